@@ -1,0 +1,2 @@
+//! The self-play process.
+fn main() {}

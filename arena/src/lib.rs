@@ -1,0 +1,1 @@
+//! The rating process: matches, solved positions, Elo with error bars.

@@ -1,0 +1,2 @@
+//! The rating process: matches, solved positions, Elo with error bars.
+fn main() {}

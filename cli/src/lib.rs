@@ -1,0 +1,1 @@
+//! `zerofleet`: train, play, eval, bench.

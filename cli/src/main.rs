@@ -1,0 +1,2 @@
+//! `zerofleet`: train, play, eval, bench.
+fn main() {}

@@ -1,0 +1,1 @@
+//! What actors, replay and learner say to each other.

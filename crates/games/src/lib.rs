@@ -1,0 +1,1 @@
+//! The games: tic-tac-toe, Connect Four, Hex.

@@ -1,0 +1,1 @@
+//! Evaluations: the interface, the batch, the cache, evaluators for tests.

@@ -1,0 +1,1 @@
+//! The network: towers, heads, losses, optimisers, devices, the libtorch evaluator.

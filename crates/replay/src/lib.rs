@@ -1,0 +1,1 @@
+//! The replay table: selectors, rate limiter, window; pure.

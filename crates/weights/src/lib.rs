@@ -1,0 +1,1 @@
+//! What a set of weights is: version, manifest, digest, chunks.

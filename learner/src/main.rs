@@ -1,0 +1,2 @@
+//! The training process.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The replay process.
+fn main() {}

@@ -1,0 +1,1 @@
+//! System tests: a cluster of real processes on port 0.

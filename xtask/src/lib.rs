@@ -1,0 +1,1 @@
+//! Every chore of the repository: libtorch, train, test, ci, layers, tidy.
