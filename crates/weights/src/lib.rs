@@ -1,1 +1,10 @@
-//! What a set of weights is: version, manifest, digest, chunks.
+//! What a set of weights is: a version, a manifest, a digest, chunks. No tensors.
+//!
+//! A version is immutable: the same number always names the same bytes, and the digest proves it. The bytes are a
+//! safetensors file that this crate never looks into. Start with [`Manifest`].
+
+mod assembly;
+mod manifest;
+
+pub use assembly::{Assembly, AssemblyError};
+pub use manifest::{Architecture, Digest, Manifest, WeightsVersion};

@@ -1,0 +1,81 @@
+use game::{Action, Outcome};
+use weights::WeightsVersion;
+
+use crate::{ActionProbability, StepKind, Trajectory, TrajectoryId};
+
+/// A position and the K steps the learner unrolls from it; K is zero for AlphaZero.
+///
+/// The position is given by the actions that lead to it, so that the rules can rebuild any plane.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segment {
+    /// The trajectory it was cut from.
+    pub trajectory: TrajectoryId,
+    /// Its position is the one after this many actions.
+    pub ply: usize,
+    /// The actions from the start of the episode: `ply` that lead to the position, then those that are unrolled.
+    pub actions: Vec<Action>,
+    /// What was concluded at the position and after each unrolled action that has a searched position: `1 + K` at most.
+    pub targets: Vec<Target>,
+    /// How the episode ended.
+    pub outcome: Outcome,
+    /// How many plies the episode had.
+    pub plies: usize,
+}
+
+/// What the search concluded at one position.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// The search policy, ascending by action; empty where none was recorded.
+    pub policy: Vec<ActionProbability>,
+    /// The root value for the player to move; 0 where none was recorded.
+    pub value: f32,
+    /// The reward of the action played here.
+    pub reward: f32,
+    /// Which weights searched it.
+    pub weights_version: WeightsVersion,
+}
+
+/// A segment as drawn from a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// What was drawn.
+    pub segment: Segment,
+    /// With which probability, given the table at that moment.
+    pub probability: f64,
+    /// How many items the table could have drawn.
+    pub table_items: u64,
+}
+
+impl Segment {
+    /// Cuts the segment of `unroll_steps` that begins at `ply`; shorter where the episode ends sooner. `None` if the
+    /// trajectory has no such ply.
+    #[must_use]
+    pub fn cut(trajectory: &Trajectory, ply: usize, unroll_steps: usize) -> Option<Self> {
+        if ply >= trajectory.steps.len() {
+            return None;
+        }
+        let end = (ply + unroll_steps).min(trajectory.steps.len() - 1);
+        let targets = trajectory.steps[ply..=end]
+            .iter()
+            .map(|step| {
+                let (policy, value) = match &step.kind {
+                    StepKind::Full { policy, value } => (policy.clone(), *value),
+                    StepKind::Fast { value } => (Vec::new(), *value),
+                    StepKind::Opening => (Vec::new(), 0.0),
+                };
+                Target { policy, value, reward: step.reward, weights_version: step.weights_version }
+            })
+            .collect();
+        Some(Self {
+            trajectory: trajectory.id,
+            ply,
+            actions: trajectory.actions().take(end).collect(),
+            targets,
+            outcome: trajectory.outcome,
+            plies: trajectory.steps.len(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

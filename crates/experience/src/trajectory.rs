@@ -1,0 +1,168 @@
+use game::{Action, Outcome};
+use weights::WeightsVersion;
+
+/// Which trajectory: unique over all actors and all their restarts.
+///
+/// The triple makes inserts idempotent: a retry carries the same id and counts once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrajectoryId {
+    /// The actor, stable over restarts.
+    pub actor: u64,
+    /// Which life of that actor: grows with every start.
+    pub epoch: u64,
+    /// Counts the trajectories of one epoch from zero.
+    pub sequence: u64,
+}
+
+impl std::fmt::Display for TrajectoryId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}-{}", self.actor, self.epoch, self.sequence)
+    }
+}
+
+/// Every step of one episode, with what the search concluded and who made it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trajectory {
+    /// Who made it, and which one it is.
+    pub id: TrajectoryId,
+    /// The name of the game, as in its spec.
+    pub game: String,
+    /// The steps in order, at least one.
+    pub steps: Vec<Step>,
+    /// How the episode ended.
+    pub outcome: Outcome,
+}
+
+/// One move of an episode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What was played.
+    pub action: Action,
+    /// The reward of the player who played it; 0 in games scored by their outcome.
+    pub reward: f32,
+    /// How the action was chosen, and so what may be learnt from it.
+    pub kind: StepKind,
+    /// The weights version that searched this step.
+    pub weights_version: WeightsVersion,
+}
+
+/// How a step's action was chosen.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepKind {
+    /// By a full search: its search policy and value are training targets.
+    Full {
+        /// The search policy, ascending by action, zero entries left out; sums to one.
+        policy: Vec<ActionProbability>,
+        /// The root value for the player to move, in `[-1, 1]` (times the reward scale in games with rewards).
+        value: f32,
+    },
+    /// By a cheap search (playout cap randomisation): its value may be used, its policy may not.
+    Fast {
+        /// The root value for the player to move.
+        value: f32,
+    },
+    /// At random, to vary openings: nothing is learnt from it.
+    Opening,
+}
+
+/// One entry of a sparse search policy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ActionProbability {
+    /// The action.
+    pub action: Action,
+    /// Its probability, above zero.
+    pub probability: f32,
+}
+
+/// Bounds that a trajectory from outside must keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The most steps.
+    pub steps_max: usize,
+    /// A: actions are below it.
+    pub actions: usize,
+}
+
+/// Why a trajectory is refused: the field and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct Invalid {
+    /// The field, with its index: `steps[3].policy`.
+    pub field: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl Trajectory {
+    /// Checks everything that can be checked without the rules: bounds, finite numbers, policies that sum to one.
+    ///
+    /// # Errors
+    /// [`Invalid`] names the first field that breaks a bound.
+    pub fn validate(&self, limits: Limits) -> Result<(), Invalid> {
+        let invalid = |field: String, reason: String| Err(Invalid { field, reason });
+        if self.steps.is_empty() {
+            return invalid("steps".into(), "is empty".into());
+        }
+        if self.steps.len() > limits.steps_max {
+            let reason = format!("has {} steps, the limit is {}", self.steps.len(), limits.steps_max);
+            return invalid("steps".into(), reason);
+        }
+        self.steps.iter().enumerate().try_for_each(|(ply, step)| step.validate(ply, limits))
+    }
+
+    /// The actions in order.
+    pub fn actions(&self) -> impl Iterator<Item = Action> + '_ {
+        self.steps.iter().map(|step| step.action)
+    }
+
+    /// The plies whose search policy is a training target, ascending.
+    pub fn full_plies(&self) -> impl Iterator<Item = usize> + '_ {
+        self.steps.iter().enumerate().filter(|(_, step)| matches!(step.kind, StepKind::Full { .. })).map(|(ply, _)| ply)
+    }
+}
+
+impl Step {
+    fn validate(&self, ply: usize, limits: Limits) -> Result<(), Invalid> {
+        let invalid = |field: &str, reason: String| Err(Invalid { field: format!("steps[{ply}].{field}"), reason });
+        if self.action.index() >= limits.actions {
+            return invalid("action", format!("{} is not below {}", self.action.0, limits.actions));
+        }
+        if !self.reward.is_finite() {
+            return invalid("reward", "is not finite".into());
+        }
+        let (policy, value) = match &self.kind {
+            StepKind::Full { policy, value } => (Some(policy), Some(value)),
+            StepKind::Fast { value } => (None, Some(value)),
+            StepKind::Opening => (None, None),
+        };
+        if value.is_some_and(|value| !value.is_finite()) {
+            return invalid("value", "is not finite".into());
+        }
+        let Some(policy) = policy else { return Ok(()) };
+        let mut sum = 0.0;
+        let mut previous = None;
+        for entry in policy {
+            if entry.action.index() >= limits.actions {
+                return invalid("policy", format!("{} is not below {}", entry.action.0, limits.actions));
+            }
+            if previous.is_some_and(|previous| entry.action <= previous) {
+                return invalid("policy", "is not ascending by action".into());
+            }
+            if !(entry.probability > 0.0 && entry.probability <= 1.0 + Self::SUM_TOLERANCE) {
+                return invalid("policy", format!("{} is not a probability", entry.probability));
+            }
+            previous = Some(entry.action);
+            sum += entry.probability;
+        }
+        if (sum - 1.0).abs() > Self::SUM_TOLERANCE {
+            return invalid("policy", format!("sums to {sum}"));
+        }
+        Ok(())
+    }
+
+    /// f32 sums over a few hundred entries stay well inside.
+    const SUM_TOLERANCE: f32 = 1e-3;
+}
+
+#[cfg(test)]
+mod tests;

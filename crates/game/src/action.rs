@@ -1,0 +1,19 @@
+/// An action as the search sees it: an index below [`Spec::actions`](crate::Spec::actions).
+///
+/// Passes, swaps and drops are actions like any other. Players see them as moves, in the game's notation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Action(pub u16);
+
+impl Action {
+    /// The action as an index into `[A]` arrays.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl std::fmt::Display for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "action {}", self.0)
+    }
+}

@@ -1,0 +1,117 @@
+use bytes::{Bytes, BytesMut};
+
+use crate::{Digest, Manifest};
+
+/// Puts a version's bytes together from chunks, resumable at any offset, and proves the digest at the end.
+#[derive(Debug)]
+pub struct Assembly {
+    manifest: Manifest,
+    bytes: BytesMut,
+}
+
+/// Why chunks do not make a version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AssemblyError {
+    /// A version larger than the receiver accepts.
+    #[error("the version has {size_bytes} bytes, the limit is {limit_bytes}")]
+    TooLarge {
+        /// What the manifest says.
+        size_bytes: u64,
+        /// What the receiver accepts.
+        limit_bytes: u64,
+    },
+    /// A chunk that does not continue where the last one ended.
+    #[error("a chunk begins at byte {got}, expected {expected}")]
+    Offset {
+        /// The next byte wanted.
+        expected: u64,
+        /// Where the chunk begins.
+        got: u64,
+    },
+    /// More bytes than the manifest says.
+    #[error("the chunks hold more than the {size_bytes} bytes of the manifest")]
+    TooLong {
+        /// What the manifest says.
+        size_bytes: u64,
+    },
+    /// The chunks ended early.
+    #[error("the chunks end at byte {got} of {size_bytes}")]
+    TooShort {
+        /// What has arrived.
+        got: u64,
+        /// What the manifest says.
+        size_bytes: u64,
+    },
+    /// All bytes are there and they are not the ones the manifest names.
+    #[error("the bytes have digest {got}, the manifest says {expected}")]
+    WrongDigest {
+        /// What the manifest says.
+        expected: Digest,
+        /// What arrived.
+        got: Digest,
+    },
+}
+
+impl Assembly {
+    /// Begins with no bytes.
+    ///
+    /// # Errors
+    /// [`AssemblyError::TooLarge`] before anything is allocated.
+    pub fn new(manifest: Manifest, limit_bytes: u64) -> Result<Self, AssemblyError> {
+        if manifest.size_bytes > limit_bytes {
+            return Err(AssemblyError::TooLarge { size_bytes: manifest.size_bytes, limit_bytes });
+        }
+        Ok(Self { manifest, bytes: BytesMut::new() })
+    }
+
+    /// What is being put together.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Where the next chunk must begin: what to ask for after a broken connection.
+    #[must_use]
+    pub fn next_offset(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Whether every byte has arrived.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.next_offset() == self.manifest.size_bytes
+    }
+
+    /// Adds the chunk that begins at `offset`.
+    ///
+    /// # Errors
+    /// [`AssemblyError::Offset`] and [`AssemblyError::TooLong`]; what was there stays.
+    pub fn add(&mut self, offset: u64, chunk: &[u8]) -> Result<(), AssemblyError> {
+        if offset != self.next_offset() {
+            return Err(AssemblyError::Offset { expected: self.next_offset(), got: offset });
+        }
+        if offset + chunk.len() as u64 > self.manifest.size_bytes {
+            return Err(AssemblyError::TooLong { size_bytes: self.manifest.size_bytes });
+        }
+        self.bytes.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    /// The bytes, once they are all there and are the right ones.
+    ///
+    /// # Errors
+    /// [`AssemblyError::TooShort`] and [`AssemblyError::WrongDigest`].
+    pub fn finish(self) -> Result<Bytes, AssemblyError> {
+        if !self.is_complete() {
+            return Err(AssemblyError::TooShort { got: self.next_offset(), size_bytes: self.manifest.size_bytes });
+        }
+        let got = Digest::of(&self.bytes);
+        if got != self.manifest.digest {
+            return Err(AssemblyError::WrongDigest { expected: self.manifest.digest, got });
+        }
+        Ok(self.bytes.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests;

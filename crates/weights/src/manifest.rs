@@ -1,0 +1,93 @@
+use serde::{Deserialize, Serialize};
+
+/// Which weights produced or consumed something. Grows by one with every publication of a run; 0 means no network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WeightsVersion(pub u64);
+
+impl std::fmt::Display for WeightsVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}
+
+/// A blake3 digest, written as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// Reads 64 hexadecimal digits; `None` if the text is anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        blake3::Hash::from_hex(text).ok().map(|hash| Self(*hash.as_bytes()))
+    }
+}
+
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(blake3::Hash::from_bytes(self.0).to_hex().as_str())
+    }
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).ok_or_else(|| format!("`{text}` is not a blake3 digest of 64 hexadecimal digits"))
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+/// The shape of a network: what an evaluator must know to build it before it loads the weights.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Architecture {
+    /// The game it was trained for, as in its spec.
+    pub game: String,
+    /// C of the observation.
+    pub planes: usize,
+    /// H of the observation.
+    pub height: usize,
+    /// W of the observation.
+    pub width: usize,
+    /// A: how many actions the policy head scores.
+    pub actions: usize,
+    /// Channels of the residual tower.
+    pub channels: usize,
+    /// Residual blocks of the tower.
+    pub blocks: usize,
+}
+
+/// Everything about a version but its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The version.
+    pub version: WeightsVersion,
+    /// The training step after which it was published.
+    pub training_step: u64,
+    /// The digest of the bytes.
+    pub digest: Digest,
+    /// How many bytes there are.
+    pub size_bytes: u64,
+    /// The network they belong to.
+    pub architecture: Architecture,
+}
