@@ -20,10 +20,26 @@ const EPISODES_MIN: usize = 3;
 const EPISODES_MAX: usize = 60;
 
 /// Nothing that a player might type in any notation.
-const NOT_MOVES: [&str; 6] = ["", "   ", "\u{0}", "💥", "é?ß", "no such move, nor anything like one in any game we know"];
+const NOT_MOVES: [&str; 6] =
+    ["", "   ", "\u{0}", "💥", "é?ß", "no such move, nor anything like one in any game we know"];
 /// May be moves in some notation and must not panic in any.
 const MAYBE_MOVES: [&str; 16] = [
-    "0", "1", "-1", "+1", "00", "65535", "65536", "99999999999999999999999", "a", "a0", "z99", "aé", "A1", "1a", "pass", "é1",
+    "0",
+    "1",
+    "-1",
+    "+1",
+    "00",
+    "65535",
+    "65536",
+    "99999999999999999999999",
+    "a",
+    "a0",
+    "z99",
+    "aé",
+    "A1",
+    "1a",
+    "pass",
+    "é1",
 ];
 
 /// Plays random episodes of `game` from `seed` and checks every promise of [`Game`] at every ply.
@@ -169,7 +185,11 @@ impl<'a, G: Game> Walk<'a, G> {
         for action in [self.game.spec().actions, usize::from(u16::MAX)] {
             let Some(action) = u16::try_from(action).ok().map(Action) else { continue };
             let exists = action.index() < self.game.spec().actions;
-            promise!(self, exists || !self.game.is_legal(&self.position, action), "{action} is legal and does not exist");
+            promise!(
+                self,
+                exists || !self.game.is_legal(&self.position, action),
+                "{action} is legal and does not exist"
+            );
         }
     }
 
@@ -212,7 +232,13 @@ impl<'a, G: Game> Walk<'a, G> {
         expected.sort_unstable();
         promise!(self, self.legal_actions(image) == expected, "symmetry {index} does not commute with legal_actions");
         let outcomes = [&self.position, image].map(|position| self.game.outcome(position));
-        promise!(self, outcomes[0] == outcomes[1], "symmetry {index} turns outcome {:?} into {:?}", outcomes[0], outcomes[1]);
+        promise!(
+            self,
+            outcomes[0] == outcomes[1],
+            "symmetry {index} turns outcome {:?} into {:?}",
+            outcomes[0],
+            outcomes[1]
+        );
         let movers = [&self.position, image].map(|position| self.game.to_move(position));
         let same_mover = outcomes[0].is_some() || movers[0] == movers[1];
         promise!(self, same_mover, "symmetry {index} changes the player to move");
@@ -265,7 +291,11 @@ impl<'a, G: Game> Walk<'a, G> {
         let mut images = std::mem::take(&mut self.images);
         for (index, (image, symmetry)) in images.iter_mut().zip(self.game.symmetries()).enumerate() {
             let of_image = self.game.try_play(image, symmetry.action(action));
-            promise!(self, of_image == Ok(reward), "the last action has reward {reward}, its image {index} {of_image:?}");
+            promise!(
+                self,
+                of_image == Ok(reward),
+                "the last action has reward {reward}, its image {index} {of_image:?}"
+            );
         }
         self.images = images;
     }
@@ -278,10 +308,15 @@ impl<'a, G: Game> Walk<'a, G> {
         }
         let replayed = self.game.replay(&self.actions[..plies]);
         promise!(self, replayed.as_ref() == Ok(&position), "replay of {plies} plies gives {replayed:?}");
-        promise!(self, plies < self.actions.len() || position == self.position, "another walk of the same actions differs");
+        promise!(
+            self,
+            plies < self.actions.len() || position == self.position,
+            "another walk of the same actions differs"
+        );
         let hashes = [&position, replayed.as_ref().unwrap_or(&position)].map(|position| self.game.hash(position));
         promise!(self, hashes[0] == hashes[1], "equal positions have different hashes");
-        let Some(illegal) = all_actions(self.game.spec().actions).find(|&action| !self.game.is_legal(&position, action))
+        let Some(illegal) =
+            all_actions(self.game.spec().actions).find(|&action| !self.game.is_legal(&position, action))
         else {
             return;
         };

@@ -1,0 +1,268 @@
+//! Hex on a rhombus of 3 to 19 cells a side, with the swap rule.
+//!
+//! The first player connects the top edge with the bottom edge, the second the left edge with the right edge; exactly one of
+//! them does. A game value knows the rules, a [`Position`] only bits. Start with [`Hex`].
+
+mod board;
+#[cfg(test)]
+mod tests;
+
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry};
+
+use crate::grid::{self, Cell, narrow};
+use crate::mix::mix;
+use board::Stones;
+
+/// How many cells a side of the board has, 3 to 19.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(u8);
+
+impl Size {
+    /// The smallest board.
+    pub const MIN: Self = Self(3);
+    /// The largest board.
+    pub const MAX: Self = Self(19);
+
+    /// A size, if it lies in the range.
+    #[must_use]
+    pub fn new(cells: u8) -> Option<Self> {
+        (Self::MIN.0..=Self::MAX.0).contains(&cells).then_some(Self(cells))
+    }
+
+    /// Cells a side.
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The rules of Hex on one board size.
+///
+/// Both actions and observations are in the frame of the player to move, whose edges are always the top and the bottom:
+/// the second player sees the board mirrored across its main diagonal. A network then learns one game instead of two.
+///
+/// - Action `row · size + column` places a stone on that cell of the mover's frame.
+/// - Action `size²` is the swap, legal only as the second player's first action. It takes the first player's stone: the
+///   stone becomes the second player's, mirrored across the main diagonal. In the frames of the players it stays where
+///   it is and changes its owner; colours and edges stay with the players.
+///
+/// Players call a cell by its column and row, `a1` at the top left of the board as drawn, and the swap `swap`.
+/// Observation planes: the stones of the player to move, those of the opponent, and all ones where the swap is legal.
+#[derive(Debug, Clone)]
+pub struct Hex {
+    spec: Spec,
+    size: usize,
+    symmetries: Vec<Symmetry>,
+}
+
+/// A position of Hex, in the frame of the board as drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Position {
+    stones: [Stones; 2],
+    plies: u16,
+    winner: Option<Player>,
+    /// Kept as stones come and go, so that it costs nothing to ask for.
+    hash: u64,
+}
+
+impl Hex {
+    /// The rules on a board of `size`.
+    #[must_use]
+    pub fn new(size: Size) -> Self {
+        let name = format!("hex-{}", size.0);
+        let size = size.get();
+        let cells = size * size;
+        let observation = ObservationShape { planes: 3, height: size, width: size };
+        // The swap adds a ply without adding a stone.
+        let spec = Spec { name, players: Players::Two, actions: cells + 1, observation, max_plies: cells + 1 };
+        let half_turn = grid::symmetry(
+            observation,
+            spec.actions,
+            |cell| Cell { row: size - 1 - cell.row, column: size - 1 - cell.column },
+            |action| if action.index() == cells { action } else { Action(narrow(cells - 1) - action.0) },
+        );
+        let symmetries = vec![Symmetry::identity(observation, spec.actions), half_turn];
+        Self { spec, size, symmetries }
+    }
+
+    /// The board's size.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The swap.
+    #[must_use]
+    pub fn swap(&self) -> Action {
+        Action(narrow(self.cells()))
+    }
+
+    fn cells(&self) -> usize {
+        self.size * self.size
+    }
+
+    /// The cell on the other side of the main diagonal.
+    fn mirrored(&self, cell: usize) -> usize {
+        cell % self.size * self.size + cell / self.size
+    }
+
+    /// Takes a cell from the board as drawn to the frame of `player`, or back.
+    fn framed(&self, cell: usize, player: Player) -> usize {
+        match player {
+            Player::First => cell,
+            Player::Second => self.mirrored(cell),
+        }
+    }
+
+    fn is_swap_legal(&self, position: &Position) -> bool {
+        position.plies == 1
+    }
+
+    fn place(&self, position: &mut Position, player: Player, cell: usize) {
+        position.stones[player.index()].insert(cell);
+        position.hash ^= stone_key(player, cell);
+    }
+
+    fn take(&self, position: &mut Position, player: Player, cell: usize) {
+        position.stones[player.index()].remove(cell);
+        position.hash ^= stone_key(player, cell);
+    }
+
+    fn play_swap(&self, position: &mut Position) {
+        let cell = position.stones[Player::First.index()].first().expect("the first player has one stone");
+        self.take(position, Player::First, cell);
+        self.place(position, Player::Second, self.mirrored(cell));
+    }
+
+    fn is_occupied(&self, position: &Position, cell: usize) -> bool {
+        position.stones.iter().any(|stones| stones.contains(cell))
+    }
+}
+
+impl Position {
+    fn to_move(self) -> Player {
+        if self.plies.is_multiple_of(2) { Player::First } else { Player::Second }
+    }
+}
+
+/// What a stone adds to the hash (Zobrist 1970, with keys computed instead of stored).
+const fn stone_key(player: Player, cell: usize) -> u64 {
+    mix((cell as u64) << 1 | player.index() as u64)
+}
+
+/// What distinguishes the players to move: the same stones may lie there after a swap and without one.
+const SECOND_TO_MOVE: u64 = mix(u64::MAX);
+
+impl Game for Hex {
+    type Position = Position;
+
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn start(&self) -> Position {
+        Position { stones: [Stones::default(); 2], plies: 0, winner: None, hash: mix(1 << 32 | self.size as u64) }
+    }
+
+    fn to_move(&self, position: &Position) -> Player {
+        position.to_move()
+    }
+
+    fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
+        actions.clear();
+        if position.winner.is_some() {
+            return;
+        }
+        let mover = position.to_move();
+        let empty = (0..self.cells()).filter(|&cell| !self.is_occupied(position, self.framed(cell, mover)));
+        actions.extend(empty.map(|cell| Action(narrow(cell))));
+        if self.is_swap_legal(position) {
+            actions.push(self.swap());
+        }
+    }
+
+    fn is_legal(&self, position: &Position, action: Action) -> bool {
+        if position.winner.is_some() || action > self.swap() {
+            return false;
+        }
+        if action == self.swap() {
+            return self.is_swap_legal(position);
+        }
+        !self.is_occupied(position, self.framed(action.index(), position.to_move()))
+    }
+
+    fn play(&self, position: &mut Position, action: Action) -> f32 {
+        debug_assert!(self.is_legal(position, action), "{action} is not legal");
+        if action == self.swap() {
+            self.play_swap(position);
+        } else {
+            let mover = position.to_move();
+            let cell = self.framed(action.index(), mover);
+            self.place(position, mover, cell);
+            if position.stones[mover.index()].connects(self.size, mover, cell) {
+                position.winner = Some(mover);
+            }
+        }
+        position.plies += 1;
+        position.hash ^= SECOND_TO_MOVE;
+        0.0
+    }
+
+    fn outcome(&self, position: &Position) -> Option<Outcome> {
+        position.winner.map(Outcome::Win)
+    }
+
+    fn observe(&self, position: &Position, planes: &mut [f32]) {
+        let (stones, swap) = planes.split_at_mut(2 * self.cells());
+        let mover = position.to_move();
+        for (plane, player) in stones.chunks_exact_mut(self.cells()).zip([mover, mover.opponent()]) {
+            plane.fill(0.0);
+            for cell in position.stones[player.index()].iter() {
+                plane[self.framed(cell, mover)] = 1.0;
+            }
+        }
+        swap.fill(if self.is_swap_legal(position) { 1.0 } else { 0.0 });
+    }
+
+    fn hash(&self, position: &Position) -> u64 {
+        position.hash
+    }
+
+    fn symmetries(&self) -> &[Symmetry] {
+        &self.symmetries
+    }
+
+    fn action_name(&self, position: &Position, action: Action) -> String {
+        if action == self.swap() {
+            return "swap".into();
+        }
+        let cell = self.framed(action.index(), position.to_move());
+        format!("{}{}", column_letter(cell % self.size), cell / self.size + 1)
+    }
+
+    fn parse_action(&self, position: &Position, text: &str) -> Result<Action, Error> {
+        let trimmed = text.trim();
+        if trimmed.eq_ignore_ascii_case("swap") {
+            return Ok(self.swap());
+        }
+        let cell = board::parse_cell(trimmed, self.size).ok_or_else(|| {
+            let last = format!("{}{}", column_letter(self.size - 1), self.size);
+            Error::Notation { text: text.into(), expected: format!("a cell from a1 to {last}, or swap") }
+        })?;
+        Ok(Action(narrow(self.framed(cell, position.to_move()))))
+    }
+
+    /// Stones are `X` (first player, top to bottom) and `O` (second player, left to right).
+    fn render(&self, position: &Position) -> String {
+        board::render(self.size, |cell| match position.stones.map(|stones| stones.contains(cell)) {
+            [true, _] => 'X',
+            [_, true] => 'O',
+            _ => '.',
+        })
+    }
+}
+
+/// The letter players give a column.
+fn column_letter(column: usize) -> char {
+    char::from(b'a' + u8::try_from(column).expect("boards have at most 19 columns"))
+}

@@ -1,0 +1,193 @@
+//! Tic-tac-toe: three in a line on a 3 × 3 board.
+//!
+//! Small enough to be solved by brute force in a test, which is what it is here for. Start with [`TicTacToe`].
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry};
+
+use crate::grid::{self, Cell, narrow};
+use crate::mix::mix;
+
+const SIDE: usize = 3;
+const CELLS: usize = SIDE * SIDE;
+const FULL: u16 = (1 << CELLS) - 1;
+const LINES: [u16; 8] = [
+    0b000_000_111,
+    0b000_111_000,
+    0b111_000_000,
+    0b001_001_001,
+    0b010_010_010,
+    0b100_100_100,
+    0b100_010_001,
+    0b001_010_100,
+];
+
+/// The rules of tic-tac-toe.
+///
+/// Action `i` fills cell `i`, row by row from the top left; players call the cells `1` to `9`. Observation planes: the
+/// stones of the player to move, then those of the opponent.
+#[derive(Debug, Clone)]
+pub struct TicTacToe {
+    spec: Spec,
+    symmetries: Vec<Symmetry>,
+}
+
+/// A position of tic-tac-toe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// The cells of each player; bit `i` is cell `i`.
+    stones: [u16; 2],
+}
+
+impl TicTacToe {
+    /// The rules.
+    #[must_use]
+    pub fn new() -> Self {
+        let observation = ObservationShape { planes: 2, height: SIDE, width: SIDE };
+        let spec =
+            Spec { name: "tic_tac_toe".into(), players: Players::Two, actions: CELLS, observation, max_plies: CELLS };
+        let symmetries = dihedral().map(|image| {
+            let image_of_action = |action: Action| {
+                let to = image(Cell { row: action.index() / SIDE, column: action.index() % SIDE });
+                Action(narrow(to.row * SIDE + to.column))
+            };
+            grid::symmetry(observation, CELLS, image, image_of_action)
+        });
+        Self { spec, symmetries: symmetries.into() }
+    }
+}
+
+impl Default for TicTacToe {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The eight symmetries of the square, the identity first.
+fn dihedral() -> [fn(Cell) -> Cell; 8] {
+    const LAST: usize = SIDE - 1;
+    [
+        |c| c,
+        |c| Cell { row: c.column, column: LAST - c.row },
+        |c| Cell { row: LAST - c.row, column: LAST - c.column },
+        |c| Cell { row: LAST - c.column, column: c.row },
+        |c| Cell { row: c.row, column: LAST - c.column },
+        |c| Cell { row: LAST - c.row, column: c.column },
+        |c| Cell { row: c.column, column: c.row },
+        |c| Cell { row: LAST - c.column, column: LAST - c.row },
+    ]
+}
+
+impl Position {
+    fn occupied(self) -> u16 {
+        self.stones[0] | self.stones[1]
+    }
+
+    fn to_move(self) -> Player {
+        if self.occupied().count_ones().is_multiple_of(2) { Player::First } else { Player::Second }
+    }
+
+    fn outcome(self) -> Option<Outcome> {
+        let last = self.to_move().opponent();
+        let stones = self.stones[last.index()];
+        if LINES.iter().any(|&line| line & !stones == 0) {
+            return Some(Outcome::Win(last));
+        }
+        (self.occupied() == FULL).then_some(Outcome::Draw)
+    }
+
+    /// The cells that may be filled: none once the game is over.
+    fn legal(self) -> u16 {
+        if self.outcome().is_some() { 0 } else { FULL & !self.occupied() }
+    }
+}
+
+impl Game for TicTacToe {
+    type Position = Position;
+
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn start(&self) -> Position {
+        Position { stones: [0; 2] }
+    }
+
+    fn to_move(&self, position: &Position) -> Player {
+        position.to_move()
+    }
+
+    fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
+        let legal = position.legal();
+        actions.clear();
+        actions.extend((0..CELLS).filter(|cell| legal & (1 << cell) != 0).map(|cell| Action(narrow(cell))));
+    }
+
+    fn is_legal(&self, position: &Position, action: Action) -> bool {
+        action.index() < CELLS && position.legal() & (1 << action.0) != 0
+    }
+
+    fn play(&self, position: &mut Position, action: Action) -> f32 {
+        debug_assert!(self.is_legal(position, action), "{action} is not legal");
+        position.stones[position.to_move().index()] |= 1 << action.0;
+        0.0
+    }
+
+    fn outcome(&self, position: &Position) -> Option<Outcome> {
+        position.outcome()
+    }
+
+    fn observe(&self, position: &Position, planes: &mut [f32]) {
+        let mover = position.to_move();
+        for (plane, player) in planes.chunks_exact_mut(CELLS).zip([mover, mover.opponent()]) {
+            let stones = position.stones[player.index()];
+            for (cell, value) in plane.iter_mut().enumerate() {
+                *value = f32::from(stones >> cell & 1);
+            }
+        }
+    }
+
+    fn hash(&self, position: &Position) -> u64 {
+        mix(u64::from(position.stones[0]) | u64::from(position.stones[1]) << CELLS)
+    }
+
+    fn symmetries(&self) -> &[Symmetry] {
+        &self.symmetries
+    }
+
+    fn action_name(&self, _: &Position, action: Action) -> String {
+        (action.0 + 1).to_string()
+    }
+
+    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
+        match text.trim().as_bytes() {
+            [digit @ b'1'..=b'9'] => Ok(Action(u16::from(digit - b'1'))),
+            _ => Err(Error::Notation { text: text.into(), expected: "a cell from 1 to 9".into() }),
+        }
+    }
+
+    /// Stones are `X` (first player) and `O`; an empty cell shows its number.
+    fn render(&self, position: &Position) -> String {
+        let mut text = String::new();
+        for cell in 0..CELLS {
+            let separator = if cell == 0 {
+                ""
+            } else if cell % SIDE == 0 {
+                "\n"
+            } else {
+                " "
+            };
+            let stone = match position.stones.map(|stones| stones >> cell & 1) {
+                [1, _] => 'X',
+                [_, 1] => 'O',
+                _ => char::from(b'1' + u8::try_from(cell).expect("nine cells")),
+            };
+            write!(text, "{separator}{stone}").expect("a string takes all text");
+        }
+        text
+    }
+}
