@@ -1,1 +1,21 @@
 //! What a process is: configuration, tracing, metrics, health, drain.
+//!
+//! Every process of the fleet is the same story: parse the command line, load the run file, build, run, drain. This crate
+//! tells all of it but "build" and "run"; it knows no game, no tensor and no message. Start reading at [`run`].
+//!
+//! It is the one crate of its rank that may look at the environment, at files and at signals, because that is what it is for.
+
+mod admin;
+mod args;
+pub mod config;
+pub mod directory;
+mod drain;
+pub mod net;
+mod process;
+pub mod telemetry;
+
+pub use admin::{Admin, Readiness};
+pub use args::{CommonArgs, LogFormat};
+pub use config::ConfigError;
+pub use drain::Drain;
+pub use process::{Context, chain, run};

@@ -1,0 +1,127 @@
+//! The admin port: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever restarts processes.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::Drain;
+
+#[cfg(test)]
+mod tests;
+
+/// How often histograms are folded; between two folds their samples wait in memory.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Whether the process can do its work right now, and if not, why; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Readiness {
+    /// `None` when ready.
+    reason: Arc<Mutex<Option<String>>>,
+}
+
+impl Readiness {
+    /// Not ready, because the process is starting.
+    pub fn starting() -> Self {
+        Self { reason: Arc::new(Mutex::new(Some("starting".to_owned()))) }
+    }
+
+    /// From now on `/readyz` answers 200.
+    pub fn ready(&self) {
+        self.set(None);
+    }
+
+    /// From now on `/readyz` answers 503 with this reason.
+    pub fn not_ready(&self, reason: impl Into<String>) {
+        self.set(Some(reason.into()));
+    }
+
+    /// Why the process is not ready; `None` if it is.
+    pub fn reason(&self) -> Option<String> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, reason: Option<String>) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+}
+
+/// The admin server of a process; stops when its drain is told to [`stop`](Admin::stop).
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    stop: Drain,
+    server: JoinHandle<()>,
+    upkeep: JoinHandle<()>,
+}
+
+#[derive(Clone)]
+struct Shared {
+    metrics: PrometheusHandle,
+    readiness: Readiness,
+}
+
+impl Admin {
+    /// Serves on `listener` until [`stop`](Self::stop). It outlives the drain of the process, so that draining can be watched.
+    pub fn start(listener: TcpListener, metrics: PrometheusHandle, readiness: Readiness) -> std::io::Result<Self> {
+        let address = listener.local_addr()?;
+        let stop = Drain::new();
+        let upkeep = tokio::spawn(upkeep(metrics.clone()));
+        let router = Router::new()
+            .route("/metrics", get(render_metrics))
+            .route("/healthz", get(async || "ok\n"))
+            .route("/readyz", get(report_readiness))
+            .with_state(Shared { metrics, readiness });
+        let stopped = stop.clone();
+        let server = tokio::spawn(async move {
+            let served =
+                axum::serve(listener, router).with_graceful_shutdown(async move { stopped.wait().await }).await;
+            if let Err(error) = served {
+                tracing::error!(%error, "the admin server ended");
+            }
+        });
+        Ok(Self { address, stop, server, upkeep })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it. Connections that a scraper keeps open are cut, not waited for.
+    pub async fn stop(self) {
+        self.stop.start();
+        self.server.abort();
+        self.upkeep.abort();
+        // Both ends are ours: cancelled is what was asked for.
+        let _ = self.server.await;
+        let _ = self.upkeep.await;
+    }
+}
+
+async fn upkeep(metrics: PrometheusHandle) {
+    let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
+    loop {
+        ticks.tick().await;
+        metrics.run_upkeep();
+    }
+}
+
+async fn render_metrics(State(shared): State<Shared>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shared.metrics.render())
+}
+
+async fn report_readiness(State(shared): State<Shared>) -> impl IntoResponse {
+    match shared.readiness.reason() {
+        None => (StatusCode::OK, "ready\n".to_owned()),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+    }
+}

@@ -1,0 +1,414 @@
+//! One run file for the whole fleet: a TOML table with a section per role.
+//!
+//! A process describes the sections it reads as a struct of structs with defaults; [`Sources::load`] lays the run file, the
+//! environment and the command line over those defaults, in this order, and refuses what nobody asked for. Sections of other
+//! roles are left alone, so that one file serves every process. It deliberately does not know what any key means.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+#[cfg(test)]
+mod tests;
+
+/// Every section a run file may have.
+pub const SECTIONS: &[&str] = &["run", "network", "search", "selfplay", "replay", "learner", "actor", "arena"];
+
+/// Environment variables that override the run file look like `ZEROFLEET__SECTION__KEY`.
+pub const ENVIRONMENT_PREFIX: &str = "ZEROFLEET__";
+
+/// Names this similar (Jaro-Winkler) or better are offered as the right one.
+const SIMILARITY_MIN: f64 = 0.7;
+
+/// The section `[run]`: what all processes of a run must agree on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunSection {
+    /// The game, by its name: `tic_tac_toe`, `connect_four`, `hex11`.
+    pub game: String,
+    /// The folder of the run: checkpoints, replay, metrics and logs lie below it.
+    pub directory: PathBuf,
+    /// Every random draw of the run descends from this seed.
+    pub seed: u64,
+}
+
+impl Default for RunSection {
+    fn default() -> Self {
+        Self { game: "connect_four".to_owned(), directory: PathBuf::from("runs/default"), seed: 1 }
+    }
+}
+
+/// Where a configuration comes from; later sources win: defaults, file, environment, `--set`.
+#[derive(Debug)]
+pub struct Sources<E> {
+    /// The run file, if one was named.
+    pub file: Option<PathBuf>,
+    /// The environment; only variables that start with [`ENVIRONMENT_PREFIX`] are read.
+    pub env: E,
+    /// Assignments `section.key=value` from the command line.
+    pub sets: Vec<String>,
+}
+
+impl<E: Iterator<Item = (String, String)>> Sources<E> {
+    /// Lays file, environment and assignments over the defaults of `T`.
+    ///
+    /// `known` names every section of the run file, those of other roles included; [`SECTIONS`] in the fleet. Keys inside the
+    /// sections that `T` has are checked against its defaults: name first, then type, then by deserialising.
+    pub fn load<T>(self, known: &[&str]) -> Result<T, ConfigError>
+    where
+        T: Serialize + DeserializeOwned + Default,
+    {
+        let defaults = Table::try_from(T::default()).map_err(|source| ConfigError::Defaults { source })?;
+        let schema = Schema { defaults: &defaults, known };
+        let mut overrides = Vec::new();
+        if let Some(path) = &self.file {
+            schema.read_file(path, &mut overrides)?;
+        }
+        // The environment has no order; sorting makes the error that is reported first always the same one.
+        let mut env: Vec<_> = self.env.filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX)).collect();
+        env.sort();
+        for (name, value) in env {
+            let path = name[ENVIRONMENT_PREFIX.len()..].to_lowercase();
+            let path = path.split("__").map(str::to_owned).collect();
+            schema.read_text(path, &value, Origin::Environment { name }, &mut overrides)?;
+        }
+        for text in self.sets {
+            let Some((key, value)) = text.split_once('=') else { return Err(ConfigError::NotAssignment { text }) };
+            let path = key.trim().split('.').map(str::to_owned).collect();
+            let value = value.trim().to_owned();
+            schema.read_text(path, &value, Origin::Set { text }, &mut overrides)?;
+        }
+        schema.apply(overrides)
+    }
+}
+
+/// The configuration as TOML, defaults included: what `--print-config` prints, and a run file in its own right.
+pub fn print<T: Serialize>(config: &T) -> Result<String, ConfigError> {
+    toml::to_string(config).map_err(|source| ConfigError::Defaults { source })
+}
+
+/// Where a value was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// In the run file.
+    File {
+        /// The run file.
+        path: PathBuf,
+    },
+    /// In the environment.
+    Environment {
+        /// The variable.
+        name: String,
+    },
+    /// On the command line.
+    Set {
+        /// The assignment as given.
+        text: String,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path } => write!(f, "in {}", path.display()),
+            Self::Environment { name } => write!(f, "in the environment variable {name}"),
+            Self::Set { text } => write!(f, "in --set {text}"),
+        }
+    }
+}
+
+/// Why a configuration was refused. Every variant names the key and where it was written.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The run file cannot be read.
+    #[error("cannot read the run file {}", path.display())]
+    Read {
+        /// The run file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The run file is not TOML.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Syntax {
+        /// The run file.
+        path: PathBuf,
+        /// Counted from one.
+        line: usize,
+        /// Counted from one.
+        column: usize,
+        /// What the parser says.
+        message: String,
+    },
+    /// A section that no role has.
+    #[error("unknown section [{section}] {origin}; {hint}")]
+    UnknownSection {
+        /// As written.
+        section: String,
+        /// The nearest right name, or all of them.
+        hint: String,
+        /// Where it was written.
+        origin: Origin,
+    },
+    /// A key that its section does not have.
+    #[error("unknown key {key} {origin}; {hint}")]
+    UnknownKey {
+        /// The key with its section.
+        key: String,
+        /// The nearest right name, or all of them.
+        hint: String,
+        /// Where it was written.
+        origin: Origin,
+    },
+    /// A value where a section or a key was expected.
+    #[error("{key} {origin} is outside any section; write it as section.key, sections are {sections}")]
+    OutsideSection {
+        /// As written.
+        key: String,
+        /// The names of all sections.
+        sections: String,
+        /// Where it was written.
+        origin: Origin,
+    },
+    /// A value of the wrong type.
+    #[error("{key} {origin}: expected {expected}, got {got}")]
+    WrongType {
+        /// The key with its section.
+        key: String,
+        /// The type of the default.
+        expected: &'static str,
+        /// The value as written.
+        got: String,
+        /// Where it was written.
+        origin: Origin,
+    },
+    /// A value of the right type that the key does not take.
+    #[error("{key} {origin}: {reason}")]
+    Refused {
+        /// The key with its section.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+        /// Where it was written.
+        origin: Origin,
+    },
+    /// A value out of range, found when the configuration became settings; see [`ConfigError::invalid`].
+    #[error("{key}: {reason}")]
+    Invalid {
+        /// The key with its section.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Something else than `section.key=value` after `--set`.
+    #[error("--set {text}: expected section.key=value")]
+    NotAssignment {
+        /// As given.
+        text: String,
+    },
+    /// The defaults of this process cannot be written as TOML: a mistake in the program.
+    #[error("the configuration cannot be written as TOML")]
+    Defaults {
+        /// Why not.
+        source: toml::ser::Error,
+    },
+}
+
+impl ConfigError {
+    /// For a process that finds a value out of range: `invalid("learner.batch", "must be at least 1")`.
+    pub fn invalid(key: impl Into<String>, reason: impl fmt::Display) -> Self {
+        Self::Invalid { key: key.into(), reason: reason.to_string() }
+    }
+}
+
+/// One value laid over the defaults.
+struct Override {
+    path: Vec<String>,
+    value: Value,
+    origin: Origin,
+}
+
+/// What may be written, read off the defaults.
+struct Schema<'a> {
+    defaults: &'a Table,
+    known: &'a [&'a str],
+}
+
+impl Schema<'_> {
+    fn read_file(&self, path: &Path, overrides: &mut Vec<Override>) -> Result<(), ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let table: Table = text.parse().map_err(|error| syntax(path, &text, &error))?;
+        let origin = Origin::File { path: path.to_owned() };
+        for (section, value) in table {
+            if !value.is_table() && !self.known.contains(&section.as_str()) {
+                return Err(ConfigError::OutsideSection { key: section, sections: self.known.join(", "), origin });
+            }
+            self.read_value(vec![section], value, &origin, overrides)?;
+        }
+        Ok(())
+    }
+
+    /// Splits tables down to the keys of the defaults, so that each key is checked and blamed alone.
+    fn read_value(
+        &self,
+        path: Vec<String>,
+        value: Value,
+        origin: &Origin,
+        overrides: &mut Vec<Override>,
+    ) -> Result<(), ConfigError> {
+        let Some(default) = self.default_of(&path, origin)? else { return Ok(()) };
+        match (default, value) {
+            (Value::Table(_), Value::Table(table)) => {
+                for (key, value) in table {
+                    let path = path.iter().cloned().chain([key]).collect();
+                    self.read_value(path, value, origin, overrides)?;
+                }
+            }
+            (default, value) => {
+                let value = conform(default, value).map_err(|got| wrong_type(&path, default, got, origin))?;
+                overrides.push(Override { path, value, origin: origin.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn read_text(
+        &self,
+        path: Vec<String>,
+        text: &str,
+        origin: Origin,
+        overrides: &mut Vec<Override>,
+    ) -> Result<(), ConfigError> {
+        if path.len() < 2 && !self.known.contains(&path[0].as_str()) {
+            let key = path.join(".");
+            return Err(ConfigError::OutsideSection { key, sections: self.known.join(", "), origin });
+        }
+        let Some(default) = self.default_of(&path, &origin)? else { return Ok(()) };
+        let value = parse(default, text).ok_or_else(|| wrong_type(&path, default, format!("`{text}`"), &origin))?;
+        self.read_value(path, value, &origin, overrides)
+    }
+
+    /// The default at `path`; `None` inside a section of another role; an error if there is no such name.
+    fn default_of(&self, path: &[String], origin: &Origin) -> Result<Option<&Value>, ConfigError> {
+        let (section, keys) = path.split_first().expect("a path names at least a section");
+        let Some(mut default) = self.defaults.get(section) else {
+            if self.known.contains(&section.as_str()) {
+                return Ok(None);
+            }
+            let hint = hint(section, self.known.iter().copied(), "sections are");
+            return Err(ConfigError::UnknownSection { section: section.clone(), hint, origin: origin.clone() });
+        };
+        for key in keys {
+            let names = default.as_table();
+            match names.and_then(|names| names.get(key)) {
+                Some(found) => default = found,
+                None => {
+                    let names = names.into_iter().flat_map(|names| names.keys().map(String::as_str));
+                    let hint = hint(key, names, &format!("[{section}] has"));
+                    return Err(ConfigError::UnknownKey { key: path.join("."), hint, origin: origin.clone() });
+                }
+            }
+        }
+        Ok(Some(default))
+    }
+
+    fn apply<T: DeserializeOwned>(&self, overrides: Vec<Override>) -> Result<T, ConfigError> {
+        let mut table = self.defaults.clone();
+        for each in &overrides {
+            lay(&mut table, &each.path, each.value.clone());
+        }
+        table.try_into().map_err(|error: toml::de::Error| self.blame::<T>(overrides, &error))
+    }
+
+    /// Finds the override that the deserialiser refuses, by trying each alone: its own error names no origin.
+    fn blame<T: DeserializeOwned>(&self, overrides: Vec<Override>, error: &toml::de::Error) -> ConfigError {
+        for Override { path, value, origin } in overrides {
+            let mut table = self.defaults.clone();
+            lay(&mut table, &path, value);
+            if let Err(error) = table.try_into::<T>() {
+                let reason = error.message().trim_end().to_owned();
+                return ConfigError::Refused { key: path.join("."), reason, origin };
+            }
+        }
+        ConfigError::Invalid { key: "configuration".to_owned(), reason: error.message().trim_end().to_owned() }
+    }
+}
+
+/// Writes `value` at `path`; every table on the way exists, because the path was checked against the defaults.
+fn lay(table: &mut Table, path: &[String], value: Value) {
+    let (last, parents) = path.split_last().expect("a path names at least a section");
+    let mut table = table;
+    for key in parents {
+        table = table.get_mut(key).and_then(Value::as_table_mut).expect("the path was checked against the defaults");
+    }
+    table.insert(last.clone(), value);
+}
+
+/// The value as the type of the default, or how it was written if it is of another type. Whole numbers serve as floats.
+fn conform(default: &Value, value: Value) -> Result<Value, String> {
+    match (default, value) {
+        // Floats that cannot hold an integer exactly are beyond 2^53; no key needs them.
+        (Value::Float(_), Value::Integer(whole)) => Ok(Value::Float(whole as f64)),
+        (default, value) if default.same_type(&value) => Ok(value),
+        (_, value) => Err(format!("{} {value}", type_name(&value))),
+    }
+}
+
+/// Reads text from the environment or the command line as the type of the default.
+fn parse(default: &Value, text: &str) -> Option<Value> {
+    match default {
+        Value::String(_) => {
+            let quoted = text.len() >= 2 && text.starts_with(['"', '\'']);
+            if quoted { parse_toml(text).filter(Value::is_str) } else { Some(Value::String(text.to_owned())) }
+        }
+        _ => parse_toml(text),
+    }
+}
+
+fn parse_toml(text: &str) -> Option<Value> {
+    // A newline could smuggle in a second key; only the value itself is wanted.
+    if text.contains('\n') {
+        return None;
+    }
+    format!("value = {text}").parse::<Table>().ok()?.remove("value")
+}
+
+fn wrong_type(path: &[String], default: &Value, got: String, origin: &Origin) -> ConfigError {
+    ConfigError::WrongType { key: path.join("."), expected: type_name(default), got, origin: origin.clone() }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "a string",
+        Value::Integer(_) => "a whole number",
+        Value::Float(_) => "a number",
+        Value::Boolean(_) => "true or false",
+        Value::Datetime(_) => "a date",
+        Value::Array(_) => "a list",
+        Value::Table(_) => "a table",
+    }
+}
+
+/// "did you mean x?", or the list of right names when none is near.
+fn hint<'a>(wrong: &str, names: impl Iterator<Item = &'a str>, all: &str) -> String {
+    let names: Vec<&str> = names.collect();
+    let similarity = |name: &str| strsim::jaro_winkler(&wrong.to_lowercase(), name);
+    match names.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b))) {
+        None => "it takes no keys below it".to_owned(),
+        Some(name) if similarity(name) >= SIMILARITY_MIN => format!("did you mean {name}?"),
+        Some(_) => format!("{all} {}", names.join(", ")),
+    }
+}
+
+fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+    let start = error.span().map_or(0, |span| span.start);
+    let before = text.get(..start).unwrap_or("");
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    let message = error.message().replace('\n', "; ");
+    ConfigError::Syntax { path: path.to_owned(), line, column, message }
+}

@@ -1,0 +1,194 @@
+use super::*;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Default)]
+struct Fleet {
+    run: RunSection,
+    learner: Learner,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Learner {
+    batch: u32,
+    learning_rate: f32,
+    augment: bool,
+    optimiser: Optimiser,
+    milestones: Vec<u64>,
+    ema: Ema,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Ema {
+    decay: f64,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Optimiser {
+    AdamW,
+    Sgd,
+}
+
+impl Default for Learner {
+    fn default() -> Self {
+        Self {
+            batch: 256,
+            learning_rate: 0.1,
+            augment: true,
+            optimiser: Optimiser::Sgd,
+            milestones: vec![],
+            ema: Ema::default(),
+        }
+    }
+}
+
+impl Default for Ema {
+    fn default() -> Self {
+        Self { decay: 0.99 }
+    }
+}
+
+fn load(file: &str, env: &[(&str, &str)], sets: &[&str]) -> Result<Fleet, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.toml");
+    std::fs::write(&path, file).unwrap();
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let sets = sets.iter().map(|set| (*set).to_owned()).collect();
+    let loaded = Sources { file: Some(path.clone()), env, sets }.load(SECTIONS);
+    loaded.map_err(|error| error.to_string().replace(&path.display().to_string(), "run.toml"))
+}
+
+/// One refusal per line, so that the wording is read as a whole.
+#[allow(clippy::type_complexity, reason = "a table of cases: file, environment, assignments")]
+fn refusals(cases: &[(&str, &[(&str, &str)], &[&str])]) -> String {
+    let lines = cases.iter().map(|(file, env, sets)| load(file, env, sets).unwrap_err());
+    lines.map(|line| line + "\n").collect()
+}
+
+#[test]
+fn later_sources_win() {
+    assert_eq!(load("", &[], &[]).unwrap(), Fleet::default());
+    let file =
+        "[learner]\nbatch = 1\nlearning_rate = 2\naugment = false\noptimiser = 'adam_w'\n[learner.ema]\ndecay = 1";
+    let env = [("ZEROFLEET__LEARNER__BATCH", "7"), ("ZEROFLEET__LEARNER__EMA__DECAY", "0.5"), ("HOME", "/")];
+    let fleet = load(file, &env, &["learner.batch=9", "learner.milestones=[1, 2]", "run.game=hex=5"]).unwrap();
+    let learner = Learner {
+        batch: 9,
+        learning_rate: 2.0,
+        augment: false,
+        optimiser: Optimiser::AdamW,
+        milestones: vec![1, 2],
+        ema: Ema { decay: 0.5 },
+    };
+    assert_eq!(fleet, Fleet { run: RunSection { game: "hex=5".to_owned(), ..RunSection::default() }, learner });
+}
+
+#[test]
+fn sections_of_other_roles_are_left_alone() {
+    let file = "[actor]\nanything = 1\n[arena.deep]\nx = [1]";
+    let env = [("ZEROFLEET__ACTOR__THREADS", "many")];
+    assert_eq!(load(file, &env, &["search.simulations=no number"]).unwrap(), Fleet::default());
+}
+
+#[test]
+fn what_is_printed_loads_as_the_same_configuration() {
+    let mut fleet = Fleet::default();
+    fleet.learner.learning_rate = 0.3;
+    fleet.run.seed = 17;
+    assert!(print(&fleet).unwrap().contains("learning_rate = 0.3\n"));
+    assert_eq!(load(&print(&fleet).unwrap(), &[], &[]).unwrap(), fleet);
+}
+
+#[test]
+fn strings_may_be_quoted_or_bare() {
+    for text in ["run.game=hex11", "run.game=\"hex11\"", "run.game = 'hex11'"] {
+        assert_eq!(load("", &[], &[text]).unwrap().run.game, "hex11");
+    }
+}
+
+#[test]
+fn wrong_names_are_refused_with_the_nearest_right_one_and_where_they_were_written() {
+    let got = refusals(&[
+        ("[learner]\nbacth = 3", &[], &[]),
+        ("[lerner]\nbatch = 3", &[], &[]),
+        ("[zzz]\nbatch = 3", &[], &[]),
+        ("batch = 3", &[], &[]),
+        ("[learner.ema]\ndeacy = 3", &[], &[]),
+        ("", &[("ZEROFLEET__LEARNER__BATCHES", "3")], &[]),
+        ("", &[("ZEROFLEET__LEARN__BATCH", "3")], &[]),
+        ("", &[("ZEROFLEET__BATCH", "3")], &[]),
+        ("", &[], &["learner.q=3"]),
+        ("", &[], &["learner.batch.size=3"]),
+        ("", &[], &["batch=3"]),
+        ("", &[], &["learner.batch"]),
+    ]);
+    assert_eq!(
+        got,
+        "\
+unknown key learner.bacth in run.toml; did you mean batch?
+unknown section [lerner] in run.toml; did you mean learner?
+unknown section [zzz] in run.toml; sections are run, network, search, selfplay, replay, learner, actor, arena
+batch in run.toml is outside any section; write it as section.key, sections are run, network, search, selfplay, replay, learner, actor, arena
+unknown key learner.ema.deacy in run.toml; did you mean decay?
+unknown key learner.batches in the environment variable ZEROFLEET__LEARNER__BATCHES; did you mean batch?
+unknown section [learn] in the environment variable ZEROFLEET__LEARN__BATCH; did you mean learner?
+batch in the environment variable ZEROFLEET__BATCH is outside any section; write it as section.key, sections are run, network, search, selfplay, replay, learner, actor, arena
+unknown key learner.q in --set learner.q=3; [learner] has augment, batch, ema, learning_rate, milestones, optimiser
+unknown key learner.batch.size in --set learner.batch.size=3; it takes no keys below it
+batch in --set batch=3 is outside any section; write it as section.key, sections are run, network, search, selfplay, replay, learner, actor, arena
+--set learner.batch: expected section.key=value
+"
+    );
+}
+
+#[test]
+fn wrong_values_are_refused_with_what_was_expected_and_what_was_got() {
+    let got = refusals(&[
+        ("[learner]\nbatch = 'many'", &[], &[]),
+        ("[learner]\nbatch = 2.5", &[], &[]),
+        ("[learner]\nema = 3", &[], &[]),
+        ("learner = 3", &[], &[]),
+        ("[run]\ngame = 4", &[], &[]),
+        ("", &[("ZEROFLEET__LEARNER__AUGMENT", "yes")], &[]),
+        ("", &[("ZEROFLEET__LEARNER", "3")], &[]),
+        ("", &[], &["learner.learning_rate=fast"]),
+        ("", &[], &["learner.batch=1\nseed = 2"]),
+        ("", &[], &["learner.batch="]),
+        // Of the right type, but not a value of this key: the deserialiser's own words.
+        ("[learner]\naugment = false\nbatch = -1", &[], &[]),
+        ("", &[], &["learner.augment=false", "learner.optimiser=adam"]),
+    ]);
+    assert_eq!(
+        got,
+        "\
+learner.batch in run.toml: expected a whole number, got a string \"many\"
+learner.batch in run.toml: expected a whole number, got a number 2.5
+learner.ema in run.toml: expected a table, got a whole number 3
+learner in run.toml: expected a table, got a whole number 3
+run.game in run.toml: expected a string, got a whole number 4
+learner.augment in the environment variable ZEROFLEET__LEARNER__AUGMENT: expected true or false, got `yes`
+learner in the environment variable ZEROFLEET__LEARNER: expected a table, got a whole number 3
+learner.learning_rate in --set learner.learning_rate=fast: expected a number, got `fast`
+learner.batch in --set learner.batch=1
+seed = 2: expected a whole number, got `1
+seed = 2`
+learner.batch in --set learner.batch=: expected a whole number, got ``
+learner.batch in run.toml: invalid value: integer `-1`, expected u32
+learner.optimiser in --set learner.optimiser=adam: unknown variant `adam`, expected `adam_w` or `sgd`
+"
+    );
+}
+
+#[test]
+fn a_file_that_is_not_toml_is_refused_with_line_and_column() {
+    let error = load("[learner]\nbatch = = 3", &[], &[]).unwrap_err();
+    assert!(error.starts_with("run.toml:2:9: "), "{error}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let sources = Sources { file: Some("nowhere/run.toml".into()), env: std::iter::empty(), sets: vec![] };
+    let error = sources.load::<Fleet>(SECTIONS).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read the run file nowhere/run.toml");
+}

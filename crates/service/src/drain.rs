@@ -1,0 +1,78 @@
+//! The one signal that ends a process in order: finish what is in hand, hand it in, exit.
+
+use std::io::Read;
+
+use tokio_util::sync::CancellationToken;
+
+#[cfg(test)]
+mod tests;
+
+/// Tells every part of a process to finish; cheap to clone.
+///
+/// It fires on SIGINT, on SIGTERM, and, where asked, when standard input closes because the supervisor is gone.
+#[derive(Debug, Clone, Default)]
+pub struct Drain {
+    token: CancellationToken,
+}
+
+impl Drain {
+    /// A drain that fires only when [`start`](Self::start) is called: for tests and for parts embedded in another process.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Fires it.
+    pub fn start(&self) {
+        self.token.cancel();
+    }
+
+    /// Whether it has fired.
+    pub fn started(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
+    /// Resolves once it has fired.
+    pub async fn wait(&self) {
+        self.token.cancelled().await;
+    }
+
+    /// The token itself, for parts that take one.
+    pub fn token(&self) -> CancellationToken {
+        self.token.clone()
+    }
+
+    /// Fires on SIGINT and SIGTERM. Must be called on a tokio runtime.
+    pub fn on_signals(&self) -> std::io::Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let drain = self.clone();
+        // Owned by the runtime: it ends with the process, and must keep eating signals while the process drains.
+        tokio::spawn(async move {
+            loop {
+                let name = tokio::select! {
+                    _ = interrupt.recv() => "SIGINT",
+                    _ = terminate.recv() => "SIGTERM",
+                };
+                tracing::info!(signal = name, "draining");
+                drain.start();
+            }
+        });
+        Ok(())
+    }
+
+    /// Fires when `input` ends. A plain thread, because a blocked read would hold up the runtime's own shutdown.
+    pub fn on_end_of(&self, mut input: impl Read + Send + 'static) -> std::io::Result<()> {
+        let drain = self.clone();
+        let watch = move || {
+            let mut ignored = [0; 256];
+            // An error means as much as an end: nobody holds the other side any more.
+            while matches!(input.read(&mut ignored), Ok(read) if read > 0) {}
+            if !drain.started() {
+                tracing::info!("the supervisor is gone, draining");
+            }
+            drain.start();
+        };
+        std::thread::Builder::new().name("parent-watch".to_owned()).spawn(watch).map(drop)
+    }
+}

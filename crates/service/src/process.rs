@@ -1,0 +1,134 @@
+//! The story of a process, told once: load, start telemetry, build and run, drain.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::config::{self, SECTIONS, Sources};
+use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Readiness, net, telemetry};
+
+#[cfg(test)]
+mod tests;
+
+/// The process failed.
+const EXIT_FAILURE: u8 = 1;
+/// The process was asked for something that makes no sense: command line or configuration.
+const EXIT_USAGE: u8 = 2;
+/// How long tasks that outlive the body may take to end before they are dropped.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// What [`run`] hands to the body of a process.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The name of the process.
+    pub name: &'static str,
+    /// Where to serve gRPC, if the process serves; open it with [`net::bind`].
+    pub listen: SocketAddr,
+    /// Where the admin port was opened.
+    pub admin: SocketAddr,
+    /// Fires when the process must end: then finish, hand in, return.
+    pub drain: Drain,
+    /// To be set by the body when it can do its work.
+    pub readiness: Readiness,
+    /// Renders the metrics of this process.
+    pub metrics: PrometheusHandle,
+}
+
+/// Runs a process: loads `T` from file, environment and command line, opens the admin port, and calls `body` on a runtime.
+///
+/// Returns what `main` returns: 0 when the body ended well, 1 when it failed, 2 when the configuration was refused (also by
+/// the body, if a [`ConfigError`] is in its chain). An error becomes one line on standard error.
+pub fn run<T, B, F>(name: &'static str, common: CommonArgs, body: B) -> ExitCode
+where
+    T: Serialize + DeserializeOwned + Default,
+    B: FnOnce(T, Context) -> F,
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let format = common.log_format;
+    let mut traced = false;
+    match try_run(name, common, body, &mut traced) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&error, format, traced);
+            ExitCode::from(exit_status(&error))
+        }
+    }
+}
+
+fn try_run<T, B, F>(name: &'static str, common: CommonArgs, body: B, traced: &mut bool) -> anyhow::Result<()>
+where
+    T: Serialize + DeserializeOwned + Default,
+    B: FnOnce(T, Context) -> F,
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let sources = Sources { file: common.config, env: std::env::vars(), sets: common.sets };
+    let config: T = sources.load(SECTIONS)?;
+    if common.print_config {
+        print(&config::print(&config)?);
+        return Ok(());
+    }
+    telemetry::init_tracing(common.log_format, &common.log_level)?;
+    *traced = true;
+    let metrics = telemetry::install_metrics()?;
+    // Sockets and timers only: two workers leave the cores to search and tensors.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(async {
+        let drain = Drain::new();
+        drain.on_signals()?;
+        if common.exit_with_parent {
+            drain.on_end_of(std::io::stdin())?;
+        }
+        let readiness = Readiness::starting();
+        let listener = net::bind(common.admin).await?;
+        let admin = Admin::start(listener, metrics.clone(), readiness.clone())?;
+        tracing::info!(process = name, pid = std::process::id(), admin = %admin.address(), "started");
+        let context = Context { name, listen: common.listen, admin: admin.address(), drain, readiness, metrics };
+        let result = body(config, context).await;
+        admin.stop().await;
+        result
+    });
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    if result.is_ok() {
+        tracing::info!(process = name, "ended");
+    }
+    result
+}
+
+/// The whole chain of an error as one line.
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        // Some errors repeat their source in their own text; once is enough.
+        if line.ends_with(&text) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&text);
+    }
+    line.replace('\n', "; ")
+}
+
+fn exit_status(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|cause| cause.is::<ConfigError>()) { EXIT_USAGE } else { EXIT_FAILURE }
+}
+
+/// The last word of a failed process, once: a log line where machines read, a plain line where people do.
+#[expect(clippy::print_stderr, reason = "the one place where a process reports its own failure")]
+fn report(error: &anyhow::Error, format: LogFormat, traced: bool) {
+    match (format, traced) {
+        (LogFormat::Json, true) => tracing::error!(error = chain(error), "failed"),
+        _ => eprintln!("error: {}", chain(error)),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "--print-config prints")]
+fn print(text: &str) {
+    print!("{text}");
+}

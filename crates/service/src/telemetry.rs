@@ -1,0 +1,56 @@
+//! Log lines and metrics: where `tracing` and `metrics` of a process go.
+
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::LogFormat;
+
+#[cfg(test)]
+mod tests;
+
+/// Buckets of every histogram, in seconds: a decade in three steps, from a tenth of a millisecond to a hundred seconds.
+const BUCKETS_SECONDS: &[f64] = &[
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0,
+    100.0,
+];
+
+/// Why telemetry could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The log directives make no sense.
+    #[error("--log-level {directives} is not a level (error, warn, info, debug, trace) or a list of target=level")]
+    Directives {
+        /// As given.
+        directives: String,
+        /// What is wrong with them.
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// Somebody else collects the log lines of this process already.
+    #[error("log lines are collected already")]
+    TracingInstalled,
+    /// Somebody else collects the metrics of this process already.
+    #[error("metrics cannot be collected")]
+    Metrics(#[source] BuildError),
+}
+
+/// Sends `tracing` to standard error. Once per process.
+pub fn init_tracing(format: LogFormat, directives: &str) -> Result<(), TelemetryError> {
+    let filter = EnvFilter::try_new(directives)
+        .map_err(|source| TelemetryError::Directives { directives: directives.to_owned(), source })?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let installed = match format {
+        LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).finish().try_init(),
+        LogFormat::Json => lines.json().finish().try_init(),
+    };
+    installed.map_err(|_| TelemetryError::TracingInstalled)
+}
+
+/// Collects `metrics` for `/metrics`. Once per process; the handle renders them.
+pub fn install_metrics() -> Result<PrometheusHandle, TelemetryError> {
+    builder()?.install_recorder().map_err(TelemetryError::Metrics)
+}
+
+fn builder() -> Result<PrometheusBuilder, TelemetryError> {
+    PrometheusBuilder::new().set_buckets(BUCKETS_SECONDS).map_err(TelemetryError::Metrics)
+}
