@@ -1,1 +1,16 @@
-//! Evaluations: the interface, the batch, the cache, evaluators for tests.
+//! Evaluations: the interface every evaluator has, the batch it takes, the predictions it gives.
+//!
+//! Self-play, play and the arena cannot tell an evaluator on the CPU from one on an accelerator, behind a cache or
+//! scripted by a test. No rules, tensors or threads here. Start with [`Evaluator`].
+
+mod batch;
+mod cache;
+pub mod conformance;
+mod evaluator;
+mod prediction;
+pub mod testing;
+
+pub use batch::Batch;
+pub use cache::{Cache, CacheKey, CacheStats};
+pub use evaluator::{Attributes, Error, Evaluator};
+pub use prediction::{Predictions, Wdl};

@@ -1,0 +1,75 @@
+use game::{Action, ObservationShape};
+
+/// Positions to evaluate together: observations `[B, C, H, W]` and, for each, its legal actions.
+///
+/// Reused from batch to batch: [`clear`](Self::clear) keeps the memory.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    shape: ObservationShape,
+    observations: Vec<f32>,
+    legal: Vec<Action>,
+    /// Position `i` owns `legal[ends[i - 1]..ends[i]]`.
+    ends: Vec<u32>,
+}
+
+impl Batch {
+    /// An empty batch of observations of `shape`.
+    #[must_use]
+    pub fn new(shape: ObservationShape) -> Self {
+        Self { shape, observations: Vec::new(), legal: Vec::new(), ends: Vec::new() }
+    }
+
+    /// Adds a position: its legal actions, ascending, and a function that writes its observation `[C, H, W]` into
+    /// the zeroed slice it is given.
+    pub fn push(&mut self, legal: &[Action], observe: impl FnOnce(&mut [f32])) {
+        let start = self.observations.len();
+        self.observations.resize(start + self.shape.len(), 0.0);
+        observe(&mut self.observations[start..]);
+        self.legal.extend_from_slice(legal);
+        self.ends.push(u32::try_from(self.legal.len()).expect("a batch holds fewer than 2^32 legal actions"));
+    }
+
+    /// Empties the batch, keeping its memory.
+    pub fn clear(&mut self) {
+        self.observations.clear();
+        self.legal.clear();
+        self.ends.clear();
+    }
+
+    /// B: how many positions it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The shape of each observation.
+    #[must_use]
+    pub fn shape(&self) -> ObservationShape {
+        self.shape
+    }
+
+    /// All observations, `[B, C, H, W]`.
+    #[must_use]
+    pub fn observations(&self) -> &[f32] {
+        &self.observations
+    }
+
+    /// The observation of position `i`, `[C, H, W]`.
+    #[must_use]
+    pub fn observation(&self, i: usize) -> &[f32] {
+        &self.observations[i * self.shape.len()..][..self.shape.len()]
+    }
+
+    /// The legal actions of position `i`, ascending.
+    #[must_use]
+    pub fn legal(&self, i: usize) -> &[Action] {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
+        &self.legal[start..self.ends[i] as usize]
+    }
+}

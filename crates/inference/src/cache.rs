@@ -1,0 +1,233 @@
+//! A sharded position cache, shared by every self-play thread of a process.
+//!
+//! Two generations of half the capacity each: answers enter the young one; when it is full, the old one is emptied and
+//! the two change places. A hit in the old one moves the answer to the young one, so what is asked for stays. This is
+//! least-recently-used to within one generation, without a list to maintain under a lock.
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+
+use crate::{Predictions, Wdl};
+
+/// What an answer is kept under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CacheKey {
+    /// The position's hash.
+    pub position: u64,
+    /// The weights version that answered.
+    pub weights_version: u64,
+}
+
+/// What a cache has been asked so far, and what it holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// How many positions were looked up.
+    pub lookups: u64,
+    /// How many of them were there.
+    pub hits: u64,
+    /// How many answers it holds now.
+    pub positions: usize,
+}
+
+/// Answers to positions that were evaluated before, by position hash and weights version; at most its capacity.
+///
+/// Cheap to share behind a reference or an `Arc`. Answers are kept in full precision: a hit is the same answer to the
+/// last bit, so switching the cache on changes no trajectory of a deterministic evaluator.
+#[derive(Debug)]
+pub struct Cache {
+    generations: [Generation; 2],
+    /// Which generation is the young one.
+    young: AtomicUsize,
+    /// Held by whoever makes the generations change places.
+    turning: AtomicBool,
+    generation_positions_max: usize,
+    /// Answers of earlier versions are not taken any more.
+    oldest_version: AtomicU64,
+    lookups: AtomicU64,
+    hits: AtomicU64,
+}
+
+type Answers = DashMap<CacheKey, Answer, BuildHasherDefault<KeyHasher>>;
+
+#[derive(Debug, Default)]
+struct Generation {
+    answers: Answers,
+    /// Answers held plus inserts under way: never less than what the map holds, and cheaper to ask.
+    positions: AtomicUsize,
+}
+
+/// Win, draw and loss, then the priors of the legal actions: one allocation each.
+#[derive(Debug)]
+struct Answer(Box<[f32]>);
+
+impl Answer {
+    const VALUES: usize = 3;
+
+    fn new(priors: &[f32], value: Wdl) -> Self {
+        let mut numbers = Vec::with_capacity(Self::VALUES + priors.len());
+        numbers.extend([value.win, value.draw, value.loss]);
+        numbers.extend_from_slice(priors);
+        Self(numbers.into_boxed_slice())
+    }
+
+    fn answers(&self, legal_actions: usize) -> bool {
+        self.0.len() == Self::VALUES + legal_actions
+    }
+
+    fn push_to(&self, predictions: &mut Predictions) {
+        let (values, priors) = self.0.split_at(Self::VALUES);
+        predictions.push(priors, Wdl { win: values[0], draw: values[1], loss: values[2] });
+    }
+}
+
+impl Cache {
+    /// An empty cache for at most `positions_max` positions; one for 0 or 1 never holds anything.
+    #[must_use]
+    pub fn new(positions_max: usize) -> Self {
+        Self {
+            generations: [Generation::default(), Generation::default()],
+            young: AtomicUsize::new(0),
+            turning: AtomicBool::new(false),
+            generation_positions_max: positions_max / 2,
+            oldest_version: AtomicU64::new(0),
+            lookups: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds the answer for `key` to `predictions` and returns true, if it is there.
+    ///
+    /// An answer with another number of legal actions belongs to another position whose hash happens to be the same; it
+    /// counts as a miss.
+    pub fn get(&self, key: CacheKey, legal_actions: usize, predictions: &mut Predictions) -> bool {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        let hit = self.find(key, legal_actions, predictions);
+        if hit {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        hit
+    }
+
+    fn find(&self, key: CacheKey, legal_actions: usize, predictions: &mut Predictions) -> bool {
+        let (young, old) = self.young_and_old();
+        if let Some(answer) = young.answers.get(&key) {
+            return answer.answers(legal_actions) && {
+                answer.push_to(predictions);
+                true
+            };
+        }
+        let Some((_, answer)) = old.answers.remove_if(&key, |_, answer| answer.answers(legal_actions)) else {
+            return false;
+        };
+        old.positions.fetch_sub(1, Ordering::Relaxed);
+        answer.push_to(predictions);
+        self.keep(key, answer);
+        true
+    }
+
+    /// Keeps an answer, unless its version has been forgotten.
+    pub fn insert(&self, key: CacheKey, priors: &[f32], value: Wdl) {
+        if key.weights_version >= self.oldest_version.load(Ordering::Relaxed) {
+            self.keep(key, Answer::new(priors, value));
+        }
+    }
+
+    /// Forgets every answer of versions before `weights_version`, and takes none of them any more.
+    pub fn forget_before(&self, weights_version: u64) {
+        if self.oldest_version.fetch_max(weights_version, Ordering::Relaxed) >= weights_version {
+            return;
+        }
+        for generation in &self.generations {
+            generation.retain(|key| key.weights_version >= weights_version);
+        }
+    }
+
+    /// What it was asked and what it holds.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        CacheStats {
+            lookups: self.lookups.load(Ordering::Relaxed),
+            hits: self.hits.load(Ordering::Relaxed),
+            positions: self.generations.iter().map(|generation| generation.answers.len()).sum(),
+        }
+    }
+
+    fn young_and_old(&self) -> (&Generation, &Generation) {
+        let young = self.young.load(Ordering::Acquire);
+        (&self.generations[young], &self.generations[1 - young])
+    }
+
+    fn keep(&self, key: CacheKey, answer: Answer) {
+        let (young, _) = self.young_and_old();
+        let Err(answer) = young.insert(key, answer, self.generation_positions_max) else { return };
+        // Whoever finds it full while another thread turns drops one answer: it is a cache.
+        if self.turn() {
+            let _ = self.young_and_old().0.insert(key, answer, self.generation_positions_max);
+        }
+    }
+
+    /// Empties the old generation and makes it the young one; false if another thread is doing so.
+    fn turn(&self) -> bool {
+        if self.turning.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        let (young, old) = self.young_and_old();
+        // Another thread may have turned between the failed insert and here.
+        if young.positions.load(Ordering::Relaxed) >= self.generation_positions_max {
+            old.retain(|_| false);
+            self.young.fetch_xor(1, Ordering::AcqRel);
+        }
+        self.turning.store(false, Ordering::Release);
+        true
+    }
+}
+
+impl Generation {
+    /// Gives the answer back if it is full.
+    fn insert(&self, key: CacheKey, answer: Answer, positions_max: usize) -> Result<(), Answer> {
+        if self.positions.fetch_add(1, Ordering::Relaxed) >= positions_max {
+            self.positions.fetch_sub(1, Ordering::Relaxed);
+            return Err(answer);
+        }
+        if self.answers.insert(key, answer).is_some() {
+            self.positions.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn retain(&self, keep: impl Fn(&CacheKey) -> bool) {
+        self.answers.retain(|key, _| {
+            let keep = keep(key);
+            if !keep {
+                self.positions.fetch_sub(1, Ordering::Relaxed);
+            }
+            keep
+        });
+    }
+}
+
+/// Position hashes are already well mixed: one multiplication spreads the version over them.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 / golden ratio, odd; the rotation brings the well-mixed high bits down to where tables look.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

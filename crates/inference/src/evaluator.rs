@@ -1,0 +1,51 @@
+use crate::{Batch, Predictions};
+
+/// Something that turns a batch of observations into priors over the legal actions and win/draw/loss values.
+pub trait Evaluator: Send {
+    /// What the caller may want to know to fill batches well.
+    fn attributes(&self) -> Attributes;
+
+    /// Evaluates every position of `batch` and replaces the contents of `predictions`, in the same order.
+    ///
+    /// Priors are non-negative and sum to one over the legal actions of each position; values are those of the
+    /// player to move. Every number is finite: an evaluator refuses NaN itself.
+    ///
+    /// # Errors
+    /// See [`Error`]; `predictions` is then unspecified and must not be used.
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error>;
+}
+
+/// What an evaluator says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attributes {
+    /// For people: `libtorch cpu bf16`.
+    pub name: String,
+    /// The version of the weights behind the answers, 0 where there are none.
+    pub weights_version: u64,
+    /// The batch size from which larger ones gain little.
+    pub preferred_batch: usize,
+    /// The largest batch it takes.
+    pub max_batch: usize,
+}
+
+/// Why a batch was not evaluated.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The batch does not fit the network: another game, or another observation shape.
+    #[error("the batch has {got}, the network takes {expected}")]
+    Shape {
+        /// What the network takes.
+        expected: String,
+        /// What the batch has.
+        got: String,
+    },
+    /// The network answered NaN or an infinity.
+    #[error("the network answered a number that is not finite (weights version {weights_version})")]
+    NotFinite {
+        /// The version that did.
+        weights_version: u64,
+    },
+    /// The device or the remote end failed.
+    #[error("the evaluator failed: {0}")]
+    Backend(String),
+}

@@ -1,0 +1,77 @@
+/// Chances of a win, a draw and a loss for the player to move; they sum to one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wdl {
+    /// Chance of a win.
+    pub win: f32,
+    /// Chance of a draw.
+    pub draw: f32,
+    /// Chance of a loss.
+    pub loss: f32,
+}
+
+impl Wdl {
+    /// Nothing is known: a third each would claim many draws, so win and loss share evenly.
+    pub const EVEN: Self = Self { win: 0.5, draw: 0.0, loss: 0.5 };
+
+    /// win − loss, in `[-1, 1]`.
+    #[must_use]
+    pub fn value(self) -> f32 {
+        self.win - self.loss
+    }
+}
+
+/// Answers to a batch, in its order: priors over each position's legal actions, and values.
+#[derive(Debug, Clone, Default)]
+pub struct Predictions {
+    priors: Vec<f32>,
+    /// Position `i` owns `priors[ends[i - 1]..ends[i]]`.
+    ends: Vec<u32>,
+    values: Vec<Wdl>,
+}
+
+impl Predictions {
+    /// No answers yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        self.priors.clear();
+        self.ends.clear();
+        self.values.clear();
+    }
+
+    /// Adds an answer: priors `[legal actions]` that sum to one, and the value for the player to move.
+    pub fn push(&mut self, priors: &[f32], value: Wdl) {
+        self.priors.extend_from_slice(priors);
+        self.ends.push(u32::try_from(self.priors.len()).expect("a batch holds fewer than 2^32 legal actions"));
+        self.values.push(value);
+    }
+
+    /// B: how many answers it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The priors of position `i`, one per legal action, in their order.
+    #[must_use]
+    pub fn priors(&self, i: usize) -> &[f32] {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
+        &self.priors[start..self.ends[i] as usize]
+    }
+
+    /// The value of position `i` for the player to move.
+    #[must_use]
+    pub fn value(&self, i: usize) -> Wdl {
+        self.values[i]
+    }
+}
