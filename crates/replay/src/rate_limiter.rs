@@ -1,0 +1,207 @@
+/// Keeps sampling and inserting in one ratio: Reverb's `SampleToInsertRatio` (Cassirer et al. 2021), counted in items.
+///
+/// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor
+/// `inserted · samples_per_insert − sampled` stays within `error` of `min_items · samples_per_insert`: above, inserts
+/// wait for the learner; below, samples wait for the actors. Counting is separate from asking, so the caller can ask
+/// about what is still on its way to the disk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RateLimiter {
+    settings: RateLimiterSettings,
+    counts: RateLimiterCounts,
+}
+
+/// What the limiter holds to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RateLimiterSettings {
+    /// How often an item is drawn on average over its lifetime. Above zero.
+    pub samples_per_insert: f64,
+    /// Items that must be held before any may be drawn. At least one.
+    pub min_items: u64,
+    /// How many samples the ratio may be off, either way, before one side waits. At least `max(1, samples_per_insert)`.
+    pub error: f64,
+}
+
+/// What the limiter has counted, in items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RateLimiterCounts {
+    /// Ever inserted.
+    pub inserted: u64,
+    /// Ever removed; never more than were inserted.
+    pub deleted: u64,
+    /// Ever drawn.
+    pub sampled: u64,
+}
+
+/// Why one side has to wait.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum Wait {
+    /// The table does not yet hold its minimum.
+    #[error("the table holds {held} of the {min_items} items that sampling needs")]
+    MinItems {
+        /// Items held.
+        held: u64,
+        /// Items needed.
+        min_items: u64,
+    },
+    /// The learner is ahead: more inserts must come first.
+    #[error(
+        "{sampled} samples of {inserted} inserted items are ahead of {samples_per_insert} samples per insert by more \
+         than the allowed {error}: waiting for the actors"
+    )]
+    Inserts {
+        /// Items drawn so far.
+        sampled: u64,
+        /// Items inserted so far.
+        inserted: u64,
+        /// The ratio held to.
+        samples_per_insert: f64,
+        /// The slack around it, in samples.
+        error: f64,
+    },
+    /// The actors are ahead: more samples must be drawn first.
+    #[error(
+        "{inserted} inserted items are ahead of {samples_per_insert} samples per insert by more than the allowed \
+         {error} after {sampled} samples: waiting for the learner"
+    )]
+    Samples {
+        /// Items drawn so far.
+        sampled: u64,
+        /// Items inserted so far.
+        inserted: u64,
+        /// The ratio held to.
+        samples_per_insert: f64,
+        /// The slack around it, in samples.
+        error: f64,
+    },
+}
+
+/// Why limiter settings make no sense.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum InvalidRateLimiter {
+    /// The ratio is not a number above zero.
+    #[error("{0} samples per insert is not a number above 0")]
+    SamplesPerInsert(f64),
+    /// The minimum is zero.
+    #[error("the minimum is 0 items, it must be at least 1")]
+    MinItems,
+    /// The error is so small that both sides could wait for each other for ever.
+    #[error("an error of {error} samples could block both sides for ever, it must be at least {least}")]
+    Error {
+        /// As given.
+        error: f64,
+        /// The least that works.
+        least: f64,
+    },
+}
+
+impl RateLimiter {
+    /// A limiter that has counted nothing.
+    ///
+    /// # Errors
+    /// The first setting out of range.
+    pub fn new(settings: RateLimiterSettings) -> Result<Self, InvalidRateLimiter> {
+        let RateLimiterSettings { samples_per_insert, min_items, error } = settings;
+        if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
+            return Err(InvalidRateLimiter::SamplesPerInsert(samples_per_insert));
+        }
+        if min_items == 0 {
+            return Err(InvalidRateLimiter::MinItems);
+        }
+        let least = samples_per_insert.max(1.0);
+        if error.is_nan() || error < least {
+            return Err(InvalidRateLimiter::Error { error, least });
+        }
+        Ok(Self { settings, counts: RateLimiterCounts::default() })
+    }
+
+    /// Goes on from what an earlier life has counted.
+    pub fn resume(&mut self, counts: RateLimiterCounts) {
+        self.counts = counts;
+    }
+
+    /// Whether `items` more may come in now.
+    ///
+    /// # Errors
+    /// [`Wait`] says what they wait for.
+    pub fn can_insert(&self, items: u64) -> Result<(), Wait> {
+        let RateLimiterSettings { samples_per_insert, min_items, error } = self.settings;
+        let RateLimiterCounts { inserted, sampled, .. } = self.counts;
+        if self.held() + items <= min_items {
+            return Ok(());
+        }
+        let cursor = (inserted + items) as f64 * samples_per_insert - sampled as f64;
+        if cursor <= self.offset() + error {
+            return Ok(());
+        }
+        Err(Wait::Samples { sampled, inserted, samples_per_insert, error })
+    }
+
+    /// Whether `items` may be drawn now.
+    ///
+    /// # Errors
+    /// [`Wait`] says what they wait for.
+    pub fn can_sample(&self, items: u64) -> Result<(), Wait> {
+        let RateLimiterSettings { samples_per_insert, min_items, error } = self.settings;
+        let RateLimiterCounts { inserted, sampled, .. } = self.counts;
+        if self.held() < min_items {
+            return Err(Wait::MinItems { held: self.held(), min_items });
+        }
+        if self.cursor() - items as f64 >= self.offset() - error {
+            return Ok(());
+        }
+        Err(Wait::Inserts { sampled, inserted, samples_per_insert, error })
+    }
+
+    /// Counts `items` that came in.
+    pub fn insert(&mut self, items: u64) {
+        self.counts.inserted += items;
+    }
+
+    /// Counts `items` that can no longer be drawn.
+    pub fn delete(&mut self, items: u64) {
+        self.counts.deleted += items;
+        assert!(self.counts.deleted <= self.counts.inserted, "more items were deleted than inserted");
+    }
+
+    /// Counts `items` that were drawn.
+    pub fn sample(&mut self, items: u64) {
+        self.counts.sampled += items;
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> RateLimiterCounts {
+        self.counts
+    }
+
+    /// What it holds to.
+    #[must_use]
+    pub fn settings(&self) -> RateLimiterSettings {
+        self.settings
+    }
+
+    /// `inserted · samples_per_insert − sampled`: grows with inserts, falls with samples.
+    #[must_use]
+    pub fn cursor(&self) -> f64 {
+        self.counts.inserted as f64 * self.settings.samples_per_insert - self.counts.sampled as f64
+    }
+
+    /// The most items one draw may ask for without a deadlock: with more, a moment exists at which this draw waits for
+    /// an insert that waits for this draw.
+    #[must_use]
+    pub fn batch_items_max(&self) -> u64 {
+        // Saturates; the settings make it at least one.
+        (2.0 * self.settings.error - self.settings.samples_per_insert) as u64
+    }
+
+    fn held(&self) -> u64 {
+        self.counts.inserted - self.counts.deleted
+    }
+
+    fn offset(&self) -> f64 {
+        self.settings.min_items as f64 * self.settings.samples_per_insert
+    }
+}
+
+#[cfg(test)]
+mod tests;

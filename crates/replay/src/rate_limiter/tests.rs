@@ -1,0 +1,161 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Plays a script of `insert`, `sample` and `delete` of one item each (`insert 3` for three) against a fresh limiter.
+/// `ok` is counted, `wait` must be refused.
+fn check(settings: RateLimiterSettings, script: &str) {
+    let mut limiter = RateLimiter::new(settings).unwrap();
+    for (at, line) in script.split('|').map(str::trim).enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (verb, items, expected) = match words[..] {
+            [verb, expected] => (verb, 1, expected),
+            [verb, items, expected] => (verb, items.parse().unwrap(), expected),
+            _ => panic!("{line}"),
+        };
+        let answer = match verb {
+            "insert" => limiter.can_insert(items),
+            "sample" => limiter.can_sample(items),
+            "delete" => Ok(()),
+            _ => panic!("{line}"),
+        };
+        let said = if answer.is_ok() { "ok" } else { "wait" };
+        assert_eq!(said, expected, "step {at} `{line}` of `{script}`: {answer:?} with {limiter:?}");
+        match (answer, verb) {
+            (Ok(()), "insert") => limiter.insert(items),
+            (Ok(()), "sample") => limiter.sample(items),
+            (Ok(()), _) => limiter.delete(items),
+            (Err(_), _) => {}
+        }
+    }
+}
+
+fn ratio(samples_per_insert: f64, min_items: u64, error: f64) -> RateLimiterSettings {
+    RateLimiterSettings { samples_per_insert, min_items, error }
+}
+
+#[test]
+fn samples_wait_until_the_table_holds_its_minimum() {
+    check(ratio(1.0, 2, 1.0), "insert ok | sample wait | insert ok | sample ok");
+}
+
+#[test]
+fn inserts_wait_for_the_learner_once_the_error_is_used_up() {
+    check(ratio(1.0, 1, 2.0), "insert ok | insert ok | insert ok | insert wait | sample ok | insert ok | insert wait");
+}
+
+#[test]
+fn samples_wait_for_the_actors_once_the_error_is_used_up() {
+    check(ratio(2.0, 1, 2.0), "insert ok | sample ok | sample ok | sample wait | insert ok | sample ok | sample ok");
+}
+
+#[test]
+fn inserts_below_the_minimum_never_wait() {
+    check(ratio(100.0, 5, 100.0), "insert 5 ok | insert ok | insert wait | sample 100 ok | insert ok");
+}
+
+#[test]
+fn a_batch_waits_for_all_of_its_items() {
+    check(ratio(1.0, 4, 2.0), "insert 4 ok | sample 3 wait | sample 2 ok | sample wait | insert ok | sample ok");
+}
+
+/// Reverb: a table may fall back to its first stage when items are removed from it.
+#[test]
+fn deleting_below_the_minimum_makes_samples_wait_again() {
+    check(ratio(1.0, 2, 9.0), "insert 2 ok | sample ok | delete ok | sample wait | insert ok | sample ok");
+}
+
+#[test]
+fn the_reason_for_waiting_is_said_in_words() {
+    let mut limiter = RateLimiter::new(ratio(2.0, 3, 2.0)).unwrap();
+    limiter.insert(1);
+    assert_eq!(limiter.can_sample(1).unwrap_err().to_string(), "the table holds 1 of the 3 items that sampling needs");
+    limiter.insert(3);
+    assert_eq!(
+        limiter.can_insert(1).unwrap_err().to_string(),
+        "4 inserted items are ahead of 2 samples per insert by more than the allowed 2 after 0 samples: waiting for \
+         the learner"
+    );
+    limiter.sample(4);
+    assert_eq!(
+        limiter.can_sample(1).unwrap_err().to_string(),
+        "4 samples of 4 inserted items are ahead of 2 samples per insert by more than the allowed 2: waiting for the \
+         actors"
+    );
+}
+
+#[test]
+fn settings_that_could_block_both_sides_are_refused() {
+    let said = |settings| RateLimiter::new(settings).unwrap_err().to_string();
+    assert_eq!(said(ratio(0.0, 1, 1.0)), "0 samples per insert is not a number above 0");
+    assert_eq!(said(ratio(f64::NAN, 1, 1.0)), "NaN samples per insert is not a number above 0");
+    assert_eq!(said(ratio(1.0, 0, 1.0)), "the minimum is 0 items, it must be at least 1");
+    assert_eq!(
+        said(ratio(8.0, 1, 7.0)),
+        "an error of 7 samples could block both sides for ever, it must be at least 8"
+    );
+}
+
+#[test]
+fn a_resumed_limiter_decides_as_the_one_that_counted() {
+    let mut first = RateLimiter::new(ratio(2.0, 2, 3.0)).unwrap();
+    first.insert(3);
+    first.sample(2);
+    let mut second = RateLimiter::new(ratio(2.0, 2, 3.0)).unwrap();
+    second.resume(first.counts());
+    assert_eq!(first, second);
+}
+
+/// The condition as Reverb's documentation words it, one item at a time.
+fn naive(settings: RateLimiterSettings, inserted: u64, deleted: u64, sampled: u64) -> (bool, bool) {
+    let RateLimiterSettings { samples_per_insert, min_items, error } = settings;
+    let off = |inserted: f64, sampled: f64| (inserted - min_items as f64) * samples_per_insert - sampled;
+    let (inserts, samples, held) = (inserted as f64, sampled as f64, inserted - deleted);
+    let insert = held < min_items || off(inserts + 1.0, samples) <= error;
+    let sample = held >= min_items && off(inserts, samples + 1.0) >= -error;
+    (insert, sample)
+}
+
+proptest! {
+    #[test]
+    fn the_cursor_agrees_with_the_error_of_the_ratio(
+        quarters in 1_u32..64, min_items in 1_u64..20, slack in 0_u32..20, script in prop::collection::vec(0_u8..3, 1..200),
+    ) {
+        // Quarters keep every sum exact, so that the two ways of writing the same inequality cannot differ by rounding.
+        let samples_per_insert = f64::from(quarters) / 4.0;
+        let settings = ratio(samples_per_insert, min_items, samples_per_insert.max(1.0) + f64::from(slack));
+        let mut limiter = RateLimiter::new(settings).unwrap();
+        for step in script {
+            let RateLimiterCounts { inserted, deleted, sampled } = limiter.counts();
+            let answers = (limiter.can_insert(1).is_ok(), limiter.can_sample(1).is_ok());
+            prop_assert_eq!(answers, naive(settings, inserted, deleted, sampled));
+            match step {
+                0 if answers.0 => limiter.insert(1),
+                1 if answers.1 => limiter.sample(1),
+                2 if inserted > deleted => limiter.delete(1),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn while_nothing_is_deleted_one_side_can_always_go_on(
+        quarters in 1_u32..64, min_items in 1_u64..20, slack in 0_u32..20,
+        script in prop::collection::vec((any::<bool>(), 1_u64..50), 1..200),
+    ) {
+        let samples_per_insert = f64::from(quarters) / 4.0;
+        let settings = ratio(samples_per_insert, min_items, samples_per_insert.max(1.0) + f64::from(slack));
+        let mut limiter = RateLimiter::new(settings).unwrap();
+        let batch = limiter.batch_items_max();
+        for (insert, items) in script {
+            prop_assert!(limiter.can_insert(1).is_ok() || limiter.can_sample(batch).is_ok(), "{:?}", limiter);
+            // A trajectory enters whole as soon as its first item may, as the server does it.
+            if insert && limiter.can_insert(1).is_ok() {
+                limiter.insert(items);
+            }
+            if !insert && limiter.can_sample(batch).is_ok() {
+                limiter.sample(batch);
+            }
+        }
+    }
+}

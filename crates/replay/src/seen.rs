@@ -1,0 +1,74 @@
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use experience::TrajectoryId;
+
+/// Every trajectory id that ever came in, kept after the trajectory itself is gone: what makes an insert count once.
+///
+/// Actors count their trajectories, so the sequences of one epoch close up to a single interval and memory grows with
+/// the number of gaps, not of trajectories.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeenIds {
+    /// First to last sequence of each interval; disjoint and not adjacent.
+    intervals: BTreeMap<(u64, u64), BTreeMap<u64, u64>>,
+}
+
+impl SeenIds {
+    /// Nothing seen yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether `id` came in before.
+    #[must_use]
+    pub fn contains(&self, id: TrajectoryId) -> bool {
+        let Some(intervals) = self.intervals.get(&(id.actor, id.epoch)) else { return false };
+        intervals.range(..=id.sequence).next_back().is_some_and(|(_, &last)| id.sequence <= last)
+    }
+
+    /// Remembers `id`; false if it came in before.
+    pub fn insert(&mut self, id: TrajectoryId) -> bool {
+        if self.contains(id) {
+            return false;
+        }
+        let intervals = self.intervals.entry((id.actor, id.epoch)).or_default();
+        let before = intervals.range(..id.sequence).next_back().map(|(&first, &last)| (first, last));
+        let first = match before {
+            Some((first, last)) if last + 1 == id.sequence => first,
+            _ => id.sequence,
+        };
+        let after = id.sequence.checked_add(1).and_then(|next| intervals.remove(&next));
+        intervals.insert(first, after.unwrap_or(id.sequence));
+        true
+    }
+
+    /// Remembers a whole interval of sequences, as [`SeenIds::intervals`] told it. It may touch what is there.
+    pub fn insert_interval(&mut self, actor: u64, epoch: u64, sequences: RangeInclusive<u64>) {
+        if sequences.is_empty() {
+            return;
+        }
+        let intervals = self.intervals.entry((actor, epoch)).or_default();
+        let (mut first, mut last) = sequences.into_inner();
+        // Everything that overlaps or touches becomes part of the new interval.
+        while let Some((&other_first, &other_last)) = intervals.range(..=last.saturating_add(1)).next_back() {
+            if other_last.saturating_add(1) < first {
+                break;
+            }
+            intervals.remove(&other_first);
+            first = first.min(other_first);
+            last = last.max(other_last);
+        }
+        intervals.insert(first, last);
+    }
+
+    /// All of it, ascending: actor, epoch and an interval of sequences.
+    pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RangeInclusive<u64>)> + '_ {
+        self.intervals.iter().flat_map(|(&(actor, epoch), intervals)| {
+            intervals.iter().map(move |(&first, &last)| (actor, epoch, first..=last))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
