@@ -1,0 +1,144 @@
+use game::{Action, ObservationShape};
+use inference::{Batch, Evaluator, Predictions};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tch::{Device, Kind};
+use weights::{Architecture, WeightsVersion};
+
+use super::{CHUNK, LibtorchEvaluator, padded};
+use crate::{
+    Precision,
+    testing::{numbers, seasoned, small},
+    tower::{Mode, forward},
+};
+
+fn shape(architecture: &Architecture) -> ObservationShape {
+    ObservationShape { planes: architecture.planes, height: architecture.height, width: architecture.width }
+}
+
+fn positions(count: usize) -> Batch {
+    let mut rng = ChaCha8Rng::seed_from_u64(71);
+    let mut batch = Batch::new(shape(&small()));
+    for position in 0..count {
+        let legal: Vec<Action> =
+            (0..7).filter(|action| (position + action) % 3 != 0).map(|a| Action(a as u16)).collect();
+        batch.push(&legal, |planes| planes.iter_mut().for_each(|x| *x = f32::from(u8::from(rng.random_bool(0.3)))));
+    }
+    batch
+}
+
+fn evaluator(precision: Precision) -> LibtorchEvaluator {
+    let bytes = seasoned(&small(), 72).to_safetensors().unwrap();
+    LibtorchEvaluator::new(&small(), WeightsVersion(9), &bytes, Device::Cpu, precision).unwrap()
+}
+
+fn evaluated(evaluator: &mut LibtorchEvaluator, batch: &Batch) -> Predictions {
+    let mut predictions = Predictions::new();
+    evaluator.evaluate(batch, &mut predictions).unwrap();
+    predictions
+}
+
+#[test]
+fn priors_are_the_softmax_over_legal_actions_and_values_over_results() {
+    let batch = positions(5);
+    let predictions = evaluated(&mut evaluator(Precision::F32), &batch);
+    let input = tch::Tensor::from_slice(batch.observations()).view([5, 2, 6, 7]);
+    let logits = forward(&seasoned(&small(), 72), &input, Kind::Float, Mode::Evaluation).unwrap();
+    let (policy, value) = (numbers(&logits.policy), numbers(&logits.value));
+    for i in 0..5 {
+        let exp = |action: &Action| policy[i * 7 + action.index()].exp();
+        let sum: f64 = batch.legal(i).iter().map(exp).sum();
+        assert_eq!(predictions.priors(i).len(), batch.legal(i).len());
+        for (action, &prior) in batch.legal(i).iter().zip(predictions.priors(i)) {
+            assert!((f64::from(prior) - exp(action) / sum).abs() < 1e-5);
+        }
+        let results: Vec<f64> = value[i * 3..][..3].iter().map(|logit| logit.exp()).collect();
+        let wdl = predictions.value(i);
+        for (got, expected) in [wdl.win, wdl.draw, wdl.loss].into_iter().zip(&results) {
+            assert!((f64::from(got) - expected / results.iter().sum::<f64>()).abs() < 1e-5);
+        }
+    }
+}
+
+#[test]
+fn a_position_is_answered_alike_alone_and_in_any_batch() {
+    let mut evaluator = evaluator(Precision::F32);
+    // More than a chunk, and a size that is padded.
+    let whole = positions(CHUNK + 37);
+    let together = evaluated(&mut evaluator, &whole);
+    assert_eq!(together.len(), whole.len());
+    for i in [0, 100, CHUNK - 1, CHUNK, CHUNK + 36] {
+        let mut alone = Batch::new(whole.shape());
+        alone.push(whole.legal(i), |planes| planes.copy_from_slice(whole.observation(i)));
+        let alone = evaluated(&mut evaluator, &alone);
+        assert!((alone.value(0).value() - together.value(i).value()).abs() < 1e-5);
+        for (a, b) in alone.priors(0).iter().zip(together.priors(i)) {
+            assert!((a - b).abs() < 1e-5);
+        }
+    }
+}
+
+#[test]
+fn the_conformance_suite_passes_in_both_precisions() {
+    inference::conformance::run(&mut evaluator(Precision::F32), shape(&small()), 7, 1e-5);
+    inference::conformance::run(&mut evaluator(Precision::Bf16), shape(&small()), 7, 0.02);
+}
+
+#[test]
+fn an_empty_batch_has_empty_answers() {
+    assert!(evaluated(&mut evaluator(Precision::Bf16), &positions(0)).is_empty());
+}
+
+#[test]
+fn bf16_priors_stay_within_two_hundredths() {
+    let batch = positions(20);
+    let f32 = evaluated(&mut evaluator(Precision::F32), &batch);
+    let bf16 = evaluated(&mut evaluator(Precision::Bf16), &batch);
+    for i in 0..20 {
+        assert!((f32.value(i).value() - bf16.value(i).value()).abs() < 0.02);
+        for (a, b) in f32.priors(i).iter().zip(bf16.priors(i)) {
+            assert!((a - b).abs() < 0.02, "{a} and {b}");
+        }
+    }
+}
+
+#[test]
+fn another_shape_and_an_action_the_network_lacks_are_refused() {
+    let mut evaluator = evaluator(Precision::F32);
+    let mut predictions = Predictions::new();
+    let mut other = Batch::new(ObservationShape { planes: 3, height: 6, width: 7 });
+    other.push(&[Action(0)], |_| ());
+    let error = evaluator.evaluate(&other, &mut predictions).unwrap_err();
+    let expected = "the batch has observations of [3, 6, 7], the network takes observations of [2, 6, 7]";
+    assert_eq!(error.to_string(), expected);
+
+    let mut beyond = Batch::new(shape(&small()));
+    beyond.push(&[Action(7)], |_| ());
+    let error = evaluator.evaluate(&beyond, &mut predictions).unwrap_err();
+    assert_eq!(error.to_string(), "the batch has action 7, the network takes actions below 7");
+}
+
+#[test]
+fn a_number_that_is_not_finite_is_never_an_answer() {
+    let mut evaluator = evaluator(Precision::F32);
+    let mut batch = positions(3);
+    batch.push(&[Action(1)], |planes| planes[5] = f32::NAN);
+    let error = evaluator.evaluate(&batch, &mut Predictions::new()).unwrap_err();
+    assert!(matches!(error, inference::Error::NotFinite { weights_version: 9 }), "{error}");
+}
+
+#[test]
+fn attributes_say_what_answers() {
+    let attributes = evaluator(Precision::Bf16).attributes();
+    assert_eq!((attributes.name.as_str(), attributes.weights_version), ("libtorch cpu bf16", 9));
+}
+
+#[test]
+fn padding_wastes_at_most_an_eighth_and_bounds_the_number_of_sizes() {
+    let sizes: std::collections::BTreeSet<usize> = (1..=CHUNK).map(padded).collect();
+    assert!(sizes.len() <= 50, "{} sizes", sizes.len());
+    for positions in 1..=CHUNK {
+        let padded = padded(positions);
+        assert!(padded >= positions && (padded - positions) * 8 <= positions, "{positions} became {padded}");
+    }
+}

@@ -1,0 +1,106 @@
+use tch::{Kind, Tensor};
+use weights::Architecture;
+
+use crate::{Error, tower::Logits};
+
+/// Logit of an illegal action: its prior is exactly zero, and zero times its logarithm is zero and not NaN.
+const ILLEGAL: f64 = -1e9;
+
+/// Positions to train on together, as plain numbers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TrainingBatch {
+    /// Observations, `[B, C, H, W]`.
+    pub observations: Vec<f32>,
+    /// Search policies, `[B, A]`: zero where illegal, summing to one in each row that has a policy weight.
+    pub policies: Vec<f32>,
+    /// 1 where an action is legal, 0 elsewhere, `[B, A]`.
+    pub legal: Vec<f32>,
+    /// Targets of the value, `[B, 3]`: win, draw, loss of the player to move, summing to one.
+    pub wdl: Vec<f32>,
+    /// How much each row's policy counts, `[B]`: 0 where the position has no policy target.
+    pub policy_weights: Vec<f32>,
+}
+
+impl TrainingBatch {
+    /// B, once every field has the length that B and `architecture` ask for.
+    pub(crate) fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
+        let positions = self.policy_weights.len();
+        let observation = architecture.planes * architecture.height * architecture.width;
+        let lengths = [
+            ("policy_weights", positions, positions.max(1)),
+            ("observations", self.observations.len(), positions * observation),
+            ("policies", self.policies.len(), positions * architecture.actions),
+            ("legal", self.legal.len(), positions * architecture.actions),
+            ("wdl", self.wdl.len(), positions * 3),
+        ];
+        match lengths.into_iter().find(|(_, got, expected)| got != expected) {
+            Some((field, got, expected)) => Err(Error::Batch { field, expected, got }),
+            None => Ok(positions),
+        }
+    }
+}
+
+/// What one training step measured, before it moved the weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Losses {
+    /// What was minimised: policy + `value_loss_weight` · value.
+    pub total: f64,
+    /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights.
+    pub policy: f64,
+    /// Cross-entropy of win/draw/loss against their targets, in nats.
+    pub value: f64,
+    /// ½ · weight decay · ‖weights‖²: the L2 term that weight decay stands for.
+    pub l2: f64,
+    /// Euclidean norm of the whole gradient before clipping.
+    pub gradient_norm: f64,
+    /// Mean entropy of the priors over legal actions, in nats.
+    pub policy_entropy: f64,
+    /// Share of positions whose likeliest result is the target's.
+    pub value_accuracy: f64,
+}
+
+/// The targets of a batch on the device.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    /// `[B, A]`.
+    pub(crate) policies: Tensor,
+    /// `[B, A]`, true where illegal.
+    pub(crate) illegal: Tensor,
+    /// `[B, 3]`.
+    pub(crate) wdl: Tensor,
+    /// `[B]`.
+    pub(crate) policy_weights: Tensor,
+}
+
+/// Losses as scalars that are still on the device.
+#[derive(Debug)]
+pub(crate) struct LossTensors {
+    pub(crate) total: Tensor,
+    pub(crate) policy: Tensor,
+    pub(crate) value: Tensor,
+    pub(crate) policy_entropy: Tensor,
+    pub(crate) value_accuracy: Tensor,
+}
+
+/// `policy = Σᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions;
+/// `value = mean over i of Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
+pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64) -> Result<LossTensors, Error> {
+    let rows = |cross: Tensor| cross.f_sum_dim_intlist([-1].as_slice(), false, None::<Kind>);
+    let log_priors = logits.policy.f_masked_fill(&targets.illegal, ILLEGAL)?.f_log_softmax(-1, None::<Kind>)?;
+    let log_values = logits.value.f_log_softmax(-1, None::<Kind>)?;
+
+    let weight = targets.policy_weights.f_sum(None::<Kind>)?.f_clamp_min(1.0)?;
+    let policy = rows(targets.policies.f_mul(&log_priors)?)?;
+    let policy = policy.f_mul(&targets.policy_weights)?.f_sum(None::<Kind>)?.f_div(&weight)?.f_neg()?;
+    let value = rows(targets.wdl.f_mul(&log_values)?)?.f_mean(None::<Kind>)?.f_neg()?;
+    let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?;
+
+    let (log_priors, log_values) = (log_priors.f_detach()?, log_values.f_detach()?);
+    let policy_entropy = rows(log_priors.f_exp()?.f_mul(&log_priors)?)?.f_mean(None::<Kind>)?.f_neg()?;
+    let right = log_values.f_argmax(-1, false)?.f_eq_tensor(&targets.wdl.f_argmax(-1, false)?)?;
+    let value_accuracy = right.f_to_kind(total.f_kind()?)?.f_mean(None::<Kind>)?;
+    Ok(LossTensors { total, policy, value, policy_entropy, value_accuracy })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! The network run with its batch norms in place: in training, and as the reference of the folded form.
+
+use tch::{Kind, Tensor};
+
+use crate::{Error, Network};
+
+/// Share of the newest batch in the running statistics.
+const NORM_MOMENTUM: f64 = 0.1;
+/// Added to variances under the root.
+pub(crate) const NORM_EPSILON: f64 = 1e-5;
+
+/// Whose statistics the batch norms use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The batch's, which also move the running ones.
+    Training,
+    /// The running ones.
+    #[cfg_attr(not(test), expect(dead_code, reason = "evaluation uses the folded form; this is its oracle"))]
+    Evaluation,
+}
+
+/// Logits, float32 or the kind of the parameters, whichever is wider.
+#[derive(Debug)]
+pub(crate) struct Logits {
+    /// `[B, A]`, illegal actions included.
+    pub(crate) policy: Tensor,
+    /// `[B, 3]`: win, draw, loss of the player to move.
+    pub(crate) value: Tensor,
+}
+
+/// Runs `network` on observations `[B, C, H, W]`, convolutions and matrices in `kind`, batch norms with parameters and
+/// statistics in their own kind.
+pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
+    let tower = Tower { network, kind, mode };
+    let mut x = tower.normed("stem", observations)?;
+    let _ = x.f_relu_()?;
+    for block in 0..network.architecture().blocks {
+        let mut y = tower.normed(&format!("block.{block}.first"), &x)?;
+        let _ = y.f_relu_()?;
+        let mut y = tower.normed(&format!("block.{block}.second"), &y)?;
+        let _ = y.f_add_(&x)?.f_relu_()?;
+        x = y;
+    }
+    let policy = tower.linear("policy.output", &tower.head("policy", &x)?)?;
+    let mut hidden = tower.linear("value.hidden", &tower.head("value", &x)?)?;
+    let _ = hidden.f_relu_()?;
+    let value = tower.linear("value.output", &hidden)?;
+    let wide = if network.flat_parameters().kind() == Kind::Double { Kind::Double } else { Kind::Float };
+    Ok(Logits { policy: policy.f_to_kind(wide)?, value: value.f_to_kind(wide)? })
+}
+
+struct Tower<'a> {
+    network: &'a Network,
+    kind: Kind,
+    mode: Mode,
+}
+
+impl Tower<'_> {
+    /// Convolution that keeps height and width, then batch norm: `[B, C, H, W]` to `[B, F, H, W]`.
+    fn normed(&self, name: &str, x: &Tensor) -> Result<Tensor, Error> {
+        let weight = self.network.parameter(&format!("{name}.convolution.weight")).f_to_kind(self.kind)?;
+        let padding = weight.size()[2] / 2;
+        let x = x.f_conv2d(&weight, None::<&Tensor>, [1, 1], [padding, padding], [1, 1], 1)?;
+        Ok(x.f_batch_norm(
+            Some(self.network.parameter(&format!("{name}.norm.weight"))),
+            Some(self.network.parameter(&format!("{name}.norm.bias"))),
+            Some(self.network.statistic(&format!("{name}.norm.mean"))),
+            Some(self.network.statistic(&format!("{name}.norm.variance"))),
+            self.mode == Mode::Training,
+            NORM_MOMENTUM,
+            NORM_EPSILON,
+            true,
+        )?)
+    }
+
+    /// `[B, F, H, W]` to `[B, H · W · 32]`: with channels last in memory, the flattening copies nothing.
+    fn head(&self, name: &str, x: &Tensor) -> Result<Tensor, Error> {
+        let mut x = self.normed(name, x)?;
+        let _ = x.f_relu_()?;
+        let batch = x.size()[0];
+        Ok(x.f_permute([0, 2, 3, 1])?.f_reshape([batch, -1])?)
+    }
+
+    fn linear(&self, name: &str, x: &Tensor) -> Result<Tensor, Error> {
+        let weight = self.network.parameter(&format!("{name}.weight")).f_to_kind(self.kind)?;
+        let bias = self.network.parameter(&format!("{name}.bias")).f_to_kind(self.kind)?;
+        Ok(x.f_linear(&weight, Some(&bias))?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

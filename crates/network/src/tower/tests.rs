@@ -1,0 +1,219 @@
+use tch::{Kind, Tensor};
+
+use super::{Mode, NORM_EPSILON, NORM_MOMENTUM, forward};
+use crate::{
+    Network,
+    losses::{Targets, losses},
+    network,
+    testing::{assert_close, batch, numbers, observations, seasoned, small, tiny},
+};
+
+/// Feature maps `[B][C][H][W]` in plain float64: an implementation that shares nothing with libtorch.
+type Maps = Vec<Vec<Vec<Vec<f64>>>>;
+
+struct Reference<'a> {
+    network: &'a Network,
+    mode: Mode,
+}
+
+impl Reference<'_> {
+    fn numbers(&self, name: &str) -> Vec<f64> {
+        let statistic = name.ends_with("mean") || name.ends_with("variance");
+        numbers(if statistic { self.network.statistic(name) } else { self.network.parameter(name) })
+    }
+
+    fn convolve(&self, name: &str, x: &Maps) -> Maps {
+        let weight = self.numbers(&format!("{name}.convolution.weight"));
+        let shape = self.network.parameter(&format!("{name}.convolution.weight")).size();
+        let [outputs, inputs, k] = [shape[0], shape[1], shape[2]].map(|n| n as usize);
+        let (height, width) = (x[0][0].len() as isize, x[0][0][0].len() as isize);
+        let half = (k / 2) as isize;
+        let one = |b: usize, o: usize, row: isize, column: isize| {
+            let mut sum = 0.0;
+            for i in 0..inputs {
+                for (ky, dy) in (-half..=half).enumerate() {
+                    for (kx, dx) in (-half..=half).enumerate() {
+                        let (y, x_) = (row + dy, column + dx);
+                        if (0..height).contains(&y) && (0..width).contains(&x_) {
+                            sum += weight[((o * inputs + i) * k + ky) * k + kx] * x[b][i][y as usize][x_ as usize];
+                        }
+                    }
+                }
+            }
+            sum
+        };
+        (0..x.len())
+            .map(|b| {
+                (0..outputs)
+                    .map(|o| (0..height).map(|r| (0..width).map(|c| one(b, o, r, c)).collect()).collect())
+                    .collect()
+            })
+            .collect()
+    }
+
+    fn normed(&self, name: &str, x: &Maps) -> Maps {
+        let mut x = self.convolve(name, x);
+        let part = |part: &str| self.numbers(&format!("{name}.norm.{part}"));
+        let (gamma, beta) = (part("weight"), part("bias"));
+        for channel in 0..gamma.len() {
+            let all: Vec<f64> = x.iter().flat_map(|maps| maps[channel].iter().flatten().copied()).collect();
+            let batch_mean = all.iter().sum::<f64>() / all.len() as f64;
+            let batch_variance = all.iter().map(|v| (v - batch_mean).powi(2)).sum::<f64>() / all.len() as f64;
+            let (mean, variance) = match self.mode {
+                Mode::Training => (batch_mean, batch_variance),
+                Mode::Evaluation => (part("mean")[channel], part("variance")[channel]),
+            };
+            for value in x.iter_mut().flat_map(|maps| maps[channel].iter_mut().flatten()) {
+                *value = (*value - mean) / (variance + NORM_EPSILON).sqrt() * gamma[channel] + beta[channel];
+            }
+        }
+        x
+    }
+
+    fn head(&self, name: &str, x: &Maps) -> Vec<Vec<f64>> {
+        let x = relu(self.normed(name, x));
+        let flat = |maps: &Vec<Vec<Vec<f64>>>| {
+            let (height, width) = (maps[0].len(), maps[0][0].len());
+            (0..height * width).flat_map(|cell| maps.iter().map(move |map| map[cell / width][cell % width])).collect()
+        };
+        x.iter().map(flat).collect()
+    }
+
+    fn linear(&self, name: &str, x: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let (weight, bias) = (self.numbers(&format!("{name}.weight")), self.numbers(&format!("{name}.bias")));
+        let row = |x: &Vec<f64>| {
+            let dot = |o: usize| weight[o * x.len()..][..x.len()].iter().zip(x).map(|(w, x)| w * x).sum::<f64>();
+            (0..bias.len()).map(|o| bias[o] + dot(o)).collect()
+        };
+        x.iter().map(row).collect()
+    }
+
+    /// Policy logits `[B · A]` and value logits `[B · 3]`.
+    fn forward(&self, observations: Maps) -> (Vec<f64>, Vec<f64>) {
+        let mut x = relu(self.normed("stem", &observations));
+        for block in 0..self.network.architecture().blocks {
+            let y = relu(self.normed(&format!("block.{block}.first"), &x));
+            let mut y = self.normed(&format!("block.{block}.second"), &y);
+            let pairs = y.iter_mut().flatten().flatten().flatten().zip(x.iter().flatten().flatten().flatten());
+            pairs.for_each(|(y, x)| *y += x);
+            x = relu(y);
+        }
+        let policy = self.linear("policy.output", &self.head("policy", &x));
+        let mut hidden = self.linear("value.hidden", &self.head("value", &x));
+        hidden.iter_mut().flatten().for_each(|value| *value = value.max(0.0));
+        let value = self.linear("value.output", &hidden);
+        (policy.into_iter().flatten().collect(), value.into_iter().flatten().collect())
+    }
+}
+
+fn relu(mut x: Maps) -> Maps {
+    x.iter_mut().flatten().flatten().flatten().for_each(|value| *value = value.max(0.0));
+    x
+}
+
+fn maps(tensor: &Tensor) -> Maps {
+    let size = tensor.size();
+    let [channels, height, width] = [size[1], size[2], size[3]].map(|n| n as usize);
+    let all = numbers(tensor);
+    let position = |values: &[f64]| {
+        values.chunks(height * width).map(|map| map.chunks(width).map(<[f64]>::to_vec).collect()).collect()
+    };
+    all.chunks(channels * height * width).map(position).collect()
+}
+
+fn agrees_with_the_reference(mode: Mode) {
+    let network = seasoned(&tiny(), 11);
+    let input = observations(&tiny(), &batch(&tiny(), 5, 12));
+    let (policy, value) = Reference { network: &network, mode }.forward(maps(&input));
+    let logits = forward(&network, &input, Kind::Float, mode).unwrap();
+    assert_close(&numbers(&logits.policy), &policy, 1e-4);
+    assert_close(&numbers(&logits.value), &value, 1e-4);
+}
+
+#[test]
+fn evaluation_agrees_with_a_float64_reference_that_shares_no_code() {
+    agrees_with_the_reference(Mode::Evaluation);
+}
+
+#[test]
+fn training_agrees_with_a_float64_reference_that_shares_no_code() {
+    agrees_with_the_reference(Mode::Training);
+}
+
+#[test]
+fn training_moves_the_running_statistics_by_the_momentum_and_evaluation_does_not() {
+    let network = seasoned(&tiny(), 13);
+    let input = observations(&tiny(), &batch(&tiny(), 5, 14));
+    let before = numbers(network.statistic("stem.norm.mean"));
+    let reference = Reference { network: &network, mode: Mode::Training };
+    let convolved = reference.convolve("stem", &maps(&input));
+    forward(&network, &input, Kind::Float, Mode::Evaluation).unwrap();
+    assert_eq!(numbers(network.statistic("stem.norm.mean")), before);
+
+    forward(&network, &input, Kind::Float, Mode::Training).unwrap();
+    let expected: Vec<f64> = (0..2)
+        .map(|channel| {
+            let all: Vec<f64> = convolved.iter().flat_map(|maps| maps[channel].iter().flatten().copied()).collect();
+            (1.0 - NORM_MOMENTUM) * before[channel] + NORM_MOMENTUM * all.iter().sum::<f64>() / all.len() as f64
+        })
+        .collect();
+    assert_close(&numbers(network.statistic("stem.norm.mean")), &expected, 1e-5);
+}
+
+#[test]
+fn bf16_stays_near_f32() {
+    let network = seasoned(&small(), 15);
+    let input = observations(&small(), &batch(&small(), 8, 16));
+    let f32 = forward(&network, &input, Kind::Float, Mode::Evaluation).unwrap();
+    let bf16 = forward(&network, &input.to_kind(Kind::BFloat16), Kind::BFloat16, Mode::Evaluation).unwrap();
+    // Eight bits of mantissa through five layers: a few hundredths of logits of size one.
+    assert_close(&numbers(&bf16.policy), &numbers(&f32.policy), 0.05);
+    assert_close(&numbers(&bf16.value), &numbers(&f32.value), 0.05);
+}
+
+/// The loss of `parameters` in float64, batch statistics included.
+fn loss(parameters: &[f64], statistics: &Tensor, input: &Tensor, targets: &Targets) -> (Tensor, Network) {
+    let layout = crate::layout::Layout::new(&tiny()).unwrap();
+    let statistics = statistics.detach_copy();
+    let network = Network::from_flat(&tiny(), layout, Tensor::from_slice(parameters), statistics).unwrap();
+    let logits = forward(&network, input, Kind::Double, Mode::Training).unwrap();
+    (losses(&logits, targets, 0.7).unwrap().total, network)
+}
+
+/// Central differences in float64: with a step of 1e-6 they are right to about 1e-9, unless the step crosses the kink of
+/// a ReLU.
+#[test]
+fn every_gradient_is_the_slope_of_the_loss() {
+    let template = seasoned(&tiny(), 17);
+    let batch = batch(&tiny(), 4, 18);
+    let double = |values: &[f32], width: i64| Tensor::from_slice(values).to_kind(Kind::Double).view([-1, width]);
+    let targets = Targets {
+        policies: double(&batch.policies, 4),
+        illegal: double(&batch.legal, 4).eq(0),
+        wdl: double(&batch.wdl, 3),
+        policy_weights: double(&batch.policy_weights, 1).view([-1]),
+    };
+    let input = observations(&tiny(), &batch).to_kind(Kind::Double);
+    let statistics = template.flat_statistics().to_kind(Kind::Double);
+    let parameters: Vec<f64> = numbers(template.flat_parameters());
+    let at = |parameters: &[f64]| loss(parameters, &statistics, &input, &targets).0.double_value(&[]);
+
+    let (total, network) = loss(&parameters, &statistics, &input, &targets);
+    let gradients = Tensor::run_backward(&[total], network.parameters(), false, false);
+    let gradient = numbers(&network::flatten(&network.layout().parameters, &gradients).unwrap());
+    let mut checked = 0;
+    for entry in &template.layout().parameters {
+        for index in (entry.offset..entry.offset + entry.len).step_by(1 + entry.len / 12) {
+            let shifted = |by: f64| {
+                let mut parameters = parameters.clone();
+                parameters[index] += by;
+                at(&parameters)
+            };
+            let slope = (shifted(1e-6) - shifted(-1e-6)) / 2e-6;
+            let off = (slope - gradient[index]).abs();
+            assert!(off < 1e-7, "{}: gradient {} where the slope is {slope}", entry.name, gradient[index]);
+            checked += 1;
+        }
+    }
+    assert!(checked > 100, "only {checked} slopes were compared");
+}

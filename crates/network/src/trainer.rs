@@ -1,0 +1,356 @@
+use tch::{Device, Kind, Tensor};
+use weights::Architecture;
+
+use crate::{
+    Decay, Error, Losses, Network, Optimiser, Precision, TrainingBatch,
+    losses::{self, LossTensors, Targets},
+    network, optimiser,
+    optimiser::StepSettings,
+    schedule,
+    tensors::{self, Piece, Reader},
+    threads,
+    tower::{self, Mode},
+};
+
+/// The file of a checkpoint that holds the weights as trained.
+const NETWORK_FILE: &str = "network.safetensors";
+/// The file of a checkpoint that holds the averaged weights.
+const AVERAGE_FILE: &str = "average.safetensors";
+/// The file of a checkpoint that holds the optimiser's moments, the step and the progress.
+const OPTIMISER_FILE: &str = "optimiser.safetensors";
+
+/// How a network is trained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainerSettings {
+    /// The rule.
+    pub optimiser: Optimiser,
+    /// The learning rate at its peak, after the warm-up.
+    pub learning_rate: f64,
+    /// Training steps over which it rises in a line from near zero.
+    pub warm_up_steps: u64,
+    /// How it falls with progress.
+    pub decay: Decay,
+    /// After how many training steps progress is 1; `None` where only [`Trainer::set_progress`] moves it.
+    pub decay_steps: Option<u64>,
+    /// Weight decay of convolutions and matrices; batch norms and biases have none.
+    pub weight_decay: f64,
+    /// Gradients longer than this are shortened to it.
+    pub gradient_clip_norm: f64,
+    /// Share of the old average that each step keeps; early steps keep less, `min(this, (1 + t) / (10 + t))`, so that
+    /// the first weights are soon forgotten.
+    pub ema_decay: f64,
+    /// What the value loss is multiplied by.
+    pub value_loss_weight: f64,
+    /// What convolutions and matrices are computed in; parameters and losses are float32.
+    pub precision: Precision,
+}
+
+impl Default for TrainerSettings {
+    /// AdamW at 1e-3 with a short warm-up and a cosine to a twentieth: small towers learn small boards in minutes.
+    fn default() -> Self {
+        Self {
+            optimiser: Optimiser::adamw(),
+            learning_rate: 1e-3,
+            warm_up_steps: 100,
+            decay: Decay::Cosine { floor: 0.05 },
+            decay_steps: None,
+            weight_decay: 1e-4,
+            gradient_clip_norm: 4.0,
+            ema_decay: 0.999,
+            value_loss_weight: 1.0,
+            precision: Precision::F32,
+        }
+    }
+}
+
+impl TrainerSettings {
+    fn check(&self) -> Result<(), Error> {
+        self.optimiser.check()?;
+        self.decay.check()?;
+        let not_negative = [
+            ("learning_rate", self.learning_rate),
+            ("weight_decay", self.weight_decay),
+            ("value_loss_weight", self.value_loss_weight),
+        ];
+        for (field, got) in not_negative {
+            if !(got >= 0.0 && got.is_finite()) {
+                return Err(Error::Setting { field, got, expected: "a finite number, 0 or above" });
+            }
+        }
+        if self.gradient_clip_norm.is_nan() || self.gradient_clip_norm <= 0.0 {
+            let got = self.gradient_clip_norm;
+            return Err(Error::Setting { field: "gradient_clip_norm", got, expected: "above 0" });
+        }
+        if !(0.0..1.0).contains(&self.ema_decay) {
+            let got = self.ema_decay;
+            return Err(Error::Setting { field: "ema_decay", got, expected: "from 0 to below 1" });
+        }
+        Ok(())
+    }
+}
+
+/// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
+///
+/// It draws no random number: on a CPU the same batches give the same weights, bit for bit with the same number of
+/// threads.
+#[derive(Debug)]
+pub struct Trainer {
+    settings: TrainerSettings,
+    network: Network,
+    /// `[P]` and `[S]`: averages of the parameters and of the running statistics, what is published.
+    average_parameters: Tensor,
+    average_statistics: Tensor,
+    /// One `[P]` per moment of the optimiser.
+    moments: Vec<Tensor>,
+    step: u64,
+    progress: f64,
+    /// Reused for the batch in the order the convolutions want, `[B, H, W, C]`.
+    staged: Vec<f32>,
+}
+
+impl Trainer {
+    /// Begins to train `network`; the average begins as its weights.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] names a setting outside its range.
+    pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
+        settings.check()?;
+        let _guard = tch::no_grad_guard();
+        let moments = settings.optimiser.moment_names().iter();
+        Ok(Self {
+            average_parameters: network.flat_parameters().f_detach_copy()?,
+            average_statistics: network.flat_statistics().f_detach_copy()?,
+            moments: moments.map(|_| network.flat_parameters().f_zeros_like()).collect::<Result<_, _>>()?,
+            settings,
+            network,
+            step: 0,
+            progress: 0.0,
+            staged: Vec::new(),
+        })
+    }
+
+    /// One training step: forward, backward, clip, optimiser, average.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] if the batch does not fit, [`Error::NotFinite`] if the loss or the gradient is not finite.
+    /// After either, weights, statistics, average and moments are what they were before.
+    pub fn step(&mut self, batch: &TrainingBatch) -> Result<Losses, Error> {
+        threads::apply();
+        let positions = batch.positions(self.network.architecture())?;
+        let statistics = self.network.flat_statistics().f_detach_copy()?;
+        let outcome = self.forward_backward(batch, positions);
+        let checked =
+            outcome.and_then(|(losses, gradient)| self.refuse_not_finite(losses).map(|()| (losses, gradient)));
+        let (losses, gradient) = match checked {
+            Ok(passed) => passed,
+            Err(error) => {
+                // The forward pass has moved the running statistics already.
+                let _guard = tch::no_grad_guard();
+                self.network.flat_statistics().shallow_clone().f_copy_(&statistics)?;
+                return Err(error);
+            }
+        };
+        self.update(&losses, gradient)?;
+        Ok(losses)
+    }
+
+    /// The averaged weights as a safetensors file, running statistics included: what actors get.
+    ///
+    /// # Errors
+    /// [`Error::Libtorch`] if the device cannot be read.
+    pub fn published(&self) -> Result<Vec<u8>, Error> {
+        network::write(self.network.layout(), &self.average_parameters, &self.average_statistics)
+    }
+
+    /// Everything training needs to go on as if it had not stopped, as files by name.
+    ///
+    /// # Errors
+    /// [`Error::Libtorch`] if the device cannot be read.
+    pub fn save(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        let mut pieces = vec![Piece::count("step", self.step), Piece::real("progress", self.progress)];
+        for (name, moment) in self.settings.optimiser.moment_names().iter().zip(&self.moments) {
+            pieces.extend(tensors::pieces(name, &self.network.layout().parameters, &network::download(moment)?));
+        }
+        Ok(vec![
+            (NETWORK_FILE.to_owned(), self.network.to_safetensors()?),
+            (AVERAGE_FILE.to_owned(), self.published()?),
+            (OPTIMISER_FILE.to_owned(), tensors::write(pieces)?),
+        ])
+    }
+
+    /// Goes on from what [`save`](Self::save) wrote; files it does not know are ignored.
+    ///
+    /// Settings are those given here: a run may go on with another learning rate, not with another optimiser.
+    ///
+    /// # Errors
+    /// Missing files, and whatever does not fit in one that is there.
+    pub fn restore(
+        architecture: &Architecture,
+        settings: TrainerSettings,
+        device: Device,
+        files: &[(String, Vec<u8>)],
+    ) -> Result<Self, Error> {
+        // The seed does not matter: every number is replaced.
+        let mut trainer = Self::new(Network::new(architecture, device, 0)?, settings)?;
+        trainer.load(files)?;
+        Ok(trainer)
+    }
+
+    /// The same in place: back to the checkpoint after a step that went wrong.
+    ///
+    /// # Errors
+    /// Missing files, and whatever does not fit in one that is there; nothing is changed then.
+    pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
+        let file = |name: &'static str| {
+            let found = files.iter().find(|(file, _)| file == name);
+            found.map(|(_, bytes)| bytes.as_slice()).ok_or(Error::MissingFile { name })
+        };
+        let (architecture, device) = (self.network.architecture(), self.network.device());
+        let network = Network::from_safetensors(architecture, file(NETWORK_FILE)?, device)?;
+        let average = Network::from_safetensors(architecture, file(AVERAGE_FILE)?, device)?;
+        let mut reader = Reader::new(file(OPTIMISER_FILE)?)?;
+        let (step, progress) = (reader.count("step")?, reader.real("progress")?);
+        let mut moments = Vec::with_capacity(self.moments.len());
+        for name in self.settings.optimiser.moment_names() {
+            moments.push(network::upload(&reader.flat(name, &network.layout().parameters)?, device)?);
+        }
+        reader.finish()?;
+
+        self.average_parameters = average.flat_parameters().shallow_clone();
+        self.average_statistics = average.flat_statistics().shallow_clone();
+        self.network = network;
+        self.moments = moments;
+        self.step = step;
+        self.set_progress(progress);
+        Ok(())
+    }
+
+    /// How many training steps have been applied.
+    #[must_use]
+    pub fn step_count(&self) -> u64 {
+        self.step
+    }
+
+    /// The learning rate of the next step.
+    #[must_use]
+    pub fn learning_rate(&self) -> f64 {
+        let warm_up = schedule::warm_up(self.step, self.settings.warm_up_steps);
+        self.settings.learning_rate * warm_up * self.settings.decay.factor(self.progress())
+    }
+
+    /// How much of the run lies behind: the further of what was set and what the steps say.
+    #[must_use]
+    pub fn progress(&self) -> f64 {
+        let by_steps = self.settings.decay_steps.map_or(0.0, |steps| self.step as f64 / steps.max(1) as f64);
+        self.progress.max(by_steps.min(1.0))
+    }
+
+    /// Says how much of the run lies behind, for runs that are limited by something else than steps. Clamped to
+    /// `[0, 1]`; NaN counts as 0.
+    pub fn set_progress(&mut self, progress: f64) {
+        self.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
+    }
+
+    /// What it was told to do.
+    #[must_use]
+    pub fn settings(&self) -> &TrainerSettings {
+        &self.settings
+    }
+
+    /// The network as trained so far, without averaging.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    fn forward_backward(&mut self, batch: &TrainingBatch, positions: usize) -> Result<(Losses, Tensor), Error> {
+        let (observations, targets) = self.stage(batch, positions)?;
+        let kind = self.settings.precision.kind();
+        let logits = tower::forward(&self.network, &observations.f_to_kind(kind)?, kind, Mode::Training)?;
+        let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
+        let gradients = Tensor::f_run_backward(&[&losses.total], self.network.parameters(), false, false)?;
+
+        let _guard = tch::no_grad_guard();
+        let gradient = network::flatten(&self.network.layout().parameters, &gradients)?;
+        Ok((self.measure(&losses, &gradient)?, gradient))
+    }
+
+    /// Observations `[B, C, H, W]`, channels last in memory, and targets, on the device.
+    fn stage(&mut self, batch: &TrainingBatch, positions: usize) -> Result<(Tensor, Targets), Error> {
+        let Architecture { planes, height, width, actions, .. } = *self.network.architecture();
+        let size = |n: usize| i64::try_from(n).expect("a batch fits memory");
+        let device = self.network.device();
+        tensors::channels_last(&batch.observations, planes, height * width, &mut self.staged);
+        let observations = network::upload(&self.staged, device)?;
+        let observations = observations.f_view([size(positions), size(height), size(width), size(planes)])?;
+        let by_action = [size(positions), size(actions)];
+        let legal = network::upload(&batch.legal, device)?.f_view(by_action)?;
+        let targets = Targets {
+            policies: network::upload(&batch.policies, device)?.f_view(by_action)?,
+            illegal: legal.f_eq(0)?,
+            wdl: network::upload(&batch.wdl, device)?.f_view([size(positions), 3])?,
+            policy_weights: network::upload(&batch.policy_weights, device)?,
+        };
+        Ok((observations.f_permute([0, 3, 1, 2])?, targets))
+    }
+
+    /// Brings every scalar to this side in one copy.
+    fn measure(&self, losses: &LossTensors, gradient: &Tensor) -> Result<Losses, Error> {
+        let decayed = i64::try_from(self.network.layout().decayed()).expect("parameters fit memory");
+        let weights = self.network.flat_parameters().f_narrow(0, 0, decayed)?;
+        let scalars = [
+            &losses.total,
+            &losses.policy,
+            &losses.value,
+            &weights.f_square()?.f_sum(None::<Kind>)?,
+            &gradient.f_norm()?,
+            &losses.policy_entropy,
+            &losses.value_accuracy,
+        ];
+        let scalars = network::download(&Tensor::f_stack(&scalars, 0)?)?;
+        let scalar = |index: usize| f64::from(scalars[index]);
+        Ok(Losses {
+            total: scalar(0),
+            policy: scalar(1),
+            value: scalar(2),
+            l2: 0.5 * self.settings.weight_decay * scalar(3),
+            gradient_norm: scalar(4),
+            policy_entropy: scalar(5),
+            value_accuracy: scalar(6),
+        })
+    }
+
+    fn refuse_not_finite(&self, losses: Losses) -> Result<(), Error> {
+        let quantities =
+            [("policy loss", losses.policy), ("value loss", losses.value), ("gradient norm", losses.gradient_norm)];
+        match quantities.into_iter().find(|(_, value)| !value.is_finite()) {
+            Some((quantity, _)) => Err(Error::NotFinite { quantity, step: self.step + 1 }),
+            None => Ok(()),
+        }
+    }
+
+    fn update(&mut self, losses: &Losses, mut gradient: Tensor) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        if losses.gradient_norm > self.settings.gradient_clip_norm {
+            let _ = gradient.f_multiply_scalar_(self.settings.gradient_clip_norm / losses.gradient_norm)?;
+        }
+        let step = StepSettings {
+            learning_rate: self.learning_rate(),
+            weight_decay: self.settings.weight_decay,
+            decayed: self.network.layout().decayed(),
+            step: self.step + 1,
+        };
+        let parameters = self.network.flat_parameters();
+        optimiser::apply(self.settings.optimiser, step, &gradient, &mut self.moments, parameters)?;
+
+        let age = self.step as f64;
+        let kept = self.settings.ema_decay.min((1.0 + age) / (10.0 + age));
+        let _ = self.average_parameters.f_lerp_(parameters, 1.0 - kept)?;
+        let _ = self.average_statistics.f_lerp_(self.network.flat_statistics(), 1.0 - kept)?;
+        self.step += 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+use tch::Device;
+
+use super::{Trainer, TrainerSettings};
+use crate::{
+    Decay, Error, Network, Optimiser, Precision,
+    testing::{batch, small, tiny},
+};
+
+fn settings() -> TrainerSettings {
+    TrainerSettings {
+        learning_rate: 3e-3,
+        warm_up_steps: 3,
+        decay: Decay::Cosine { floor: 0.1 },
+        decay_steps: Some(40),
+        ema_decay: 0.9,
+        ..TrainerSettings::default()
+    }
+}
+
+fn trainer(settings: TrainerSettings) -> Trainer {
+    Trainer::new(Network::new(&small(), Device::Cpu, 61).unwrap(), settings).unwrap()
+}
+
+/// The entropy of the targets is the least a cross-entropy can reach.
+fn least_losses(batch: &crate::TrainingBatch) -> (f64, f64) {
+    let entropy =
+        |row: &[f32]| -> f64 { row.iter().filter(|&&p| p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum() };
+    let weights = batch.policy_weights.iter().map(|&weight| f64::from(weight));
+    let policy = batch.policies.chunks(7).zip(weights.clone()).map(|(row, weight)| weight * entropy(row)).sum::<f64>();
+    let value = batch.wdl.chunks(3).map(entropy).sum::<f64>() / batch.policy_weights.len() as f64;
+    (policy / weights.sum::<f64>(), value)
+}
+
+fn learns_a_small_batch_by_heart(settings: TrainerSettings, steps: usize, tolerance: f64) {
+    let mut trainer = trainer(settings);
+    let batch = batch(&small(), 12, 62);
+    for _ in 0..steps {
+        trainer.step(&batch).unwrap();
+    }
+    let losses = trainer.step(&batch).unwrap();
+    let (policy, value) = least_losses(&batch);
+    assert!(losses.policy - policy < tolerance, "policy {} of at least {policy}", losses.policy);
+    assert!(losses.value - value < tolerance, "value {} of at least {value}", losses.value);
+    assert_eq!(losses.value_accuracy, 1.0);
+}
+
+#[test]
+fn adamw_learns_a_small_batch_by_heart() {
+    learns_a_small_batch_by_heart(settings(), 60, 0.01);
+}
+
+#[test]
+fn sgd_learns_a_small_batch_by_heart() {
+    let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, learning_rate: 0.05, ..settings() };
+    learns_a_small_batch_by_heart(sgd, 80, 0.02);
+}
+
+#[test]
+fn bf16_learns_a_small_batch_by_heart() {
+    learns_a_small_batch_by_heart(TrainerSettings { precision: Precision::Bf16, ..settings() }, 60, 0.02);
+}
+
+fn goes_on_bit_for_bit_after_a_restore(settings: TrainerSettings) {
+    crate::set_threads(1);
+    let mut uninterrupted = trainer(settings.clone());
+    for seed in 0..4 {
+        uninterrupted.step(&batch(&small(), 9, seed)).unwrap();
+    }
+    uninterrupted.set_progress(0.3);
+    let files = uninterrupted.save().unwrap();
+    let mut restored = Trainer::restore(&small(), settings, Device::Cpu, &files).unwrap();
+    for seed in 4..8 {
+        assert_eq!(restored.learning_rate(), uninterrupted.learning_rate());
+        let losses = [&mut restored, &mut uninterrupted].map(|t| t.step(&batch(&small(), 9, seed)).unwrap());
+        assert_eq!(losses[0], losses[1]);
+    }
+    assert_eq!(restored.step_count(), 8);
+    assert!(restored.save().unwrap() == uninterrupted.save().unwrap(), "the checkpoints differ");
+    assert!(restored.published().unwrap() == uninterrupted.published().unwrap(), "the published weights differ");
+}
+
+#[test]
+fn adamw_goes_on_bit_for_bit_after_a_restore() {
+    goes_on_bit_for_bit_after_a_restore(settings());
+}
+
+#[test]
+fn sgd_goes_on_bit_for_bit_after_a_restore() {
+    goes_on_bit_for_bit_after_a_restore(TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() });
+}
+
+#[test]
+fn bf16_goes_on_bit_for_bit_after_a_restore() {
+    goes_on_bit_for_bit_after_a_restore(TrainerSettings { precision: Precision::Bf16, ..settings() });
+}
+
+#[test]
+fn a_step_that_is_not_finite_changes_nothing() {
+    let mut trainer = trainer(settings());
+    trainer.step(&batch(&small(), 9, 63)).unwrap();
+    let before = trainer.save().unwrap();
+    for spoil in [
+        |batch: &mut crate::TrainingBatch| batch.observations[3] = f32::NAN,
+        |batch: &mut crate::TrainingBatch| batch.policies[8] = f32::INFINITY,
+        |batch: &mut crate::TrainingBatch| batch.wdl[2] = f32::NAN,
+    ] {
+        let mut spoilt = batch(&small(), 9, 64);
+        spoil(&mut spoilt);
+        assert!(matches!(trainer.step(&spoilt), Err(Error::NotFinite { step: 2, .. })));
+        assert!(trainer.save().unwrap() == before, "something moved");
+    }
+    trainer.step(&batch(&small(), 9, 65)).unwrap();
+    assert_eq!(trainer.step_count(), 2);
+}
+
+#[test]
+fn gradients_are_cut_to_the_clip_norm() {
+    // Without momentum a step of SGD is the clipped gradient times the learning rate.
+    let clip = 1e-3;
+    let mut trainer = trainer(TrainerSettings {
+        optimiser: Optimiser::Sgd { momentum: 0.0 },
+        learning_rate: 1.0,
+        warm_up_steps: 0,
+        weight_decay: 0.0,
+        gradient_clip_norm: clip,
+        ..settings()
+    });
+    let before = trainer.network().flat_parameters().detach_copy();
+    let losses = trainer.step(&batch(&small(), 9, 66)).unwrap();
+    let moved = (trainer.network().flat_parameters() - before).norm().double_value(&[]);
+    assert!(losses.gradient_norm > clip);
+    assert!((moved - clip).abs() < 1e-6, "moved by {moved}");
+}
+
+#[test]
+fn the_average_trails_the_weights_and_forgets_the_first_ones() {
+    let mut trainer = trainer(settings());
+    let mut expected = crate::testing::numbers(trainer.network().flat_parameters());
+    for step in 0..12_u32 {
+        trainer.step(&batch(&small(), 9, u64::from(step))).unwrap();
+        let kept = 0.9_f64.min(f64::from(1 + step) / f64::from(10 + step));
+        let newest = crate::testing::numbers(trainer.network().flat_parameters());
+        expected
+            .iter_mut()
+            .zip(newest)
+            .for_each(|(average, newest)| *average = kept * *average + (1.0 - kept) * newest);
+    }
+    crate::testing::assert_close(&crate::testing::numbers(&trainer.average_parameters), &expected, 1e-6);
+    let published = Network::from_safetensors(&small(), &trainer.published().unwrap(), Device::Cpu).unwrap();
+    crate::testing::assert_close(&crate::testing::numbers(published.flat_parameters()), &expected, 1e-6);
+}
+
+#[test]
+fn progress_is_the_further_of_steps_and_what_was_set() {
+    let mut trainer = trainer(TrainerSettings { decay_steps: Some(4), ..settings() });
+    trainer.step(&batch(&small(), 9, 67)).unwrap();
+    assert_eq!(trainer.progress(), 0.25);
+    trainer.set_progress(0.6);
+    assert_eq!(trainer.progress(), 0.6);
+    trainer.set_progress(7.0);
+    assert_eq!(trainer.progress(), 1.0);
+    trainer.set_progress(f64::NAN);
+    assert_eq!(trainer.progress(), 0.25);
+}
+
+#[test]
+fn a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing() {
+    let mut trainer = trainer(settings());
+    trainer.step(&batch(&small(), 9, 68)).unwrap();
+    let files = trainer.save().unwrap();
+    let missing = trainer.load(&files[..2]).unwrap_err();
+    assert_eq!(missing.to_string(), "the checkpoint has no file `optimiser.safetensors`");
+
+    let mut cut = files.clone();
+    let half = cut[2].1.len() / 2;
+    cut[2].1.truncate(half);
+    assert!(matches!(trainer.load(&cut), Err(Error::Format(_))));
+    assert!(Trainer::restore(&tiny(), settings(), Device::Cpu, &files).is_err());
+
+    let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() };
+    let other = Trainer::restore(&small(), sgd, Device::Cpu, &files).unwrap_err();
+    assert!(matches!(other, Error::MissingTensor { .. }), "{other}");
+    assert!(trainer.save().unwrap() == files, "something moved");
+}
+
+#[test]
+fn settings_outside_their_range_are_refused_by_name() {
+    let refused = |settings| {
+        let network = Network::new(&tiny(), Device::Cpu, 0).unwrap();
+        Trainer::new(network, settings).map(drop).unwrap_err().to_string()
+    };
+    assert!(refused(TrainerSettings { learning_rate: f64::NAN, ..settings() }).contains("`learning_rate`"));
+    assert!(refused(TrainerSettings { gradient_clip_norm: 0.0, ..settings() }).contains("`gradient_clip_norm`"));
+    assert!(refused(TrainerSettings { ema_decay: 1.0, ..settings() }).contains("`ema_decay`"));
+}
