@@ -1,0 +1,41 @@
+//! What one completed visit changes on its way to the root.
+
+use crate::arena::{Arena, EdgeId, NodeId};
+
+/// Backs `value` (to move at `leaf`) up to the root, turning the visit in flight at each node into a completed one.
+///
+/// Each step makes the value the parent's: `reward + discount · value`. A proven node passes on its exact value,
+/// whatever came from below.
+pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, mut value: f32) {
+    let mut id = leaf;
+    loop {
+        let node = arena.node_mut(id);
+        if let Some(exact) = node.proven.value() {
+            value = exact;
+        }
+        let first = node.visits == 0;
+        node.visits += 1;
+        node.in_flight -= 1;
+        node.value_sum += f64::from(value);
+        let (edge, parent) = (node.edge, node.parent);
+        if edge == EdgeId::NONE {
+            return;
+        }
+        let mean = node.value_to_parent(node.mean_value());
+        value = node.value_to_parent(value);
+        arena.bounds.include(mean);
+        if first {
+            arena.node_mut(parent).visited_mass += arena.edges.prior[edge.index()];
+        }
+        arena.refresh(edge);
+        id = parent;
+    }
+}
+
+/// Takes back the visit in flight at `id` and all its ancestors.
+pub(crate) fn withdraw(arena: &mut Arena, mut id: NodeId) {
+    while id != NodeId::NONE {
+        arena.leave(id);
+        id = arena.node(id).parent;
+    }
+}

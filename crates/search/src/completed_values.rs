@@ -1,0 +1,67 @@
+//! Action values where some actions were never tried, and what Gumbel makes of them.
+//!
+//! Danihelka et al. 2022, "Policy improvement by planning with Gumbel", appendix D and equation 8.
+
+/// The value an unvisited action is given: the network's value mixed with what the visited ones brought,
+/// `v_mix = (v̂ + ΣN · Σ_visited(π·q) / Σ_visited(π)) / (1 + ΣN)`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MixedValue {
+    visits: f32,
+    prior: f32,
+    prior_times_value: f32,
+}
+
+impl MixedValue {
+    /// Takes a visited action into account.
+    #[inline]
+    pub(crate) fn add(&mut self, prior: f32, visits: f32, value: f32) {
+        self.visits += visits;
+        self.prior += prior;
+        self.prior_times_value += prior * value;
+    }
+
+    /// `v_mix`, the network's value alone while nothing was visited.
+    #[inline]
+    pub(crate) fn mix(self, network_value: f32) -> f32 {
+        if self.prior <= 0.0 {
+            return network_value;
+        }
+        (network_value + self.visits * self.prior_times_value / self.prior) / (1.0 + self.visits)
+    }
+}
+
+/// `σ(q) = (c_visit + max_b N(b)) · c_scale · q`: the more was searched, the more values count against priors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sigma {
+    pub(crate) c_visit: f32,
+    pub(crate) c_scale: f32,
+}
+
+impl Sigma {
+    /// What a value is multiplied by.
+    #[inline]
+    pub(crate) fn factor(self, visits_max: f32) -> f32 {
+        (self.c_visit + visits_max) * self.c_scale
+    }
+}
+
+/// The logit of a prior. A prior of zero gets a very small one rather than −∞, which no sum survives.
+pub(crate) fn logit(prior: f32) -> f32 {
+    prior.max(f32::MIN_POSITIVE).ln()
+}
+
+/// Turns logits into probabilities in place; an entry of −∞ becomes zero.
+pub(crate) fn softmax(logits: &mut [f32]) {
+    let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut total = 0.0_f64;
+    for logit in logits.iter_mut() {
+        *logit = (*logit - greatest).exp();
+        total += f64::from(*logit);
+    }
+    for share in logits.iter_mut() {
+        *share = (f64::from(*share) / total) as f32;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Results that need no more search.
+
+/// What is proven of a node, as seen by the player to move there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Proven {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// The player to move wins.
+    Win,
+    /// Neither player can do better than a draw.
+    Draw,
+    /// The player to move loses, whatever they play.
+    Loss,
+}
+
+impl Proven {
+    /// The result a terminal value in a board game stands for. Values between the three prove nothing.
+    pub(crate) fn from_value(value: f32) -> Self {
+        match value {
+            1.0 => Self::Win,
+            0.0 => Self::Draw,
+            -1.0 => Self::Loss,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The exact value to move, if one is known.
+    #[must_use]
+    pub fn value(self) -> Option<f32> {
+        match self {
+            Self::Unknown => None,
+            Self::Win => Some(1.0),
+            Self::Draw => Some(0.0),
+            Self::Loss => Some(-1.0),
+        }
+    }
+
+    /// The same result as seen by the other player.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        match self {
+            Self::Win => Self::Loss,
+            Self::Loss => Self::Win,
+            Self::Unknown | Self::Draw => self,
+        }
+    }
+}

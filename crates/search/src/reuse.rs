@@ -1,0 +1,48 @@
+//! Subtree reuse: the child that was played becomes the root, everything else is dropped.
+
+use crate::arena::{Arena, EdgeId, NodeId};
+
+/// Where a node went, and how far its edges moved down with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Move {
+    to: NodeId,
+    edges_down: u32,
+}
+
+const DROPPED: Move = Move { to: NodeId::NONE, edges_down: 0 };
+
+/// Keeps the subtree of `new_root`, moves it to the front of the arena and drops the rest, states included.
+///
+/// Parents come before their children, so one pass in order knows of each node whether its parent stays and where it
+/// went; nothing ever moves to a higher place. `moves` is scratch.
+pub(crate) fn keep_subtree<S>(arena: &mut Arena, states: &mut Vec<S>, new_root: NodeId, moves: &mut Vec<Move>) {
+    moves.clear();
+    moves.resize(arena.nodes.len(), DROPPED);
+    let (mut nodes_kept, mut edges_kept) = (0_u32, 0_u32);
+    for index in new_root.index()..arena.nodes.len() {
+        let mut node = arena.nodes[index];
+        if index == new_root.index() {
+            (node.parent, node.edge, node.reward, node.discount) = (NodeId::NONE, EdgeId::NONE, 0.0, 1.0);
+        } else {
+            let parent = moves[node.parent.index()];
+            if parent.to == NodeId::NONE {
+                continue;
+            }
+            (node.parent, node.edge) = (parent.to, EdgeId(node.edge.0 - parent.edges_down));
+            arena.edges.child[node.edge.index()] = NodeId(nodes_kept);
+        }
+        moves[index] = Move { to: NodeId(nodes_kept), edges_down: node.first_edge.0 - edges_kept };
+        arena.edges.copy_within(node.edges(), edges_kept as usize);
+        node.first_edge = EdgeId(edges_kept);
+        edges_kept += u32::from(node.edge_count);
+        arena.nodes[nodes_kept as usize] = node;
+        nodes_kept += 1;
+    }
+    arena.nodes.truncate(nodes_kept as usize);
+    arena.edges.truncate(edges_kept as usize);
+    let mut index = 0;
+    states.retain(|_| {
+        index += 1;
+        moves[index - 1].to != NodeId::NONE
+    });
+}

@@ -1,0 +1,81 @@
+//! The root as whoever plays the move sees it.
+
+use game::Action;
+
+use crate::arena::{Arena, Node, NodeId};
+use crate::proven::Proven;
+use crate::root_policy::{completed_values, edge_proven, edge_visits};
+
+/// A look at an expanded root. Everything per action is in the order of [`actions`](Self::actions).
+#[derive(Debug, Clone, Copy)]
+pub struct RootView<'a> {
+    arena: &'a Arena,
+    priors: &'a [f32],
+}
+
+impl<'a> RootView<'a> {
+    pub(crate) fn new(arena: &'a Arena, priors: &'a [f32]) -> Self {
+        Self { arena, priors }
+    }
+
+    /// The legal actions, ascending.
+    #[must_use]
+    pub fn actions(&self) -> &'a [Action] {
+        &self.arena.edges.action[self.node().edges()]
+    }
+
+    /// What the network said, without noise.
+    #[must_use]
+    pub fn priors(&self) -> &'a [f32] {
+        self.priors
+    }
+
+    /// Completed visits of each action.
+    #[must_use]
+    pub fn visit_counts(&self) -> Vec<u32> {
+        self.node().edges().map(|edge| edge_visits(self.arena, edge)).collect()
+    }
+
+    /// The value of each action to the player to move: exact if proven, the mean of its visits, or the mixed value if it
+    /// has none (completed Q, Danihelka et al. 2022).
+    #[must_use]
+    pub fn action_values(&self) -> Vec<f32> {
+        let mut values = Vec::new();
+        completed_values(self.arena, self.node(), &mut values);
+        values
+    }
+
+    /// What is proven of each action, as seen by the player to move at the root.
+    #[must_use]
+    pub fn action_proofs(&self) -> Vec<Proven> {
+        self.node().edges().map(|edge| edge_proven(self.arena, edge)).collect()
+    }
+
+    /// The value to move: exact if proven, else the mean over all visits.
+    #[must_use]
+    pub fn value(&self) -> f32 {
+        self.node().value()
+    }
+
+    /// The value to move that the network said.
+    #[must_use]
+    pub fn network_value(&self) -> f32 {
+        self.node().network_value
+    }
+
+    /// What is proven of the root.
+    #[must_use]
+    pub fn proven(&self) -> Proven {
+        self.node().proven
+    }
+
+    /// Completed visits of all actions together.
+    #[must_use]
+    pub fn simulations(&self) -> u32 {
+        self.node().visits - 1
+    }
+
+    fn node(&self) -> &'a Node {
+        self.arena.node(NodeId::ROOT)
+    }
+}

@@ -1,0 +1,113 @@
+//! What the search concluded at the root: scores, the search policy, the action to play.
+//!
+//! Proven results go first everywhere: a winning child takes all, a losing one gets nothing unless all lose.
+
+use crate::arena::{Arena, Node, NodeId};
+use crate::completed_values::{MixedValue, Sigma, logit, softmax};
+use crate::proven::Proven;
+
+/// What is proven of an edge, as seen by the player who chooses it.
+pub(crate) fn edge_proven(arena: &Arena, edge: usize) -> Proven {
+    match arena.edges.child[edge] {
+        NodeId::NONE => Proven::Unknown,
+        child => {
+            let node = arena.node(child);
+            if node.proves_parent() { node.proven.reversed() } else { Proven::Unknown }
+        }
+    }
+}
+
+/// Completed visits of an edge.
+pub(crate) fn edge_visits(arena: &Arena, edge: usize) -> u32 {
+    match arena.edges.child[edge] {
+        NodeId::NONE => 0,
+        child => arena.node(child).visits,
+    }
+}
+
+/// The action value of a visited edge: exact if its child is proven.
+pub(crate) fn edge_value(arena: &Arena, edge: usize) -> Option<f32> {
+    match arena.edges.child[edge] {
+        NodeId::NONE => None,
+        child => {
+            let node = arena.node(child);
+            Some(node.value_to_parent(node.value()))
+        }
+    }
+}
+
+/// Replaces `values` with the completed action values of `node`, as they are: not rescaled.
+pub(crate) fn completed_values(arena: &Arena, node: &Node, values: &mut Vec<f32>) {
+    let mut mixed = MixedValue::default();
+    for edge in node.edges() {
+        if let Some(value) = edge_value(arena, edge) {
+            mixed.add(arena.edges.prior[edge], edge_visits(arena, edge) as f32, value);
+        }
+    }
+    let unvisited = mixed.mix(node.network_value);
+    values.clear();
+    values.extend(node.edges().map(|edge| edge_value(arena, edge).unwrap_or(unvisited)));
+}
+
+/// Replaces `scores` with `logits + σ(completed Q)`, the logits of the improved policy.
+pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: &mut Vec<f32>) {
+    completed_values(arena, node, scores);
+    let scale = arena.bounds.scale();
+    let visits_max = node.edges().map(|edge| edge_visits(arena, edge)).max().unwrap_or(0);
+    let factor = sigma.factor(visits_max as f32);
+    for (score, edge) in scores.iter_mut().zip(node.edges()) {
+        *score = logit(arena.edges.prior[edge]) + factor * scale.apply(*score);
+    }
+}
+
+/// Which edges may be concluded for: the winning ones, else those not lost, else all.
+pub(crate) fn candidates(arena: &Arena, node: &Node, edge: usize) -> bool {
+    match node.proven {
+        // Every action loses.
+        Proven::Loss => true,
+        Proven::Win => edge_proven(arena, edge) == Proven::Win,
+        Proven::Unknown | Proven::Draw => edge_proven(arena, edge) != Proven::Loss,
+    }
+}
+
+/// Replaces `policy` with the share of visits among the candidates; their priors while none has a visit.
+pub(crate) fn visit_shares(arena: &Arena, node: &Node, policy: &mut Vec<f32>) {
+    policy.clear();
+    policy.extend(node.edges().map(
+        |edge| {
+            if candidates(arena, node, edge) { edge_visits(arena, edge) as f32 } else { 0.0 }
+        },
+    ));
+    if policy.iter().all(|&visits| visits == 0.0) {
+        for (share, edge) in policy.iter_mut().zip(node.edges()) {
+            *share = if candidates(arena, node, edge) { arena.edges.prior[edge].max(f32::MIN_POSITIVE) } else { 0.0 };
+        }
+    }
+    let total: f64 = policy.iter().map(|&share| f64::from(share)).sum();
+    for share in policy.iter_mut() {
+        *share = (f64::from(*share) / total) as f32;
+    }
+}
+
+/// Replaces `policy` with `softmax(logits + σ(completed Q))` over the candidates.
+pub(crate) fn improved_policy(arena: &Arena, node: &Node, sigma: Sigma, policy: &mut Vec<f32>) {
+    improved_logits(arena, node, sigma, policy);
+    for (logit, edge) in policy.iter_mut().zip(node.edges()) {
+        if !candidates(arena, node, edge) {
+            *logit = f32::NEG_INFINITY;
+        }
+    }
+    softmax(policy);
+}
+
+/// The candidate with most visits, the greater prior among equals, then the lowest action; `None` at a terminal node.
+pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<usize> {
+    let rank = |edge: usize| (edge_visits(arena, edge), arena.edges.prior[edge]);
+    let mut best: Option<usize> = None;
+    for edge in node.edges().filter(|&edge| candidates(arena, node, edge)) {
+        if best.is_none_or(|best| rank(edge) > rank(best)) {
+            best = Some(edge);
+        }
+    }
+    best
+}

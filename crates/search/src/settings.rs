@@ -1,0 +1,117 @@
+//! What a run may choose about the search. Defaults are the published ones.
+
+/// How a tree searches. Plain values: whoever reads a configuration checks their ranges.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Which algorithm spends the simulations of a move.
+    pub root: RootPolicy,
+    /// `c_base` of pUCT: the visit count around which exploration starts to grow. Published: 19652.
+    pub c_base: f32,
+    /// `c_init` of pUCT: exploration while visits are few. Published: 1.25.
+    pub c_init: f32,
+    /// The value a child has in pUCT before its first visit.
+    pub first_play: FirstPlay,
+    /// Noise on the priors of a root that is explored by pUCT.
+    pub dirichlet: Dirichlet,
+    /// What a visit in flight does to the choices made meanwhile.
+    pub virtual_loss: VirtualLoss,
+    /// Whether proven results are backed up.
+    pub solver: Solver,
+    /// The range values live in.
+    pub values: ValueRange,
+}
+
+impl Default for Settings {
+    /// pUCT on a board game with the constants of AlphaZero, first-play reduction and shaped noise of KataGo.
+    fn default() -> Self {
+        Self {
+            root: RootPolicy::Puct,
+            c_base: 19_652.0,
+            c_init: 1.25,
+            first_play: FirstPlay::Reduction(0.2),
+            dirichlet: Dirichlet { total_concentration: 10.83, fraction: 0.25 },
+            virtual_loss: VirtualLoss::Unobserved,
+            solver: Solver::On,
+            values: ValueRange::Board,
+        }
+    }
+}
+
+/// Which algorithm spends the simulations of a move.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RootPolicy {
+    /// pUCT at every node; the search policy is the share of visits.
+    Puct,
+    /// Sequential halving at the root, improved policy below it; the search policy is the completed-Q policy.
+    /// Danihelka et al. 2022.
+    Gumbel {
+        /// How many root actions are considered, `m`. Published: 16.
+        considered: usize,
+        /// `c_visit` of σ. Published: 50.
+        c_visit: f32,
+        /// `c_scale` of σ. Published: 1 for values in `[-1, 1]`, 0.1 for values rescaled to `[0, 1]`.
+        c_scale: f32,
+    },
+}
+
+impl RootPolicy {
+    /// Gumbel with the constants published for board games.
+    pub const GUMBEL: Self = Self::Gumbel { considered: 16, c_visit: 50.0, c_scale: 1.0 };
+}
+
+/// The value a child has in pUCT before its first visit, as seen by the player who chooses it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FirstPlay {
+    /// The same value everywhere; 0 is AlphaZero's pseudocode.
+    Absolute(f32),
+    /// The mean value of the parent less `r · √(prior mass of the children visited)`.
+    ///
+    /// Nothing is taken off at a root that is being explored: there every action deserves a look.
+    Reduction(f32),
+}
+
+/// Dirichlet noise on the priors of an explored root: `(1 − fraction) · P + fraction · Dir(total / legal)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dirichlet {
+    /// The concentrations of all legal actions together; each has `total / legal`. 10.83 is 0.03 on 19×19 Go.
+    pub total_concentration: f32,
+    /// How much of the prior the noise replaces; 0 draws nothing.
+    pub fraction: f32,
+}
+
+/// What a visit in flight does to the choices made meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum VirtualLoss {
+    /// It counts as a visit, but not in the value (WU-UCT, Liu et al. 2020).
+    Unobserved,
+    /// It counts as a visit that returned minus this much to the player who chose it.
+    Loss(f32),
+}
+
+/// Whether proven results are backed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Solver {
+    /// Terminal results prove their ancestors wherever players alternate (discount −1) and no reward is paid; a proven
+    /// child is not searched again.
+    On,
+    /// Terminal nodes are visited like any other.
+    Off,
+}
+
+/// The range values live in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueRange {
+    /// `[-1, 1]`, used as they are.
+    Board,
+    /// Unbounded; rescaled to `[0, 1]` by the least and greatest action value met in the tree, as in MuZero.
+    Normalised,
+}
+
+/// Whether the root is explored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exploration {
+    /// Dirichlet noise on the priors (pUCT) or Gumbel noise on the logits (Gumbel).
+    Explore,
+    /// No noise; nothing is drawn.
+    Greedy,
+}

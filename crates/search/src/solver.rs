@@ -1,0 +1,41 @@
+//! Proven results: a child lost for its player wins for the parent; a parent with nothing but won children is lost.
+//!
+//! Winands, Björnsson and Saito 2008, with draws. A proof climbs only where players alternate and no reward is paid.
+
+use crate::arena::{Arena, NodeId};
+use crate::proven::Proven;
+
+/// Records that `id` is proven and carries the proof as far up as it reaches.
+pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
+    while proven != Proven::Unknown {
+        arena.node_mut(id).proven = proven;
+        if id == NodeId::ROOT {
+            return;
+        }
+        let node = *arena.node(id);
+        if !node.proves_parent() {
+            // Descents may still come here and end here, so nothing behind can block the way.
+            arena.unblock(node.parent, node.edge);
+            return;
+        }
+        arena.close(node.parent, node.edge);
+        proven = conclude(arena, node.parent, proven);
+        id = node.parent;
+    }
+}
+
+/// What a parent gains from one more proven child; [`Proven::Unknown`] if nothing new.
+fn conclude(arena: &mut Arena, parent: NodeId, child: Proven) -> Proven {
+    let node = arena.node_mut(parent);
+    node.unproven -= 1;
+    node.has_draw |= child == Proven::Draw;
+    if node.proven != Proven::Unknown {
+        return Proven::Unknown;
+    }
+    match (child, node.unproven, node.has_draw) {
+        (Proven::Loss, _, _) => Proven::Win,
+        (_, 0, true) => Proven::Draw,
+        (_, 0, false) => Proven::Loss,
+        _ => Proven::Unknown,
+    }
+}

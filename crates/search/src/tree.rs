@@ -1,0 +1,381 @@
+//! The tree as its driver sees it: begin a move, select leaves, answer them, read the result, go on.
+
+use game::Action;
+use rand::{Rng, RngExt};
+
+use crate::arena::{Arena, Link, Node, NodeId};
+use crate::backup::{back_up, withdraw};
+use crate::completed_values::Sigma;
+use crate::expand::{Expansion, expand};
+use crate::noise::{add_dirichlet, draw_gumbel};
+use crate::proven::Proven;
+use crate::request::{Request, Selection};
+use crate::reuse::{Move, keep_subtree};
+use crate::root::RootView;
+use crate::root_policy::{candidates, edge_proven, improved_logits, improved_policy, most_visited, visit_shares};
+use crate::select::{Descent, Rule, Start, descend};
+use crate::sequential_halving::{Candidate, SequentialHalving, Standing};
+use crate::settings::{Exploration, RootPolicy, Settings, Solver};
+use crate::solver::prove;
+use crate::value_range::Bounds;
+
+/// A search tree whose nodes carry states `S` that it never looks into.
+///
+/// One move: [`begin`](Self::begin), then [`select`](Self::select) and [`answer`](Self::answer) until
+/// [`is_finished`](Self::is_finished), then [`best_action`](Self::best_action) or
+/// [`sample_action`](Self::sample_action), then [`advance`](Self::advance) or [`reset`](Self::reset). Calling out of this
+/// order (searching without a root, moving on with requests in flight) is a bug of the driver and panics.
+#[derive(Debug)]
+pub struct Tree<S> {
+    settings: Settings,
+    arena: Arena,
+    /// The state of each node.
+    states: Vec<S>,
+    rule: Rule,
+    /// Changes with every new root, so that requests of an older one are known.
+    generation: u64,
+    /// Visits the root's children may have together when the move is over.
+    budget: u32,
+    exploration: Exploration,
+    /// The root's priors without noise, while its edges hold noisy ones; empty otherwise.
+    clean_priors: Vec<f32>,
+    /// `g` of each root action; empty where nothing is explored.
+    gumbel: Vec<f32>,
+    halving: SequentialHalving,
+    scratch: Vec<f32>,
+    moves: Vec<Move>,
+}
+
+impl<S> Tree<S> {
+    /// A tree without a root.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            arena: Arena::new(settings.virtual_loss, Bounds::new(settings.values)),
+            rule: Rule::new(&settings),
+            settings,
+            states: Vec::new(),
+            generation: 0,
+            budget: 0,
+            exploration: Exploration::Greedy,
+            clean_priors: Vec::new(),
+            gumbel: Vec::new(),
+            halving: SequentialHalving::default(),
+            scratch: Vec::new(),
+            moves: Vec::new(),
+        }
+    }
+
+    /// Starts over at a new root, keeping the memory.
+    pub fn reset(&mut self, state: S, expansion: Expansion<'_>) {
+        self.leave_root();
+        self.arena.clear();
+        self.states.clear();
+        self.attach(Link::NONE, state, expansion);
+    }
+
+    /// Whether there is a root with actions to search.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.arena.nodes.first().is_some_and(|root| root.edge_count > 0)
+    }
+
+    /// Starts a move's search of `simulations`; draws the noise of an explored root.
+    ///
+    /// Visits kept by reuse count towards the budget: under pUCT all of them, under Gumbel those that sequential
+    /// halving would have asked for.
+    pub fn begin(&mut self, simulations: u32, exploration: Exploration, rng: &mut impl Rng) {
+        assert!(self.is_ready(), "a search begins at an expanded root");
+        assert_eq!(self.node().in_flight, 0, "a search begins with nothing in flight");
+        self.restore_priors();
+        self.budget = simulations;
+        self.exploration = exploration;
+        self.gumbel.clear();
+        let edges = self.node().edges();
+        match (self.settings.root, exploration) {
+            (RootPolicy::Puct, Exploration::Explore) => {
+                let priors = &mut self.arena.edges.prior[edges];
+                self.clean_priors.extend_from_slice(priors);
+                add_dirichlet(priors, self.settings.dirichlet, &mut self.scratch, rng);
+            }
+            (RootPolicy::Gumbel { .. }, Exploration::Explore) => draw_gumbel(&mut self.gumbel, edges.len(), rng),
+            (_, Exploration::Greedy) => {}
+        }
+        self.weigh_visited();
+        if let RootPolicy::Gumbel { considered, c_visit, c_scale } = self.settings.root {
+            self.score(Sigma { c_visit, c_scale });
+            let arena = &self.arena;
+            self.halving.begin(considered, simulations, &self.scratch, |action| candidate(arena, action));
+            self.settle();
+        }
+    }
+
+    /// One descent from the root; see [`Selection`].
+    pub fn select(&mut self) -> Selection {
+        let root = self.node();
+        let started = root.visits - 1 + root.in_flight;
+        if root.is_terminal() || root.available == 0 {
+            return Selection::Busy;
+        }
+        let start = match self.settings.root {
+            RootPolicy::Puct if started >= self.budget => return Selection::Busy,
+            RootPolicy::Puct => {
+                let reduction = if self.exploration == Exploration::Explore { 0.0 } else { 1.0 };
+                Start::Rule { reduction }
+            }
+            RootPolicy::Gumbel { .. } => match self.halving.next(|action| candidate(&self.arena, action)) {
+                None => return Selection::Busy,
+                Some(action) => Start::Edge(root.edge_at(action)),
+            },
+        };
+        match descend(&mut self.arena, &mut self.rule, start) {
+            Descent::Leaf { parent, edge } => {
+                let action = self.arena.edges.action[edge.index()];
+                Selection::Leaf(Request { action, parent, edge, generation: self.generation })
+            }
+            Descent::Completed => {
+                self.settle();
+                Selection::Completed
+            }
+        }
+    }
+
+    /// The state in which a request's action is taken.
+    #[must_use]
+    pub fn parent_state(&self, request: &Request) -> &S {
+        self.check(request);
+        &self.states[request.parent.index()]
+    }
+
+    /// Expands the leaf and backs its value up.
+    ///
+    /// `reward` is paid to the player who took the action; `discount` is what a value at the leaf is multiplied by to
+    /// be that player's: −1 where players alternate, +1 (or less) where the same one moves again.
+    pub fn answer(&mut self, request: Request, state: S, reward: f32, discount: f32, expansion: Expansion<'_>) {
+        self.check(&request);
+        let Request { parent, edge, .. } = request;
+        self.arena.unblock(parent, edge);
+        self.attach(Link { parent, edge, reward, discount }, state, expansion);
+        self.settle();
+    }
+
+    /// Gives a request up: its visit is taken back everywhere and does not count as a simulation.
+    pub fn cancel(&mut self, request: Request) {
+        self.check(&request);
+        let Request { parent, edge, .. } = request;
+        self.arena.edges.count[edge.index()] = 0.0;
+        self.arena.unblock(parent, edge);
+        withdraw(&mut self.arena, parent);
+    }
+
+    /// Whether the move's simulations are used up or the root is proven, with nothing left in flight. True of a tree
+    /// that has nothing to search.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let Some(root) = self.arena.nodes.first() else { return true };
+        let is_spent = match self.settings.root {
+            RootPolicy::Puct => root.visits > self.budget,
+            RootPolicy::Gumbel { .. } => {
+                let look = |action| candidate(&self.arena, action);
+                self.halving.is_last_phase() && self.halving.is_phase_complete(look)
+            }
+        };
+        root.in_flight == 0 && (root.is_terminal() || is_spent)
+    }
+
+    /// What is known at the root.
+    #[must_use]
+    pub fn root(&self) -> RootView<'_> {
+        let edges = self.node().edges();
+        let noisy = !self.clean_priors.is_empty();
+        let priors = if noisy { &self.clean_priors } else { &self.arena.edges.prior[edges] };
+        RootView::new(&self.arena, priors)
+    }
+
+    /// The state at the root.
+    #[must_use]
+    pub fn root_state(&self) -> &S {
+        self.states.first().expect("a search has a root")
+    }
+
+    /// Replaces `policy` with the training target over the root's actions, which sums to one: the share of visits (pUCT)
+    /// or `softmax(logits + σ(completed Q))` (Gumbel). Proven wins take everything; proven losses get nothing unless
+    /// all lose.
+    pub fn search_policy(&self, policy: &mut Vec<f32>) {
+        match self.sigma() {
+            None => visit_shares(&self.arena, self.node(), policy),
+            Some(sigma) => improved_policy(&self.arena, self.node(), sigma, policy),
+        }
+    }
+
+    /// What to play: a proven win first and a proven loss last; else the most visited action (pUCT), or the one with
+    /// the greatest `g + logits + σ(q)` among those sequential halving asked most of (Gumbel).
+    #[must_use]
+    pub fn best_action(&self) -> Action {
+        let best = match self.sigma() {
+            None => most_visited(&self.arena, self.node()),
+            Some(sigma) => self.best_scored(sigma),
+        };
+        self.arena.edges.action[best.expect("a root that is searched has actions")]
+    }
+
+    /// Draws an action from the search policy to the power of `1 / temperature`. At temperature zero it is
+    /// [`best_action`](Self::best_action), and nothing is drawn.
+    pub fn sample_action(&self, temperature: f32, rng: &mut impl Rng) -> Action {
+        if temperature <= 0.0 {
+            return self.best_action();
+        }
+        let mut shares = Vec::new();
+        self.search_policy(&mut shares);
+        // Taken relative to the greatest, so that a low temperature leaves something.
+        let greatest = f64::from(shares.iter().copied().fold(0.0, f32::max));
+        let weight = |share: f32| (f64::from(share) / greatest).powf(1.0 / f64::from(temperature));
+        let mut left = rng.random::<f64>() * shares.iter().map(|&share| weight(share)).sum::<f64>();
+        let actions = self.root().actions();
+        for (&action, &share) in actions.iter().zip(&shares) {
+            left -= weight(share);
+            if left < 0.0 {
+                return action;
+            }
+        }
+        self.best_action()
+    }
+
+    /// Makes the child behind `action` the root, with all that is known of it, and drops the rest. False, and the tree
+    /// is not ready, if that child has nothing to search: never expanded, or terminal.
+    pub fn advance(&mut self, action: Action) -> bool {
+        let edge = self.node().edges().find(|&edge| self.arena.edges.action[edge] == action);
+        let child = edge.map_or(NodeId::NONE, |edge| self.arena.edges.child[edge]);
+        self.leave_root();
+        if child == NodeId::NONE || self.arena.node(child).edge_count == 0 {
+            self.arena.clear();
+            self.states.clear();
+            return false;
+        }
+        keep_subtree(&mut self.arena, &mut self.states, child, &mut self.moves);
+        true
+    }
+
+    /// Replaces `out` with the line the search expects: the best action, then the most visited answers.
+    pub fn principal_variation(&self, out: &mut Vec<Action>) {
+        out.clear();
+        let best = self.best_action();
+        let mut next = self.node().edges().find(|&edge| self.arena.edges.action[edge] == best);
+        while let Some(edge) = next {
+            out.push(self.arena.edges.action[edge]);
+            next = match self.arena.edges.child[edge] {
+                NodeId::NONE => None,
+                child if self.arena.node(child).visits <= 1 => None,
+                child => most_visited(&self.arena, self.arena.node(child)),
+            };
+        }
+    }
+
+    /// Adds a node and backs up what it is worth.
+    fn attach(&mut self, link: Link, state: S, expansion: Expansion<'_>) {
+        let (id, proven) = expand(&mut self.arena, link, expansion);
+        self.states.push(state);
+        if self.settings.solver == Solver::On {
+            prove(&mut self.arena, id, proven);
+        }
+        let value = self.arena.node(id).network_value;
+        back_up(&mut self.arena, id, value);
+    }
+
+    /// Halves what is considered as soon as a phase is complete and nothing is in flight.
+    fn settle(&mut self) {
+        let Some(sigma) = self.sigma() else { return };
+        while self.node().in_flight == 0
+            && !self.halving.is_last_phase()
+            && self.halving.is_phase_complete(|action| candidate(&self.arena, action))
+        {
+            self.score(sigma);
+            let arena = &self.arena;
+            self.halving.halve(&self.scratch, |action| candidate(arena, action));
+        }
+    }
+
+    /// Fills the scratch with `g + logits + σ(completed Q)` of each root action.
+    fn score(&mut self, sigma: Sigma) {
+        improved_logits(&self.arena, &self.arena.nodes[0], sigma, &mut self.scratch);
+        for (score, gumbel) in self.scratch.iter_mut().zip(&self.gumbel) {
+            *score += gumbel;
+        }
+    }
+
+    /// Sums the priors of the root's visited children anew: noise changes them.
+    fn weigh_visited(&mut self) {
+        let edges = self.node().edges();
+        let visited = edges.filter(|&edge| self.arena.edges.child[edge] != NodeId::NONE);
+        let mass = visited.map(|edge| self.arena.edges.prior[edge]).sum();
+        self.arena.node_mut(NodeId::ROOT).visited_mass = mass;
+    }
+
+    fn best_scored(&self, sigma: Sigma) -> Option<usize> {
+        let root = self.node();
+        let mut scores = Vec::new();
+        improved_logits(&self.arena, root, sigma, &mut scores);
+        let mut best: Option<(Option<u32>, f32, usize)> = None;
+        for ((action, edge), &score) in root.edges().enumerate().zip(&scores) {
+            if !candidates(&self.arena, root, edge) {
+                continue;
+            }
+            let asked = self.halving.credited(action, candidate(&self.arena, action).visits);
+            let score = score + self.gumbel.get(action).copied().unwrap_or(0.0);
+            if best.is_none_or(|(most, greatest, _)| (asked, score) > (most, greatest)) {
+                best = Some((asked, score, edge));
+            }
+        }
+        best.map(|(_, _, edge)| edge)
+    }
+
+    fn sigma(&self) -> Option<Sigma> {
+        match self.settings.root {
+            RootPolicy::Puct => None,
+            RootPolicy::Gumbel { c_visit, c_scale, .. } => Some(Sigma { c_visit, c_scale }),
+        }
+    }
+
+    fn node(&self) -> &Node {
+        self.arena.nodes.first().expect("a search has a root")
+    }
+
+    fn check(&self, request: &Request) {
+        assert_eq!(request.generation, self.generation, "a request does not outlive its root");
+    }
+
+    /// Ends the search of this root.
+    fn leave_root(&mut self) {
+        let in_flight = self.arena.nodes.first().map_or(0, |root| root.in_flight);
+        assert_eq!(in_flight, 0, "every request is answered or cancelled before the tree moves on");
+        self.generation += 1;
+        self.budget = 0;
+        self.exploration = Exploration::Greedy;
+        self.clean_priors.clear();
+        self.gumbel.clear();
+        self.halving.clear();
+    }
+
+    /// Puts the root's own priors back in place of noisy ones.
+    fn restore_priors(&mut self) {
+        if !self.clean_priors.is_empty() {
+            let edges = self.node().edges();
+            self.arena.edges.prior[edges].copy_from_slice(&self.clean_priors);
+            self.clean_priors.clear();
+        }
+    }
+}
+
+/// What sequential halving may know of a root action.
+fn candidate(arena: &Arena, action: usize) -> Candidate {
+    let edge = arena.node(NodeId::ROOT).edge_at(action).index();
+    let standing = match (arena.edges.status[edge], edge_proven(arena, edge)) {
+        (_, Proven::Loss) => Standing::Lost,
+        (status, _) => Standing::from(status),
+    };
+    // Exact: visit counts stay far below 2^24.
+    Candidate { visits: arena.edges.count[edge] as u32, standing }
+}
+
+#[cfg(test)]
+mod tests;

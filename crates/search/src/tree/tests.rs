@@ -1,0 +1,378 @@
+mod reference;
+
+use super::*;
+use crate::settings::{FirstPlay, VirtualLoss};
+use crate::toy::{Silent, Turns, games, run, search};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use reference::Reference;
+
+fn settings() -> Settings {
+    Settings::default()
+}
+
+fn gumbel() -> Settings {
+    Settings { root: RootPolicy::GUMBEL, ..settings() }
+}
+
+#[test]
+fn puct_grows_the_tree_of_the_reference_node_for_node() {
+    let first_plays = [FirstPlay::Absolute(0.0), FirstPlay::Absolute(-1.0), FirstPlay::Reduction(0.25)];
+    for turns in [Turns::Alternating, Turns::Mixed] {
+        for solver in [Solver::On, Solver::Off] {
+            for first_play in first_plays {
+                for toy in games(40, 6, turns) {
+                    let settings = Settings { first_play, solver, ..settings() };
+                    let mut tree = toy.tree(&settings);
+                    let mut reference = Reference::new(toy, settings);
+                    for simulations in [1, 2, 5, 30, 200] {
+                        search(&mut tree, simulations, Exploration::Greedy, 1);
+                        reference.search(simulations);
+                        reference.check(&tree);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_has_one_visit_more_than_its_children_together() {
+    for settings in [settings(), gumbel()] {
+        for toy in games(30, 7, Turns::Mixed) {
+            for leaves in [1, 4] {
+                let mut tree = toy.tree(&settings);
+                search(&mut tree, 150, Exploration::Explore, leaves);
+                check_books(&tree);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_taken_back_leaves_no_trace() {
+    for virtual_loss in [VirtualLoss::Unobserved, VirtualLoss::Loss(1.0)] {
+        for toy in games(40, 7, Turns::Alternating) {
+            let mut tree = toy.tree(&Settings { virtual_loss, solver: Solver::Off, ..settings() });
+            search(&mut tree, 20, Exploration::Greedy, 1);
+            tree.begin(1000, Exploration::Greedy, &mut Silent);
+            let before = hot_values(&tree);
+            let mut requests = Vec::new();
+            while let Selection::Leaf(request) = tree.select() {
+                requests.push(request);
+            }
+            let completed_in_between = tree.root().simulations() > 20;
+            requests.into_iter().for_each(|request| tree.cancel(request));
+            if !completed_in_between {
+                assert_eq!(before, hot_values(&tree));
+            }
+            check_books(&tree);
+        }
+    }
+}
+
+#[test]
+fn virtual_loss_is_gone_once_all_is_answered() {
+    for virtual_loss in [VirtualLoss::Unobserved, VirtualLoss::Loss(1.0)] {
+        for toy in games(40, 7, Turns::Alternating) {
+            let mut tree = toy.tree(&Settings { virtual_loss, ..settings() });
+            search(&mut tree, 100, Exploration::Greedy, 8);
+            check_books(&tree);
+        }
+    }
+}
+
+#[test]
+fn when_every_leaf_is_in_flight_the_tree_is_busy_and_then_goes_on() {
+    for toy in games(30, 4, Turns::Alternating) {
+        let mut tree = toy.tree(&settings());
+        tree.begin(400, Exploration::Greedy, &mut Silent);
+        run(&mut tree, 1000);
+        assert!(tree.is_finished());
+    }
+}
+
+#[test]
+fn proofs_agree_with_minimax() {
+    let mut proven = 0;
+    for settings in [settings(), gumbel()] {
+        for toy in games(150, 5, Turns::Alternating) {
+            for leaves in [1, 3] {
+                let mut tree = toy.tree(&settings);
+                search(&mut tree, 2000, Exploration::Greedy, leaves);
+                let exact = minimax(toy);
+                if let Some(value) = tree.root().proven().value() {
+                    proven += 1;
+                    assert_eq!(value, exact, "{toy:?}");
+                    assert_eq!(tree.root().value(), exact);
+                    let step = toy.step(tree.best_action());
+                    assert_eq!(-minimax(step.toy), exact, "the best action keeps the result of {toy:?}");
+                }
+                check_proofs(&tree);
+            }
+        }
+    }
+    assert!(proven > 500, "only {proven} of 600 roots were proven");
+}
+
+#[test]
+fn a_proven_child_is_not_searched_again() {
+    for toy in games(60, 5, Turns::Alternating) {
+        let mut tree = toy.tree(&settings());
+        tree.begin(300, Exploration::Greedy, &mut Silent);
+        let mut seen: Vec<(Proven, u32)> = Vec::new();
+        while !tree.is_finished() {
+            match tree.select() {
+                Selection::Leaf(request) => {
+                    let step = tree.parent_state(&request).step(request.action);
+                    step.toy
+                        .expansion(|expansion| tree.answer(request, step.toy, step.reward, step.discount, expansion));
+                }
+                _ => panic!("with one request at a time every descent of an alternating game finds a leaf"),
+            }
+            let now: Vec<_> = tree.root().action_proofs().into_iter().zip(tree.root().visit_counts()).collect();
+            for (before, after) in seen.iter().zip(&now) {
+                assert!(before.0 == Proven::Unknown || before == after);
+            }
+            seen = now;
+        }
+    }
+}
+
+#[test]
+fn the_search_policy_sums_to_one_and_avoids_proven_losses() {
+    for settings in [settings(), gumbel()] {
+        for toy in games(80, 5, Turns::Alternating) {
+            for simulations in [0, 1, 7, 60] {
+                let mut tree = toy.tree(&settings);
+                search(&mut tree, simulations, Exploration::Explore, 1);
+                let mut policy = Vec::new();
+                tree.search_policy(&mut policy);
+                assert!((policy.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{policy:?}");
+                let root = tree.root();
+                for (&share, proof) in policy.iter().zip(root.action_proofs()) {
+                    match root.proven() {
+                        Proven::Loss => {}
+                        Proven::Win => assert_eq!(share > 0.0, proof == Proven::Win),
+                        _ => assert!(proof != Proven::Loss || share == 0.0),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn reuse_keeps_every_statistic_of_the_subtree() {
+    for settings in [settings(), gumbel()] {
+        for toy in games(60, 8, Turns::Mixed) {
+            let mut tree = toy.tree(&settings);
+            let mut state = toy;
+            for _ in 0..6 {
+                search(&mut tree, 120, Exploration::Explore, 3);
+                let action = tree.best_action();
+                let edge = tree.node().edges().find(|&edge| tree.arena.edges.action[edge] == action).unwrap();
+                let child = tree.arena.edges.child[edge];
+                let before = (child != NodeId::NONE).then(|| dump(&tree, child));
+                state = state.step(action).toy;
+                if !tree.advance(action) {
+                    assert!(!tree.is_ready());
+                    break;
+                }
+                assert_eq!(dump(&tree, NodeId::ROOT), before.unwrap());
+                assert_eq!(*tree.root_state(), state);
+                check_books(&tree);
+            }
+        }
+    }
+}
+
+#[test]
+fn kept_visits_count_towards_the_budget() {
+    for toy in games(60, 9, Turns::Alternating) {
+        let mut tree = toy.tree(&Settings { solver: Solver::Off, ..settings() });
+        search(&mut tree, 100, Exploration::Greedy, 1);
+        if tree.advance(tree.best_action()) {
+            let kept = tree.root().simulations();
+            search(&mut tree, 100, Exploration::Greedy, 1);
+            assert_eq!(tree.root().simulations(), kept.max(100));
+        }
+    }
+}
+
+#[test]
+fn a_greedy_search_draws_nothing() {
+    for settings in [settings(), gumbel()] {
+        for toy in games(10, 6, Turns::Alternating) {
+            let mut tree = toy.tree(&settings);
+            tree.begin(50, Exploration::Greedy, &mut Silent);
+            run(&mut tree, 1);
+            assert_eq!(tree.sample_action(0.0, &mut Silent), tree.best_action());
+        }
+    }
+}
+
+#[test]
+fn a_seed_fixes_the_tree() {
+    for settings in [settings(), gumbel()] {
+        for toy in games(10, 7, Turns::Alternating) {
+            let [first, second] = [0, 1].map(|_| {
+                let mut tree = toy.tree(&settings);
+                search(&mut tree, 100, Exploration::Explore, 4);
+                dump(&tree, NodeId::ROOT)
+            });
+            assert_eq!(first, second);
+        }
+    }
+}
+
+#[test]
+fn noise_is_not_shown_as_the_prior_and_does_not_outlive_the_search() {
+    for toy in games(10, 6, Turns::Alternating) {
+        let mut tree = toy.tree(&settings());
+        search(&mut tree, 20, Exploration::Explore, 1);
+        assert_eq!(tree.root().priors(), toy.priors());
+        tree.begin(30, Exploration::Greedy, &mut Silent);
+        assert_eq!(tree.arena.edges.prior[tree.node().edges()], toy.priors());
+    }
+}
+
+/// Danihelka et al. 2022, section 4: the completed-Q policy is an improvement on the prior.
+#[test]
+fn the_gumbel_policy_has_at_least_the_value_of_the_prior() {
+    for toy in games(100, 7, Turns::Alternating) {
+        let mut tree = toy.tree(&Settings { solver: Solver::Off, ..gumbel() });
+        search(&mut tree, 32, Exploration::Explore, 1);
+        let mut policy = Vec::new();
+        tree.search_policy(&mut policy);
+        let values = tree.root().action_values();
+        let expected = |shares: &[f32]| shares.iter().zip(&values).map(|(share, value)| share * value).sum::<f32>();
+        assert!(expected(&policy) >= expected(&toy.priors()) - 1e-5);
+    }
+}
+
+#[test]
+fn the_gumbel_policy_is_the_softmax_of_logits_and_completed_values() {
+    for toy in games(50, 7, Turns::Alternating) {
+        let mut tree = toy.tree(&Settings { solver: Solver::Off, ..gumbel() });
+        search(&mut tree, 10, Exploration::Explore, 1);
+        let (visits, priors) = (tree.root().visit_counts(), toy.priors());
+        let mean = |at: usize| {
+            let step = toy.step(tree.root().actions()[at]);
+            let child = tree.arena.edges.child[tree.node().edges().start + at];
+            f64::from(step.reward) + f64::from(step.discount) * tree.arena.node(child).value_sum / f64::from(visits[at])
+        };
+        let visited: Vec<usize> = (0..visits.len()).filter(|&at| visits[at] > 0).collect();
+        let total: f64 = visits.iter().map(|&n| f64::from(n)).sum();
+        let mass: f64 = visited.iter().map(|&at| f64::from(priors[at])).sum();
+        let weighted: f64 = visited.iter().map(|&at| f64::from(priors[at]) * mean(at)).sum();
+        let mixed = (f64::from(toy.value()) + total * weighted / mass) / (1.0 + total);
+        let most = f64::from(*visits.iter().max().unwrap());
+        let logits: Vec<f64> = (0..visits.len())
+            .map(|at| f64::from(priors[at]).ln() + (50.0 + most) * if visits[at] > 0 { mean(at) } else { mixed })
+            .collect();
+        let greatest = logits.iter().copied().fold(f64::MIN, f64::max);
+        let shares: Vec<f64> = logits.iter().map(|logit| (logit - greatest).exp()).collect();
+        let mut policy = Vec::new();
+        tree.search_policy(&mut policy);
+        for (share, found) in shares.iter().zip(&policy) {
+            assert!((share / shares.iter().sum::<f64>() - f64::from(*found)).abs() < 1e-4);
+        }
+    }
+}
+
+#[test]
+fn sampling_follows_the_policy_sharpened_by_temperature() {
+    let toy = games(50, 7, Turns::Alternating).find(|toy| toy.actions().len() == 4).unwrap();
+    let mut tree = toy.tree(&Settings { solver: Solver::Off, ..settings() });
+    search(&mut tree, 64, Exploration::Greedy, 1);
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let (mut policy, draws) = (Vec::new(), 20_000);
+    tree.search_policy(&mut policy);
+    let sharp: Vec<f32> = policy.iter().map(|share| share * share).collect();
+    let mut counts = [0_u32; 4];
+    for _ in 0..draws {
+        let action = tree.sample_action(0.5, &mut rng);
+        counts[tree.root().actions().iter().position(|&legal| legal == action).unwrap()] += 1;
+    }
+    for (count, share) in counts.iter().zip(&sharp) {
+        let expected = share / sharp.iter().sum::<f32>();
+        // Four standard deviations of a share of 20 000 draws are below 0.015.
+        assert!((*count as f32 / draws as f32 - expected).abs() < 0.015);
+    }
+}
+
+#[test]
+fn the_principal_variation_starts_with_the_best_action() {
+    for settings in [settings(), gumbel()] {
+        for toy in games(20, 7, Turns::Alternating) {
+            let mut tree = toy.tree(&settings);
+            search(&mut tree, 100, Exploration::Greedy, 1);
+            let mut line = Vec::new();
+            tree.principal_variation(&mut line);
+            assert_eq!(line[0], tree.best_action());
+        }
+    }
+}
+
+#[test]
+fn normalised_values_search_games_with_rewards() {
+    for toy in games(30, 8, Turns::Mixed) {
+        let mut tree = toy.tree(&Settings { values: crate::ValueRange::Normalised, solver: Solver::Off, ..settings() });
+        search(&mut tree, 200, Exploration::Explore, 4);
+        check_books(&tree);
+    }
+}
+
+/// Every count agrees with every other, and nothing is in flight or blocked.
+fn check_books(tree: &Tree<crate::toy::Toy>) {
+    let arena = &tree.arena;
+    assert_eq!(tree.states.len(), arena.nodes.len());
+    for (at, node) in arena.nodes.iter().enumerate() {
+        assert_eq!(node.in_flight, 0);
+        let children = node.edges().map(|edge| crate::root_policy::edge_visits(arena, edge)).sum::<u32>();
+        assert!(node.edge_count == 0 || node.proven != Proven::Unknown || node.visits == 1 + children);
+        let mut available = 0;
+        for edge in node.edges() {
+            assert_ne!(arena.edges.status[edge], crate::arena::Status::Blocked);
+            available += u16::from(arena.edges.status[edge] == crate::arena::Status::Open);
+            assert_eq!(arena.edges.count[edge], crate::root_policy::edge_visits(arena, edge) as f32);
+            if let child @ NodeId(1..) = arena.edges.child[edge]
+                && child != NodeId::NONE
+            {
+                assert_eq!(arena.node(child).parent.index(), at);
+                assert_eq!(arena.node(child).edge.index(), edge);
+            }
+        }
+        assert_eq!(node.available, available);
+    }
+}
+
+fn hot_values(tree: &Tree<crate::toy::Toy>) -> Vec<(u32, u32)> {
+    let edges = &tree.arena.edges;
+    edges.value.iter().zip(&edges.count).map(|(value, count)| (value.to_bits(), count.to_bits())).collect()
+}
+
+/// All that is known below a node, in depth-first order.
+fn dump(tree: &Tree<crate::toy::Toy>, id: NodeId) -> Vec<String> {
+    let node = tree.arena.node(id);
+    let mut lines = vec![format!("{} {} {:?} {:?}", node.visits, node.value_sum, node.proven, tree.states[id.index()])];
+    for edge in node.edges() {
+        lines.push(format!("{} {}", tree.arena.edges.action[edge], tree.arena.edges.count[edge]));
+        if tree.arena.edges.child[edge] != NodeId::NONE {
+            lines.extend(dump(tree, tree.arena.edges.child[edge]));
+        }
+    }
+    lines
+}
+
+fn minimax(toy: crate::toy::Toy) -> f32 {
+    let results = toy.actions().into_iter().map(|action| -minimax(toy.step(action).toy));
+    toy.outcome().unwrap_or_else(|| results.fold(-1.0, f32::max))
+}
+
+fn check_proofs(tree: &Tree<crate::toy::Toy>) {
+    for (node, &toy) in tree.arena.nodes.iter().zip(&tree.states) {
+        assert!(node.proven.value().is_none_or(|value| value == minimax(toy)));
+    }
+}

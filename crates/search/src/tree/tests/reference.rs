@@ -1,0 +1,150 @@
+//! The same search written naively from the formulas: recursive, a hash map keyed by the path, nothing cached.
+
+use std::collections::HashMap;
+
+use game::Action;
+
+use crate::arena::NodeId;
+use crate::toy::Toy;
+use crate::{FirstPlay, Proven, Settings, Solver, Tree};
+
+#[derive(Debug, Clone, PartialEq)]
+struct Visited {
+    toy: Toy,
+    reward: f32,
+    discount: f32,
+    visits: u32,
+    value_sum: f64,
+}
+
+pub(super) struct Reference {
+    settings: Settings,
+    tree: HashMap<Vec<Action>, Visited>,
+}
+
+impl Reference {
+    pub(super) fn new(toy: Toy, settings: Settings) -> Self {
+        let mut reference = Self { settings, tree: HashMap::new() };
+        reference.insert(&[], Visited { toy, reward: 0.0, discount: 1.0, visits: 0, value_sum: 0.0 });
+        reference.simulate(&[]);
+        reference
+    }
+
+    /// Searches until the root's children have `simulations` visits together, or the root is proven.
+    pub(super) fn search(&mut self, simulations: u32) {
+        while self.tree[&vec![]].visits < simulations + 1 && self.proven(&[]) == Proven::Unknown {
+            self.simulate(&[]);
+        }
+    }
+
+    fn insert(&mut self, path: &[Action], visited: Visited) {
+        self.tree.insert(path.to_vec(), visited);
+    }
+
+    /// One visit; returns the value to move at `path`.
+    fn simulate(&mut self, path: &[Action]) -> f32 {
+        let here = self.tree[path].clone();
+        let value = match (here.toy.outcome(), here.visits) {
+            (Some(result), _) => result,
+            (None, 0) => here.toy.value(),
+            (None, _) if self.proven(path) != Proven::Unknown => 0.0,
+            (None, _) => {
+                let action = self.choose(path, &here);
+                let next = [path, &[action]].concat();
+                let step = here.toy.step(action);
+                if !self.tree.contains_key(&next) {
+                    let (reward, discount) = (step.reward, step.discount);
+                    self.insert(&next, Visited { toy: step.toy, reward, discount, visits: 0, value_sum: 0.0 });
+                }
+                step.reward + step.discount * self.simulate(&next)
+            }
+        };
+        let value = self.proven(path).value().unwrap_or(value);
+        let here = self.tree.get_mut(path).unwrap();
+        here.visits += 1;
+        here.value_sum += f64::from(value);
+        value
+    }
+
+    fn choose(&self, path: &[Action], here: &Visited) -> Action {
+        let actions = here.toy.actions();
+        let priors = here.toy.priors();
+        let child = |action: Action| self.tree.get(&[path, &[action]].concat());
+        let n = |action: Action| child(action).map_or(0.0, |child| child.visits as f32);
+        let big_n = here.visits as f32;
+        let seen: f32 =
+            actions.iter().zip(&priors).filter(|(action, _)| n(**action) > 0.0).map(|(_, prior)| prior).sum();
+        let first_play = match self.settings.first_play {
+            FirstPlay::Absolute(value) => value,
+            FirstPlay::Reduction(r) => here.value_sum as f32 / big_n - r * seen.sqrt(),
+        };
+        let (base, init) = (self.settings.c_base, self.settings.c_init);
+        let mut best = None;
+        for (&action, &prior) in actions.iter().zip(&priors) {
+            if child(action).is_some_and(|c| c.reward == 0.0 && c.discount == -1.0)
+                && self.proven(&[path, &[action]].concat()) != Proven::Unknown
+            {
+                continue;
+            }
+            let q = child(action).map_or(first_play, |child| {
+                child.reward + child.discount * (child.value_sum as f32 / child.visits as f32)
+            });
+            let u = prior / (1.0 + n(action)) * (big_n.sqrt() * (init + ((big_n + base + 1.0) / base).ln()));
+            if best.is_none_or(|(score, _)| q + u > score) {
+                best = Some((q + u, action));
+            }
+        }
+        best.unwrap().1
+    }
+
+    fn proven(&self, path: &[Action]) -> Proven {
+        let Some(here) = self.tree.get(path) else { return Proven::Unknown };
+        if self.settings.solver == Solver::Off {
+            return Proven::Unknown;
+        }
+        if let Some(result) = here.toy.outcome() {
+            return Proven::from_value(result);
+        }
+        let children: Vec<Proven> = here
+            .toy
+            .actions()
+            .into_iter()
+            .map(|action| {
+                let next = [path, &[action]].concat();
+                match self.tree.get(&next) {
+                    Some(child) if child.reward == 0.0 && child.discount == -1.0 => self.proven(&next).reversed(),
+                    _ => Proven::Unknown,
+                }
+            })
+            .collect();
+        if children.contains(&Proven::Win) {
+            Proven::Win
+        } else if children.contains(&Proven::Unknown) {
+            Proven::Unknown
+        } else if children.contains(&Proven::Draw) {
+            Proven::Draw
+        } else {
+            Proven::Loss
+        }
+    }
+
+    pub(super) fn check(&self, tree: &Tree<Toy>) {
+        assert_eq!(tree.arena.nodes.len(), self.tree.len());
+        self.check_node(tree, NodeId::ROOT, &mut Vec::new());
+    }
+
+    fn check_node(&self, tree: &Tree<Toy>, id: NodeId, path: &mut Vec<Action>) {
+        let (node, expected) = (tree.arena.node(id), &self.tree[path.as_slice()]);
+        assert_eq!(tree.states[id.index()], expected.toy);
+        assert_eq!((node.visits, node.value_sum), (expected.visits, expected.value_sum), "at {path:?}");
+        assert_eq!(node.proven, self.proven(path), "at {path:?}");
+        for edge in node.edges() {
+            let child = tree.arena.edges.child[edge];
+            if child != NodeId::NONE {
+                path.push(tree.arena.edges.action[edge]);
+                self.check_node(tree, child, path);
+                path.pop();
+            }
+        }
+    }
+}

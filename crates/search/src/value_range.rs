@@ -1,0 +1,57 @@
+//! Values as the selection rules see them.
+
+use crate::settings::ValueRange;
+
+/// Least and greatest action value met in the tree, and how values are rescaled by them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    range: ValueRange,
+    least: f32,
+    greatest: f32,
+}
+
+/// `value · factor + offset`: the identity on boards.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Scale {
+    factor: f32,
+    offset: f32,
+}
+
+impl Bounds {
+    pub(crate) fn new(range: ValueRange) -> Self {
+        Self { range, least: f32::INFINITY, greatest: f32::NEG_INFINITY }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(self.range);
+    }
+
+    /// Takes an action value into account.
+    pub(crate) fn include(&mut self, value: f32) {
+        if self.range == ValueRange::Normalised {
+            self.least = self.least.min(value);
+            self.greatest = self.greatest.max(value);
+        }
+    }
+
+    /// How values are seen now: `(value − least) / (greatest − least)` once two different ones were met.
+    pub(crate) fn scale(&self) -> Scale {
+        if self.range == ValueRange::Board || self.least >= self.greatest {
+            return Scale::IDENTITY;
+        }
+        let factor = 1.0 / (self.greatest - self.least);
+        Scale { factor, offset: -self.least * factor }
+    }
+}
+
+impl Scale {
+    pub(crate) const IDENTITY: Self = Self { factor: 1.0, offset: 0.0 };
+
+    #[inline]
+    pub(crate) fn apply(self, value: f32) -> f32 {
+        value * self.factor + self.offset
+    }
+}
+
+#[cfg(test)]
+mod tests;

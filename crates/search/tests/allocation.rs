@@ -1,0 +1,86 @@
+//! Once a tree has grown, simulations allocate nothing.
+//!
+//! Alone in its process: the allocator counts for everyone in it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use game::Action;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use search::{Expansion, Exploration, RootPolicy, Selection, Settings, Tree, VirtualLoss};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ACTIONS: [Action; 5] = [Action(0), Action(1), Action(2), Action(3), Action(4)];
+const PRIORS: [f32; 5] = [0.125, 0.25, 0.25, 0.25, 0.125];
+
+fn expansion(state: u64) -> Expansion<'static> {
+    match state % 11 {
+        0 => Expansion::Terminal { value: -1.0 },
+        rest => Expansion::Evaluated { actions: &ACTIONS, priors: &PRIORS, value: rest as f32 / 16.0 - 0.3 },
+    }
+}
+
+/// Two moves of one episode, three leaves in flight.
+fn play(tree: &mut Tree<u64>, rng: &mut ChaCha8Rng) {
+    tree.reset(1, expansion(1));
+    for _ in 0..2 {
+        tree.begin(400, Exploration::Explore, rng);
+        while !tree.is_finished() {
+            let mut requests = [None, None, None];
+            for slot in &mut requests {
+                if let Selection::Leaf(request) = tree.select() {
+                    *slot = Some(request);
+                }
+            }
+            for request in requests.into_iter().flatten() {
+                let state = tree.parent_state(&request).wrapping_mul(31).wrapping_add(u64::from(request.action.0) + 7);
+                tree.answer(request, state, 0.0, -1.0, expansion(state));
+            }
+        }
+        if !tree.advance(Action(1)) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_warm_tree_allocates_nothing() {
+    for root in [RootPolicy::Puct, RootPolicy::GUMBEL] {
+        for virtual_loss in [VirtualLoss::Unobserved, VirtualLoss::Loss(1.0)] {
+            let mut tree = Tree::new(Settings { root, virtual_loss, ..Settings::default() });
+            // The same seed twice: the second time every buffer has the size it needs.
+            play(&mut tree, &mut ChaCha8Rng::seed_from_u64(1));
+            let mut rng = ChaCha8Rng::seed_from_u64(1);
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            play(&mut tree, &mut rng);
+            assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{root:?}, {virtual_loss:?}");
+        }
+    }
+}
