@@ -8,3 +8,4 @@ mod trajectory;
 
 pub use sample::{Sample, Segment, Target};
 pub use trajectory::{ActionProbability, Invalid, Limits, Step, StepKind, Trajectory, TrajectoryId};
+pub use weights::WeightsVersion;

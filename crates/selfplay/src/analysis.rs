@@ -1,0 +1,234 @@
+//! Many given positions searched at once, in full batches: for play, evaluation and the arena.
+
+use game::{Action, Game};
+use inference::{Error, Evaluator};
+use rand::Rng;
+use search::{Exploration, Proven, Settings as SearchSettings, Tree};
+
+use crate::frontier::{Forest, Frontier, Rooting, Scene};
+use crate::leaves::{Buffers, LeafEvaluator, NetworkLeaves};
+
+/// What a search says about a position. Lists are in the order of `actions`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Analysis {
+    /// The legal actions, ascending.
+    pub actions: Vec<Action>,
+    /// Visits of each action.
+    pub visit_counts: Vec<u32>,
+    /// The evaluator's prior of each action.
+    pub priors: Vec<f32>,
+    /// The search policy; the priors if there were no simulations.
+    pub policy: Vec<f32>,
+    /// The value of each action to the player to move.
+    pub action_values: Vec<f32>,
+    /// The root value to the player to move; the evaluator's if there were no simulations.
+    pub value: f32,
+    /// The evaluator's own value of the position.
+    pub network_value: f32,
+    /// Best play as the search sees it.
+    pub principal_variation: Vec<Action>,
+    /// What to play.
+    pub best: Action,
+    /// What is proven about the position.
+    pub proven: Proven,
+}
+
+/// How positions are analysed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnalysisSettings {
+    /// Simulations for each position; 0 asks the evaluator alone.
+    pub simulations: u32,
+    /// How each tree searches.
+    pub search: SearchSettings,
+    /// How many leaves of one position may share a batch. One is the most faithful.
+    pub leaves_per_tree: usize,
+    /// How many positions a batch holds at most; fewer if the evaluator takes fewer.
+    pub batch: usize,
+}
+
+/// Searches every position without noise and returns one analysis for each, in their order.
+///
+/// # Errors
+/// Those of the evaluator.
+///
+/// # Panics
+/// If one of the positions is over: there is nothing to choose.
+pub fn analyse<G: Game>(
+    game: &G,
+    positions: &[G::Position],
+    settings: &AnalysisSettings,
+    evaluator: &mut dyn Evaluator,
+    rng: &mut impl Rng,
+) -> Result<Vec<Analysis>, Error> {
+    let mut buffers = Buffers::new(game);
+    analyse_with(game, positions, settings, &mut NetworkLeaves::new(evaluator, &mut buffers), rng)
+}
+
+/// [`analyse`] with anything that evaluates positions.
+///
+/// # Errors
+/// Those of the evaluator.
+///
+/// # Panics
+/// If one of the positions is over.
+pub fn analyse_with<G: Game>(
+    game: &G,
+    positions: &[G::Position],
+    settings: &AnalysisSettings,
+    leaves: &mut dyn LeafEvaluator<G>,
+    rng: &mut impl Rng,
+) -> Result<Vec<Analysis>, Error> {
+    for position in positions {
+        assert!(game.outcome(position).is_none(), "a position that is over has nothing to analyse");
+    }
+    let leaves_per_tree = settings.leaves_per_tree.max(1);
+    let desks = (settings.batch / leaves_per_tree).clamp(1, positions.len().max(1));
+    let mut office = Office {
+        desks: (0..desks).map(|_| Desk::new(&settings.search)).collect(),
+        next: 0,
+        analyses: vec![None; positions.len()],
+    };
+    let mut frontier = Frontier::new();
+    while office.analyses.iter().any(Option::is_none) {
+        let mut scene = Scene { game, cache: None, leaves: &mut *leaves };
+        for owner in 0..desks {
+            office.work(&mut scene, &mut frontier, owner, positions, settings, rng);
+        }
+        frontier.resolve(&mut scene, &mut office)?;
+    }
+    Ok(office.analyses.into_iter().flatten().collect())
+}
+
+/// The positions under way and those that wait for one of their trees.
+struct Office<G: Game> {
+    desks: Vec<Desk<G>>,
+    next: usize,
+    analyses: Vec<Option<Analysis>>,
+}
+
+/// One tree, which serves one position after another.
+struct Desk<G: Game> {
+    tree: Tree<G::Position>,
+    task: Task,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Task {
+    Idle,
+    Rooting { index: usize },
+    Rooted { index: usize },
+    Searching { index: usize },
+}
+
+impl<G: Game> Desk<G> {
+    fn new(search: &SearchSettings) -> Self {
+        Self { tree: Tree::new(search.clone()), task: Task::Idle }
+    }
+}
+
+impl<G: Game> Forest<G> for Office<G> {
+    fn tree(&mut self, owner: usize) -> &mut Tree<G::Position> {
+        &mut self.desks[owner].tree
+    }
+
+    fn rooted(&mut self, owner: usize) {
+        if let Task::Rooting { index } = self.desks[owner].task {
+            self.desks[owner].task = Task::Rooted { index };
+        }
+    }
+}
+
+impl<G: Game> Office<G> {
+    /// Works at one desk until leaves wait or no positions are left.
+    fn work(
+        &mut self,
+        scene: &mut Scene<'_, G>,
+        frontier: &mut Frontier<G>,
+        owner: usize,
+        positions: &[G::Position],
+        settings: &AnalysisSettings,
+        rng: &mut impl Rng,
+    ) {
+        let Desk { tree, task } = &mut self.desks[owner];
+        loop {
+            match *task {
+                Task::Idle if self.next == positions.len() => return,
+                Task::Idle => {
+                    *task = Task::Rooting { index: self.next };
+                    self.next += 1;
+                }
+                Task::Rooting { index } => match frontier.root(scene, owner, tree, &positions[index]) {
+                    Rooting::Done => *task = Task::Rooted { index },
+                    Rooting::Waits | Rooting::NoRoom => return,
+                },
+                Task::Rooted { index } if settings.simulations == 0 => {
+                    self.analyses[index] = Some(asked(tree));
+                    *task = Task::Idle;
+                }
+                Task::Rooted { index } => {
+                    tree.begin(settings.simulations, Exploration::Greedy, rng);
+                    *task = Task::Searching { index };
+                }
+                Task::Searching { index } if tree.is_finished() => {
+                    self.analyses[index] = Some(searched(tree));
+                    *task = Task::Idle;
+                }
+                Task::Searching { .. } => {
+                    let leaves_max = settings.leaves_per_tree.max(1);
+                    let descent = frontier.descend(scene, owner, tree, leaves_max, usize::MAX);
+                    if descent.waiting > 0 || descent.is_full {
+                        return;
+                    }
+                    assert!(descent.completed > 0, "a search that is not finished and has nothing in flight goes on");
+                }
+            }
+        }
+    }
+}
+
+/// The evaluator's opinion alone.
+fn asked<S>(tree: &Tree<S>) -> Analysis {
+    let root = tree.root();
+    let priors = root.priors().to_vec();
+    let mut best = 0;
+    for (i, prior) in priors.iter().enumerate() {
+        if *prior > priors[best] {
+            best = i;
+        }
+    }
+    let best = root.actions()[best];
+    Analysis {
+        actions: root.actions().to_vec(),
+        visit_counts: vec![0; priors.len()],
+        action_values: vec![root.network_value(); priors.len()],
+        policy: priors.clone(),
+        priors,
+        value: root.network_value(),
+        network_value: root.network_value(),
+        principal_variation: vec![best],
+        best,
+        proven: root.proven(),
+    }
+}
+
+fn searched<S>(tree: &Tree<S>) -> Analysis {
+    let root = tree.root();
+    let (mut policy, mut principal_variation) = (Vec::new(), Vec::new());
+    tree.search_policy(&mut policy);
+    tree.principal_variation(&mut principal_variation);
+    Analysis {
+        actions: root.actions().to_vec(),
+        visit_counts: root.visit_counts(),
+        priors: root.priors().to_vec(),
+        policy,
+        action_values: root.action_values(),
+        value: root.value(),
+        network_value: root.network_value(),
+        principal_variation,
+        best: tree.best_action(),
+        proven: root.proven(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! The sections `[search]` and `[selfplay]` of a run file, as written; every process that reads them reads these.
+//!
+//! Keys are plain numbers and words; [`SearchSection::settings`] and [`SelfplaySection::settings`] check their ranges.
+
+use search::{Dirichlet, FirstPlay, RootPolicy, Settings as SearchSettings, Solver, ValueRange, VirtualLoss};
+use serde::{Deserialize, Serialize};
+
+use crate::settings::{Openings, Resignation, Resigned, Settings, SubtreeReuse, Temperature, TemperatureDecay};
+
+/// A key with a value that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} {reason}")]
+pub struct Invalid {
+    /// The key with its section: `search.c_init`.
+    pub key: &'static str,
+    /// What it must be.
+    pub reason: String,
+}
+
+/// `[search]`: how every tree searches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SearchSection {
+    /// `puct` or `gumbel`.
+    pub root: RootWord,
+    /// `c_base` of pUCT.
+    pub c_base: f32,
+    /// `c_init` of pUCT.
+    pub c_init: f32,
+    /// Unvisited actions are worth their parent's value less this times the root of the visited prior mass.
+    pub first_play_reduction: f32,
+    /// The Dirichlet concentrations of all legal actions together.
+    pub dirichlet_total: f32,
+    /// How much of the root's priors the noise replaces in full searches.
+    pub dirichlet_fraction: f32,
+    /// Whether proven wins and losses are backed up.
+    pub solver: bool,
+    /// Gumbel: how many root actions are considered.
+    pub gumbel_considered: usize,
+    /// Gumbel: `c_visit`.
+    pub gumbel_c_visit: f32,
+    /// Gumbel: `c_scale`.
+    pub gumbel_c_scale: f32,
+}
+
+/// Which algorithm spends the simulations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RootWord {
+    /// pUCT at every node.
+    Puct,
+    /// Sequential halving at the root.
+    Gumbel,
+}
+
+impl Default for SearchSection {
+    fn default() -> Self {
+        Self {
+            root: RootWord::Puct,
+            c_base: 19_652.0,
+            c_init: 1.25,
+            first_play_reduction: 0.2,
+            dirichlet_total: 10.83,
+            dirichlet_fraction: 0.25,
+            solver: true,
+            gumbel_considered: 16,
+            gumbel_c_visit: 50.0,
+            gumbel_c_scale: 1.0,
+        }
+    }
+}
+
+impl SearchSection {
+    /// What it says, checked.
+    ///
+    /// # Errors
+    /// [`Invalid`] names the first key out of its range.
+    pub fn settings(&self) -> Result<SearchSettings, Invalid> {
+        check("search.c_base", self.c_base, "above 0", |x| x > 0.0)?;
+        check("search.c_init", self.c_init, "at least 0", |x| x >= 0.0)?;
+        check("search.first_play_reduction", self.first_play_reduction, "from 0 to 2", |x| (0.0..=2.0).contains(&x))?;
+        check("search.dirichlet_total", self.dirichlet_total, "above 0", |x| x > 0.0)?;
+        check("search.dirichlet_fraction", self.dirichlet_fraction, "from 0 to 1", is_share)?;
+        check("search.gumbel_c_visit", self.gumbel_c_visit, "at least 0", |x| x >= 0.0)?;
+        check("search.gumbel_c_scale", self.gumbel_c_scale, "above 0", |x| x > 0.0)?;
+        at_least("search.gumbel_considered", self.gumbel_considered, 1)?;
+        let root = match self.root {
+            RootWord::Puct => RootPolicy::Puct,
+            RootWord::Gumbel => RootPolicy::Gumbel {
+                considered: self.gumbel_considered,
+                c_visit: self.gumbel_c_visit,
+                c_scale: self.gumbel_c_scale,
+            },
+        };
+        Ok(SearchSettings {
+            root,
+            c_base: self.c_base,
+            c_init: self.c_init,
+            first_play: FirstPlay::Reduction(self.first_play_reduction),
+            dirichlet: Dirichlet { total_concentration: self.dirichlet_total, fraction: self.dirichlet_fraction },
+            virtual_loss: VirtualLoss::Unobserved,
+            solver: if self.solver { Solver::On } else { Solver::Off },
+            values: ValueRange::Board,
+        })
+    }
+}
+
+/// `[selfplay]`: how episodes are played.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SelfplaySection {
+    /// Games that advance together in each thread.
+    pub games: usize,
+    /// Leaves of one game in one batch.
+    pub leaves_per_game: usize,
+    /// Simulations of a full search.
+    pub full_simulations: u32,
+    /// Simulations of a fast search.
+    pub fast_simulations: u32,
+    /// The share of searches that are full.
+    pub full_share: f32,
+    /// The temperature of the first ply.
+    pub temperature_early: f32,
+    /// The temperature it falls to.
+    pub temperature_late: f32,
+    /// Plies until half of the way is done (`half_life`), or until it falls (`cut`).
+    pub temperature_plies: f32,
+    /// `half_life` or `cut`.
+    pub temperature_decay: DecayWord,
+    /// The share of episodes that begin with random plies.
+    pub opening_share: f32,
+    /// The most random plies at the start of an episode.
+    pub opening_plies_max: u16,
+    /// `never`, `played_out` (the rest with fast searches) or `decided` (for the opponent).
+    pub resignation: ResignationWord,
+    /// A player resigns whose value is below this.
+    pub resign_below: f32,
+    /// For so many of their moves in a row.
+    pub resign_moves: u16,
+    /// The share of games that are searched to the end all the same.
+    pub resign_calibration_share: f32,
+    /// Whether the subtree below the move played is kept.
+    pub subtree_reuse: bool,
+}
+
+/// How the temperature falls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecayWord {
+    /// Exponentially.
+    HalfLife,
+    /// At once.
+    Cut,
+}
+
+/// What becomes of hopeless games.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResignationWord {
+    /// They are searched to the end like any other.
+    Never,
+    /// The rest is played with fast searches.
+    PlayedOut,
+    /// They are decided for the opponent.
+    Decided,
+}
+
+impl Default for SelfplaySection {
+    fn default() -> Self {
+        let settings = Settings::default();
+        Self {
+            games: settings.games,
+            leaves_per_game: settings.leaves_per_tree,
+            full_simulations: settings.full_simulations,
+            fast_simulations: settings.fast_simulations,
+            full_share: settings.full_share,
+            temperature_early: settings.temperature.early,
+            temperature_late: settings.temperature.late,
+            temperature_plies: 8.0,
+            temperature_decay: DecayWord::HalfLife,
+            opening_share: settings.openings.share,
+            opening_plies_max: settings.openings.random_plies_max,
+            resignation: ResignationWord::Never,
+            resign_below: -0.95,
+            resign_moves: 3,
+            resign_calibration_share: 0.1,
+            subtree_reuse: true,
+        }
+    }
+}
+
+impl SelfplaySection {
+    /// What it says together with the search, checked.
+    ///
+    /// # Errors
+    /// [`Invalid`] names the first key out of its range.
+    pub fn settings(&self, search: SearchSettings) -> Result<Settings, Invalid> {
+        at_least("selfplay.games", self.games, 1)?;
+        at_least("selfplay.leaves_per_game", self.leaves_per_game, 1)?;
+        at_least("selfplay.full_simulations", self.full_simulations as usize, 1)?;
+        at_least("selfplay.fast_simulations", self.fast_simulations as usize, 1)?;
+        check("selfplay.full_share", self.full_share, "above 0 and at most 1", |x| is_share(x) && x > 0.0)?;
+        check("selfplay.temperature_early", self.temperature_early, "at least 0", |x| x >= 0.0)?;
+        check("selfplay.temperature_late", self.temperature_late, "at least 0", |x| x >= 0.0)?;
+        check("selfplay.temperature_plies", self.temperature_plies, "above 0", |x| x > 0.0)?;
+        check("selfplay.opening_share", self.opening_share, "from 0 to 1", is_share)?;
+        check("selfplay.resign_below", self.resign_below, "from -1 to 0", |x| (-1.0..=0.0).contains(&x))?;
+        at_least("selfplay.resign_moves", usize::from(self.resign_moves), 1)?;
+        check("selfplay.resign_calibration_share", self.resign_calibration_share, "from 0 to 1", is_share)?;
+        let below = |resigned| Resignation::Below {
+            threshold: self.resign_below,
+            consecutive: self.resign_moves,
+            calibration_share: self.resign_calibration_share,
+            resigned,
+        };
+        Ok(Settings {
+            games: self.games,
+            leaves_per_tree: self.leaves_per_game,
+            search,
+            full_simulations: self.full_simulations,
+            fast_simulations: self.fast_simulations,
+            full_share: self.full_share,
+            temperature: Temperature {
+                early: self.temperature_early,
+                late: self.temperature_late,
+                decay: match self.temperature_decay {
+                    DecayWord::HalfLife => TemperatureDecay::HalfLife { plies: self.temperature_plies },
+                    // Saturates: more plies than any game has is for ever.
+                    DecayWord::Cut => TemperatureDecay::Cut { plies: self.temperature_plies as u16 },
+                },
+            },
+            resignation: match self.resignation {
+                ResignationWord::Never => Resignation::Never,
+                ResignationWord::PlayedOut => below(Resigned::PlayedOut),
+                ResignationWord::Decided => below(Resigned::Decided),
+            },
+            openings: Openings { share: self.opening_share, random_plies_max: self.opening_plies_max },
+            subtree_reuse: if self.subtree_reuse { SubtreeReuse::Keep } else { SubtreeReuse::Discard },
+        })
+    }
+}
+
+fn is_share(x: f32) -> bool {
+    (0.0..=1.0).contains(&x)
+}
+
+fn check(key: &'static str, value: f32, range: &str, is_good: impl Fn(f32) -> bool) -> Result<(), Invalid> {
+    if value.is_finite() && is_good(value) {
+        return Ok(());
+    }
+    Err(Invalid { key, reason: format!("must be {range}, not {value}") })
+}
+
+fn at_least(key: &'static str, value: usize, least: usize) -> Result<(), Invalid> {
+    if value >= least {
+        return Ok(());
+    }
+    Err(Invalid { key, reason: format!("must be at least {least}, not {value}") })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+use game::{Game, Outcome};
+use inference::{Cache, Error, Evaluator};
+use search::Tree;
+
+use crate::episode::{Episode, FinishedEpisode, Pace, Workspace, was_wrong};
+use crate::frontier::{Forest, Frontier, Scene};
+use crate::leaves::{Buffers, NetworkLeaves};
+use crate::resignation::Watch;
+use crate::settings::Settings;
+
+/// Many episodes of self-play that advance together, for ever, on one thread.
+///
+/// What each of them plays depends on the seed, its slot and the evaluator's answers, not on the others.
+pub struct Episodes<G: Game> {
+    game: G,
+    settings: Settings,
+    episodes: Vec<Episode<G>>,
+    /// Who gathers first: whoever found no room in the last batch.
+    first: usize,
+    frontier: Frontier<G>,
+    buffers: Buffers,
+    workspace: Workspace,
+    finished: Vec<FinishedEpisode>,
+}
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Positions in the batch; 0 if none was needed.
+    pub batch: usize,
+    /// Positions the evaluator answered: those of the batch, or of all batches where rounds are summed.
+    pub evaluated: usize,
+    /// Batches: 1 or 0.
+    pub batches: usize,
+    /// Positions that were looked up in the cache.
+    pub cache_lookups: usize,
+    /// Positions that were there.
+    pub cache_hits: usize,
+    /// Simulations completed.
+    pub simulations: usize,
+    /// Moves played after a search.
+    pub moves: usize,
+    /// Episodes that came to their result.
+    pub episodes_finished: usize,
+    /// What the finished episodes say about resignation.
+    pub calibration: Calibration,
+}
+
+/// How right resignations were, counted over finished episodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calibration {
+    /// Episodes cut short (or played out with fast searches) by a resignation.
+    pub resigned: usize,
+    /// Episodes that are played out with unchanged searches whatever happens.
+    pub episodes: usize,
+    /// Calibration episodes in which somebody would have resigned.
+    pub would_resign: usize,
+    /// Of those, the ones that the resigner did not lose.
+    pub wrong: usize,
+}
+
+impl Calibration {
+    pub(crate) fn count(&mut self, watch: &Watch, outcome: Outcome) {
+        self.resigned += usize::from(watch.is_resigned());
+        if !watch.is_calibration() {
+            return;
+        }
+        self.episodes += 1;
+        if let Some(resigner) = watch.resigner() {
+            self.would_resign += 1;
+            self.wrong += usize::from(was_wrong(resigner, outcome));
+        }
+    }
+}
+
+impl std::ops::AddAssign for Round {
+    fn add_assign(&mut self, other: Self) {
+        self.batch = other.batch;
+        self.evaluated += other.evaluated;
+        self.batches += other.batches;
+        self.cache_lookups += other.cache_lookups;
+        self.cache_hits += other.cache_hits;
+        self.simulations += other.simulations;
+        self.moves += other.moves;
+        self.episodes_finished += other.episodes_finished;
+        self.calibration.resigned += other.calibration.resigned;
+        self.calibration.episodes += other.calibration.episodes;
+        self.calibration.would_resign += other.calibration.would_resign;
+        self.calibration.wrong += other.calibration.wrong;
+    }
+}
+
+impl<G: Game> std::fmt::Debug for Episodes<G> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Episodes").field("game", &self.game).field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+struct Games<'a, G: Game>(&'a mut [Episode<G>]);
+
+impl<G: Game> Forest<G> for Games<'_, G> {
+    fn tree(&mut self, owner: usize) -> &mut Tree<G::Position> {
+        self.0[owner].tree()
+    }
+
+    fn rooted(&mut self, owner: usize) {
+        self.0[owner].rooted();
+    }
+}
+
+impl<G: Game> Episodes<G> {
+    /// `settings.games` games, none of which has begun.
+    #[must_use]
+    pub fn new(game: G, settings: Settings, seed: u64) -> Self {
+        let episodes = (0..settings.games).map(|slot| Episode::new(&game, &settings, seed, slot)).collect();
+        Self {
+            episodes,
+            first: 0,
+            frontier: Frontier::new(),
+            buffers: Buffers::new(&game),
+            workspace: Workspace::default(),
+            finished: Vec::new(),
+            game,
+            settings,
+        }
+    }
+
+    /// One round: gathers leaves from all games, evaluates one batch (the cache is asked first) and applies the answers.
+    ///
+    /// # Errors
+    /// Those of the evaluator. The round's leaves are then given up and the episodes can go on, with this evaluator or
+    /// another.
+    pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
+        self.round(evaluator, cache, Pace::PlayOn)
+    }
+
+    /// Finishes every search under way and begins none, so that new weights fall between moves.
+    ///
+    /// # Errors
+    /// Those of the evaluator, as in [`advance`](Self::advance).
+    pub fn settle(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
+        let mut sum = Round::default();
+        while !self.episodes.iter().all(Episode::is_at_move) {
+            sum += self.round(evaluator, cache, Pace::Settle)?;
+        }
+        Ok(sum)
+    }
+
+    fn round(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>, pace: Pace) -> Result<Round, Error> {
+        let mut round = Round::default();
+        let mut leaves = NetworkLeaves::new(evaluator, &mut self.buffers);
+        let mut scene = Scene { game: &self.game, cache, leaves: &mut leaves };
+        (self.frontier.cache_lookups, self.frontier.cache_hits) = (0, 0);
+
+        let games = self.episodes.len();
+        let batch_max = scene.leaves.batch_max();
+        let first = self.first;
+        for i in 0..games {
+            let slot = (first + i) % games;
+            if self.frontier.batch() >= batch_max {
+                self.first = slot;
+                break;
+            }
+            self.episodes[slot].gather(
+                &mut scene,
+                &mut self.frontier,
+                &self.settings,
+                pace,
+                &mut self.workspace,
+                &mut self.finished,
+                &mut round,
+            );
+        }
+
+        round.batch = self.frontier.batch();
+        round.cache_lookups = self.frontier.cache_lookups;
+        round.cache_hits = self.frontier.cache_hits;
+        round.simulations += self.frontier.resolve(&mut scene, &mut Games(&mut self.episodes))?;
+        round.evaluated = round.batch;
+        round.batches = usize::from(round.batch > 0);
+        Ok(round)
+    }
+
+    /// Hands out the episodes that finished since the last call.
+    pub fn drain_finished(&mut self) -> impl Iterator<Item = FinishedEpisode> + '_ {
+        self.finished.drain(..)
+    }
+
+    /// How many episodes have begun and have no result yet.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.episodes.iter().filter(|episode| episode.is_under_way()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,317 @@
+use std::collections::HashMap;
+
+use experience::{Limits, StepKind, Trajectory, TrajectoryId};
+use game::Action;
+use games::{ConnectFour, Hex, TicTacToe};
+use inference::testing::{Fault, Faulty, Hashing, Uniform};
+use search::RootPolicy;
+
+use super::*;
+use crate::episode::Ending;
+use crate::settings::{Openings, Resignation, Resigned, SubtreeReuse, Temperature, TemperatureDecay};
+
+fn settings() -> Settings {
+    Settings { games: 8, full_simulations: 24, fast_simulations: 8, full_share: 0.5, ..Settings::default() }
+}
+
+fn hashing<G: Game>(game: &G, seed: u64) -> Hashing {
+    Hashing::new(game.spec().observation, seed)
+}
+
+/// Plays until every slot has finished `per_slot` episodes; returns the first so many of each, in order.
+fn play<G: Game>(
+    game: G,
+    settings: &Settings,
+    evaluator: &mut dyn Evaluator,
+    cache: Option<&Cache>,
+    per_slot: u64,
+) -> (Vec<FinishedEpisode>, Round) {
+    let mut episodes = Episodes::new(game, settings.clone(), 5);
+    let (mut finished, mut sum) = (Vec::new(), Round::default());
+    let wanted = settings.games * usize::try_from(per_slot).unwrap();
+    while finished.len() < wanted {
+        sum += episodes.advance(evaluator, cache).unwrap();
+        finished.extend(episodes.drain_finished().filter(|episode| episode.number < per_slot));
+    }
+    finished.sort_by_key(|episode| (episode.slot, episode.number));
+    (finished, sum)
+}
+
+fn actions(episode: &FinishedEpisode) -> Vec<Action> {
+    episode.steps.iter().map(|step| step.action).collect()
+}
+
+fn check_by_the_rules<G: Game>(game: G, settings: &Settings) {
+    let (finished, _) = play(game.clone(), settings, &mut hashing(&game, 3), None, 3);
+    for episode in finished {
+        let position = game.replay(&actions(&episode)).unwrap();
+        assert_eq!(game.outcome(&position), Some(episode.outcome));
+        assert_eq!(episode.ending, Ending::Rules);
+        let limits = Limits { steps_max: game.spec().max_plies, actions: game.spec().actions };
+        let id = TrajectoryId { actor: 0, epoch: 0, sequence: 0 };
+        let game = game.spec().name.clone();
+        Trajectory { id, game, steps: episode.steps, outcome: episode.outcome }.validate(limits).unwrap();
+    }
+}
+
+#[test]
+fn trajectories_replay_to_the_outcome_they_claim() {
+    check_by_the_rules(TicTacToe::new(), &settings());
+    check_by_the_rules(ConnectFour::new(), &settings());
+    check_by_the_rules(Hex::new(games::hex::Size::new(4).unwrap()), &settings());
+}
+
+#[test]
+fn so_do_those_of_gumbel_searches_several_leaves_and_fresh_trees() {
+    let gumbel = search::Settings { root: RootPolicy::GUMBEL, ..Default::default() };
+    check_by_the_rules(ConnectFour::new(), &Settings { search: gumbel, ..settings() });
+    check_by_the_rules(ConnectFour::new(), &Settings { leaves_per_tree: 4, ..settings() });
+    check_by_the_rules(ConnectFour::new(), &Settings { subtree_reuse: SubtreeReuse::Discard, ..settings() });
+}
+
+#[test]
+fn search_policies_lie_on_legal_actions() {
+    let game = ConnectFour::new();
+    let (finished, _) = play(game.clone(), &settings(), &mut hashing(&game, 3), None, 2);
+    for episode in finished {
+        let mut position = game.start();
+        for step in &episode.steps {
+            if let StepKind::Full { policy, value } = &step.kind {
+                assert!(policy.iter().all(|entry| game.is_legal(&position, entry.action)));
+                assert!(value.abs() <= 1.0);
+            }
+            game.play(&mut position, step.action);
+        }
+    }
+}
+
+#[test]
+fn seeds_fix_trajectories_exactly() {
+    let game = ConnectFour::new();
+    let openings = Openings { share: 0.5, random_plies_max: 4 };
+    let settings = Settings { openings, ..settings() };
+    let run = || play(game.clone(), &settings, &mut hashing(&game, 3), None, 2).0;
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn other_weights_play_other_games() {
+    let game = ConnectFour::new();
+    let run = |seed| play(game.clone(), &settings(), &mut hashing(&game, seed), None, 1).0;
+    assert_ne!(run(1).iter().map(actions).collect::<Vec<_>>(), run(2).iter().map(actions).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_cache_changes_no_game_and_saves_evaluations() {
+    let game = ConnectFour::new();
+    let cache = Cache::new(100_000);
+    let (with, cached) = play(game.clone(), &settings(), &mut hashing(&game, 3), Some(&cache), 2);
+    let (without, uncached) = play(game.clone(), &settings(), &mut hashing(&game, 3), None, 2);
+    assert_eq!(with, without);
+    assert!(cached.cache_hits > 0 && cached.evaluated < uncached.evaluated, "{cached:?} {uncached:?}");
+    assert_eq!(cached.cache_hits as u64, cache.stats().hits);
+    assert_eq!(cached.cache_lookups as u64, cache.stats().lookups);
+}
+
+#[test]
+fn a_game_does_not_depend_on_how_many_others_advance_with_it() {
+    let game = TicTacToe::new();
+    let few = Settings { games: 2, ..settings() };
+    let (few, _) = play(game.clone(), &few, &mut hashing(&game, 3), None, 3);
+    let (many, _) = play(game.clone(), &settings(), &mut hashing(&game, 3), None, 3);
+    assert_eq!(few[..], many[..few.len()]);
+}
+
+#[test]
+fn a_tiny_batch_limit_slows_down_and_changes_nothing() {
+    struct Tiny(Hashing);
+    impl Evaluator for Tiny {
+        fn attributes(&self) -> inference::Attributes {
+            inference::Attributes { max_batch: 3, preferred_batch: 3, ..self.0.attributes() }
+        }
+        fn evaluate(
+            &mut self,
+            batch: &inference::Batch,
+            predictions: &mut inference::Predictions,
+        ) -> Result<(), Error> {
+            assert!(batch.len() <= 3);
+            self.0.evaluate(batch, predictions)
+        }
+    }
+    let game = TicTacToe::new();
+    let (tiny, _) = play(game.clone(), &settings(), &mut Tiny(hashing(&game, 3)), None, 2);
+    let (ample, _) = play(game.clone(), &settings(), &mut hashing(&game, 3), None, 2);
+    assert_eq!(tiny, ample);
+}
+
+#[test]
+fn the_same_position_is_evaluated_once_in_a_batch() {
+    let game = ConnectFour::new();
+    let mut episodes = Episodes::new(game.clone(), settings(), 5);
+    let round = episodes.advance(&mut hashing(&game, 3), None).unwrap();
+    assert_eq!(round.batch, 1, "eight games begin with the same position");
+}
+
+/// 8 games of 6 episodes hold about 900 searches: five standard deviations of a share of 0.3 are 0.08.
+#[test]
+fn the_share_of_full_searches_is_the_one_asked_for() {
+    let game = ConnectFour::new();
+    let settings = Settings { full_share: 0.3, full_simulations: 6, fast_simulations: 3, ..settings() };
+    let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 6);
+    let steps: Vec<_> = finished.iter().flat_map(|episode| &episode.steps).collect();
+    let full = steps.iter().filter(|step| matches!(step.kind, StepKind::Full { .. })).count();
+    let fast = steps.iter().filter(|step| matches!(step.kind, StepKind::Fast { .. })).count();
+    assert_eq!(full + fast, steps.len(), "no step is random without openings");
+    let (share, n) = (full as f64 / steps.len() as f64, steps.len() as f64);
+    let five_deviations = 5.0 * (0.3 * 0.7 / n).sqrt();
+    assert!(n > 400.0 && (share - 0.3).abs() < five_deviations, "{share} of {n}");
+}
+
+#[test]
+fn random_plies_come_first_are_marked_and_never_end_a_game() {
+    let game = TicTacToe::new();
+    let settings = Settings { openings: Openings { share: 1.0, random_plies_max: 9 }, ..settings() };
+    let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 20);
+    let mut lengths = HashMap::new();
+    for episode in &finished {
+        let opening = episode.steps.iter().take_while(|step| step.kind == StepKind::Opening).count();
+        assert!((1..episode.steps.len()).contains(&opening), "{opening} of {}", episode.steps.len());
+        assert!(episode.steps[opening..].iter().all(|step| step.kind != StepKind::Opening));
+        *lengths.entry(opening).or_insert(0) += 1;
+    }
+    assert!(lengths.len() >= 5, "{lengths:?}");
+}
+
+/// 160 episodes: five standard deviations of a share of 0.25 are 0.17.
+#[test]
+fn only_the_share_asked_for_begins_at_random() {
+    let game = TicTacToe::new();
+    let settings = Settings { openings: Openings { share: 0.25, random_plies_max: 2 }, ..settings() };
+    let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 20);
+    let random = finished.iter().filter(|episode| episode.steps[0].kind == StepKind::Opening).count();
+    let share = random as f64 / finished.len() as f64;
+    assert!((share - 0.25).abs() < 0.17, "{share}");
+}
+
+fn resigning(resigned: Resigned, calibration_share: f32) -> Settings {
+    let resignation = Resignation::Below { threshold: -0.3, consecutive: 1, calibration_share, resigned };
+    Settings { resignation, full_simulations: 8, fast_simulations: 4, ..settings() }
+}
+
+#[test]
+fn resigned_games_are_decided_for_the_opponent() {
+    let game = ConnectFour::new();
+    let (finished, round) = play(game.clone(), &resigning(Resigned::Decided, 0.0), &mut hashing(&game, 3), None, 10);
+    let resigned: Vec<_> = finished.iter().filter(|episode| episode.ending == Ending::Resignation).collect();
+    assert!(!resigned.is_empty() && round.calibration.resigned >= resigned.len());
+    for episode in resigned {
+        let (last, before) = actions(episode).split_last().map(|(last, before)| (*last, before.to_vec())).unwrap();
+        let mut position = game.replay(&before).unwrap();
+        assert_eq!(episode.outcome, Outcome::Win(game.to_move(&position).opponent()));
+        game.play(&mut position, last);
+        assert_eq!(game.outcome(&position), None);
+    }
+}
+
+#[test]
+fn resigned_games_that_are_played_out_have_the_outcome_of_the_rules_and_fast_searches_only() {
+    let game = ConnectFour::new();
+    let settings = Settings { full_share: 1.0, ..resigning(Resigned::PlayedOut, 0.0) };
+    let (finished, round) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 5);
+    assert!(round.calibration.resigned > 0);
+    for episode in finished {
+        assert_eq!(game.outcome(&game.replay(&actions(&episode)).unwrap()), Some(episode.outcome));
+        let first_fast = episode.steps.iter().position(|step| matches!(step.kind, StepKind::Fast { .. }));
+        let Some(first_fast) = first_fast else { continue };
+        assert!(episode.steps[first_fast..].iter().all(|step| matches!(step.kind, StepKind::Fast { .. })));
+    }
+}
+
+/// At least 320 episodes: five standard deviations of a share of 0.3 are 0.13.
+#[test]
+fn the_calibration_share_is_played_out_and_false_resignations_are_counted() {
+    let game = ConnectFour::new();
+    let (finished, round) = play(game.clone(), &resigning(Resigned::Decided, 0.3), &mut hashing(&game, 3), None, 40);
+    let calibration = round.calibration;
+    let share = calibration.episodes as f64 / round.episodes_finished as f64;
+    assert!(finished.len() >= 320 && (share - 0.3).abs() < 0.13, "{share}");
+    // A network without meaning resigns too early about as often as not.
+    assert!(calibration.wrong > 0 && calibration.wrong < calibration.would_resign, "{calibration:?}");
+    assert!(calibration.would_resign <= calibration.episodes);
+}
+
+#[test]
+fn steps_are_stamped_with_the_weights_that_searched_them() {
+    let game = ConnectFour::new();
+    let mut episodes = Episodes::new(game.clone(), settings(), 5);
+    let mut finished = Vec::new();
+    for version in 1..=40 {
+        let mut evaluator = hashing(&game, version);
+        for _ in 0..50 {
+            episodes.advance(&mut evaluator, None).unwrap();
+        }
+        episodes.settle(&mut evaluator, None).unwrap();
+        finished.extend(episodes.drain_finished());
+    }
+    assert!(finished.len() > 10);
+    let versions =
+        |episode: &FinishedEpisode| episode.steps.iter().map(|step| step.weights_version.0).collect::<Vec<_>>();
+    assert!(finished.iter().all(|episode| versions(episode).is_sorted()));
+    assert!(finished.iter().any(|episode| versions(episode)[0] != *versions(episode).last().unwrap()));
+}
+
+#[test]
+fn settling_ends_every_search_and_begins_none() {
+    let game = ConnectFour::new();
+    let mut evaluator = hashing(&game, 3);
+    let mut episodes = Episodes::new(game, settings(), 5);
+    for _ in 0..10 {
+        episodes.advance(&mut evaluator, None).unwrap();
+    }
+    let settled = episodes.settle(&mut evaluator, None).unwrap();
+    assert!(settled.moves <= 8);
+    assert_eq!(episodes.settle(&mut evaluator, None).unwrap(), Round::default());
+}
+
+#[test]
+fn an_evaluator_that_comes_and_goes_costs_time_and_nothing_else() {
+    let game = ConnectFour::new();
+    let (expected, _) = play(game.clone(), &settings(), &mut Uniform::new(game.spec().observation), None, 2);
+    for fault in [Fault::Backend, Fault::NotFinite] {
+        let mut evaluator = Faulty::new(game.spec().observation, fault, 6);
+        let mut episodes = Episodes::new(game.clone(), settings(), 5);
+        let (mut finished, mut failures) = (Vec::new(), 0);
+        while finished.len() < expected.len() {
+            failures += usize::from(episodes.advance(&mut evaluator, None).is_err());
+            finished.extend(episodes.drain_finished().filter(|episode| episode.number < 2));
+        }
+        finished.sort_by_key(|episode| (episode.slot, episode.number));
+        assert!(failures > 0);
+        let legal = |episode: &FinishedEpisode| game.outcome(&game.replay(&actions(episode)).unwrap());
+        assert!(finished.iter().all(|episode| legal(episode) == Some(episode.outcome)));
+    }
+}
+
+#[test]
+fn greedy_play_without_noise_repeats_itself() {
+    let game = TicTacToe::new();
+    let temperature = Temperature { early: 0.0, late: 0.0, decay: TemperatureDecay::Cut { plies: 0 } };
+    let mut settings = Settings { temperature, full_share: 1.0, ..settings() };
+    settings.search.dirichlet.fraction = 0.0;
+    let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 3);
+    assert!(finished.iter().all(|episode| actions(episode) == actions(&finished[0])));
+}
+
+#[test]
+fn a_round_is_finite_where_everything_is_cached() {
+    let game = TicTacToe::new();
+    let cache = Cache::new(100_000);
+    let mut evaluator = hashing(&game, 3);
+    let mut episodes = Episodes::new(game, settings(), 5);
+    let mut sum = Round::default();
+    for _ in 0..500 {
+        sum += episodes.advance(&mut evaluator, Some(&cache)).unwrap();
+    }
+    assert!(sum.episodes_finished > 100);
+    assert!(sum.evaluated < 6_000, "tic-tac-toe has 5,478 positions, not {}", sum.evaluated);
+}

@@ -1,0 +1,285 @@
+//! The gatherer: descends trees to leaves, answers at once what is over or cached, and collects the rest for one batch.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use game::{Action, Game, Player, Players};
+use inference::{Cache, CacheKey, Error, Predictions};
+use search::{Expansion, Request, Selection, Tree};
+
+use crate::leaves::LeafEvaluator;
+
+/// The trees being searched, by the number that the frontier knows them by.
+pub(crate) trait Forest<G: Game> {
+    /// The tree of `owner`.
+    fn tree(&mut self, owner: usize) -> &mut Tree<G::Position>;
+
+    /// The tree of `owner` has got the root it was waiting for.
+    fn rooted(&mut self, owner: usize);
+}
+
+/// What every descent of a round shares.
+pub(crate) struct Scene<'a, G: Game> {
+    pub(crate) game: &'a G,
+    pub(crate) cache: Option<&'a Cache>,
+    pub(crate) leaves: &'a mut dyn LeafEvaluator<G>,
+}
+
+/// Leaves that wait for the batch.
+pub(crate) struct Frontier<G: Game> {
+    waiting: Vec<Waiting<G::Position>>,
+    /// The distinct positions of the batch, in its order.
+    leaves: Vec<Leaf>,
+    /// Legal actions of all leaves, one after another.
+    legal: Vec<Action>,
+    /// Which leaf a position hash is.
+    known: HashMap<u64, usize>,
+    scratch: Vec<Action>,
+    cached: Predictions,
+    pub(crate) cache_lookups: usize,
+    pub(crate) cache_hits: usize,
+}
+
+struct Waiting<P> {
+    owner: usize,
+    place: Place,
+    position: P,
+    leaf: usize,
+}
+
+enum Place {
+    Root,
+    Child { request: Request, reward: f32, discount: f32 },
+}
+
+struct Leaf {
+    hash: u64,
+    legal: Range<usize>,
+}
+
+/// Where the answer to a position comes from.
+enum Source {
+    /// It lies in `cached`, for the legal actions in `scratch`.
+    Cache,
+    /// It will be the answer to this leaf.
+    Leaf(usize),
+    /// The batch has no room for it.
+    NoRoom,
+}
+
+/// How far a descent came.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Descent {
+    /// Leaves of this tree that now wait for the batch.
+    pub(crate) waiting: usize,
+    /// Simulations that were completed without the batch.
+    pub(crate) completed: usize,
+    /// Whether the batch had no room for another leaf.
+    pub(crate) is_full: bool,
+}
+
+/// Whether a root could be answered at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rooting {
+    /// The tree has its root.
+    Done,
+    /// It waits for the batch.
+    Waits,
+    /// The batch has no room for it.
+    NoRoom,
+}
+
+impl<G: Game> Frontier<G> {
+    pub(crate) fn new() -> Self {
+        Self {
+            waiting: Vec::new(),
+            leaves: Vec::new(),
+            legal: Vec::new(),
+            known: HashMap::new(),
+            scratch: Vec::new(),
+            cached: Predictions::new(),
+            cache_lookups: 0,
+            cache_hits: 0,
+        }
+    }
+
+    /// How many positions the batch holds.
+    pub(crate) fn batch(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// Gives `tree` the root `position`, which is not over.
+    pub(crate) fn root(
+        &mut self,
+        scene: &mut Scene<'_, G>,
+        owner: usize,
+        tree: &mut Tree<G::Position>,
+        position: &G::Position,
+    ) -> Rooting {
+        match self.source(scene, position) {
+            Source::Cache => {
+                tree.reset(position.clone(), evaluated(&self.scratch, &self.cached, 0));
+                Rooting::Done
+            }
+            Source::Leaf(leaf) => {
+                self.waiting.push(Waiting { owner, place: Place::Root, position: position.clone(), leaf });
+                Rooting::Waits
+            }
+            Source::NoRoom => Rooting::NoRoom,
+        }
+    }
+
+    /// Descends `tree` until `leaves_max` leaves wait, `completed_max` simulations are complete, or nothing is left.
+    pub(crate) fn descend(
+        &mut self,
+        scene: &mut Scene<'_, G>,
+        owner: usize,
+        tree: &mut Tree<G::Position>,
+        leaves_max: usize,
+        completed_max: usize,
+    ) -> Descent {
+        let mut descent = Descent::default();
+        while descent.waiting < leaves_max && descent.completed < completed_max {
+            let request = match tree.select() {
+                Selection::Busy => break,
+                Selection::Completed => {
+                    descent.completed += 1;
+                    continue;
+                }
+                Selection::Leaf(request) => request,
+            };
+            let mut position = tree.parent_state(&request).clone();
+            let mover = scene.game.to_move(&position);
+            let reward = scene.game.play(&mut position, request.action);
+            if let Some(outcome) = scene.game.outcome(&position) {
+                // Nobody is to move once a game is over; the result is told as it looks to the mover's opponent, so
+                // that the solver sees players alternate.
+                let (judge, discount) = match scene.game.spec().players {
+                    Players::One => (mover, 1.0),
+                    Players::Two => (mover.opponent(), -1.0),
+                };
+                let terminal = Expansion::Terminal { value: outcome.value_for(judge) };
+                tree.answer(request, position, reward, discount, terminal);
+                descent.completed += 1;
+                continue;
+            }
+            let discount = discount(mover, scene.game.to_move(&position));
+            match self.source(scene, &position) {
+                Source::Cache => {
+                    tree.answer(request, position, reward, discount, evaluated(&self.scratch, &self.cached, 0));
+                    descent.completed += 1;
+                }
+                Source::Leaf(leaf) => {
+                    let place = Place::Child { request, reward, discount };
+                    self.waiting.push(Waiting { owner, place, position, leaf });
+                    descent.waiting += 1;
+                }
+                Source::NoRoom => {
+                    tree.cancel(request);
+                    descent.is_full = true;
+                    break;
+                }
+            }
+        }
+        descent
+    }
+
+    /// Looks for the answer to a position that is not over: in the cache, in the batch, else at the end of the batch.
+    fn source(&mut self, scene: &mut Scene<'_, G>, position: &G::Position) -> Source {
+        let hash = scene.game.hash(position);
+        scene.game.legal_actions(position, &mut self.scratch);
+        if let Some(cache) = scene.cache {
+            self.cached.clear();
+            self.cache_lookups += 1;
+            let key = CacheKey { position: hash, weights_version: scene.leaves.weights_version() };
+            if cache.get(key, self.scratch.len(), &mut self.cached) {
+                self.cache_hits += 1;
+                return Source::Cache;
+            }
+        }
+        let shares = scene.leaves.is_deterministic();
+        if shares && let Some(&leaf) = self.known.get(&hash) {
+            // Equal hashes of different positions are improbable, not impossible.
+            if self.legal[self.leaves[leaf].legal.clone()] == self.scratch[..] {
+                return Source::Leaf(leaf);
+            }
+        }
+        if self.leaves.len() >= scene.leaves.batch_max() {
+            return Source::NoRoom;
+        }
+        let leaf = self.leaves.len();
+        let start = self.legal.len();
+        self.legal.extend_from_slice(&self.scratch);
+        self.leaves.push(Leaf { hash, legal: start..self.legal.len() });
+        if shares {
+            self.known.insert(hash, leaf);
+        }
+        scene.leaves.push(scene.game, position, &self.scratch);
+        Source::Leaf(leaf)
+    }
+
+    /// Evaluates the batch and answers everything that waits; returns how many simulations that completed.
+    ///
+    /// After an error the trees are as if nothing had been gathered.
+    pub(crate) fn resolve(&mut self, scene: &mut Scene<'_, G>, forest: &mut impl Forest<G>) -> Result<usize, Error> {
+        if self.leaves.is_empty() {
+            return Ok(0);
+        }
+        let weights_version = scene.leaves.weights_version();
+        let result = match scene.leaves.evaluate() {
+            Ok(predictions) => {
+                assert_eq!(predictions.len(), self.leaves.len(), "an evaluator answers every position of its batch");
+                if let Some(cache) = scene.cache {
+                    for (i, leaf) in self.leaves.iter().enumerate() {
+                        let key = CacheKey { position: leaf.hash, weights_version };
+                        cache.insert(key, predictions.priors(i), predictions.value(i));
+                    }
+                }
+                Ok(self.answer(predictions, forest))
+            }
+            Err(error) => {
+                self.cancel(forest);
+                Err(error)
+            }
+        };
+        self.leaves.clear();
+        self.legal.clear();
+        self.known.clear();
+        result
+    }
+
+    fn answer(&mut self, predictions: &Predictions, forest: &mut impl Forest<G>) -> usize {
+        let mut simulations = 0;
+        for Waiting { owner, place, position, leaf } in self.waiting.drain(..) {
+            let expansion = evaluated(&self.legal[self.leaves[leaf].legal.clone()], predictions, leaf);
+            match place {
+                Place::Root => {
+                    forest.tree(owner).reset(position, expansion);
+                    forest.rooted(owner);
+                }
+                Place::Child { request, reward, discount } => {
+                    forest.tree(owner).answer(request, position, reward, discount, expansion);
+                    simulations += 1;
+                }
+            }
+        }
+        simulations
+    }
+
+    fn cancel(&mut self, forest: &mut impl Forest<G>) {
+        for Waiting { owner, place, .. } in self.waiting.drain(..) {
+            if let Place::Child { request, .. } = place {
+                forest.tree(owner).cancel(request);
+            }
+        }
+    }
+}
+
+fn evaluated<'a>(actions: &'a [Action], predictions: &'a Predictions, i: usize) -> Expansion<'a> {
+    Expansion::Evaluated { actions, priors: predictions.priors(i), value: predictions.value(i).value() }
+}
+
+/// −1 where the other player moves next: values change sides.
+fn discount(mover: Player, next: Player) -> f32 {
+    if mover == next { 1.0 } else { -1.0 }
+}

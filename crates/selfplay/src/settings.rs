@@ -1,0 +1,145 @@
+use search::Settings as SearchSettings;
+
+/// How episodes are played. Plain values; [`config`](crate::config) checks what people write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// How many games advance together.
+    pub games: usize,
+    /// How many leaves each of them may have in one batch. More fill larger batches and search a little worse.
+    pub leaves_per_tree: usize,
+    /// How each tree searches.
+    pub search: SearchSettings,
+    /// The simulations of a full search, whose policy is a training target.
+    pub full_simulations: u32,
+    /// The simulations of a fast search, which only plays on (playout cap randomisation, KataGo).
+    pub fast_simulations: u32,
+    /// The share of searches that are full; 1 switches fast ones off.
+    pub full_share: f32,
+    /// How boldly moves are drawn from the search.
+    pub temperature: Temperature,
+    /// When a hopeless game is cut short.
+    pub resignation: Resignation,
+    /// How episodes are made to differ from their first plies on.
+    pub openings: Openings,
+    /// Whether the subtree below the move played is kept.
+    pub subtree_reuse: SubtreeReuse,
+}
+
+impl Default for Settings {
+    /// For small boards: AlphaZero's proportions at a tenth of its budget, with KataGo's playout caps.
+    fn default() -> Self {
+        Self {
+            games: 64,
+            leaves_per_tree: 1,
+            search: SearchSettings::default(),
+            full_simulations: 96,
+            fast_simulations: 24,
+            full_share: 0.25,
+            temperature: Temperature::default(),
+            resignation: Resignation::Never,
+            openings: Openings::default(),
+            subtree_reuse: SubtreeReuse::Keep,
+        }
+    }
+}
+
+/// The temperature of a move: it is drawn in proportion to visit counts to the power of `1 / temperature`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Temperature {
+    /// At the first ply.
+    pub early: f32,
+    /// At the end; 0 plays the best move.
+    pub late: f32,
+    /// How one becomes the other.
+    pub decay: TemperatureDecay,
+}
+
+/// How the temperature goes from early to late.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum TemperatureDecay {
+    /// At once, after so many plies (AlphaZero: 30).
+    Cut {
+        /// The first ply that is played at the late temperature.
+        plies: u16,
+    },
+    /// Exponentially (KataGo: as many plies as the board is wide).
+    HalfLife {
+        /// Plies until half of the way is done.
+        plies: f32,
+    },
+}
+
+impl Default for Temperature {
+    fn default() -> Self {
+        Self { early: 1.0, late: 0.15, decay: TemperatureDecay::HalfLife { plies: 8.0 } }
+    }
+}
+
+impl Temperature {
+    /// The temperature of the move at `ply`.
+    #[must_use]
+    pub fn at(&self, ply: usize) -> f32 {
+        match self.decay {
+            TemperatureDecay::Cut { plies } if ply < usize::from(plies) => self.early,
+            TemperatureDecay::Cut { .. } => self.late,
+            TemperatureDecay::HalfLife { plies } => {
+                self.late + (self.early - self.late) * 0.5_f32.powf(ply as f32 / plies)
+            }
+        }
+    }
+}
+
+/// When a hopeless game is cut short. Games for one player are never.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Resignation {
+    /// Every game is searched to its end.
+    Never,
+    /// A player resigns whose value was below a threshold for a few of their moves in a row.
+    Below {
+        /// The root value to move, above −1 and below 0.
+        threshold: f32,
+        /// How many moves of that player in a row.
+        consecutive: u16,
+        /// The share of games that are played out with unchanged searches whatever happens. They tell how often a
+        /// resignation would have been wrong.
+        calibration_share: f32,
+        /// What becomes of a resigned game.
+        resigned: Resigned,
+    },
+}
+
+/// What becomes of a resigned game.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resigned {
+    /// It is played out with fast searches, so that its result is that of the rules (after KataGo's soft resignation).
+    PlayedOut,
+    /// It ends at once and is decided for the opponent.
+    Decided,
+}
+
+/// Random plies at the start of some episodes. They never end a game.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Openings {
+    /// The share of episodes that begin with random plies.
+    pub share: f32,
+    /// The most of them; how many is drawn uniformly from one upwards.
+    pub random_plies_max: u16,
+}
+
+impl Default for Openings {
+    fn default() -> Self {
+        Self { share: 0.0, random_plies_max: 0 }
+    }
+}
+
+/// Whether the subtree below the move played becomes the next search's tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubtreeReuse {
+    /// Its visits count towards the next budget. Answers of earlier weights are never kept.
+    Keep,
+    /// Every search starts from a fresh root.
+    Discard,
+}
+
+#[cfg(test)]
+mod tests;
