@@ -1,1 +1,23 @@
 //! The wire: messages, conversions, typed clients.
+//!
+//! `proto/` beside this crate's sources holds the .proto files; they say what a message means and in which order the
+//! messages of a stream may come. Here are the code generated from them ([`replay::v1`], [`weights::v1`]), the
+//! conversions to and from domain types ([`convert`]), the clients ([`replay::Writer`], [`replay::Sampler`],
+//! [`weights::Subscriber`]) and the settings that every server and channel shares. It knows no table, no tensor and no
+//! rules. Start with [`replay`].
+
+mod backoff;
+mod channel;
+pub mod convert;
+pub mod limits;
+pub mod replay;
+#[cfg(test)]
+mod scripted;
+mod server;
+pub mod weights;
+
+pub use channel::{InvalidEndpoint, channel, check as check_endpoint};
+pub use server::{health_and_reflection, server};
+
+/// The descriptors of all messages and services: what reflection serves.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

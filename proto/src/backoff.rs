@@ -1,0 +1,43 @@
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+/// The first delay, before jitter: a server that restarts is back within a few of them.
+const FIRST: Duration = Duration::from_millis(50);
+/// The longest delay, before jitter: how long a client may fail to notice that its server is back.
+const LONGEST: Duration = Duration::from_secs(3);
+
+/// How long to wait before the next attempt: doubling, bounded, and jittered so that a fleet does not return as one.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+    rng: ChaCha8Rng,
+}
+
+impl Backoff {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { next: FIRST, rng: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    /// Seeded by the system: two processes must not wait alike.
+    pub(crate) fn from_entropy() -> Self {
+        Self::new(RandomState::new().hash_one(()))
+    }
+
+    /// The delay before the next attempt: between half of the bound and the bound, which then doubles.
+    pub(crate) fn delay(&mut self) -> Duration {
+        let delay = self.next.mul_f64(self.rng.random_range(0.5..=1.0));
+        self.next = (self.next * 2).min(LONGEST);
+        delay
+    }
+
+    /// Something went well: the next failure waits the shortest time again.
+    pub(crate) fn reset(&mut self) {
+        self.next = FIRST;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Where messages meet domain types, one file per family.
+//!
+//! To the wire is `From` and cannot fail; from the wire is `TryFrom` and checks everything that can be checked without
+//! the rules of a game: lengths, bounds, finite numbers, known enum values. What it lets through needs no second look.
+//! Only the receiver validates. An [`Invalid`] names the field as the message calls it and becomes an
+//! `INVALID_ARGUMENT` with the same field in its details by [`status`].
+
+pub(crate) mod insert;
+mod outcome;
+mod policies;
+pub(crate) mod sample;
+mod table;
+mod trajectory;
+mod versions;
+pub(crate) mod weights;
+
+pub use experience::Invalid;
+pub use sample::waiting_to_wire;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
+
+/// `INVALID_ARGUMENT` whose details (`google.rpc.BadRequest`) name the field.
+#[must_use]
+pub fn status(invalid: &Invalid) -> Status {
+    let details = ErrorDetails::with_bad_request_violation(&invalid.field, &invalid.reason);
+    Status::with_error_details(Code::InvalidArgument, invalid.to_string(), details)
+}
+
+pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
+    Invalid { field: field.into(), reason: reason.into() }
+}
+
+/// Puts the name of the field that holds a message before the name of the field inside it.
+fn inside(outer: impl std::fmt::Display) -> impl FnOnce(Invalid) -> Invalid {
+    move |Invalid { field, reason }| Invalid { field: format!("{outer}.{field}"), reason }
+}
+
+pub(crate) fn required<T>(field: &str, value: Option<T>) -> Result<T, Invalid> {
+    value.ok_or_else(|| invalid(field, "is missing"))
+}
+
+fn name(field: &str, value: String) -> Result<String, Invalid> {
+    match value.len() {
+        0 => Err(invalid(field, "is empty")),
+        bytes if bytes > NAME_BYTES_MAX => {
+            Err(invalid(field, format!("has {bytes} bytes, the limit is {NAME_BYTES_MAX}")))
+        }
+        _ => Ok(value),
+    }
+}
+
+/// Checks a sentence that came in.
+fn sentence(field: &str, value: String) -> Result<String, Invalid> {
+    match value.len() {
+        bytes if bytes > REASON_BYTES_MAX => {
+            Err(invalid(field, format!("has {bytes} bytes, the limit is {REASON_BYTES_MAX}")))
+        }
+        _ => Ok(value),
+    }
+}
+
+/// Cuts a sentence that goes out to what a receiver accepts.
+pub(crate) fn cut(mut value: String) -> String {
+    value.truncate(value.floor_char_boundary(REASON_BYTES_MAX));
+    value
+}
+
+fn count(field: &str, value: u32) -> Result<usize, Invalid> {
+    usize::try_from(value).map_err(|_| invalid(field, format!("{value} does not fit this machine")))
+}
+
+fn between(field: &str, value: u32, low: usize, high: usize) -> Result<usize, Invalid> {
+    let value = count(field, value)?;
+    if (low..=high).contains(&value) {
+        Ok(value)
+    } else {
+        Err(invalid(field, format!("{value} is not between {low} and {high}")))
+    }
+}
+
+/// Exactly `expected` entries.
+pub(crate) fn length(field: &str, got: usize, expected: usize) -> Result<(), Invalid> {
+    if got == expected { Ok(()) } else { Err(invalid(field, format!("has {got} entries, expected {expected}"))) }
+}
+
+fn finite(field: &str, values: &[f32]) -> Result<(), Invalid> {
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(index) => Err(invalid(format!("{field}[{index}]"), "is not finite")),
+        None => Ok(()),
+    }
+}
+
+/// Rewards go out as nothing at all where every one is zero.
+fn sparse_rewards(rewards: Vec<f32>) -> Vec<f32> {
+    if rewards.iter().all(|reward| reward.to_bits() == 0) { Vec::new() } else { rewards }
+}
+
+/// The other way around: as many rewards as there are steps.
+fn dense_rewards(rewards: Vec<f32>, steps: usize) -> Result<Vec<f32>, Invalid> {
+    if rewards.is_empty() {
+        return Ok(vec![0.0; steps]);
+    }
+    length("rewards", rewards.len(), steps)?;
+    finite("rewards", &rewards)?;
+    Ok(rewards)
+}
+
+/// What every count on the wire fits: senders hold less than `u32::MAX` of anything they send.
+fn wire_count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

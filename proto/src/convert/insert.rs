@@ -1,0 +1,65 @@
+use super::{Invalid, cut, invalid, name, sentence};
+use crate::replay::{Answer, Origin, v1};
+
+impl From<Origin> for v1::Hello {
+    fn from(Origin { actor, epoch, game }: Origin) -> Self {
+        Self { actor, epoch, game }
+    }
+}
+
+impl TryFrom<v1::Hello> for Origin {
+    type Error = Invalid;
+
+    fn try_from(v1::Hello { actor, epoch, game }: v1::Hello) -> Result<Self, Invalid> {
+        Ok(Self { actor, epoch, game: name("game", game)? })
+    }
+}
+
+impl From<v1::Ready> for v1::InsertResponse {
+    fn from(ready: v1::Ready) -> Self {
+        Self { message: Some(v1::insert_response::Message::Ready(ready)) }
+    }
+}
+
+pub(crate) fn ready_from_wire(v1::Ready { credit }: v1::Ready) -> Result<u32, Invalid> {
+    if credit == 0 { Err(invalid("credit", "is zero")) } else { Ok(credit) }
+}
+
+impl From<Answer> for v1::InsertResponse {
+    fn from(answer: Answer) -> Self {
+        let ack = |sequence, disposition: v1::Disposition| {
+            v1::insert_response::Message::Ack(v1::Ack { sequence, disposition: disposition.into() })
+        };
+        let message = match answer {
+            Answer::Inserted { sequence } => ack(sequence, v1::Disposition::Inserted),
+            Answer::Duplicate { sequence } => ack(sequence, v1::Disposition::Duplicate),
+            Answer::Refused { sequence, fault: Invalid { field, reason } } => {
+                v1::insert_response::Message::Refused(v1::Refused { sequence, field: cut(field), reason: cut(reason) })
+            }
+        };
+        Self { message: Some(message) }
+    }
+}
+
+impl TryFrom<v1::Ack> for Answer {
+    type Error = Invalid;
+
+    fn try_from(v1::Ack { sequence, disposition }: v1::Ack) -> Result<Self, Invalid> {
+        match v1::Disposition::try_from(disposition) {
+            Ok(v1::Disposition::Inserted) => Ok(Self::Inserted { sequence }),
+            Ok(v1::Disposition::Duplicate) => Ok(Self::Duplicate { sequence }),
+            Ok(v1::Disposition::Unspecified) | Err(_) => {
+                Err(invalid("disposition", format!("{disposition} is not a disposition")))
+            }
+        }
+    }
+}
+
+impl TryFrom<v1::Refused> for Answer {
+    type Error = Invalid;
+
+    fn try_from(v1::Refused { sequence, field, reason }: v1::Refused) -> Result<Self, Invalid> {
+        let fault = Invalid { field: sentence("field", field)?, reason: sentence("reason", reason)? };
+        Ok(Self::Refused { sequence, fault })
+    }
+}

@@ -1,0 +1,146 @@
+use experience::{Sample, Segment, Target};
+
+use super::policies::{self, Empty};
+use super::{
+    Invalid, between, count, cut, dense_rewards, finite, inside, invalid, length, name, outcome, required, sentence,
+    sparse_rewards, versions, wire_count,
+};
+use crate::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, STEPS_MAX, UNROLL_STEPS_MAX};
+use crate::replay::{SampleBatch, SampleQuery, v1};
+
+impl From<SampleQuery> for v1::Open {
+    fn from(SampleQuery { game, batch_size, unroll_steps }: SampleQuery) -> Self {
+        Self { game, batch_size: wire_count(batch_size), unroll_steps: wire_count(unroll_steps) }
+    }
+}
+
+impl TryFrom<v1::Open> for SampleQuery {
+    type Error = Invalid;
+
+    fn try_from(v1::Open { game, batch_size, unroll_steps }: v1::Open) -> Result<Self, Invalid> {
+        Ok(Self {
+            game: name("game", game)?,
+            batch_size: between("batch_size", batch_size, 1, SAMPLES_PER_BATCH_MAX)?,
+            unroll_steps: between("unroll_steps", unroll_steps, 0, UNROLL_STEPS_MAX)?,
+        })
+    }
+}
+
+/// How many batches; at least one and no more than may be open at once.
+pub(crate) fn credit_from_wire(v1::Credit { batches }: v1::Credit) -> Result<u32, Invalid> {
+    between("batches", batches, 1, CREDIT_BATCHES_MAX as usize).map(|_| batches)
+}
+
+/// A `waiting` with a reason that fits.
+#[must_use]
+pub fn waiting_to_wire(reason: String) -> v1::SampleResponse {
+    let waiting = v1::Waiting { reason: cut(reason) };
+    v1::SampleResponse { message: Some(v1::sample_response::Message::Waiting(waiting)) }
+}
+
+/// The reason.
+pub(crate) fn waiting_from_wire(v1::Waiting { reason }: v1::Waiting) -> Result<String, Invalid> {
+    sentence("reason", reason)
+}
+
+impl From<&SampleBatch> for v1::SampleResponse {
+    fn from(batch: &SampleBatch) -> Self {
+        Self { message: Some(v1::sample_response::Message::Batch(batch.into())) }
+    }
+}
+
+impl From<&Sample> for v1::Sample {
+    fn from(sample: &Sample) -> Self {
+        let Sample { segment, probability, table_items } = sample;
+        let Segment { trajectory, ply, actions, targets, outcome: ended, plies } = segment;
+        Self {
+            trajectory: Some((*trajectory).into()),
+            ply: wire_count(*ply),
+            plies: wire_count(*plies),
+            outcome: outcome::to_wire(*ended),
+            actions: policies::actions_to_wire(actions.iter().copied()),
+            values: targets.iter().map(|target| target.value).collect(),
+            policies: Some(policies::to_wire(targets.iter().map(|target| target.policy.as_slice()))),
+            rewards: sparse_rewards(targets.iter().map(|target| target.reward).collect()),
+            versions: versions::to_wire(targets.iter().map(|target| target.weights_version)),
+            probability: *probability,
+            table_items: *table_items,
+        }
+    }
+}
+
+impl TryFrom<v1::Sample> for Sample {
+    type Error = Invalid;
+
+    fn try_from(message: v1::Sample) -> Result<Self, Invalid> {
+        let v1::Sample {
+            trajectory,
+            ply,
+            plies,
+            outcome: ended,
+            actions,
+            values,
+            policies,
+            rewards,
+            versions,
+            probability,
+            table_items,
+        } = message;
+        let trajectory = required("trajectory", trajectory)?.into();
+        let plies = between("plies", plies, 1, STEPS_MAX)?;
+        let ply = count("ply", ply)?;
+        let unrolled = values.len();
+        if unrolled == 0 || unrolled > UNROLL_STEPS_MAX + 1 {
+            return Err(invalid("values", format!("has {unrolled} entries, expected 1 to {}", UNROLL_STEPS_MAX + 1)));
+        }
+        if ply >= plies || unrolled > plies - ply {
+            return Err(invalid("ply", format!("{unrolled} targets from ply {ply} on pass the {plies} plies")));
+        }
+        finite("values", &values)?;
+        let outcome = outcome::from_wire(ended)?;
+        let actions = policies::actions_from_wire(&actions, STEPS_MAX)?;
+        length("actions", actions.len(), ply + unrolled - 1)?;
+        let rewards = dense_rewards(rewards, unrolled)?;
+        let versions = versions::from_wire(versions, unrolled)?;
+        let policies = policies::from_wire(policies, unrolled, Empty::Legal)?;
+        // Written so that NaN is no probability.
+        if !(probability > 0.0 && probability <= 1.0) {
+            return Err(invalid("probability", format!("{probability} is not a probability")));
+        }
+        if table_items == 0 {
+            return Err(invalid("table_items", "is zero"));
+        }
+        let targets = policies
+            .into_iter()
+            .zip(values)
+            .zip(rewards)
+            .zip(versions)
+            .map(|(((policy, value), reward), weights_version)| Target { policy, value, reward, weights_version })
+            .collect();
+        Ok(Self { segment: Segment { trajectory, ply, actions, targets, outcome, plies }, probability, table_items })
+    }
+}
+
+impl From<&SampleBatch> for v1::Batch {
+    fn from(SampleBatch { samples, table }: &SampleBatch) -> Self {
+        Self { samples: samples.iter().map(v1::Sample::from).collect(), table: Some(table.clone().into()) }
+    }
+}
+
+impl TryFrom<v1::Batch> for SampleBatch {
+    type Error = Invalid;
+
+    fn try_from(v1::Batch { samples, table }: v1::Batch) -> Result<Self, Invalid> {
+        if samples.is_empty() || samples.len() > SAMPLES_PER_BATCH_MAX {
+            let reason = format!("has {} entries, expected 1 to {SAMPLES_PER_BATCH_MAX}", samples.len());
+            return Err(invalid("samples", reason));
+        }
+        let samples = samples
+            .into_iter()
+            .enumerate()
+            .map(|(index, sample)| sample.try_into().map_err(inside(format_args!("samples[{index}]"))))
+            .collect::<Result<_, _>>()?;
+        let table = required("table", table)?.try_into().map_err(inside("table"))?;
+        Ok(Self { samples, table })
+    }
+}

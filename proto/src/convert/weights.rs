@@ -1,0 +1,102 @@
+use weights::{Architecture, Digest, Manifest, WeightsVersion};
+
+use super::{Invalid, between, count, inside, invalid, name, required, wire_count};
+use crate::limits::{ACTIONS_MAX, CHUNK_BYTES_MAX, DIMENSION_MAX};
+use crate::weights::{FetchQuery, v1};
+
+impl From<&Manifest> for v1::Manifest {
+    fn from(manifest: &Manifest) -> Self {
+        let Manifest { version: WeightsVersion(version), training_step, digest, size_bytes, architecture } = manifest;
+        Self {
+            version: *version,
+            training_step: *training_step,
+            digest: digest.to_string(),
+            size_bytes: *size_bytes,
+            architecture: Some(architecture.into()),
+        }
+    }
+}
+
+impl TryFrom<v1::Manifest> for Manifest {
+    type Error = Invalid;
+
+    fn try_from(message: v1::Manifest) -> Result<Self, Invalid> {
+        let v1::Manifest { version, training_step, digest, size_bytes, architecture } = message;
+        Ok(Self {
+            version: WeightsVersion(version),
+            training_step,
+            digest: digest_from_wire(&digest)?,
+            size_bytes,
+            architecture: required("architecture", architecture)?.try_into().map_err(inside("architecture"))?,
+        })
+    }
+}
+
+fn digest_from_wire(digest: &str) -> Result<Digest, Invalid> {
+    Digest::parse(digest).ok_or_else(|| invalid("digest", "is not 64 hexadecimal digits"))
+}
+
+impl From<&Architecture> for v1::Architecture {
+    fn from(architecture: &Architecture) -> Self {
+        let Architecture { game, planes, height, width, actions, channels, blocks } = architecture;
+        Self {
+            game: game.clone(),
+            planes: wire_count(*planes),
+            height: wire_count(*height),
+            width: wire_count(*width),
+            actions: wire_count(*actions),
+            channels: wire_count(*channels),
+            blocks: wire_count(*blocks),
+        }
+    }
+}
+
+impl TryFrom<v1::Architecture> for Architecture {
+    type Error = Invalid;
+
+    fn try_from(message: v1::Architecture) -> Result<Self, Invalid> {
+        let v1::Architecture { game, planes, height, width, actions, channels, blocks } = message;
+        let max = count("planes", DIMENSION_MAX)?;
+        Ok(Self {
+            game: name("game", game)?,
+            planes: between("planes", planes, 1, max)?,
+            height: between("height", height, 1, max)?,
+            width: between("width", width, 1, max)?,
+            actions: between("actions", actions, 1, ACTIONS_MAX)?,
+            channels: between("channels", channels, 1, max)?,
+            blocks: between("blocks", blocks, 0, max)?,
+        })
+    }
+}
+
+impl From<FetchQuery> for v1::FetchRequest {
+    fn from(FetchQuery { version: WeightsVersion(version), digest, offset }: FetchQuery) -> Self {
+        Self { version, digest: digest.to_string(), offset }
+    }
+}
+
+impl TryFrom<v1::FetchRequest> for FetchQuery {
+    type Error = Invalid;
+
+    fn try_from(v1::FetchRequest { version, digest, offset }: v1::FetchRequest) -> Result<Self, Invalid> {
+        Ok(Self { version: WeightsVersion(version), digest: digest_from_wire(&digest)?, offset })
+    }
+}
+
+/// The name of who subscribes.
+pub(crate) fn subscribe_from_wire(
+    v1::SubscribeRequest { name: subscriber }: v1::SubscribeRequest,
+) -> Result<String, Invalid> {
+    name("name", subscriber)
+}
+
+/// Where the data begin, and the data.
+pub(crate) fn chunk_from_wire(v1::Chunk { offset, data }: v1::Chunk) -> Result<(u64, bytes::Bytes), Invalid> {
+    match data.len() {
+        0 => Err(invalid("data", "is empty")),
+        bytes if bytes > CHUNK_BYTES_MAX => {
+            Err(invalid("data", format!("has {bytes} bytes, the limit is {CHUNK_BYTES_MAX}")))
+        }
+        _ => Ok((offset, data)),
+    }
+}

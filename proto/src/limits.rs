@@ -1,0 +1,32 @@
+//! The bounds of the wire, each with its reason. A receiver checks them before it allocates.
+
+/// The largest message that servers and clients of this crate accept, in bytes. A Connect Four trajectory has about
+/// 2 kB, a batch of 1024 samples of Hex 19×19 about 2 MB.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// The largest chunk of weights, in bytes: one message, small enough to share a connection with others.
+pub const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// The most steps of a trajectory: a hundred times the longest board game in use.
+pub const STEPS_MAX: usize = 1 << 16;
+
+/// A of the widest game the wire can carry: actions are u16.
+pub const ACTIONS_MAX: usize = 1 << 16;
+
+/// The most samples in a batch: larger ones would not fit a message.
+pub const SAMPLES_PER_BATCH_MAX: usize = 4096;
+
+/// The largest K: segments unroll 5 to 10 steps in the papers.
+pub const UNROLL_STEPS_MAX: usize = 64;
+
+/// The most batches for which a sampler may give credit ahead: they wait in memory.
+pub const CREDIT_BATCHES_MAX: u32 = 64;
+
+/// The longest name (of a game, of a subscriber), in bytes.
+pub const NAME_BYTES_MAX: usize = 256;
+
+/// The longest sentence for people, in bytes; the sender cuts what is longer.
+pub const REASON_BYTES_MAX: usize = 1024;
+
+/// The largest size in an architecture: far above any network that fits a machine.
+pub const DIMENSION_MAX: u32 = 1 << 20;

@@ -1,0 +1,118 @@
+//! Trajectories in, samples out: `zerofleet.replay.v1`.
+//!
+//! An actor holds a [`Writer`], the learner a [`Sampler`], whoever looks at a table an [`Inspector`]. The server
+//! implements [`v1::replay_server::Replay`], reads its streams through [`order`] and is added to a server by [`service`].
+
+mod batch;
+mod inspector;
+pub mod order;
+mod sampler;
+mod table_stats;
+mod writer;
+
+use std::num::NonZeroU64;
+
+pub use batch::SampleBatch;
+use experience::{Invalid, TrajectoryId};
+pub use inspector::{Inspector, RequestError, report, stats};
+pub use sampler::{Sampler, SamplerSettings};
+pub use table_stats::{TableEdge, TableStats};
+use tonic::transport::Channel;
+pub use writer::{Writer, WriterError, WriterSettings, WriterStats};
+
+use crate::limits::MESSAGE_BYTES_MAX;
+
+/// Generated from `zerofleet/replay/v1/replay.proto`, which documents every item.
+#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]
+pub mod v1 {
+    tonic::include_proto!("zerofleet.replay.v1");
+}
+
+/// Who inserts: all trajectories of one insert stream carry this actor, epoch and game.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The actor, stable over restarts.
+    pub actor: u64,
+    /// Which life of that actor: grows with every start.
+    pub epoch: u64,
+    /// The name of the game, as in its spec.
+    pub game: String,
+}
+
+/// What became of a trajectory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It was new and is durable.
+    Inserted {
+        /// Its number in the epoch.
+        sequence: u64,
+    },
+    /// It had been stored before and counts once.
+    Duplicate {
+        /// Its number in the epoch.
+        sequence: u64,
+    },
+    /// It is invalid and never will be stored.
+    Refused {
+        /// Its number in the epoch.
+        sequence: u64,
+        /// The field at fault.
+        fault: Invalid,
+    },
+}
+
+impl Answer {
+    /// Which trajectory of the epoch is answered.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        match *self {
+            Self::Inserted { sequence } | Self::Duplicate { sequence } | Self::Refused { sequence, .. } => sequence,
+        }
+    }
+}
+
+/// What a sampler wants drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SampleQuery {
+    /// The name of the game, as in its spec.
+    pub game: String,
+    /// Samples in a batch.
+    pub batch_size: usize,
+    /// K: how many steps a segment unrolls.
+    pub unroll_steps: usize,
+}
+
+/// Which ids to list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ListQuery {
+    /// Only ids above this one.
+    pub after: Option<TrajectoryId>,
+    /// At most that many.
+    pub limit: Option<NonZeroU64>,
+}
+
+/// A trajectory that breaks the rules of its game.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Which one.
+    pub trajectory: TrajectoryId,
+    /// The step that breaks them.
+    pub ply: usize,
+    /// How, for people.
+    pub reason: String,
+}
+
+/// The replay service with the message limits of this crate, to be added to a server.
+pub fn service<R: v1::replay_server::Replay>(replay: R) -> v1::replay_server::ReplayServer<R> {
+    v1::replay_server::ReplayServer::new(replay)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// A bare client with the message limits of this crate.
+#[must_use]
+pub fn client(channel: Channel) -> v1::replay_client::ReplayClient<Channel> {
+    v1::replay_client::ReplayClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}

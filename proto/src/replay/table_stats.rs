@@ -1,0 +1,46 @@
+use experience::TrajectoryId;
+use weights::WeightsVersion;
+
+/// What a table holds and has done. Totals count since the run began, over restarts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TableStats {
+    /// Trajectories held.
+    pub trajectories: u64,
+    /// Items held: positions that may be drawn.
+    pub items: u64,
+    /// How many of them, the newest, the window lets be drawn.
+    pub window_items: u64,
+    /// Trajectories stored.
+    pub trajectories_inserted_total: u64,
+    /// Items stored: the limiter counts these.
+    pub items_inserted_total: u64,
+    /// Samples drawn.
+    pub samples_total: u64,
+    /// Inserts that had been stored before.
+    pub duplicates_total: u64,
+    /// Trajectories refused as invalid.
+    pub refused_total: u64,
+    /// Trajectories taken out of sampling by a report.
+    pub quarantined_total: u64,
+    /// How many samples an inserted item shall give.
+    pub samples_per_insert_target: f64,
+    /// How many it has given so far; 0 before the first insert.
+    pub samples_per_insert: f64,
+    /// Why the table holds something up, for people.
+    pub waiting_reason: Option<String>,
+    /// Bytes held.
+    pub bytes: u64,
+    /// The oldest trajectory held.
+    pub oldest: Option<TableEdge>,
+    /// The newest trajectory held.
+    pub newest: Option<TableEdge>,
+}
+
+/// The oldest or newest trajectory of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableEdge {
+    /// Which one.
+    pub id: TrajectoryId,
+    /// The weights version of its last step.
+    pub weights_version: WeightsVersion,
+}

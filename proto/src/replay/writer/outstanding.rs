@@ -1,0 +1,56 @@
+use std::collections::VecDeque;
+
+use experience::Trajectory;
+
+use crate::replay::v1;
+
+/// A trajectory on its way, and its message, so that no retry converts again.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) trajectory: Trajectory,
+    pub(super) message: v1::Trajectory,
+}
+
+/// What was accepted and not acknowledged, in order: first what went out on this stream, then what did not.
+#[derive(Debug, Default)]
+pub(super) struct Outstanding {
+    items: VecDeque<Item>,
+    sent: usize,
+}
+
+impl Outstanding {
+    pub(super) fn push(&mut self, item: Item) {
+        self.items.push_back(item);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.sent < self.items.len()
+    }
+
+    /// The next message of this stream; it counts as sent.
+    pub(super) fn send_next(&mut self) -> Option<v1::Trajectory> {
+        let message = self.items.get(self.sent)?.message.clone();
+        self.sent += 1;
+        Some(message)
+    }
+
+    /// Forgets what is answered. The trajectory, if it was waiting.
+    pub(super) fn answered(&mut self, sequence: u64) -> Option<Trajectory> {
+        let index = self.items.iter().take(self.sent).position(|item| item.trajectory.id.sequence == sequence)?;
+        self.sent -= 1;
+        self.items.remove(index).map(|item| item.trajectory)
+    }
+
+    /// The stream broke: everything must go out again.
+    pub(super) fn stream_broke(&mut self) {
+        self.sent = 0;
+    }
+
+    pub(super) fn into_trajectories(self) -> Vec<Trajectory> {
+        self.items.into_iter().map(|item| item.trajectory).collect()
+    }
+}

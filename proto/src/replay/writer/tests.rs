@@ -1,0 +1,245 @@
+use std::pin::pin;
+use std::time::Duration;
+
+use experience::{Invalid, TrajectoryId};
+use futures::poll;
+use tonic::Status;
+
+use super::{Writer, WriterError, WriterSettings, WriterStats};
+use crate::replay::{Answer, Origin};
+use crate::scripted::{Link, ReplayScript, trajectory, until, within};
+
+/// A close that waits for what surely comes.
+const PATIENT: Duration = Duration::from_secs(60);
+
+fn writer(endpoint: String, in_flight_max: usize) -> Writer {
+    Writer::start(WriterSettings { endpoint, actor: 7, epoch: 3, game: "tic-tac-toe".into(), in_flight_max })
+}
+
+async fn insert(writer: &Writer, sequences: impl IntoIterator<Item = u64>) {
+    for sequence in sequences {
+        within(writer.insert(trajectory(sequence))).await.unwrap();
+    }
+}
+
+fn inserted(sequence: u64) -> Answer {
+    Answer::Inserted { sequence }
+}
+
+#[tokio::test]
+async fn a_stream_opens_with_the_writers_origin_and_trajectories_arrive_as_they_were_inserted() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 4);
+    insert(&writer, 0..2).await;
+    let mut stream = server.inserting().await;
+    assert_eq!(stream.hello().await, Origin { actor: 7, epoch: 3, game: "tic-tac-toe".into() });
+    stream.reply(crate::replay::v1::Ready { credit: 8 }.into()).await;
+    assert_eq!([stream.trajectory().await, stream.trajectory().await], [trajectory(0), trajectory(1)]);
+}
+
+#[tokio::test]
+async fn close_waits_for_the_last_acknowledgement() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 4);
+    insert(&writer, 0..3).await;
+    assert_eq!(writer.unacknowledged(), 3);
+    let mut stream = server.ready(8).await;
+    let mut close = pin!(writer.close(PATIENT));
+    assert!(poll!(close.as_mut()).is_pending());
+    for sequence in stream.sequences(3).await {
+        stream.answer(inserted(sequence)).await;
+    }
+    assert_eq!(within(close).await, []);
+}
+
+#[tokio::test]
+async fn what_was_not_acknowledged_goes_out_again_in_order_after_a_cut() {
+    let mut server = ReplayScript::start().await;
+    let link = Link::to(server.address).await;
+    let writer = writer(link.endpoint(), 8);
+    insert(&writer, 0..4).await;
+    let mut first = server.ready(8).await;
+    assert_eq!(first.sequences(4).await, [0, 1, 2, 3]);
+    first.answer(inserted(1)).await;
+    until(|| writer.unacknowledged() == 3).await;
+    link.cut();
+    insert(&writer, 4..5).await;
+
+    let mut second = server.ready(8).await;
+    assert_eq!(second.sequences(4).await, [0, 2, 3, 4]);
+    // The server had stored 0 before the cut; only its acknowledgement was lost.
+    second.answer(Answer::Duplicate { sequence: 0 }).await;
+    for sequence in 2..5 {
+        second.answer(inserted(sequence)).await;
+    }
+    until(|| writer.unacknowledged() == 0).await;
+    assert_eq!(writer.stats(), WriterStats { inserted: 4, duplicates: 1, refused: 0, broken_streams: 1 });
+    assert_eq!(within(writer.close(PATIENT)).await, []);
+}
+
+#[tokio::test]
+async fn trajectories_survive_a_link_that_is_cut_again_and_again() {
+    let mut server = ReplayScript::start().await;
+    let link = Link::to(server.address).await;
+    let writer = writer(link.endpoint(), 8);
+    insert(&writer, 0..6).await;
+    for first in 0..6 {
+        let mut stream = server.ready(8).await;
+        let left = usize::try_from(6 - first).unwrap();
+        assert_eq!(stream.sequences(left).await, (first..6).collect::<Vec<_>>());
+        stream.answer(inserted(first)).await;
+        until(|| writer.unacknowledged() == left - 1).await;
+        link.cut();
+    }
+    assert_eq!(writer.stats().inserted, 6);
+}
+
+#[tokio::test]
+async fn a_stream_that_the_server_ends_is_opened_again() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 4);
+    insert(&writer, 0..1).await;
+    server.ready(8).await.end(Status::unavailable("draining")).await;
+    let mut stream = server.ready(8).await;
+    assert_eq!(stream.sequences(1).await, [0]);
+    assert_eq!(writer.stats().broken_streams, 1);
+}
+
+#[tokio::test]
+async fn insert_waits_while_as_many_as_allowed_are_unacknowledged() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 2);
+    insert(&writer, 0..2).await;
+    let mut stream = server.ready(8).await;
+    assert_eq!(stream.sequences(2).await, [0, 1]);
+
+    let mut third = pin!(writer.insert(trajectory(2)));
+    assert!(poll!(third.as_mut()).is_pending());
+    assert_eq!(writer.unacknowledged(), 2);
+    stream.answer(inserted(1)).await;
+    within(third).await.unwrap();
+    assert_eq!(writer.unacknowledged(), 2);
+    assert_eq!(stream.sequences(1).await, [2]);
+}
+
+#[tokio::test]
+async fn an_insert_that_is_given_up_was_not_accepted() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 1);
+    insert(&writer, 0..1).await;
+    let mut stream = server.ready(8).await;
+    assert_eq!(stream.sequences(1).await, [0]);
+    {
+        let mut given_up = pin!(writer.insert(trajectory(1)));
+        assert!(poll!(given_up.as_mut()).is_pending());
+    }
+    stream.answer(inserted(0)).await;
+    insert(&writer, 2..3).await;
+    assert_eq!(stream.sequences(1).await, [2]);
+}
+
+#[tokio::test]
+async fn no_more_goes_out_than_the_server_gave_credit_for() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 8);
+    insert(&writer, 0..4).await;
+    let mut stream = server.ready(2).await;
+    assert_eq!(stream.sequences(2).await, [0, 1]);
+    {
+        let mut early = pin!(stream.trajectory());
+        for _ in 0..100 {
+            assert!(poll!(early.as_mut()).is_pending(), "a trajectory came over the credit");
+            tokio::task::yield_now().await;
+        }
+    }
+    stream.answer(inserted(1)).await;
+    assert_eq!(stream.sequences(1).await, [2]);
+    stream.answer(inserted(0)).await;
+    assert_eq!(stream.sequences(1).await, [3]);
+}
+
+#[tokio::test]
+async fn a_refused_trajectory_is_counted_and_not_sent_again() {
+    let mut server = ReplayScript::start().await;
+    let link = Link::to(server.address).await;
+    let writer = writer(link.endpoint(), 4);
+    insert(&writer, 0..2).await;
+    let mut first = server.ready(8).await;
+    assert_eq!(first.sequences(2).await, [0, 1]);
+    let fault = Invalid { field: "steps[1].action".into(), reason: "9 is not below 9".into() };
+    first.answer(Answer::Refused { sequence: 0, fault }).await;
+    until(|| writer.stats().refused == 1).await;
+    link.cut();
+    let mut second = server.ready(8).await;
+    assert_eq!(second.sequences(1).await, [1]);
+    second.answer(inserted(1)).await;
+    until(|| writer.unacknowledged() == 0).await;
+    assert_eq!(writer.stats(), WriterStats { inserted: 1, duplicates: 0, refused: 1, broken_streams: 1 });
+}
+
+#[tokio::test]
+async fn close_hands_back_in_order_what_stays_unacknowledged() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 4);
+    insert(&writer, 0..4).await;
+    let mut stream = server.ready(3).await;
+    assert_eq!(stream.sequences(3).await, [0, 1, 2]);
+    stream.answer(inserted(1)).await;
+    until(|| writer.unacknowledged() == 3).await;
+    assert_eq!(within(writer.close(Duration::ZERO)).await, [trajectory(0), trajectory(2), trajectory(3)]);
+}
+
+#[tokio::test]
+async fn close_hands_back_what_never_found_a_server() {
+    let nowhere = writer("http://127.0.0.1:0".into(), 4);
+    insert(&nowhere, 0..2).await;
+    assert_eq!(within(nowhere.close(Duration::ZERO)).await, [trajectory(0), trajectory(1)]);
+}
+
+#[tokio::test]
+async fn a_writer_with_nothing_to_say_closes_without_a_server() {
+    let nowhere = writer("http://127.0.0.1:0".into(), 4);
+    // Far beyond the deadline of the test: it must not be waited for.
+    assert_eq!(within(nowhere.close(Duration::MAX)).await, []);
+}
+
+#[tokio::test]
+async fn an_answer_that_nothing_waits_for_ends_the_stream() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 4);
+    insert(&writer, 0..1).await;
+    let mut first = server.ready(8).await;
+    assert_eq!(first.sequences(1).await, [0]);
+    first.answer(inserted(5)).await;
+    let mut second = server.ready(8).await;
+    assert_eq!(second.sequences(1).await, [0]);
+    assert_eq!(writer.stats(), WriterStats { broken_streams: 1, ..WriterStats::default() });
+}
+
+#[tokio::test]
+async fn trajectories_of_others_are_not_accepted() {
+    let writer = writer("http://127.0.0.1:0".into(), 4);
+    let ours = trajectory(0);
+    for other in [
+        experience::Trajectory { id: TrajectoryId { actor: 8, ..ours.id }, ..ours.clone() },
+        experience::Trajectory { id: TrajectoryId { epoch: 4, ..ours.id }, ..ours.clone() },
+        experience::Trajectory { game: "hex".into(), ..ours.clone() },
+    ] {
+        let error = writer.insert(other.clone()).await.unwrap_err();
+        assert!(matches!(&error, WriterError::NotOurs { id, .. } if *id == other.id), "{error}");
+    }
+    assert_eq!(writer.unacknowledged(), 0);
+}
+
+#[tokio::test]
+async fn a_trajectory_that_fits_no_message_is_not_accepted() {
+    let writer = writer("http://127.0.0.1:0".into(), 4);
+    let mut large = trajectory(0);
+    let step = experience::Step { reward: 1.0, ..large.steps[2].clone() };
+    large.steps = vec![step; 1 << 20];
+    let error = writer.insert(large).await.unwrap_err();
+    assert!(
+        matches!(error, WriterError::TooLarge { bytes, .. } if bytes > crate::limits::MESSAGE_BYTES_MAX),
+        "{error}"
+    );
+}

@@ -1,0 +1,46 @@
+//! The other side of the clients in tests: servers whose streams the test itself drives, and a link that can be cut.
+//!
+//! A server here decides nothing. It hands each stream that a client opens to the test, which reads the requests and
+//! writes the replies, one after another: what a test claims does not depend on time.
+
+mod link;
+mod replay;
+mod weights;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub(crate) use link::Link;
+pub(crate) use replay::{ReplayScript, trajectory};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+pub(crate) use weights::{WeightsScript, version};
+
+/// Whatever is awaited comes long before that, or never.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Awaits what must come.
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, future).await.expect("it comes before the deadline")
+}
+
+/// Waits until `condition` holds; other tasks run between two looks.
+pub(crate) async fn until(condition: impl Fn() -> bool) {
+    within(async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// A listener on a free port, and its address.
+pub(crate) async fn listen() -> (TcpListenerStream, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("a listener has an address");
+    (TcpListenerStream::new(listener), address)
+}
+
+pub(crate) fn endpoint(address: SocketAddr) -> String {
+    format!("http://{address}")
+}

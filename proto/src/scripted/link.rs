@@ -1,0 +1,90 @@
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
+
+use super::{endpoint, listen};
+
+/// A link between a client and a server that can be cut.
+pub(crate) struct Link {
+    endpoint: String,
+    cuts: watch::Sender<()>,
+    connections: watch::Receiver<usize>,
+    _task: JoinSet<()>,
+}
+
+impl Link {
+    /// To `server`, without a limit.
+    pub(crate) async fn to(server: SocketAddr) -> Self {
+        Self::start(server, usize::MAX).await
+    }
+
+    /// To `server`; each connection breaks after that many bytes from it.
+    pub(crate) async fn breaking_after(bytes: usize, server: SocketAddr) -> Self {
+        Self::start(server, bytes).await
+    }
+
+    /// Where clients connect.
+    pub(crate) fn endpoint(&self) -> String {
+        self.endpoint.clone()
+    }
+
+    /// Breaks every connection that there is; new ones are accepted.
+    pub(crate) fn cut(&self) {
+        self.cuts.send_replace(());
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn connections(&self) -> usize {
+        *self.connections.borrow()
+    }
+
+    async fn start(server: SocketAddr, bytes_max: usize) -> Self {
+        let (mut incoming, address) = listen().await;
+        let (cuts, cut) = watch::channel(());
+        let (count, connections) = watch::channel(0);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Some(client) = incoming.next().await {
+                count.send_modify(|count| *count += 1);
+                let mut cut = cut.clone();
+                cut.mark_unchanged();
+                open.spawn(async move {
+                    tokio::select! {
+                        _ = cut.changed() => {}
+                        _ = carry(client.expect("the link accepts"), server, bytes_max) => {}
+                    }
+                });
+            }
+        });
+        Self { endpoint: endpoint(address), cuts, connections, _task: task }
+    }
+}
+
+/// Carries bytes both ways until either side closes or the server has sent too many.
+async fn carry(client: TcpStream, server: SocketAddr, bytes_max: usize) -> std::io::Result<()> {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = TcpStream::connect(server).await?.into_split();
+    let up = tokio::io::copy(&mut from_client, &mut to_server);
+    let down = async {
+        let (mut left, mut buffer) = (bytes_max, vec![0; 64 << 10]);
+        while left > 0 {
+            let most = buffer.len().min(left);
+            let bytes = from_server.read(&mut buffer[..most]).await?;
+            if bytes == 0 {
+                break;
+            }
+            to_client.write_all(&buffer[..bytes]).await?;
+            left -= bytes;
+        }
+        to_client.shutdown().await
+    };
+    tokio::select! {
+        result = up => result.map(drop),
+        result = down => result,
+    }
+}

@@ -1,0 +1,217 @@
+use std::net::SocketAddr;
+
+use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
+use game::{Action, Outcome, Player};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use weights::WeightsVersion;
+
+use super::{endpoint, listen, within};
+use crate::replay::v1::insert_request::Message as InsertMessage;
+use crate::replay::v1::replay_server::Replay;
+use crate::replay::v1::sample_request::Message as SampleMessage;
+use crate::replay::{Answer, ListQuery, Origin, Report, SampleBatch, SampleQuery, TableStats, service, v1};
+
+/// A replay server that hands its streams to the test.
+pub(crate) struct ReplayScript {
+    pub(crate) address: SocketAddr,
+    inserts: mpsc::Receiver<Stream<v1::InsertRequest, v1::InsertResponse>>,
+    samples: mpsc::Receiver<Stream<v1::SampleRequest, v1::SampleResponse>>,
+    _task: JoinSet<()>,
+}
+
+/// One stream, as the server sees it.
+pub(crate) struct Stream<Q, R> {
+    requests: Streaming<Q>,
+    replies: mpsc::Sender<Result<R, Status>>,
+}
+
+impl ReplayScript {
+    pub(crate) async fn start() -> Self {
+        Self::holding(TableStats::default(), Vec::new()).await
+    }
+
+    /// A table that answers requests with these.
+    pub(crate) async fn holding(table: TableStats, ids: Vec<TrajectoryId>) -> Self {
+        let (incoming, address) = listen().await;
+        let (insert, inserts) = mpsc::channel(1);
+        let (sample, samples) = mpsc::channel(1);
+        let handover = Handover { insert, sample, table, ids };
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let served = crate::server().add_service(service(handover)).serve_with_incoming(incoming).await;
+            served.expect("the script serves");
+        });
+        Self { address, inserts, samples, _task: task }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        endpoint(self.address)
+    }
+
+    /// The next insert stream that a client opens.
+    pub(crate) async fn inserting(&mut self) -> Stream<v1::InsertRequest, v1::InsertResponse> {
+        within(self.inserts.recv()).await.expect("the script serves")
+    }
+
+    /// The next insert stream, past `hello` and `ready`.
+    pub(crate) async fn ready(&mut self, credit: u32) -> Stream<v1::InsertRequest, v1::InsertResponse> {
+        let mut stream = self.inserting().await;
+        stream.hello().await;
+        stream.reply(v1::Ready { credit }.into()).await;
+        stream
+    }
+
+    /// The next sample stream that a client opens.
+    pub(crate) async fn sampling(&mut self) -> Stream<v1::SampleRequest, v1::SampleResponse> {
+        within(self.samples.recv()).await.expect("the script serves")
+    }
+}
+
+impl<Q, R> Stream<Q, R> {
+    /// The client's next message; nothing once the client has ended the stream or the link is cut.
+    pub(crate) async fn request(&mut self) -> Option<Q> {
+        within(self.requests.message()).await.unwrap_or(None)
+    }
+
+    pub(crate) async fn reply(&self, reply: R) {
+        let _ = within(self.replies.send(Ok(reply))).await;
+    }
+
+    /// Ends the stream with a status.
+    pub(crate) async fn end(self, status: Status) {
+        let _ = within(self.replies.send(Err(status))).await;
+    }
+}
+
+impl Stream<v1::InsertRequest, v1::InsertResponse> {
+    pub(crate) async fn hello(&mut self) -> Origin {
+        match self.request().await.and_then(|request| request.message) {
+            Some(InsertMessage::Hello(hello)) => hello.try_into().expect("the writer's hello is valid"),
+            other => panic!("expected hello, got {other:?}"),
+        }
+    }
+
+    pub(crate) async fn trajectory(&mut self) -> Trajectory {
+        match self.request().await.and_then(|request| request.message) {
+            Some(InsertMessage::Trajectory(message)) => message.try_into().expect("the writer's trajectory is valid"),
+            other => panic!("expected a trajectory, got {other:?}"),
+        }
+    }
+
+    /// The numbers of the next `count` trajectories.
+    pub(crate) async fn sequences(&mut self, count: usize) -> Vec<u64> {
+        let mut sequences = Vec::new();
+        for _ in 0..count {
+            sequences.push(self.trajectory().await.id.sequence);
+        }
+        sequences
+    }
+
+    pub(crate) async fn answer(&self, answer: Answer) {
+        self.reply(answer.into()).await;
+    }
+}
+
+impl Stream<v1::SampleRequest, v1::SampleResponse> {
+    pub(crate) async fn open(&mut self) -> SampleQuery {
+        match self.request().await.and_then(|request| request.message) {
+            Some(SampleMessage::Open(open)) => open.try_into().expect("the sampler's open is valid"),
+            other => panic!("expected open, got {other:?}"),
+        }
+    }
+
+    pub(crate) async fn credit(&mut self) -> u32 {
+        match self.request().await.and_then(|request| request.message) {
+            Some(SampleMessage::Credit(credit)) => credit.batches,
+            other => panic!("expected credit, got {other:?}"),
+        }
+    }
+
+    /// Reads credit until it sums to `batches`; fails where it passes them.
+    pub(crate) async fn credit_of(&mut self, batches: u32) {
+        let mut given = 0;
+        while given < batches {
+            given += self.credit().await;
+        }
+        assert_eq!(given, batches);
+    }
+
+    pub(crate) async fn batch(&self, batch: &SampleBatch) {
+        self.reply(batch.into()).await;
+    }
+}
+
+struct Handover {
+    insert: mpsc::Sender<Stream<v1::InsertRequest, v1::InsertResponse>>,
+    sample: mpsc::Sender<Stream<v1::SampleRequest, v1::SampleResponse>>,
+    table: TableStats,
+    ids: Vec<TrajectoryId>,
+}
+
+/// How many replies may wait to be read.
+const REPLIES: usize = 64;
+
+async fn hand_over<Q, R>(
+    to: &mpsc::Sender<Stream<Q, R>>,
+    requests: Streaming<Q>,
+) -> Result<Response<ReceiverStream<Result<R, Status>>>, Status> {
+    let (replies, receiver) = mpsc::channel(REPLIES);
+    let over = |_| Status::unavailable("the test is over");
+    to.send(Stream { requests, replies }).await.map_err(over)?;
+    Ok(Response::new(ReceiverStream::new(receiver)))
+}
+
+#[tonic::async_trait]
+impl Replay for Handover {
+    type InsertStream = ReceiverStream<Result<v1::InsertResponse, Status>>;
+    type SampleStream = ReceiverStream<Result<v1::SampleResponse, Status>>;
+    type ListStream = tokio_stream::Iter<std::vec::IntoIter<Result<v1::TrajectoryId, Status>>>;
+
+    async fn insert(
+        &self,
+        request: Request<Streaming<v1::InsertRequest>>,
+    ) -> Result<Response<Self::InsertStream>, Status> {
+        hand_over(&self.insert, request.into_inner()).await
+    }
+
+    async fn sample(
+        &self,
+        request: Request<Streaming<v1::SampleRequest>>,
+    ) -> Result<Response<Self::SampleStream>, Status> {
+        hand_over(&self.sample, request.into_inner()).await
+    }
+
+    async fn stats(&self, _: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
+        Ok(Response::new(v1::StatsResponse { table: Some(self.table.clone().into()) }))
+    }
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
+        let ListQuery { after, limit } = request.into_inner().into();
+        let above = self.ids.iter().filter(|&&id| after.is_none_or(|after| id > after));
+        let ids = above.take(limit.map_or(usize::MAX, |limit| limit.get() as usize));
+        let ids = ids.map(|&id| Ok(id.into())).collect::<Vec<_>>();
+        Ok(Response::new(tokio_stream::iter(ids)))
+    }
+
+    async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
+        let Report { trajectory, .. } = request.into_inner().try_into().map_err(|e| crate::convert::status(&e))?;
+        Ok(Response::new(v1::ReportResponse { held: self.ids.contains(&trajectory) }))
+    }
+}
+
+/// A trajectory with one step of each kind, by actor 7 in its epoch 3.
+pub(crate) fn trajectory(sequence: u64) -> Trajectory {
+    let entry = |action, probability| ActionProbability { action: Action(action), probability };
+    let policy = vec![entry(0, 0.25), entry(3, 0.75)];
+    let kinds = [StepKind::Opening, StepKind::Fast { value: -0.5 }, StepKind::Full { policy, value: 0.5 }];
+    let step = |(ply, kind)| Step { action: Action(ply), reward: 0.0, kind, weights_version: WeightsVersion(2) };
+    Trajectory {
+        id: TrajectoryId { actor: 7, epoch: 3, sequence },
+        game: "tic-tac-toe".into(),
+        steps: (0..).zip(kinds).map(step).collect(),
+        outcome: Outcome::Win(Player::First),
+    }
+}

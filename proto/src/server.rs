@@ -1,0 +1,51 @@
+//! What all our servers share: windows, keepalive, health, reflection.
+
+use std::time::Duration;
+
+use tonic::transport::Server;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::server::HealthReporter;
+use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
+
+/// How much of one stream may be on its way unread, in bytes: four chunks of weights, thousands of trajectories.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// How much of a connection may be on its way unread, in bytes. A fixed window: the adaptive one starts at 64 KiB and
+/// holds long links to a tenth of their speed.
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+/// HTTP/2 frames, in bytes: a chunk of weights in two instead of sixty-four.
+pub(crate) const FRAME_BYTES_MAX: u32 = 512 << 10;
+/// A peer that is silent that long is asked whether it lives.
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+/// A peer that does not answer within that is gone.
+pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A server with our settings; the services, added to it, set their own message limits.
+#[must_use]
+pub fn server() -> Server {
+    Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .tcp_nodelay(true)
+}
+
+/// The health service (`grpc.health.v1`) and the reflection service (`grpc.reflection.v1`), to be added to a server.
+///
+/// `services` are the full names of the services beside them (`ReplayServer::<H>::NAME`); each is `SERVING` at once, and
+/// the reporter changes that when the process drains.
+pub async fn health_and_reflection(
+    services: &[&str],
+) -> (HealthReporter, HealthServer<impl Health>, ServerReflectionServer<impl ServerReflection>) {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    for service in services {
+        reporter.set_service_status(service, tonic_health::ServingStatus::Serving).await;
+    }
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(crate::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("the descriptors were written by this crate's build");
+    (reporter, health, reflection)
+}

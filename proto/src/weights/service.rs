@@ -1,0 +1,164 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ::weights::{Digest, Manifest, WeightsVersion};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, Stream, StreamExt as _};
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use super::v1::weights_server::{Weights, WeightsServer};
+use super::{FetchQuery, Published, v1};
+use crate::convert;
+use crate::limits::CHUNK_BYTES_MAX;
+
+/// Serves published versions: tells subscribers which is the newest, and sends the bytes of the newest few.
+#[derive(Debug)]
+pub struct WeightsService {
+    shelf: watch::Receiver<Shelf>,
+    drain: CancellationToken,
+}
+
+/// Publishes through a [`WeightsService`]. Once it is closed or dropped, the subscribers' streams end.
+#[derive(Debug)]
+pub struct Publisher {
+    shelf: watch::Sender<Shelf>,
+    keep: usize,
+}
+
+/// The newest versions, oldest first.
+#[derive(Debug, Clone, Default)]
+struct Shelf {
+    versions: VecDeque<Arc<Published>>,
+}
+
+/// Why a version is not published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The same number must always name the same bytes, and the newest number the newest weights.
+    #[error("{version} is not newer than {newest}")]
+    NotNewer {
+        /// What was to be published.
+        version: WeightsVersion,
+        /// What has been.
+        newest: WeightsVersion,
+    },
+    /// The manifest is of other bytes.
+    #[error("the manifest names {} bytes with digest {}, the bytes are {got_bytes} with digest {got}", .manifest.size_bytes, .manifest.digest)]
+    OtherBytes {
+        /// What the manifest says.
+        manifest: Box<Manifest>,
+        /// How many bytes there are.
+        got_bytes: usize,
+        /// Their digest.
+        got: Digest,
+    },
+}
+
+impl WeightsService {
+    /// Keeps the newest `keep` versions, at least one: more than one, so that whoever is fetching the last may finish.
+    #[must_use]
+    pub fn new(keep: usize) -> (Self, Publisher) {
+        let (sender, shelf) = watch::channel(Shelf::default());
+        (Self { shelf, drain: CancellationToken::new() }, Publisher { shelf: sender, keep: keep.max(1) })
+    }
+
+    /// Ends the subscribers' streams when `drain` fires, so that a server with subscribers can stop.
+    #[must_use]
+    pub fn until(self, drain: CancellationToken) -> Self {
+        Self { drain, ..self }
+    }
+
+    /// The service, to be added to a server. Its requests are small; tonic's own limit on them stays.
+    #[must_use]
+    pub fn into_server(self) -> WeightsServer<Self> {
+        WeightsServer::new(self)
+    }
+
+    fn find(&self, FetchQuery { version, digest, offset: _ }: FetchQuery) -> Result<Arc<Published>, Status> {
+        let is_it =
+            |published: &&Arc<Published>| published.manifest.version == version && published.manifest.digest == digest;
+        let shelf = self.shelf.borrow();
+        shelf
+            .versions
+            .iter()
+            .find(is_it)
+            .cloned()
+            .ok_or_else(|| Status::not_found(format!("{version} with digest {digest} is not kept here")))
+    }
+}
+
+impl Publisher {
+    /// Tells the subscribers of a new version and serves it; the oldest version on the shelf may go.
+    ///
+    /// # Errors
+    /// [`PublishError`]; nothing has changed then.
+    pub fn publish(&self, manifest: Manifest, bytes: Bytes) -> Result<(), PublishError> {
+        let got = Digest::of(&bytes);
+        if got != manifest.digest || manifest.size_bytes != bytes.len() as u64 {
+            return Err(PublishError::OtherBytes { manifest: Box::new(manifest), got_bytes: bytes.len(), got });
+        }
+        let (version, newest) = (manifest.version, self.newest().map(|newest| newest.manifest.version));
+        if let Some(newest) = newest.filter(|&newest| version <= newest) {
+            return Err(PublishError::NotNewer { version, newest });
+        }
+        self.shelf.send_modify(|shelf| {
+            shelf.versions.push_back(Arc::new(Published { manifest, bytes }));
+            while shelf.versions.len() > self.keep {
+                shelf.versions.pop_front();
+            }
+        });
+        Ok(())
+    }
+
+    /// The newest version.
+    #[must_use]
+    pub fn newest(&self) -> Option<Arc<Published>> {
+        self.shelf.borrow().versions.back().cloned()
+    }
+
+    /// Ends the subscribers' streams, so that the server can drain.
+    pub fn close(self) {}
+}
+
+#[tonic::async_trait]
+impl Weights for WeightsService {
+    type SubscribeStream = BoxStream<'static, Result<v1::Manifest, Status>>;
+    type FetchStream = BoxStream<'static, Result<v1::Chunk, Status>>;
+
+    async fn subscribe(
+        &self,
+        request: Request<v1::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let name = convert::weights::subscribe_from_wire(request.into_inner()).map_err(|e| convert::status(&e))?;
+        tracing::info!(name, "weights subscriber");
+        let manifests = WatchStream::new(self.shelf.clone())
+            .filter_map(async |shelf| shelf.versions.back().map(|newest| Ok(v1::Manifest::from(&newest.manifest))));
+        let drained = self.drain.clone().cancelled_owned();
+        Ok(Response::new(manifests.take_until(drained).boxed()))
+    }
+
+    async fn fetch(&self, request: Request<v1::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        let query = FetchQuery::try_from(request.into_inner()).map_err(|e| convert::status(&e))?;
+        let bytes = self.find(query)?.bytes.clone();
+        let Some(offset) = usize::try_from(query.offset).ok().filter(|&offset| offset <= bytes.len()) else {
+            let reason = format!("offset {} is past the end of {} bytes", query.offset, bytes.len());
+            return Err(Status::out_of_range(reason));
+        };
+        Ok(Response::new(chunks(bytes, offset).map(Ok).boxed()))
+    }
+}
+
+/// The bytes from `offset` on, cut as they are sent; nothing is copied.
+fn chunks(bytes: Bytes, offset: usize) -> impl Stream<Item = v1::Chunk> {
+    let starts = (offset..bytes.len()).step_by(CHUNK_BYTES_MAX);
+    stream::iter(starts.map(move |start| {
+        let end = (start + CHUNK_BYTES_MAX).min(bytes.len());
+        v1::Chunk { offset: start as u64, data: bytes.slice(start..end) }
+    }))
+}
+
+#[cfg(test)]
+mod tests;
