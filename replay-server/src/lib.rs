@@ -1,1 +1,197 @@
-//! The replay process.
+//! The replay process: trajectories in, durable and counted once; samples out, at the ratio that the limiter holds.
+//!
+//! Three parts, each with one owner. [`grpc`] answers calls on tokio. The [`keeper`] owns table and limiter on a thread
+//! of its own and takes one command at a time. The [`log`] owns the files on another thread and commits many inserts
+//! with one fsync. They meet over bounded channels; an insert is acknowledged after its commit, and a limiter that
+//! refuses lets inserts wait, so that back-pressure reaches the actors. Start with [`start`].
+
+pub mod config;
+pub mod grpc;
+pub mod keeper;
+pub mod log;
+mod metrics;
+pub mod storage;
+
+use std::fs::{File, TryLockError};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle as Thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use proto::replay::v1::replay_server::ReplayServer;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use service::Drain;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle as Task;
+use tokio_stream::wrappers::TcpListenerStream;
+
+pub use config::{Config, Settings};
+use grpc::ReplayService;
+use keeper::{Command, Handle, Keeper, LOG_COMMANDS_MAX};
+use log::{Disk, committer};
+
+/// How often metrics are published and waiting samplers hear why they wait.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How long streams may take to end once the server drains; they only have to hear it.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The name of the file whose lock says that a process owns the log.
+const LOCK_FILE: &str = "lock";
+
+/// The body of the process, for [`service::run`].
+///
+/// # Errors
+/// What keeps it from starting or ended it early, as one chain.
+pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
+    let settings = config.settings()?;
+    let listener = service::net::bind(context.listen).await?;
+    let running = start(settings, listener, context.drain).await?;
+    tracing::info!(address = %running.address, "serving replay");
+    context.readiness.ready();
+    running.finished().await
+}
+
+/// A server that serves.
+#[derive(Debug)]
+pub struct Running {
+    /// Where.
+    pub address: SocketAddr,
+    serving: Task<anyhow::Result<()>>,
+}
+
+impl Running {
+    /// Waits until it has drained: every acknowledged insert is on disk, threads are joined.
+    ///
+    /// # Errors
+    /// What ended it early.
+    pub async fn finished(self) -> anyhow::Result<()> {
+        self.serving.await.context("join the server")?
+    }
+}
+
+/// Restores the table from its log and serves it on `listener` until `drain` fires.
+///
+/// # Errors
+/// The directory is not writable or in use, or the log cannot be read.
+pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> anyhow::Result<Running> {
+    let address = listener.local_addr().context("read the address of the listener")?;
+    service::directory::writable(&settings.directory)?;
+    let lock = lock(&settings.directory)?;
+    let (handle, threads) = {
+        let settings = settings.clone();
+        tokio::task::spawn_blocking(move || start_threads(&settings)).await.context("restore the replay table")??
+    };
+    let serving = tokio::spawn(async move {
+        let served = serve(settings, listener, handle, drain).await;
+        let joined = tokio::task::spawn_blocking(move || threads.join()).await.context("join the replay threads")?;
+        drop(lock);
+        served.and(joined)
+    });
+    Ok(Running { address, serving })
+}
+
+/// One process at a time writes a log. The lock goes with the process, however that ends.
+fn lock(directory: &Path) -> anyhow::Result<File> {
+    let file = File::create(directory.join(LOCK_FILE)).context("create the lock of the replay log")?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(anyhow!("another replay-server uses {}: stop it, or choose another run", directory.display()))
+        }
+        Err(TryLockError::Error(error)) => Err(error).context("lock the replay log"),
+    }
+}
+
+/// The two threads behind a server.
+#[derive(Debug)]
+struct Threads {
+    keeper: Thread<()>,
+    log: Thread<()>,
+}
+
+impl Threads {
+    /// The keeper first: when it ends, the log's channel does.
+    fn join(self) -> anyhow::Result<()> {
+        let keeper = self.keeper.join().map_err(|_| anyhow!("the replay table's thread panicked"));
+        let log = self.log.join().map_err(|_| anyhow!("the replay log's thread panicked"));
+        keeper.and(log)
+    }
+}
+
+fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
+    let (log, restored, repairs) = storage::restore(Disk::new(&settings.directory), settings)?;
+    for log::Repair { name, offset, length, what, cut } in repairs {
+        let done = if cut { "cut off" } else { "skipped" };
+        tracing::warn!(file = name, offset, bytes = length, "the replay log holds {what}: {done}");
+    }
+    tracing::info!(
+        trajectories = restored.table.trajectories(),
+        items = restored.table.items(),
+        samples = restored.limiter.counts().sampled,
+        "restored the replay table"
+    );
+    let (handle, commands) = Handle::new();
+    let (to_log, log_commands) = sync_channel(LOG_COMMANDS_MAX);
+    let wait = settings.commit_wait;
+    // This handle does not keep the keeper alive: it ends by its own decision.
+    let events = handle.clone();
+    let log = std::thread::Builder::new().name("replay-log".to_owned()).spawn(move || {
+        committer::run(log, &log_commands, wait, |event| {
+            // A keeper that has ended waits for nothing.
+            let _ = events.send_blocking(Command::Log(event));
+        });
+    })?;
+    let keeper = Keeper::new(restored, ChaCha8Rng::seed_from_u64(settings.seed), to_log);
+    let keeper = std::thread::Builder::new().name("replay-table".to_owned()).spawn(move || keeper.run(commands))?;
+    Ok((handle, Threads { keeper, log }))
+}
+
+/// Serves until drained; then the keeper has been told to drain too.
+async fn serve(settings: Settings, listener: TcpListener, handle: Handle, drain: Drain) -> anyhow::Result<()> {
+    let (health_reporter, health, reflection) =
+        proto::health_and_reflection(&[<ReplayServer<ReplayService> as tonic::server::NamedService>::NAME]).await;
+    let service = proto::replay::service(ReplayService::new(settings, handle.clone(), drain.token()));
+    let stopping = drain.clone();
+    let serving = proto::server()
+        .add_service(health)
+        .add_service(reflection)
+        .add_service(service)
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move { stopping.wait().await });
+    let ticking = async {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if handle.send(Command::Tick).await.is_err() {
+                return;
+            }
+        }
+    };
+    let draining = async {
+        drain.wait().await;
+        health_reporter.set_not_serving::<ReplayServer<ReplayService>>().await;
+        let _ = handle.send(Command::Drain).await;
+        tokio::time::sleep(DRAIN_TIMEOUT).await;
+    };
+    tokio::pin!(serving, ticking, draining);
+    let served = tokio::select! {
+        served = &mut serving => served.context("serve replay"),
+        () = &mut draining => Ok(()),
+        () = &mut ticking => if drain.started() {
+            // The keeper has drained before the streams have: they still deliver its last answers.
+            tokio::select! {
+                served = &mut serving => served.context("serve replay"),
+                () = &mut draining => Ok(()),
+            }
+        } else {
+            Err(anyhow!("the replay table has ended early"))
+        },
+    };
+    // However serving ended, the keeper must end too.
+    let _ = handle.send(Command::Drain).await;
+    served
+}

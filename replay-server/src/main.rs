@@ -1,2 +1,15 @@
-//! The replay process.
-fn main() {}
+//! The replay process: parse, load, run, drain.
+
+use clap::Parser as _;
+
+/// Stores trajectories and serves samples of them.
+#[derive(Debug, clap::Parser)]
+#[command(name = "replay-server")]
+struct Args {
+    #[command(flatten)]
+    common: service::CommonArgs,
+}
+
+fn main() -> std::process::ExitCode {
+    service::run("replay-server", Args::parse().common, replay_server::run)
+}

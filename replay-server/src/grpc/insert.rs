@@ -1,0 +1,125 @@
+use std::sync::Arc;
+
+use proto::replay::order::{InsertOrder, Inserted as Message};
+use proto::replay::{Answer, v1};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+
+use super::{Answers, INSERT_CREDIT, draining, ended};
+use crate::config::Settings;
+use crate::keeper::{Command, Handle, Inserted};
+use crate::storage;
+
+/// One actor's stream: messages in, one answer for each trajectory out.
+pub(super) struct InsertStream {
+    inbound: Streaming<v1::InsertRequest>,
+    order: InsertOrder,
+    handle: Handle,
+    drain: CancellationToken,
+    answer: mpsc::Sender<Inserted>,
+    answers: mpsc::Receiver<Inserted>,
+    /// No more messages are read: the client has ended its side, or the server drains.
+    read: Reading,
+    over: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    On,
+    ClientEnded,
+    Draining,
+}
+
+impl InsertStream {
+    pub(super) fn new(
+        inbound: Streaming<v1::InsertRequest>,
+        settings: &Settings,
+        handle: Handle,
+        drain: CancellationToken,
+    ) -> Self {
+        let order = InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits);
+        // Room for an answer to everything that may be unanswered: the keeper never finds it full.
+        let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
+        Self { inbound, order, handle, drain, answer, answers, read: Reading::On, over: false }
+    }
+
+    pub(super) fn answers(self) -> Answers<v1::InsertResponse> {
+        Box::pin(futures::stream::unfold(self, async |mut stream| {
+            if stream.over {
+                return None;
+            }
+            let next = stream.next().await.transpose()?;
+            stream.over = next.is_err();
+            Some((next, stream))
+        }))
+    }
+
+    /// The next answer; an error or `None` ends the stream.
+    async fn next(&mut self) -> Result<Option<v1::InsertResponse>, Status> {
+        loop {
+            match self.read {
+                Reading::ClientEnded if self.order.unanswered() == 0 => return Ok(None),
+                Reading::Draining if self.order.unanswered() == 0 => return Err(draining()),
+                _ => {}
+            }
+            let reading = self.read == Reading::On;
+            tokio::select! {
+                biased;
+                Some(inserted) = self.answers.recv() => {
+                    self.order.answered();
+                    if let Some(answer) = self.convert(inserted)? {
+                        return Ok(Some(answer.into()));
+                    }
+                }
+                () = self.drain.cancelled(), if reading => self.read = Reading::Draining,
+                message = self.inbound.message(), if reading => match message? {
+                    None => self.read = Reading::ClientEnded,
+                    Some(message) => if let Some(response) = self.receive(message).await? {
+                        return Ok(Some(response));
+                    }
+                },
+            }
+        }
+    }
+
+    async fn receive(&mut self, message: v1::InsertRequest) -> Result<Option<v1::InsertResponse>, Status> {
+        match self.order.receive(message)? {
+            Message::Hello(origin) => {
+                tracing::info!(actor = origin.actor, epoch = origin.epoch, "an actor inserts");
+                Ok(Some(self.order.ready()))
+            }
+            Message::Trajectory(trajectory) => {
+                let content = storage::encode(&trajectory);
+                let trajectory = Arc::new(trajectory);
+                let command = Command::Insert { trajectory, content, reply: self.answer.clone() };
+                self.handle.send(command).await.map_err(ended)?;
+                Ok(None)
+            }
+            Message::Refused(answer) => {
+                self.handle.send(Command::CountRefused).await.map_err(ended)?;
+                self.order.answered();
+                if let Answer::Refused { sequence, fault } = &answer {
+                    tracing::warn!(sequence, %fault, "an invalid trajectory was refused");
+                }
+                Ok(Some(answer.into()))
+            }
+        }
+    }
+
+    /// An answer for the actor, or nothing if the trajectory is left to be sent again.
+    fn convert(&mut self, inserted: Inserted) -> Result<Option<Answer>, Status> {
+        match inserted {
+            Inserted::New(id) => Ok(Some(Answer::Inserted { sequence: id.sequence })),
+            Inserted::Duplicate(id) => Ok(Some(Answer::Duplicate { sequence: id.sequence })),
+            Inserted::NotStored(id, error) => {
+                let reason = format!("trajectory {id} cannot be stored now ({error}): free the disk, it is sent again");
+                Err(Status::resource_exhausted(reason))
+            }
+            Inserted::Draining(_) => {
+                self.read = Reading::Draining;
+                Ok(None)
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+use experience::{Sample, Segment};
+use proto::convert;
+use proto::limits::CREDIT_BATCHES_MAX;
+use proto::replay::order::{SampleOrder, Sampled as Message};
+use proto::replay::{SampleBatch, SampleQuery, TableStats, v1};
+use replay::Drawn;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+
+use super::{Answers, draining, ended};
+use crate::config::Settings;
+use crate::keeper::{BatchRequest, Command, Handle, Sampled};
+
+/// Reasons for waiting that a sampler may be behind.
+const REASONS_MAX: usize = 16;
+
+/// One learner's stream: credit in, batches out.
+pub(super) struct SampleStream {
+    inbound: Streaming<v1::SampleRequest>,
+    order: SampleOrder,
+    query: Option<SampleQuery>,
+    batch_items_max: u64,
+    handle: Handle,
+    drain: CancellationToken,
+    reply: mpsc::Sender<Sampled>,
+    replies: mpsc::Receiver<Sampled>,
+    /// Batches asked for and not yet sent.
+    requested: u32,
+    reading: bool,
+    over: bool,
+}
+
+impl SampleStream {
+    pub(super) fn new(
+        inbound: Streaming<v1::SampleRequest>,
+        settings: &Settings,
+        handle: Handle,
+        drain: CancellationToken,
+    ) -> Self {
+        // Room for every batch that has credit, and for some reasons besides.
+        let (reply, replies) = mpsc::channel(CREDIT_BATCHES_MAX as usize + REASONS_MAX);
+        Self {
+            inbound,
+            order: SampleOrder::new(settings.game.as_str()),
+            query: None,
+            batch_items_max: settings.limiter().batch_items_max(),
+            handle,
+            drain,
+            reply,
+            replies,
+            requested: 0,
+            reading: true,
+            over: false,
+        }
+    }
+
+    pub(super) fn answers(self) -> Answers<v1::SampleResponse> {
+        Box::pin(futures::stream::unfold(self, async |mut stream| {
+            if stream.over {
+                return None;
+            }
+            let next = stream.next().await.transpose()?;
+            stream.over = next.is_err();
+            Some((next, stream))
+        }))
+    }
+
+    /// The next batch or reason; an error or `None` ends the stream.
+    async fn next(&mut self) -> Result<Option<v1::SampleResponse>, Status> {
+        loop {
+            if !self.reading && self.requested == 0 {
+                return Ok(None);
+            }
+            tokio::select! {
+                biased;
+                () = self.drain.cancelled() => return Err(draining()),
+                message = self.inbound.message(), if self.reading => match message? {
+                    None => self.reading = false,
+                    Some(message) => self.receive(message).await?,
+                },
+                Some(sampled) = self.replies.recv() => return self.convert(sampled).await.map(Some),
+            }
+        }
+    }
+
+    async fn receive(&mut self, message: v1::SampleRequest) -> Result<(), Status> {
+        match self.order.receive(message)? {
+            Message::Open(query) => {
+                if query.batch_size as u64 > self.batch_items_max {
+                    let reason = format!(
+                        "{} is more than the {} samples that replay.error_items allows at once: raise it",
+                        query.batch_size, self.batch_items_max
+                    );
+                    return Err(convert::status(&convert::Invalid { field: "batch_size".to_owned(), reason }));
+                }
+                tracing::info!(batch_size = query.batch_size, unroll_steps = query.unroll_steps, "a learner samples");
+                self.query = Some(query);
+            }
+            Message::Credit => {
+                let items = self.query.as_ref().map_or(0, |query| query.batch_size as u64);
+                for _ in self.requested..self.order.credit() {
+                    let request = BatchRequest { items, reply: self.reply.clone() };
+                    self.handle.send(Command::Sample(request)).await.map_err(ended)?;
+                    self.requested += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn convert(&mut self, sampled: Sampled) -> Result<v1::SampleResponse, Status> {
+        let message = match sampled {
+            Sampled::Waiting(reason) => v1::sample_response::Message::Waiting(v1::Waiting { reason }),
+            Sampled::Batch { drawn, table } => {
+                self.requested -= 1;
+                self.order.sent();
+                let unroll_steps = self.query.as_ref().map_or(0, |query| query.unroll_steps);
+                // A large batch takes milliseconds: not on a thread that drives sockets.
+                let batch = tokio::task::spawn_blocking(move || cut(&drawn, *table, unroll_steps)).await;
+                v1::sample_response::Message::Batch(batch.map_err(|_| Status::internal("cannot cut a batch"))?)
+            }
+        };
+        Ok(v1::SampleResponse { message: Some(message) })
+    }
+}
+
+fn cut(drawn: &[Drawn], table: TableStats, unroll_steps: usize) -> v1::Batch {
+    let sample = |Drawn { trajectory, ply, probability, table_items }: &Drawn| Sample {
+        segment: Segment::cut(trajectory, *ply, unroll_steps).expect("a drawn ply is one of the trajectory"),
+        probability: *probability,
+        table_items: *table_items,
+    };
+    v1::Batch::from(&SampleBatch { samples: drawn.iter().map(sample).collect(), table })
+}

@@ -1,0 +1,333 @@
+use std::path::Path;
+
+use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
+use game::{Action, Outcome};
+use proto::limits::MESSAGE_BYTES_MAX;
+use proto::replay::v1;
+use proto::replay::v1::insert_request::Message as In;
+use proto::replay::v1::insert_response::Message as Answer;
+use proto::replay::v1::sample_request::Message as Ask;
+use proto::replay::v1::sample_response::Message as Out;
+use service::Drain;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+use weights::WeightsVersion;
+
+use crate::config::{Config, ReplaySection};
+use crate::{Running, start};
+
+const GAME: &str = "connect_four";
+
+/// A live server on port 0 and a client of it.
+struct Server {
+    client: v1::replay_client::ReplayClient<Channel>,
+    drain: Drain,
+    running: Running,
+}
+
+async fn serve(directory: &Path) -> Server {
+    serve_with(directory, |_| {}).await
+}
+
+async fn serve_with(directory: &Path, change: impl FnOnce(&mut ReplaySection)) -> Server {
+    let mut config = Config::default();
+    config.run.directory = directory.to_owned();
+    config.replay =
+        ReplaySection { min_items: 4, samples_per_insert: 2.0, error_items: 8.0, fsync_ms: 1, ..config.replay };
+    change(&mut config.replay);
+    let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let drain = Drain::new();
+    let running = start(config.settings().unwrap(), listener, drain.clone()).await.unwrap();
+    let channel = Channel::from_shared(format!("http://{}", running.address)).unwrap().connect_lazy();
+    Server { client: proto::replay::client(channel).max_encoding_message_size(usize::MAX), drain, running }
+}
+
+impl Server {
+    async fn stop(self) {
+        self.drain.start();
+        self.running.finished().await.unwrap();
+    }
+
+    async fn stats(&self) -> v1::TableStats {
+        self.client.clone().stats(v1::StatsRequest {}).await.unwrap().into_inner().table.unwrap()
+    }
+
+    async fn insert(&self) -> (mpsc::Sender<v1::InsertRequest>, Streaming<v1::InsertResponse>) {
+        let (sender, receiver) = mpsc::channel(1000);
+        (sender, self.client.clone().insert(ReceiverStream::new(receiver)).await.unwrap().into_inner())
+    }
+
+    async fn sample(&self) -> (mpsc::Sender<v1::SampleRequest>, Streaming<v1::SampleResponse>) {
+        let (sender, receiver) = mpsc::channel(1000);
+        (sender, self.client.clone().sample(ReceiverStream::new(receiver)).await.unwrap().into_inner())
+    }
+
+    /// Inserts trajectories of four items each and returns the answers.
+    async fn insert_all(&self, sequences: impl IntoIterator<Item = u64>) -> Vec<v1::Ack> {
+        let (sender, mut answers) = self.insert().await;
+        sender.send(hello()).await.unwrap();
+        answers.message().await.unwrap().unwrap();
+        let mut acks = Vec::new();
+        for sequence in sequences {
+            sender.send(trajectory(sequence)).await.unwrap();
+            match answers.message().await.unwrap().unwrap().message {
+                Some(Answer::Ack(ack)) => acks.push(ack),
+                other => panic!("{other:?}"),
+            }
+        }
+        acks
+    }
+}
+
+fn hello() -> v1::InsertRequest {
+    wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: GAME.into() }))
+}
+
+fn wrap(message: In) -> v1::InsertRequest {
+    v1::InsertRequest { message: Some(message) }
+}
+
+fn message(sequence: u64) -> v1::Trajectory {
+    let kind = StepKind::Full { policy: vec![ActionProbability { action: Action(3), probability: 1.0 }], value: 0.5 };
+    let step = Step { action: Action(3), reward: 0.0, kind, weights_version: WeightsVersion(7) };
+    let id = TrajectoryId { actor: 1, epoch: 1, sequence };
+    (&Trajectory { id, game: GAME.into(), steps: vec![step; 4], outcome: Outcome::Draw }).into()
+}
+
+fn trajectory(sequence: u64) -> v1::InsertRequest {
+    wrap(In::Trajectory(message(sequence)))
+}
+
+fn ask(message: Ask) -> v1::SampleRequest {
+    v1::SampleRequest { message: Some(message) }
+}
+
+fn open(batch_size: u32) -> v1::SampleRequest {
+    ask(Ask::Open(v1::Open { game: GAME.into(), batch_size, unroll_steps: 1 }))
+}
+
+fn credit(batches: u32) -> v1::SampleRequest {
+    ask(Ask::Credit(v1::Credit { batches }))
+}
+
+async fn end<T>(stream: &mut Streaming<T>) -> Status {
+    loop {
+        if let Err(status) = stream.message().await.map(|message| message.expect("a stream that ends with a fault")) {
+            return status;
+        }
+    }
+}
+
+fn inserted(acks: &[v1::Ack]) -> Vec<bool> {
+    acks.iter().map(|ack| ack.disposition() == v1::Disposition::Inserted).collect()
+}
+
+#[tokio::test]
+async fn an_insert_is_acknowledged_and_a_second_one_is_a_duplicate() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    assert_eq!(inserted(&server.insert_all([0, 1, 0]).await), [true, true, false]);
+    let stats = server.stats().await;
+    assert_eq!((stats.trajectories, stats.items, stats.duplicates_total), (2, 8, 1));
+    assert_eq!(stats.oldest.unwrap().weights_version, 7);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn contents_ids_and_counters_survive_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    server.insert_all([0, 1]).await;
+    let (sender, mut batches) = server.sample().await;
+    sender.send(open(3)).await.unwrap();
+    sender.send(credit(1)).await.unwrap();
+    batches.message().await.unwrap().unwrap();
+    let before = server.stats().await;
+    assert_eq!(before.samples_total, 3);
+    server.stop().await;
+
+    let server = serve(directory.path()).await;
+    assert_eq!(v1::TableStats { bytes: 0, ..server.stats().await }, v1::TableStats { bytes: 0, ..before });
+    assert_eq!(inserted(&server.insert_all([1, 2]).await), [false, true]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn samples_wait_with_a_reason_until_the_table_holds_its_minimum() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    let (sender, mut batches) = server.sample().await;
+    sender.send(open(2)).await.unwrap();
+    sender.send(credit(1)).await.unwrap();
+    match batches.message().await.unwrap().unwrap().message {
+        Some(Out::Waiting(v1::Waiting { reason })) => {
+            assert_eq!(reason, "the table holds 0 of the 4 items that sampling needs");
+        }
+        other => panic!("{other:?}"),
+    }
+    server.insert_all([0]).await;
+    loop {
+        match batches.message().await.unwrap().unwrap().message {
+            Some(Out::Waiting(_)) => {}
+            Some(Out::Batch(batch)) => break assert_eq!(batch.samples.len(), 2),
+            None => panic!("an empty message"),
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn inserts_wait_for_the_learner_and_go_on_when_it_samples() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    // 4 items are the minimum; then the cursor may grow by 8 samples, which a second trajectory uses up.
+    server.insert_all([0, 1]).await;
+    let (sender, mut answers) = server.insert().await;
+    for message in [hello(), trajectory(2)] {
+        sender.send(message).await.unwrap();
+    }
+    assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ready(_))));
+    let (asker, mut batches) = server.sample().await;
+    asker.send(open(10)).await.unwrap();
+    asker.send(credit(1)).await.unwrap();
+    assert!(matches!(batches.message().await.unwrap().unwrap().message, Some(Out::Batch(_))));
+    assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ack(_))));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn every_illegal_insert_ends_its_stream_with_its_fault_and_the_client_may_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    let other_game = wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: "hex11".into() }));
+    let other_actor = wrap(In::Trajectory(v1::Trajectory {
+        id: Some(v1::TrajectoryId { actor: 2, epoch: 1, sequence: 0 }),
+        ..message(0)
+    }));
+    let empty = v1::InsertRequest { message: None };
+    let too_large = wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: "x".repeat(MESSAGE_BYTES_MAX) }));
+    for (name, messages, code) in [
+        ("no hello", vec![trajectory(0)], Code::FailedPrecondition),
+        ("two hellos", vec![hello(), hello()], Code::FailedPrecondition),
+        ("an empty message", vec![empty], Code::FailedPrecondition),
+        ("another game", vec![other_game], Code::InvalidArgument),
+        ("another actor", vec![hello(), other_actor], Code::InvalidArgument),
+        ("a message over the limit", vec![too_large], Code::OutOfRange),
+    ] {
+        let (sender, mut answers) = server.insert().await;
+        for message in messages {
+            sender.send(message).await.unwrap();
+        }
+        let status = end(&mut answers).await;
+        assert_eq!(status.code(), code, "{name}: {status}");
+    }
+    assert_eq!(inserted(&server.insert_all([0]).await), [true]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_invalid_trajectory_is_refused_with_its_field_and_the_stream_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    let (sender, mut answers) = server.insert().await;
+    let mut bad = message(5);
+    bad.values[0] = f32::NAN;
+    for message in [hello(), wrap(In::Trajectory(bad)), trajectory(6)] {
+        sender.send(message).await.unwrap();
+    }
+    answers.message().await.unwrap();
+    match answers.message().await.unwrap().unwrap().message {
+        Some(Answer::Refused(v1::Refused { sequence, field, .. })) => assert_eq!((sequence, &*field), (5, "values[0]")),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ack(_))));
+    assert_eq!(server.stats().await.refused_total, 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn every_illegal_sample_ends_its_stream_with_its_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    for (name, messages, code) in [
+        ("credit first", vec![credit(1)], Code::FailedPrecondition),
+        ("two opens", vec![open(1), open(1)], Code::FailedPrecondition),
+        ("a batch of nothing", vec![open(0)], Code::InvalidArgument),
+        ("a batch that would wait for ever", vec![open(1000)], Code::InvalidArgument),
+        ("too much credit", vec![open(1), credit(64), credit(1)], Code::ResourceExhausted),
+    ] {
+        let (sender, mut answers) = server.sample().await;
+        for message in messages {
+            sender.send(message).await.unwrap();
+        }
+        let status = end(&mut answers).await;
+        assert_eq!(status.code(), code, "{name}: {status}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_reported_trajectory_is_out_of_sampling_even_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    server.insert_all([0, 1]).await;
+    let report = |sequence| v1::ReportRequest {
+        trajectory: Some(v1::TrajectoryId { actor: 1, epoch: 1, sequence }),
+        ply: 2,
+        reason: "column 3 is full".into(),
+    };
+    let mut client = server.client.clone();
+    assert!(client.report(report(0)).await.unwrap().into_inner().held);
+    assert!(!client.report(report(9)).await.unwrap().into_inner().held);
+    server.stop().await;
+    let server = serve(directory.path()).await;
+    let stats = server.stats().await;
+    assert_eq!((stats.trajectories, stats.items, stats.quarantined_total), (2, 4, 1));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_list_goes_on_after_an_id() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with(directory.path(), |replay| replay.error_items = 100.0).await;
+    server.insert_all([2, 0, 1]).await;
+    let after = Some(v1::TrajectoryId { actor: 1, epoch: 1, sequence: 0 });
+    let request = v1::ListRequest { after, limit: 1 };
+    let mut ids = server.client.clone().list(request).await.unwrap().into_inner();
+    assert_eq!(ids.message().await.unwrap().unwrap().sequence, 1);
+    assert!(ids.message().await.unwrap().is_none());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn old_segments_are_dropped_and_their_ids_still_count_as_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = |replay: &mut ReplaySection| {
+        (replay.capacity_items, replay.window_items_min, replay.segment_bytes) = (40, 10, 4096);
+        replay.error_items = 1e9;
+    };
+    let server = serve_with(directory.path(), small).await;
+    server.insert_all(0..120).await;
+    server.stop().await;
+    let files = std::fs::read_dir(directory.path().join("replay")).unwrap().count();
+    assert!(files <= 4, "{files} files");
+    let server = serve_with(directory.path(), small).await;
+    let stats = server.stats().await;
+    assert_eq!((stats.trajectories, stats.trajectories_inserted_total, stats.items_inserted_total), (10, 120, 480));
+    assert_eq!(inserted(&server.insert_all([0, 119, 120]).await), [false, false, true]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_directory_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    let mut config = Config::default();
+    config.run.directory = directory.path().to_owned();
+    let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let error = start(config.settings().unwrap(), listener, Drain::new()).await.unwrap_err();
+    assert!(error.to_string().contains("another replay-server uses"), "{error:#}");
+    server.stop().await;
+}

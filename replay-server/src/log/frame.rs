@@ -1,0 +1,96 @@
+//! Frames: how a record lies in a segment file, and how to find the next one after damage.
+//!
+//! `length u32 | crc32c of the payload u32 | crc32c of these eight bytes u32 | payload`, little-endian. The header has
+//! a checksum of its own, so a flipped bit in a length cannot swallow the records behind it.
+
+/// Length, checksum of the payload, checksum of both.
+pub const HEADER_BYTES: usize = 12;
+
+/// Payloads are shorter than this; longer lengths are damage. Twice what a message may have.
+pub const PAYLOAD_BYTES_MAX: usize = 32 << 20;
+
+/// Appends a frame around `payload`.
+pub fn append(out: &mut Vec<u8>, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).expect("payloads are under 32 MiB");
+    let start = out.len();
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    let header = crc32c::crc32c(&out[start..start + 8]);
+    out.extend_from_slice(&header.to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// What a segment's bytes hold.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Scan<'a> {
+    /// Whole frames in order: offset of the frame and its payload.
+    pub frames: Vec<(usize, &'a [u8])>,
+    /// Damage with whole frames behind it.
+    pub damage: Vec<Damage>,
+    /// What lies behind the last whole frame, if anything does.
+    pub tail: Option<Damage>,
+}
+
+/// A stretch of bytes that is no frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Where it begins.
+    pub offset: usize,
+    /// How long it is.
+    pub length: usize,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// Why bytes are no frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The file ends inside the header or the payload: a write that was cut short.
+    #[error("a record that was not written to its end")]
+    Torn,
+    /// The header does not match its checksum.
+    #[error("a record whose header does not match its checksum")]
+    Header,
+    /// The payload does not match its checksum.
+    #[error("a record whose content does not match its checksum")]
+    Payload,
+}
+
+/// Finds every whole frame; what is damaged is skipped and told.
+pub fn scan(bytes: &[u8]) -> Scan<'_> {
+    let mut scan = Scan { frames: Vec::new(), damage: Vec::new(), tail: None };
+    let mut offset = 0;
+    while offset < bytes.len() {
+        match frame_at(bytes, offset) {
+            Ok(payload) => {
+                scan.frames.push((offset, payload));
+                offset += HEADER_BYTES + payload.len();
+            }
+            Err(fault) => {
+                let next = (offset + 1..bytes.len()).find(|&next| frame_at(bytes, next).is_ok());
+                let end = next.unwrap_or(bytes.len());
+                let damage = Damage { offset, length: end - offset, fault };
+                match next {
+                    Some(_) => scan.damage.push(damage),
+                    None => scan.tail = Some(damage),
+                }
+                offset = end;
+            }
+        }
+    }
+    scan
+}
+
+fn frame_at(bytes: &[u8], offset: usize) -> Result<&[u8], Fault> {
+    let (header, rest) = bytes[offset..].split_at_checked(HEADER_BYTES).ok_or(Fault::Torn)?;
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let length = word(0) as usize;
+    if crc32c::crc32c(&header[..8]) != word(8) || length > PAYLOAD_BYTES_MAX {
+        return Err(Fault::Header);
+    }
+    let payload = rest.get(..length).ok_or(Fault::Torn)?;
+    if crc32c::crc32c(payload) == word(4) { Ok(payload) } else { Err(Fault::Payload) }
+}
+
+#[cfg(test)]
+mod tests;
