@@ -1,1 +1,134 @@
-//! The training process.
+//! The training process: draws samples, trains, publishes weights, writes checkpoints.
+//!
+//! It meets the replay server over the wire only and never reaches the search. Start with [`run`].
+
+pub mod checkpoint;
+pub mod config;
+mod metrics;
+mod pipeline;
+pub mod published;
+pub mod targets;
+pub mod training;
+
+use anyhow::Context as _;
+use game::Game;
+use network::{Network, Trainer};
+use proto::weights::{Publisher, WeightsService};
+use weights::{Architecture, Manifest};
+
+use crate::checkpoint::Checkpoints;
+use crate::config::{Config, Settings};
+use crate::published::Published;
+use crate::training::{Schedule, Start, Training};
+
+/// Runs the learner until it is drained; the last act is a checkpoint.
+///
+/// # Errors
+/// Configuration out of range, a run directory that cannot be written, damaged checkpoints, a port in use.
+pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
+    let settings = config.settings()?;
+    service::directory::writable(&settings.directory)?;
+    games::with_game!(settings.game, |game| run_game(game, settings, context).await)
+}
+
+async fn run_game<G: Game>(game: G, settings: Settings, context: service::Context) -> anyhow::Result<()> {
+    let listener = service::net::bind(context.listen).await?;
+    let (service, publisher) = WeightsService::new(settings.versions_kept);
+    let server = tokio::spawn(proto::weights::serve(service, listener, context.drain.token()));
+
+    let preparer = pipeline::prepare(game.clone(), settings.targets, settings.seed)?;
+    let reports = tokio::spawn(pipeline::report(settings.replay.clone(), preparer.rejected));
+    let drain = context.drain.clone();
+    let (drawn, batches, prepare_thread) = (preparer.drawn, preparer.prepared, preparer.thread);
+    let draw = {
+        let (settings, name, drain) = (settings.clone(), game.spec().name.clone(), drain.clone());
+        tokio::spawn(async move { pipeline::draw(&settings, name, drawn, drain).await })
+    };
+
+    let architecture = architecture_of(&game, &settings);
+    let readiness = context.readiness.clone();
+    let stop = drain.token();
+    let trained = tokio::task::spawn_blocking({
+        let work = move || train(&settings, architecture, publisher, &readiness, &batches, &|| stop.is_cancelled());
+        move || std::thread::Builder::new().name("train".into()).spawn(work).context("start the thread")
+    });
+    let training = trained.await.context("start the thread")??;
+    // The training thread ends on drain or on an error; either way the rest follows it.
+    let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
+    drain.start();
+    draw.await.context("join the drawing task")?;
+    tokio::task::spawn_blocking(move || prepare_thread.join()).await.context("join the preparing thread")?.ok();
+    reports.abort();
+    server.await.context("join the server")?.context("serve weights")?;
+    result.unwrap_or_else(|_| anyhow::bail!("the training thread panicked"))
+}
+
+/// Restores or begins the run and trains; on its own thread from start to end, since tensors stay on one thread.
+fn train(
+    settings: &Settings,
+    architecture: Architecture,
+    publisher: Publisher,
+    readiness: &service::Readiness,
+    batches: &crossbeam_channel::Receiver<training::Prepared>,
+    stop: &dyn Fn() -> bool,
+) -> anyhow::Result<()> {
+    let checkpoints = Checkpoints::new(settings.directory.join("checkpoints"), settings.checkpoints_kept);
+    let published = Published::new(settings.directory.join("weights"), settings.versions_kept);
+    let start = begin(settings, architecture, &checkpoints)?;
+    let publish = move |manifest: Manifest, bytes| {
+        let version = manifest.version;
+        if let Err(error) = publisher.publish(manifest, bytes) {
+            tracing::error!("weights {version} are not served: {error}");
+        }
+    };
+    let schedule = Schedule {
+        length: settings.schedule,
+        publish_interval: settings.publish_interval,
+        checkpoint_interval: settings.checkpoint_interval,
+    };
+    readiness.ready();
+    Training::new(start, checkpoints, published, publish, schedule).run(batches, stop)
+}
+
+fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
+    if settings.threads > 0 {
+        network::set_threads(settings.threads);
+    }
+    let device = network::choose_device(settings.device);
+    let precision = network::choose_precision(settings.precision, device.device, &mut std::time::Instant::now);
+    tracing::info!("training on {device}, {precision}; seed {}", settings.seed);
+    let (device, precision) = (device.device, precision.precision);
+    let trainer_settings = network::TrainerSettings { precision, ..settings.trainer.clone() };
+    let Some(found) = checkpoints.newest()? else {
+        let network = Network::new(&architecture, device, settings.seed).context("make the network")?;
+        let trainer = Trainer::new(network, trainer_settings).context("make the trainer")?;
+        return Ok(Start { trainer, architecture, progress: None });
+    };
+    for damaged in &found.damaged {
+        tracing::error!("a checkpoint is damaged and was passed over: {damaged}");
+    }
+    let progress = found.checkpoint.progress;
+    anyhow::ensure!(
+        progress.architecture == architecture,
+        "the checkpoint holds {:?}, the run file asks for {architecture:?}; set [network] and run.game as they were, \
+         or choose another run",
+        progress.architecture
+    );
+    let trainer = Trainer::restore(&architecture, trainer_settings, device, &found.checkpoint.files)
+        .context("restore the checkpoint")?;
+    tracing::info!("continuing at training step {}", progress.training_step);
+    Ok(Start { trainer, architecture, progress: Some(progress) })
+}
+
+fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
+    let spec = game.spec();
+    Architecture {
+        game: spec.name.clone(),
+        planes: spec.observation.planes,
+        height: spec.observation.height,
+        width: spec.observation.width,
+        actions: spec.actions,
+        channels: settings.network.channels,
+        blocks: settings.network.blocks,
+    }
+}

@@ -1,2 +1,15 @@
-//! The training process.
-fn main() {}
+//! The learner: parse, load, build, run, drain.
+
+use clap::Parser;
+
+/// Trains the network of a run and publishes its weights.
+#[derive(Parser)]
+#[command(name = "learner")]
+struct Args {
+    #[command(flatten)]
+    common: service::CommonArgs,
+}
+
+fn main() -> std::process::ExitCode {
+    service::run("learner", Args::parse().common, learner::run)
+}

@@ -1,0 +1,213 @@
+//! Checkpoints: a directory per training step, complete or absent, every file proved by its digest.
+//!
+//! A checkpoint is written beside its final name, flushed, then renamed, so that a crash at any moment leaves the
+//! older ones as they were. Reading takes the newest whole one and names every damaged one it passes over.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use weights::{Architecture, Digest};
+
+/// The progress of a run, as a checkpoint keeps it beside the tensors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// How many training steps have been taken.
+    pub training_step: u64,
+    /// How many positions they used.
+    pub positions: u64,
+    /// How many seconds the learner has run, over all its lives: what the learning-rate schedule goes by.
+    pub elapsed_seconds: f64,
+    /// The network the tensors belong to.
+    pub architecture: Architecture,
+}
+
+/// What a checkpoint holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    /// Where the run stands.
+    pub progress: Progress,
+    /// The trainer's files by name: weights, averages, optimiser state.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+/// The directory that holds a run's checkpoints.
+#[derive(Debug, Clone)]
+pub struct Checkpoints {
+    directory: PathBuf,
+    kept: usize,
+}
+
+/// What was found when a run continues.
+#[derive(Debug, PartialEq)]
+pub struct Found {
+    /// The newest whole checkpoint.
+    pub checkpoint: Checkpoint,
+    /// Newer ones that could not be used, and why.
+    pub damaged: Vec<String>,
+}
+
+/// Why checkpoints could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system refused.
+    #[error("{action} {}", path.display())]
+    Io {
+        /// What was tried: `write`, `read`.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There are checkpoints and none of them is whole.
+    #[error(
+        "every checkpoint in {} is damaged ({}); restore one from a backup, or move the folder away to train from \
+         nothing",
+        directory.display(), damaged.join("; ")
+    )]
+    AllDamaged {
+        /// Where they are.
+        directory: PathBuf,
+        /// Each with its reason.
+        damaged: Vec<String>,
+    },
+}
+
+/// The file that makes a checkpoint complete: it lists every other with its digest.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    progress: Progress,
+    files: Vec<File>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    size_bytes: u64,
+    digest: Digest,
+}
+
+const CONTENTS: &str = "checkpoint.json";
+const PREFIX: &str = "step-";
+
+impl Checkpoints {
+    /// The checkpoints in `directory`, of which the newest `kept` stay (at least one).
+    #[must_use]
+    pub fn new(directory: PathBuf, kept: usize) -> Self {
+        Self { directory, kept: kept.max(1) }
+    }
+
+    /// Writes a checkpoint and removes the oldest beyond those kept. Returns its path.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the older checkpoints are then untouched.
+    pub fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, Error> {
+        let name = format!("{PREFIX}{:09}", checkpoint.progress.training_step);
+        let (temporary, path) = (self.directory.join(format!(".{name}.partial")), self.directory.join(&name));
+        let io = |source| Error::Io { action: "write", path: path.clone(), source };
+        write_directory(&temporary, checkpoint).map_err(io)?;
+        // A checkpoint of the same step is the same state: the older copy makes room.
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(io)?;
+        }
+        fs::rename(&temporary, &path).map_err(io)?;
+        sync_directory(&self.directory).map_err(io)?;
+        self.remove_oldest().map_err(io)?;
+        Ok(path)
+    }
+
+    /// The newest whole checkpoint; `None` if there is no checkpoint at all.
+    ///
+    /// # Errors
+    /// [`Error::AllDamaged`] if there are some and none can be used: training from nothing would then be a silent
+    /// loss.
+    pub fn newest(&self) -> Result<Option<Found>, Error> {
+        let mut damaged = Vec::new();
+        for path in self.list()?.into_iter().rev() {
+            match read_directory(&path) {
+                Ok(checkpoint) => return Ok(Some(Found { checkpoint, damaged })),
+                Err(reason) => damaged.push(format!("{}: {reason}", path.display())),
+            }
+        }
+        if damaged.is_empty() {
+            return Ok(None);
+        }
+        Err(Error::AllDamaged { directory: self.directory.clone(), damaged })
+    }
+
+    /// Every finished checkpoint, oldest first.
+    fn list(&self) -> Result<Vec<PathBuf>, Error> {
+        let io = |source| Error::Io { action: "read", path: self.directory.clone(), source };
+        if !self.directory.exists() {
+            return Ok(Vec::new());
+        }
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX)) {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn remove_oldest(&self) -> std::io::Result<()> {
+        let paths = self.list().map_err(std::io::Error::other)?;
+        let excess = paths.len().saturating_sub(self.kept);
+        paths[..excess].iter().try_for_each(fs::remove_dir_all)
+    }
+}
+
+fn write_directory(directory: &Path, checkpoint: &Checkpoint) -> std::io::Result<()> {
+    if directory.exists() {
+        fs::remove_dir_all(directory)?;
+    }
+    fs::create_dir_all(directory)?;
+    let mut files = Vec::new();
+    for (name, bytes) in &checkpoint.files {
+        write_synced(&directory.join(name), bytes)?;
+        files.push(File { name: name.clone(), size_bytes: bytes.len() as u64, digest: Digest::of(bytes) });
+    }
+    let contents = Contents { progress: checkpoint.progress.clone(), files };
+    let text = serde_json::to_string_pretty(&contents).map_err(std::io::Error::other)?;
+    write_synced(&directory.join(CONTENTS), text.as_bytes())?;
+    sync_directory(directory)
+}
+
+/// Reads a checkpoint, or says in words what is wrong with it.
+fn read_directory(directory: &Path) -> Result<Checkpoint, String> {
+    let read = |name: &str| fs::read(directory.join(name)).map_err(|error| format!("read {name}: {error}"));
+    let contents: Contents =
+        serde_json::from_slice(&read(CONTENTS)?).map_err(|error| format!("{CONTENTS}: {error}"))?;
+    let mut files = Vec::new();
+    for File { name, size_bytes, digest } in contents.files {
+        let bytes = read(&name)?;
+        if bytes.len() as u64 != size_bytes || Digest::of(&bytes) != digest {
+            return Err(format!("{name} is not the file that was written (its digest differs)"));
+        }
+        files.push((name, bytes));
+    }
+    Ok(Checkpoint { progress: contents.progress, files })
+}
+
+/// Writes a file and waits until it is on the disk.
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Waits until the names in a directory are on the disk.
+pub(crate) fn sync_directory(directory: &Path) -> std::io::Result<()> {
+    fs::File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! The learner's part of the run file, as written and as used.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use games::GameKind;
+use network::{Decay, DevicePreference, Optimiser, PrecisionPreference, TrainerSettings};
+use serde::{Deserialize, Serialize};
+use service::ConfigError;
+use service::config::RunSection;
+
+use crate::targets::TargetSettings;
+
+/// The sections of the run file that the learner reads.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What the run is about.
+    pub run: RunSection,
+    /// The shape of the network.
+    pub network: NetworkSection,
+    /// How it is trained.
+    pub learner: LearnerSection,
+}
+
+/// `[network]`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkSection {
+    /// Channels of the residual tower.
+    pub channels: usize,
+    /// Residual blocks of the tower.
+    pub blocks: usize,
+}
+
+impl Default for NetworkSection {
+    fn default() -> Self {
+        Self { channels: 64, blocks: 4 }
+    }
+}
+
+/// `[learner]`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LearnerSection {
+    /// Where the replay server listens: `http://127.0.0.1:7001`.
+    pub replay: String,
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    pub device: String,
+    /// `auto`, `float32` or `bfloat16`: the forward and backward pass; parameters are always float32.
+    pub precision: String,
+    /// Threads libtorch may use for one operation; 0 leaves it to libtorch.
+    pub threads: usize,
+    /// Positions per training step.
+    pub batch_size: usize,
+    /// Batches asked for ahead of the training step.
+    pub prefetch_batches: usize,
+    /// `adamw` or `sgd`.
+    pub optimiser: String,
+    /// The learning rate after warm-up.
+    pub learning_rate: f64,
+    /// Steps over which the learning rate grows from zero.
+    pub warm_up_steps: u64,
+    /// Minutes over which the learning rate falls to its floor; the clock goes on over restarts.
+    pub schedule_minutes: f64,
+    /// The learning rate at the end of the schedule, as a share of its peak.
+    pub learning_rate_floor: f64,
+    /// Momentum of `sgd`.
+    pub momentum: f64,
+    /// Decoupled weight decay (L2 under `sgd`) on convolution and linear weights.
+    pub weight_decay: f64,
+    /// Gradients are scaled down to this norm.
+    pub gradient_clip_norm: f64,
+    /// Decay per step of the moving average of weights that is published.
+    pub ema_decay: f64,
+    /// Weight of the value loss beside the policy loss.
+    pub value_loss_weight: f64,
+    /// The share of the search's root value in the value target; the rest is the outcome.
+    pub search_value_share: f32,
+    /// Weights are published this often, if a step was taken.
+    pub publish_interval_seconds: f64,
+    /// Published versions kept on disk.
+    pub versions_kept: usize,
+    /// Checkpoints are written this often, if a step was taken.
+    pub checkpoint_interval_seconds: f64,
+    /// Checkpoints kept on disk.
+    pub checkpoints_kept: usize,
+}
+
+impl Default for LearnerSection {
+    fn default() -> Self {
+        Self {
+            replay: "http://127.0.0.1:7001".into(),
+            device: "auto".into(),
+            precision: "auto".into(),
+            threads: 1,
+            batch_size: 256,
+            prefetch_batches: 4,
+            optimiser: "adamw".into(),
+            learning_rate: 2e-3,
+            warm_up_steps: 100,
+            schedule_minutes: 15.0,
+            learning_rate_floor: 0.05,
+            momentum: 0.9,
+            weight_decay: 1e-2,
+            gradient_clip_norm: 5.0,
+            ema_decay: 0.99,
+            value_loss_weight: 1.0,
+            search_value_share: 0.25,
+            publish_interval_seconds: 10.0,
+            versions_kept: 4,
+            checkpoint_interval_seconds: 30.0,
+            checkpoints_kept: 3,
+        }
+    }
+}
+
+/// The configuration as used: checked, in domain types.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The game.
+    pub game: GameKind,
+    /// Seeds the initial weights and the draws of symmetries.
+    pub seed: u64,
+    /// The run directory.
+    pub directory: std::path::PathBuf,
+    /// The network.
+    pub network: NetworkSection,
+    /// Where the replay server listens.
+    pub replay: String,
+    /// Where to train.
+    pub device: DevicePreference,
+    /// In which precision.
+    pub precision: PrecisionPreference,
+    /// Threads per operation; 0 leaves it to libtorch.
+    pub threads: usize,
+    /// Positions per training step.
+    pub batch_size: usize,
+    /// Batches asked for ahead.
+    pub prefetch_batches: usize,
+    /// Optimiser and schedule.
+    pub trainer: TrainerSettings,
+    /// The run's length: the schedule's denominator.
+    pub schedule: Duration,
+    /// What a batch teaches.
+    pub targets: TargetSettings,
+    /// How often weights are published.
+    pub publish_interval: Duration,
+    /// Published versions kept on disk.
+    pub versions_kept: usize,
+    /// How often checkpoints are written.
+    pub checkpoint_interval: Duration,
+    /// Checkpoints kept on disk.
+    pub checkpoints_kept: usize,
+}
+
+impl Config {
+    /// Checks ranges and turns names into types.
+    ///
+    /// # Errors
+    /// Names the key and the range it must lie in.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        let Self { run, network, learner } = self;
+        let in_range = |key: &str, value: f64, low: f64, high: f64| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(ConfigError::invalid(key, format!("is {value}, it must lie in {low} to {high}")))
+        };
+        in_range("network.channels", network.channels as f64, 1.0, 4096.0)?;
+        in_range("network.blocks", network.blocks as f64, 1.0, 256.0)?;
+        in_range("learner.batch_size", learner.batch_size as f64, 1.0, 65_536.0)?;
+        in_range("learner.prefetch_batches", learner.prefetch_batches as f64, 1.0, 64.0)?;
+        in_range("learner.learning_rate", learner.learning_rate, 0.0, 10.0)?;
+        in_range("learner.learning_rate_floor", learner.learning_rate_floor, 0.0, 1.0)?;
+        in_range("learner.schedule_minutes", learner.schedule_minutes, 1e-3, 1e9)?;
+        in_range("learner.momentum", learner.momentum, 0.0, 0.9999)?;
+        in_range("learner.weight_decay", learner.weight_decay, 0.0, 10.0)?;
+        in_range("learner.gradient_clip_norm", learner.gradient_clip_norm, 1e-9, 1e9)?;
+        in_range("learner.ema_decay", learner.ema_decay, 0.0, 0.999_999)?;
+        in_range("learner.value_loss_weight", learner.value_loss_weight, 0.0, 1e3)?;
+        in_range("learner.search_value_share", learner.search_value_share.into(), 0.0, 1.0)?;
+        in_range("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01, 86_400.0)?;
+        in_range("learner.checkpoint_interval_seconds", learner.checkpoint_interval_seconds, 0.01, 86_400.0)?;
+        let optimiser = match learner.optimiser.as_str() {
+            "adamw" => Optimiser::adamw(),
+            "sgd" => Optimiser::Sgd { momentum: learner.momentum },
+            other => {
+                return Err(ConfigError::invalid("learner.optimiser", format!("is `{other}`, not `adamw` or `sgd`")));
+            }
+        };
+        Ok(Settings {
+            game: parsed("run.game", &run.game)?,
+            seed: run.seed,
+            directory: run.directory.clone(),
+            network: network.clone(),
+            replay: learner.replay.clone(),
+            device: parsed("learner.device", &learner.device)?,
+            precision: parsed("learner.precision", &learner.precision)?,
+            threads: learner.threads,
+            batch_size: learner.batch_size,
+            prefetch_batches: learner.prefetch_batches,
+            trainer: TrainerSettings {
+                optimiser,
+                learning_rate: learner.learning_rate,
+                warm_up_steps: learner.warm_up_steps,
+                decay: Decay::Cosine { floor: learner.learning_rate_floor },
+                weight_decay: learner.weight_decay,
+                gradient_clip_norm: learner.gradient_clip_norm,
+                ema_decay: learner.ema_decay,
+                value_loss_weight: learner.value_loss_weight,
+                ..TrainerSettings::default()
+            },
+            schedule: Duration::from_secs_f64(learner.schedule_minutes * 60.0),
+            targets: TargetSettings { search_value_share: learner.search_value_share },
+            publish_interval: Duration::from_secs_f64(learner.publish_interval_seconds),
+            versions_kept: learner.versions_kept,
+            checkpoint_interval: Duration::from_secs_f64(learner.checkpoint_interval_seconds),
+            checkpoints_kept: learner.checkpoints_kept,
+        })
+    }
+}
+
+fn parsed<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T, ConfigError> {
+    text.parse().map_err(|error| ConfigError::invalid(key, error))
+}

@@ -1,0 +1,54 @@
+//! What the learner says about itself. Names are listed in `docs/metrics.md`.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use network::Losses;
+use weights::WeightsVersion;
+
+/// What the training thread spends its time on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Phase {
+    /// Nothing to train on: the replay server's limiter holds samples back, or self-play is slow.
+    Wait,
+    /// Forward, backward, optimiser.
+    Train,
+    /// Publishing weights and writing checkpoints.
+    Publish,
+}
+
+pub(crate) fn spent(phase: Phase, time: Duration) {
+    let phase = match phase {
+        Phase::Wait => "wait",
+        Phase::Train => "train",
+        Phase::Publish => "publish",
+    };
+    gauge!("zerofleet_learner_seconds_total", "phase" => phase).increment(time.as_secs_f64());
+}
+
+pub(crate) fn stepped(step: u64, positions: u64, losses: &Losses, learning_rate: f64) {
+    gauge!("zerofleet_learner_steps_total").set(step as f64);
+    gauge!("zerofleet_learner_positions_total").set(positions as f64);
+    for (part, loss) in [("total", losses.total), ("policy", losses.policy), ("value", losses.value), ("l2", losses.l2)]
+    {
+        gauge!("zerofleet_learner_loss", "part" => part).set(loss);
+    }
+    gauge!("zerofleet_learner_gradient_norm").set(losses.gradient_norm);
+    gauge!("zerofleet_learner_learning_rate").set(learning_rate);
+}
+
+pub(crate) fn published(version: WeightsVersion) {
+    gauge!("zerofleet_learner_weights_version").set(version.0 as f64);
+}
+
+pub(crate) fn sample_version_lag(mean: f64) {
+    gauge!("zerofleet_learner_sample_version_lag").set(mean);
+}
+
+pub(crate) fn not_finite() {
+    counter!("zerofleet_learner_not_finite_total").increment(1);
+}
+
+pub(crate) fn rejected_trajectory() {
+    counter!("zerofleet_learner_rejected_trajectories_total").increment(1);
+}

@@ -1,0 +1,96 @@
+//! Where threads and tokio meet: samples come in over a stream, are prepared on one named thread and trained on by
+//! another; reports of broken trajectories go back. Every channel is bounded.
+
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use experience::Sample;
+use game::Game;
+use proto::replay::{Sampler, SamplerSettings};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::mpsc;
+
+use crate::config::Settings;
+use crate::metrics;
+use crate::targets::{self, Rejected, TargetSettings};
+use crate::training::Prepared;
+
+/// Batches that wait, prepared, for the training thread.
+const PREPARED_MAX: usize = 2;
+/// Batches that wait for the preparing thread, beyond the stream's own prefetch.
+const DRAWN_MAX: usize = 1;
+/// Reports that wait to be sent; more are dropped, since the same trajectory will be drawn again.
+const REPORTS_MAX: usize = 64;
+
+/// Draws batches from the replay server until drained. Closes `drawn` on return.
+pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<Vec<Sample>>, drain: service::Drain) {
+    let mut sampler = Sampler::start(SamplerSettings {
+        endpoint: settings.replay.clone(),
+        game,
+        batch_size: settings.batch_size,
+        unroll_steps: 0,
+        prefetch_batches: settings.prefetch_batches,
+    });
+    loop {
+        let batch = tokio::select! {
+            batch = sampler.next() => batch,
+            () = drain.wait() => return,
+        };
+        tokio::select! {
+            sent = drawn.send(batch.samples) => if sent.is_err() { return },
+            () = drain.wait() => return,
+        }
+    }
+}
+
+/// The preparing thread's ends.
+pub(crate) struct Preparer {
+    pub(crate) drawn: mpsc::Sender<Vec<Sample>>,
+    pub(crate) prepared: crossbeam_channel::Receiver<Prepared>,
+    pub(crate) rejected: mpsc::Receiver<Rejected>,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// Starts the thread that turns samples into batches of tensors to be.
+pub(crate) fn prepare<G: Game>(game: G, targets: TargetSettings, seed: u64) -> anyhow::Result<Preparer> {
+    let (drawn, mut incoming) = mpsc::channel::<Vec<Sample>>(DRAWN_MAX);
+    let (outgoing, prepared) = crossbeam_channel::bounded(PREPARED_MAX);
+    let (reports, rejected) = mpsc::channel(REPORTS_MAX);
+    let work = move || {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        while let Some(samples) = incoming.blocking_recv() {
+            let (batch, refused) = targets::training_batch(&game, targets, &samples, &mut rng);
+            for rejected in refused {
+                metrics::rejected_trajectory();
+                tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
+                // A full queue drops the report; the trajectory will be drawn again.
+                drop(reports.try_send(rejected));
+            }
+            if batch.policy_weights.is_empty() {
+                continue;
+            }
+            let mean_version = mean_version(&samples);
+            if outgoing.send(Prepared { batch, mean_version }).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("prepare".into()).spawn(work).context("start the thread")?;
+    Ok(Preparer { drawn, prepared, rejected, thread })
+}
+
+/// Reports refused trajectories, so that they are never drawn again.
+pub(crate) async fn report(endpoint: String, mut rejected: mpsc::Receiver<Rejected>) {
+    while let Some(Rejected { trajectory, ply, reason }) = rejected.recv().await {
+        if let Err(error) = proto::replay::report(&endpoint, trajectory, ply, &reason).await {
+            tracing::warn!("trajectory {trajectory} could not be reported: {error}");
+        }
+    }
+}
+
+fn mean_version(samples: &[Sample]) -> f64 {
+    let versions = samples.iter().filter_map(|sample| sample.segment.targets.first());
+    let sum: f64 = versions.map(|target| target.weights_version.0 as f64).sum();
+    sum / samples.len().max(1) as f64
+}

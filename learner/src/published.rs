@@ -1,0 +1,117 @@
+//! The published versions of a run on disk: what play and eval read, and what keeps a version number from ever
+//! naming two sets of bytes, whatever crashes when.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use weights::{Digest, Manifest, WeightsVersion};
+
+use crate::checkpoint::{sync_directory, write_synced};
+
+/// The directory of published versions: `v000012.safetensors` and its manifest `v000012.json`.
+#[derive(Debug, Clone)]
+pub struct Published {
+    directory: PathBuf,
+    kept: usize,
+}
+
+impl Published {
+    /// The versions in `directory`, of which the newest `kept` stay (at least one).
+    #[must_use]
+    pub fn new(directory: PathBuf, kept: usize) -> Self {
+        Self { directory, kept: kept.max(1) }
+    }
+
+    /// Keeps a version. The manifest comes last: without it the version does not exist.
+    ///
+    /// # Errors
+    /// Where the file system refuses, with the path.
+    pub fn write(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
+        let write = || -> std::io::Result<()> {
+            fs::create_dir_all(&self.directory)?;
+            let text = serde_json::to_string_pretty(manifest).map_err(std::io::Error::other)?;
+            write_synced(&self.weights_path(manifest.version), bytes)?;
+            let partial = self.directory.join(".manifest.partial");
+            write_synced(&partial, text.as_bytes())?;
+            fs::rename(&partial, self.manifest_path(manifest.version))?;
+            sync_directory(&self.directory)
+        };
+        write().with_context(|| format!("keep weights {} in {}", manifest.version, self.directory.display()))?;
+        self.remove_oldest()
+    }
+
+    /// The newest version whose bytes are the ones its manifest names, if any.
+    ///
+    /// # Errors
+    /// Where the directory cannot be read.
+    pub fn newest(&self) -> anyhow::Result<Option<(Manifest, Vec<u8>)>> {
+        for version in self.versions()?.into_iter().rev() {
+            match self.read(version) {
+                Ok(found) => return Ok(Some(found)),
+                Err(error) => tracing::error!("weights {version} cannot be used, trying the one before: {error:#}"),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The number of the next version: above every number ever given.
+    ///
+    /// # Errors
+    /// Where the directory cannot be read.
+    pub fn next_version(&self) -> anyhow::Result<WeightsVersion> {
+        Ok(WeightsVersion(self.versions()?.last().map_or(1, |version| version.0 + 1)))
+    }
+
+    fn read(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
+        let path = self.manifest_path(version);
+        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let manifest: Manifest = serde_json::from_slice(&text).with_context(|| format!("parse {}", path.display()))?;
+        let path = self.weights_path(version);
+        let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        anyhow::ensure!(
+            manifest.digest == Digest::of(&bytes),
+            "{} is not the file that was written (its digest differs)",
+            path.display()
+        );
+        Ok((manifest, bytes))
+    }
+
+    /// Every version with a manifest, ascending.
+    fn versions(&self) -> anyhow::Result<Vec<WeightsVersion>> {
+        if !self.directory.exists() {
+            return Ok(Vec::new());
+        }
+        let list = fs::read_dir(&self.directory).with_context(|| format!("read {}", self.directory.display()))?;
+        let mut versions = Vec::new();
+        for entry in list {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix('v')?.strip_suffix(".json")?.parse().ok());
+            versions.extend(number.map(WeightsVersion));
+        }
+        versions.sort();
+        Ok(versions)
+    }
+
+    fn remove_oldest(&self) -> anyhow::Result<()> {
+        let versions = self.versions()?;
+        let excess = versions.len().saturating_sub(self.kept);
+        for &version in &versions[..excess] {
+            for path in [self.manifest_path(version), self.weights_path(version)] {
+                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn manifest_path(&self, version: WeightsVersion) -> PathBuf {
+        self.directory.join(format!("v{:06}.json", version.0))
+    }
+
+    fn weights_path(&self, version: WeightsVersion) -> PathBuf {
+        self.directory.join(format!("v{:06}.safetensors", version.0))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! From samples to a training batch: replay the rules, turn the board by a symmetry, write planes and targets.
+
+use experience::{Sample, Segment, TrajectoryId};
+use game::{Action, Game, Outcome};
+use network::TrainingBatch;
+use rand::{Rng, RngExt};
+
+/// A trajectory that the rules refuse, to be reported to the replay server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// Which one.
+    pub trajectory: TrajectoryId,
+    /// The ply of the sample that showed it.
+    pub ply: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// What a batch teaches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TargetSettings {
+    /// The share of the search's root value in the value target; the rest is the outcome of the episode.
+    pub search_value_share: f32,
+}
+
+/// Builds the batch of `samples`, each under a random symmetry, and lists the samples that break the rules.
+pub fn training_batch<G: Game>(
+    game: &G,
+    settings: TargetSettings,
+    samples: &[Sample],
+    rng: &mut impl Rng,
+) -> (TrainingBatch, Vec<Rejected>) {
+    let mut rows = Rows::new(game, samples.len());
+    let mut rejected = Vec::new();
+    for sample in samples {
+        let segment = &sample.segment;
+        if let Err(reason) = rows.push(game, settings, segment, rng) {
+            rejected.push(Rejected { trajectory: segment.trajectory, ply: segment.ply, reason });
+        }
+    }
+    (rows.batch, rejected)
+}
+
+/// The batch as it grows, with the buffers that every row uses.
+struct Rows {
+    batch: TrainingBatch,
+    planes: Vec<f32>,
+    legal: Vec<Action>,
+}
+
+impl Rows {
+    fn new<G: Game>(game: &G, capacity: usize) -> Self {
+        let spec = game.spec();
+        let batch = TrainingBatch {
+            observations: Vec::with_capacity(capacity * spec.observation.len()),
+            policies: Vec::with_capacity(capacity * spec.actions),
+            legal: Vec::with_capacity(capacity * spec.actions),
+            wdl: Vec::with_capacity(capacity * 3),
+            policy_weights: Vec::with_capacity(capacity),
+        };
+        Self { batch, planes: vec![0.0; spec.observation.len()], legal: Vec::new() }
+    }
+
+    /// Adds one row, or nothing and the reason why the rules refuse it.
+    fn push<G: Game>(
+        &mut self,
+        game: &G,
+        settings: TargetSettings,
+        segment: &Segment,
+        rng: &mut impl Rng,
+    ) -> Result<(), String> {
+        let spec = game.spec();
+        let position = position_of(game, segment)?;
+        let target = segment.targets.first().ok_or("the segment has no target")?;
+        if let Some(entry) = target.policy.iter().find(|entry| !game.is_legal(&position, entry.action)) {
+            return Err(format!("the search policy holds {}, which is not legal at ply {}", entry.action, segment.ply));
+        }
+        let symmetries = game.symmetries();
+        let symmetry = &symmetries[rng.random_range(0..symmetries.len())];
+
+        game.observe(&position, &mut self.planes);
+        let row = self.batch.observations.len();
+        self.batch.observations.resize(row + self.planes.len(), 0.0);
+        symmetry.observation(&self.planes, &mut self.batch.observations[row..]);
+
+        let row = self.batch.policies.len();
+        self.batch.policies.resize(row + spec.actions, 0.0);
+        for entry in &target.policy {
+            self.batch.policies[row + symmetry.action(entry.action).index()] = entry.probability;
+        }
+        let row = self.batch.legal.len();
+        self.batch.legal.resize(row + spec.actions, 0.0);
+        game.legal_actions(&position, &mut self.legal);
+        for &action in &self.legal {
+            self.batch.legal[row + symmetry.action(action).index()] = 1.0;
+        }
+        self.batch.policy_weights.push(if target.policy.is_empty() { 0.0 } else { 1.0 });
+
+        let outcome_to_move = segment.outcome.value_for(game.to_move(&position));
+        self.batch.wdl.extend(value_target(settings, outcome_to_move, segment.outcome, target.value));
+        Ok(())
+    }
+}
+
+/// The position a segment begins at.
+fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, String> {
+    let actions = segment.actions.get(..segment.ply).ok_or("the segment has fewer actions than its ply")?;
+    let position = game.replay(actions).map_err(|error| error.to_string())?;
+    if game.outcome(&position).is_some() {
+        return Err(format!("the game is over at ply {}", segment.ply));
+    }
+    Ok(position)
+}
+
+/// `[win, draw, loss]` for the player to move: the outcome, mixed with the search's value by its share.
+///
+/// A value `q` is spread over win and loss as `(1 ± q) / 2`: it says nothing of draws.
+fn value_target(settings: TargetSettings, outcome_to_move: f32, outcome: Outcome, search_value: f32) -> [f32; 3] {
+    let outcome = match outcome {
+        Outcome::Draw | Outcome::Finished => [0.0, 1.0, 0.0],
+        Outcome::Win(_) if outcome_to_move > 0.0 => [1.0, 0.0, 0.0],
+        Outcome::Win(_) => [0.0, 0.0, 1.0],
+    };
+    let q = search_value.clamp(-1.0, 1.0);
+    let search = [(1.0 + q) / 2.0, 0.0, (1.0 - q) / 2.0];
+    let share = settings.search_value_share;
+    std::array::from_fn(|i| (1.0 - share) * outcome[i] + share * search[i])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! The training thread: a batch in, a step, now and then a publication or a checkpoint.
+//!
+//! It owns the trainer and everything that changes with a step. It knows no tokio: batches come over a bounded
+//! channel and published versions leave through a callback.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use network::{Trainer, TrainingBatch};
+use weights::{Architecture, Digest, Manifest, WeightsVersion};
+
+use crate::checkpoint::{Checkpoint, Checkpoints, Progress};
+use crate::metrics::{self, Phase};
+use crate::published::Published;
+
+/// A batch ready to train on.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Tensors to be.
+    pub batch: TrainingBatch,
+    /// The mean of the weights versions that searched its positions.
+    pub mean_version: f64,
+}
+
+/// How often things happen, and how long the run is.
+#[derive(Debug, Clone, Copy)]
+pub struct Schedule {
+    /// The run's length: at its end the learning rate has reached its floor.
+    pub length: Duration,
+    /// How often weights are published.
+    pub publish_interval: Duration,
+    /// How often checkpoints are written.
+    pub checkpoint_interval: Duration,
+}
+
+/// The training thread's state.
+pub struct Training<P> {
+    trainer: Trainer,
+    architecture: Architecture,
+    checkpoints: Checkpoints,
+    published: Published,
+    publish: P,
+    schedule: Schedule,
+    positions: u64,
+    /// Seconds of the lives before this one.
+    elapsed_before: f64,
+    started: Instant,
+    version: WeightsVersion,
+    /// The step of the newest publication and checkpoint: neither is made twice for one step.
+    published_step: Option<u64>,
+    checkpoint_step: Option<u64>,
+    /// Batches in a row whose loss was not finite.
+    not_finite: u32,
+}
+
+/// What a run continues from.
+pub struct Start {
+    /// The trainer, new or restored.
+    pub trainer: Trainer,
+    /// Its network.
+    pub architecture: Architecture,
+    /// The checkpoint's progress; `None` for a new run.
+    pub progress: Option<Progress>,
+}
+
+/// How long the thread waits for a batch before it looks whether something else is due.
+const POLL: Duration = Duration::from_millis(50);
+
+/// After so many batches in a row without a finite loss, the last checkpoint is restored.
+const NOT_FINITE_MAX: u32 = 3;
+
+impl<P: FnMut(Manifest, Bytes)> Training<P> {
+    /// Takes up a run where `start` left it. `publish` is called with every new version.
+    pub fn new(start: Start, checkpoints: Checkpoints, published: Published, publish: P, schedule: Schedule) -> Self {
+        let Start { trainer, architecture, progress } = start;
+        let checkpoint_step = progress.as_ref().map(|progress| progress.training_step);
+        Self {
+            trainer,
+            architecture,
+            checkpoints,
+            published,
+            publish,
+            schedule,
+            positions: progress.as_ref().map_or(0, |progress| progress.positions),
+            elapsed_before: progress.as_ref().map_or(0.0, |progress| progress.elapsed_seconds),
+            started: Instant::now(),
+            version: WeightsVersion(0),
+            published_step: None,
+            checkpoint_step,
+            not_finite: 0,
+        }
+    }
+
+    /// Publishes what there is, then trains until `batches` closes or `stop` says so; ends with a checkpoint.
+    ///
+    /// # Errors
+    /// Where a checkpoint or a version cannot be written, or libtorch fails.
+    pub fn run(mut self, batches: &Receiver<Prepared>, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+        self.publish_first()?;
+        let (mut published_at, mut checkpoint_at) = (Instant::now(), Instant::now());
+        while !stop() {
+            let waiting = Instant::now();
+            let received = batches.recv_timeout(POLL);
+            metrics::spent(Phase::Wait, waiting.elapsed());
+            match received {
+                Ok(prepared) => self.step(&prepared)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let publishing = Instant::now();
+            if published_at.elapsed() >= self.schedule.publish_interval {
+                self.publish()?;
+                published_at = Instant::now();
+            }
+            if checkpoint_at.elapsed() >= self.schedule.checkpoint_interval {
+                self.checkpoint()?;
+                checkpoint_at = Instant::now();
+            }
+            metrics::spent(Phase::Publish, publishing.elapsed());
+        }
+        self.publish()?;
+        self.checkpoint()
+    }
+
+    fn step(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        self.trainer.set_progress(self.elapsed_seconds() / self.schedule.length.as_secs_f64());
+        let losses = match self.trainer.step(&prepared.batch) {
+            Ok(losses) => losses,
+            Err(network::Error::NotFinite { quantity, .. }) => return self.refuse(quantity),
+            Err(error) => return Err(error).context("train"),
+        };
+        self.not_finite = 0;
+        self.positions += prepared.batch.policy_weights.len() as u64;
+        metrics::stepped(self.trainer.step_count(), self.positions, &losses, self.trainer.learning_rate());
+        metrics::sample_version_lag(self.version.0 as f64 - prepared.mean_version);
+        metrics::spent(Phase::Train, begun.elapsed());
+        Ok(())
+    }
+
+    /// A step that would have spoilt the weights was not taken; when they keep coming, the checkpoint comes back.
+    fn refuse(&mut self, quantity: &str) -> anyhow::Result<()> {
+        metrics::not_finite();
+        self.not_finite += 1;
+        tracing::error!(
+            "the {quantity} of training step {} is not finite: the step was not taken, the weights are as before ({} in a \
+             row)",
+            self.trainer.step_count() + 1,
+            self.not_finite
+        );
+        if self.not_finite < NOT_FINITE_MAX {
+            return Ok(());
+        }
+        self.not_finite = 0;
+        let Some(found) = self.checkpoints.newest()? else {
+            anyhow::bail!(
+                "the {quantity} of {NOT_FINITE_MAX} batches in a row is not finite and there is no checkpoint to restore"
+            );
+        };
+        let step = found.checkpoint.progress.training_step;
+        self.trainer.load(&found.checkpoint.files).context("restore the checkpoint")?;
+        tracing::error!("restored the checkpoint of training step {step}");
+        Ok(())
+    }
+
+    /// Gives subscribers something to act with: the version on disk if there is one, else the initial weights.
+    fn publish_first(&mut self) -> anyhow::Result<()> {
+        let kept = self.published.newest()?.filter(|(manifest, _)| manifest.architecture == self.architecture);
+        match kept {
+            Some((manifest, bytes)) => {
+                self.version = manifest.version;
+                self.published_step = Some(manifest.training_step);
+                metrics::published(manifest.version);
+                (self.publish)(manifest, bytes.into());
+                Ok(())
+            }
+            None => self.publish(),
+        }
+    }
+
+    /// Publishes the averaged weights as a new version, if a step was taken since the last one.
+    fn publish(&mut self) -> anyhow::Result<()> {
+        let step = self.trainer.step_count();
+        if self.published_step == Some(step) {
+            return Ok(());
+        }
+        let bytes = self.trainer.published().context("read the averaged weights")?;
+        let manifest = Manifest {
+            version: self.published.next_version()?,
+            training_step: step,
+            digest: Digest::of(&bytes),
+            size_bytes: bytes.len() as u64,
+            architecture: self.architecture.clone(),
+        };
+        self.published.write(&manifest, &bytes)?;
+        self.version = manifest.version;
+        self.published_step = Some(step);
+        metrics::published(manifest.version);
+        tracing::info!("published weights {} at training step {step}", manifest.version);
+        (self.publish)(manifest, bytes.into());
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> anyhow::Result<()> {
+        let training_step = self.trainer.step_count();
+        if self.checkpoint_step == Some(training_step) {
+            return Ok(());
+        }
+        let progress = Progress {
+            training_step,
+            positions: self.positions,
+            elapsed_seconds: self.elapsed_seconds(),
+            architecture: self.architecture.clone(),
+        };
+        let files = self.trainer.save().context("read the trainer's state")?;
+        let path = self.checkpoints.write(&Checkpoint { progress, files })?;
+        self.checkpoint_step = Some(training_step);
+        tracing::info!("wrote checkpoint {}", path.display());
+        Ok(())
+    }
+
+    fn elapsed_seconds(&self) -> f64 {
+        self.elapsed_before + self.started.elapsed().as_secs_f64()
+    }
+}
