@@ -1,1 +1,61 @@
-//! The self-play process.
+//! The self-play process: newest weights in, trajectories out.
+//!
+//! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `hand_in` gives what they
+//! finish to the replay server; `home` is what an actor remembers over restarts: its epoch, and what was never
+//! acknowledged (`spool`). `backend` builds evaluators from published weights. Start with [`run`].
+//!
+//! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
+//! workers, then the workers wait.
+
+mod backend;
+mod config;
+mod hand_in;
+mod home;
+mod metrics;
+mod spool;
+mod workers;
+
+use std::sync::Arc;
+
+pub use backend::Backend;
+pub use config::{ActorSection, Config, Settings};
+use proto::weights::{Subscriber, SubscriberSettings};
+
+use crate::hand_in::HandIn;
+use crate::home::Home;
+use crate::workers::Workers;
+
+/// The body of the process: plays until it is told to drain.
+///
+/// # Errors
+/// A configuration that makes no sense, a run directory that cannot be written, an evaluator that keeps failing.
+pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
+    let settings = config.settings()?;
+    let backend = backend::of_device(&settings.device, &settings.precision)?;
+    run_with(settings, backend, context).await
+}
+
+/// [`run`] with evaluators of the caller's choice.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(settings: Settings, backend: Arc<dyn Backend>, context: service::Context) -> anyhow::Result<()> {
+    let home = Home::open(&settings.directory, settings.id)?;
+    let epoch = home.next_epoch()?;
+    tracing::info!(actor = settings.id, epoch, threads = settings.threads, backend = %backend.describe(), "self-play");
+    context.readiness.not_ready("waiting for the first weights");
+
+    let subscriber = Subscriber::start(SubscriberSettings {
+        endpoint: settings.learner.clone(),
+        name: format!("actor-{}", settings.id),
+        size_limit_bytes: settings.weights_bytes_max,
+    });
+    let hand_in = HandIn::start(&settings, epoch, home, &context.drain)?;
+    let (weights, readiness) = (subscriber.handle(), context.readiness.clone());
+    let workers = Workers::start(&settings, epoch, backend, weights, readiness, &context.drain)?;
+    let handed_in = hand_in.run(workers.finished, &context.drain).await;
+    // Whatever ended the hand-in, the threads must not outlive it.
+    context.drain.start();
+    let played = workers.threads.join().await;
+    played.and(handed_in)
+}

@@ -1,2 +1,18 @@
 //! The self-play process.
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Plays games against itself with the newest weights and hands the trajectories to the replay server.
+#[derive(Debug, Parser)]
+#[command(name = "actor", version)]
+struct Args {
+    #[command(flatten)]
+    common: service::CommonArgs,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    service::run("actor", args.common, actor::run)
+}

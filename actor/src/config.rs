@@ -1,0 +1,143 @@
+//! The actor's part of the run file, as written and as used.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use games::GameKind;
+use selfplay::config::{SearchSection, SelfplaySection};
+use serde::{Deserialize, Serialize};
+use service::ConfigError;
+use service::config::RunSection;
+
+/// The sections of the run file that an actor reads.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What the run is about.
+    pub run: RunSection,
+    /// How trees search.
+    pub search: SearchSection,
+    /// How episodes are played.
+    pub selfplay: SelfplaySection,
+    /// This process.
+    pub actor: ActorSection,
+}
+
+/// `[actor]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ActorSection {
+    /// Which actor this is: part of every trajectory's id, so no two may share it. Stable over restarts.
+    pub id: u64,
+    /// Self-play threads, one evaluator each; 0 takes one per core.
+    pub threads: usize,
+    /// Where the replay server listens: `http://127.0.0.1:7001`.
+    pub replay: String,
+    /// Where the learner serves weights: `http://127.0.0.1:7002`.
+    pub learner: String,
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    pub device: String,
+    /// `auto`, `float32` or `bfloat16`.
+    pub precision: String,
+    /// Positions the cache of all threads holds; 0 switches it off.
+    pub cache_positions: usize,
+    /// Trajectories that may wait for their acknowledgement; then self-play waits.
+    pub unacknowledged_max: usize,
+    /// Larger weights are refused.
+    pub weights_bytes_max: u64,
+    /// How long acknowledgements are waited for at the end; what is missing then is kept for the next start.
+    pub drain_seconds: f64,
+}
+
+impl Default for ActorSection {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            threads: 0,
+            replay: "http://127.0.0.1:7001".into(),
+            learner: "http://127.0.0.1:7002".into(),
+            device: "auto".into(),
+            precision: "auto".into(),
+            // A Connect Four answer takes about a hundred bytes: some 25 MB.
+            cache_positions: 250_000,
+            unacknowledged_max: 64,
+            weights_bytes_max: 1 << 30,
+            drain_seconds: 3.0,
+        }
+    }
+}
+
+/// The configuration as used: checked, in domain types.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The game.
+    pub game: GameKind,
+    /// The run directory.
+    pub directory: PathBuf,
+    /// Every draw descends from it.
+    pub seed: u64,
+    /// How episodes are played.
+    pub selfplay: selfplay::Settings,
+    /// Which actor this is.
+    pub id: u64,
+    /// Self-play threads, at least one.
+    pub threads: usize,
+    /// Where the replay server listens.
+    pub replay: String,
+    /// Where the learner serves weights.
+    pub learner: String,
+    /// Where evaluators run, as written.
+    pub device: String,
+    /// In which precision, as written.
+    pub precision: String,
+    /// Positions the cache holds; 0 is none.
+    pub cache_positions: usize,
+    /// Trajectories that may wait for their acknowledgement, at least one.
+    pub unacknowledged_max: usize,
+    /// Larger weights are refused.
+    pub weights_bytes_max: u64,
+    /// How long acknowledgements are waited for at the end.
+    pub drain: Duration,
+}
+
+impl Config {
+    /// What it says, checked.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that makes no sense.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        let actor = &self.actor;
+        let game = self.run.game.parse().map_err(|e: games::Error| ConfigError::invalid("run.game", e.to_string()))?;
+        let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
+        let search = self.search.settings().map_err(out_of_range)?;
+        let selfplay = self.selfplay.settings(search).map_err(out_of_range)?;
+        if actor.unacknowledged_max == 0 {
+            return Err(ConfigError::invalid("actor.unacknowledged_max", "must be at least 1"));
+        }
+        for (key, endpoint) in [("actor.replay", &actor.replay), ("actor.learner", &actor.learner)] {
+            proto::check_endpoint(endpoint).map_err(|error| ConfigError::invalid(key, error.to_string()))?;
+        }
+        let drain = Duration::try_from_secs_f64(actor.drain_seconds)
+            .map_err(|error| ConfigError::invalid("actor.drain_seconds", error.to_string()))?;
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Settings {
+            game,
+            directory: self.run.directory.clone(),
+            seed: self.run.seed,
+            selfplay,
+            id: actor.id,
+            threads: if actor.threads == 0 { cores() } else { actor.threads },
+            replay: actor.replay.clone(),
+            learner: actor.learner.clone(),
+            device: actor.device.clone(),
+            precision: actor.precision.clone(),
+            cache_positions: actor.cache_positions,
+            unacknowledged_max: actor.unacknowledged_max,
+            weights_bytes_max: actor.weights_bytes_max,
+            drain,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+use super::*;
+
+#[test]
+fn epochs_grow_with_every_start() {
+    let run = tempfile::tempdir().unwrap();
+    let epochs = [0; 3].map(|_| Home::open(run.path(), 7).unwrap().next_epoch().unwrap());
+    assert_eq!(epochs, [1, 2, 3]);
+    assert_eq!(Home::open(run.path(), 8).unwrap().next_epoch().unwrap(), 1, "actors do not share them");
+}
+
+#[test]
+fn a_damaged_epoch_is_replaced_by_a_larger_one() {
+    let run = tempfile::tempdir().unwrap();
+    let home = Home::open(run.path(), 7).unwrap();
+    fs::write(home.directory.join("epoch"), "x").unwrap();
+    let epoch = home.next_epoch().unwrap();
+    assert!(epoch > 1_000_000_000_000);
+    assert_eq!(home.next_epoch().unwrap(), epoch + 1);
+}
+
+#[test]
+fn the_spool_holds_what_was_written_last() {
+    let run = tempfile::tempdir().unwrap();
+    let home = Home::open(run.path(), 7).unwrap();
+    assert_eq!(home.read_spool().unwrap(), []);
+    let trajectories = spool::examples();
+    home.write_spool(&trajectories).unwrap();
+    assert_eq!(home.read_spool().unwrap(), trajectories);
+    home.write_spool(&trajectories[1..]).unwrap();
+    assert_eq!(home.read_spool().unwrap(), trajectories[1..]);
+    home.write_spool(&[]).unwrap();
+    assert_eq!(home.read_spool().unwrap(), []);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let run = tempfile::tempdir().unwrap();
+    let blocked = run.path().join("file");
+    fs::write(&blocked, "").unwrap();
+    let error = Home::open(&blocked, 7).unwrap_err();
+    assert!(error.to_string().contains("file"), "{error}");
+}

@@ -1,0 +1,65 @@
+//! What an actor says about itself. Names are listed in `docs/metrics.md`.
+
+use std::time::Duration;
+
+use ::metrics::{counter, gauge};
+use selfplay::Round;
+
+/// What self-play threads spend their time on, summed over them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Phase {
+    /// Trees and rules.
+    Search,
+    /// The evaluator.
+    Evaluate,
+    /// Nothing: no weights yet, or the replay server takes no more.
+    Wait,
+}
+
+pub(crate) fn spent(phase: Phase, time: Duration) {
+    let phase = match phase {
+        Phase::Search => "search",
+        Phase::Evaluate => "evaluate",
+        Phase::Wait => "wait",
+    };
+    gauge!("zerofleet_actor_seconds_total", "phase" => phase).increment(time.as_secs_f64());
+}
+
+pub(crate) fn advanced(round: &Round) {
+    counter!("zerofleet_actor_games_total").increment(round.episodes_finished as u64);
+    counter!("zerofleet_actor_positions_total").increment(round.moves as u64);
+    counter!("zerofleet_actor_evaluations_total").increment(round.evaluated as u64);
+    counter!("zerofleet_actor_batches_total").increment(round.batches as u64);
+    counter!("zerofleet_actor_cache_hits_total").increment(round.cache_hits as u64);
+    counter!("zerofleet_actor_cache_lookups_total").increment(round.cache_lookups as u64);
+    counter!("zerofleet_actor_simulations_total").increment(round.simulations as u64);
+    let calibration = &round.calibration;
+    counter!("zerofleet_actor_resigned_games_total").increment(calibration.resigned as u64);
+    counter!("zerofleet_actor_calibration_games_total").increment(calibration.episodes as u64);
+    counter!("zerofleet_actor_calibration_resignations_total").increment(calibration.would_resign as u64);
+    counter!("zerofleet_actor_calibration_wrong_total").increment(calibration.wrong as u64);
+}
+
+pub(crate) fn weights_version(version: u64) {
+    gauge!("zerofleet_actor_weights_version").set(version as f64);
+}
+
+pub(crate) fn unacknowledged(trajectories: usize) {
+    gauge!("zerofleet_actor_unacknowledged").set(trajectories as f64);
+}
+
+pub(crate) fn inserted(trajectories: u64) {
+    counter!("zerofleet_actor_inserted_total").absolute(trajectories);
+}
+
+pub(crate) fn refused(trajectories: u64) {
+    counter!("zerofleet_actor_refused_total").absolute(trajectories);
+}
+
+pub(crate) fn unfinished(episodes: usize) {
+    counter!("zerofleet_actor_unfinished_games_total").increment(episodes as u64);
+}
+
+pub(crate) fn evaluator_failed() {
+    counter!("zerofleet_actor_evaluator_failures_total").increment(1);
+}

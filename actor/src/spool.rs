@@ -1,0 +1,149 @@
+//! Trajectories as lines of JSON: what was finished and never acknowledged, kept for the next start.
+//!
+//! Only an actor reads what an actor wrote, so this is no wire format; a line that cannot be read is left out.
+
+use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
+use game::{Action, Outcome, Player};
+use serde::{Deserialize, Serialize};
+use weights::WeightsVersion;
+
+#[cfg(test)]
+mod tests;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    actor: u64,
+    epoch: u64,
+    sequence: u64,
+    game: String,
+    outcome: Ended,
+    steps: Vec<Record>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Ended {
+    FirstWins,
+    SecondWins,
+    Draw,
+    Finished,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    action: u16,
+    reward: f32,
+    weights_version: u64,
+    kind: Kind,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Full { policy: Vec<(u16, f32)>, value: f32 },
+    Fast { value: f32 },
+    Opening,
+}
+
+/// One line each.
+pub(crate) fn encode(trajectories: &[Trajectory]) -> String {
+    let mut text = String::new();
+    for trajectory in trajectories {
+        text += &serde_json::to_string(&Line::from(trajectory)).expect("a record of numbers and words is JSON");
+        text.push('\n');
+    }
+    text
+}
+
+/// The trajectories, and what is wrong with the lines that are none, counted from one.
+pub(crate) fn decode(text: &str) -> (Vec<Trajectory>, Vec<(usize, String)>) {
+    let (mut trajectories, mut faults) = (Vec::new(), Vec::new());
+    for (i, line) in text.lines().enumerate() {
+        match serde_json::from_str::<Line>(line) {
+            Ok(line) => trajectories.push(line.into()),
+            Err(error) => faults.push((i + 1, error.to_string())),
+        }
+    }
+    (trajectories, faults)
+}
+
+impl From<&Trajectory> for Line {
+    fn from(Trajectory { id, game, steps, outcome }: &Trajectory) -> Self {
+        let outcome = match outcome {
+            Outcome::Win(Player::First) => Ended::FirstWins,
+            Outcome::Win(Player::Second) => Ended::SecondWins,
+            Outcome::Draw => Ended::Draw,
+            Outcome::Finished => Ended::Finished,
+        };
+        let steps = steps.iter().map(Record::from).collect();
+        Self { actor: id.actor, epoch: id.epoch, sequence: id.sequence, game: game.clone(), outcome, steps }
+    }
+}
+
+impl From<Line> for Trajectory {
+    fn from(Line { actor, epoch, sequence, game, outcome, steps }: Line) -> Self {
+        let outcome = match outcome {
+            Ended::FirstWins => Outcome::Win(Player::First),
+            Ended::SecondWins => Outcome::Win(Player::Second),
+            Ended::Draw => Outcome::Draw,
+            Ended::Finished => Outcome::Finished,
+        };
+        let steps = steps.into_iter().map(Step::from).collect();
+        Self { id: TrajectoryId { actor, epoch, sequence }, game, steps, outcome }
+    }
+}
+
+impl From<&Step> for Record {
+    fn from(Step { action, reward, kind, weights_version }: &Step) -> Self {
+        let kind = match kind {
+            StepKind::Full { policy, value } => {
+                let policy = policy.iter().map(|entry| (entry.action.0, entry.probability)).collect();
+                Kind::Full { policy, value: *value }
+            }
+            StepKind::Fast { value } => Kind::Fast { value: *value },
+            StepKind::Opening => Kind::Opening,
+        };
+        Self { action: action.0, reward: *reward, weights_version: weights_version.0, kind }
+    }
+}
+
+impl From<Record> for Step {
+    fn from(Record { action, reward, weights_version, kind }: Record) -> Self {
+        let kind = match kind {
+            Kind::Full { policy, value } => {
+                let entry = |(action, probability)| ActionProbability { action: Action(action), probability };
+                StepKind::Full { policy: policy.into_iter().map(entry).collect(), value }
+            }
+            Kind::Fast { value } => StepKind::Fast { value },
+            Kind::Opening => StepKind::Opening,
+        };
+        Self { action: Action(action), reward, kind, weights_version: WeightsVersion(weights_version) }
+    }
+}
+
+/// One trajectory of every outcome, with steps of every kind.
+#[cfg(test)]
+pub(crate) fn examples() -> Vec<Trajectory> {
+    let step = |action, kind| Step { action: Action(action), reward: 0.0, kind, weights_version: WeightsVersion(3) };
+    let policy = vec![
+        ActionProbability { action: Action(0), probability: 1.0 / 3.0 },
+        ActionProbability { action: Action(8), probability: 2.0 / 3.0 },
+    ];
+    let steps = vec![
+        step(4, StepKind::Opening),
+        step(0, StepKind::Full { policy, value: -0.123_456_79 }),
+        step(8, StepKind::Fast { value: 0.1 }),
+    ];
+    let outcomes = [Outcome::Win(Player::First), Outcome::Win(Player::Second), Outcome::Draw, Outcome::Finished];
+    (0..)
+        .zip(outcomes)
+        .map(|(sequence, outcome)| Trajectory {
+            id: TrajectoryId { actor: 7, epoch: 2, sequence },
+            game: "tic_tac_toe".to_owned(),
+            steps: steps.clone(),
+            outcome,
+        })
+        .collect()
+}

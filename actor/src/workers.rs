@@ -1,0 +1,297 @@
+//! The threads that play. The one place where they meet tokio: weights come in by a watch, finished episodes leave by a
+//! bounded channel, and a full channel makes the thread wait.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, ensure};
+use game::Game;
+use inference::{Attributes, Batch, Cache, Error, Evaluator, Predictions};
+use proto::weights::Published;
+use selfplay::{Episodes, FinishedEpisode};
+use service::{Drain, Readiness};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+use crate::backend::Backend;
+use crate::config::Settings;
+use crate::metrics::{self, Phase};
+
+/// Finished episodes that may wait between the threads and the writer, per thread.
+const FINISHED_PER_THREAD_MAX: usize = 16;
+/// A backend that fails this often in a row is gone: the process ends and its supervisor decides.
+const FAILURES_MAX: u32 = 5;
+/// Between two tries of a failing backend.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The newest weights, `None` before the first.
+pub(crate) type Weights = watch::Receiver<Option<Arc<Published>>>;
+
+/// Threads at work, and what they finish.
+pub(crate) struct Workers {
+    pub(crate) finished: mpsc::Receiver<FinishedEpisode>,
+    pub(crate) threads: Threads,
+}
+
+/// Threads that end when the drain fires.
+pub(crate) struct Threads(Vec<JoinHandle<anyhow::Result<()>>>);
+
+impl Workers {
+    /// Must be called on a runtime: the threads wait with its timers.
+    pub(crate) fn start(
+        settings: &Settings,
+        epoch: u64,
+        backend: Arc<dyn Backend>,
+        weights: Weights,
+        readiness: Readiness,
+        drain: &Drain,
+    ) -> anyhow::Result<Self> {
+        let (sender, finished) = mpsc::channel(settings.threads * FINISHED_PER_THREAD_MAX);
+        let cache = (settings.cache_positions > 0).then(|| Arc::new(Cache::new(settings.cache_positions)));
+        let mut threads = Vec::with_capacity(settings.threads);
+        for index in 0..settings.threads {
+            let seed = thread_seed(settings, epoch, index);
+            let surroundings = Surroundings {
+                backend: Arc::clone(&backend),
+                weights: weights.clone(),
+                finished: sender.clone(),
+                cache: cache.clone(),
+                readiness: readiness.clone(),
+                drain: drain.clone(),
+                runtime: Handle::current(),
+            };
+            let selfplay = settings.selfplay.clone();
+            let name = format!("selfplay-{index}");
+            let builder = std::thread::Builder::new().name(name.clone());
+            let thread = games::with_game!(settings.game, |game| builder.spawn(move || Worker::new(
+                Episodes::new(game.clone(), selfplay, seed),
+                game,
+                surroundings
+            )
+            .run()));
+            threads.push(thread.with_context(|| format!("start the thread {name}"))?);
+        }
+        Ok(Self { finished, threads: Threads(threads) })
+    }
+}
+
+impl Threads {
+    /// Waits for all of them; the first failure is returned.
+    pub(crate) async fn join(self) -> anyhow::Result<()> {
+        let join = move || {
+            let mut result = Ok(());
+            for thread in self.0 {
+                let ended = thread.join().unwrap_or_else(|_| Err(anyhow!("a self-play thread panicked")));
+                result = result.and(ended);
+            }
+            result
+        };
+        tokio::task::spawn_blocking(join).await.context("join the self-play threads")?
+    }
+}
+
+/// Differs between actors, epochs and threads: a restart must not play the same games again.
+fn thread_seed(settings: &Settings, epoch: u64, thread: usize) -> u64 {
+    [settings.id, epoch, thread as u64].iter().fold(settings.seed, |seed, part| {
+        // SplitMix64's finaliser (Steele et al. 2014).
+        let mut x = (seed ^ part).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    })
+}
+
+/// What a thread has to do with the rest of the process.
+struct Surroundings {
+    backend: Arc<dyn Backend>,
+    weights: Weights,
+    finished: mpsc::Sender<FinishedEpisode>,
+    cache: Option<Arc<Cache>>,
+    readiness: Readiness,
+    drain: Drain,
+    runtime: Handle,
+}
+
+/// Fires the drain when its thread ends for whatever reason: a process that plays with half of its threads hides a bug.
+struct EndsTogether(Drain);
+
+impl Drop for EndsTogether {
+    fn drop(&mut self) {
+        self.0.start();
+    }
+}
+
+/// Measures how long the evaluator inside takes.
+struct Timed {
+    inner: Box<dyn Evaluator>,
+    spent: Duration,
+}
+
+impl Evaluator for Timed {
+    fn attributes(&self) -> Attributes {
+        self.inner.attributes()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        let start = Instant::now();
+        let result = self.inner.evaluate(batch, predictions);
+        self.spent += start.elapsed();
+        result
+    }
+}
+
+/// One thread.
+struct Worker<G: Game> {
+    game: G,
+    episodes: Episodes<G>,
+    /// `None` before the first weights, and after weights that answered NaN.
+    evaluator: Option<Timed>,
+    failures: u32,
+    around: Surroundings,
+}
+
+impl<G: Game> Worker<G> {
+    fn new(episodes: Episodes<G>, game: G, mut around: Surroundings) -> Self {
+        // What was published before this thread began is news to it.
+        around.weights.mark_changed();
+        Self { game, episodes, evaluator: None, failures: 0, around }
+    }
+
+    fn run(mut self) -> anyhow::Result<()> {
+        let _ends_together = EndsTogether(self.around.drain.clone());
+        while !self.around.drain.started() {
+            self.swap_weights()?;
+            if self.evaluator.is_none() {
+                self.wait_for_weights();
+                continue;
+            }
+            self.play(Episodes::advance)?;
+            if self.hand_over().is_err() {
+                break;
+            }
+        }
+        metrics::unfinished(self.episodes.under_way());
+        Ok(())
+    }
+
+    /// One call of the episodes, measured; failures of the evaluator are dealt with.
+    fn play(
+        &mut self,
+        how: impl FnOnce(&mut Episodes<G>, &mut dyn Evaluator, Option<&Cache>) -> Result<selfplay::Round, Error>,
+    ) -> anyhow::Result<()> {
+        let Some(evaluator) = &mut self.evaluator else { return Ok(()) };
+        let start = Instant::now();
+        let result = how(&mut self.episodes, evaluator, self.around.cache.as_deref());
+        let evaluating = std::mem::take(&mut evaluator.spent);
+        metrics::spent(Phase::Evaluate, evaluating);
+        metrics::spent(Phase::Search, start.elapsed().saturating_sub(evaluating));
+        match result {
+            Ok(round) => {
+                self.failures = 0;
+                metrics::advanced(&round);
+                Ok(())
+            }
+            Err(error) => self.recover(error),
+        }
+    }
+
+    fn recover(&mut self, error: Error) -> anyhow::Result<()> {
+        metrics::evaluator_failed();
+        match error {
+            Error::NotFinite { weights_version } => {
+                tracing::error!(weights_version, "the weights answer NaN; self-play waits for the next version");
+                self.around.readiness.not_ready(format!("weights version {weights_version} answers NaN"));
+                self.evaluator = None;
+                Ok(())
+            }
+            Error::Backend(reason) if self.failures + 1 < FAILURES_MAX => {
+                self.failures += 1;
+                tracing::warn!(reason, failures = self.failures, "the evaluator failed, trying again");
+                self.pause(RETRY_INTERVAL);
+                Ok(())
+            }
+            error => Err(error).context("evaluate positions"),
+        }
+    }
+
+    /// Takes newer weights if there are any. Searches under way are finished first, with the old ones.
+    fn swap_weights(&mut self) -> anyhow::Result<()> {
+        if !self.around.weights.has_changed().unwrap_or(false) {
+            return Ok(());
+        }
+        let Some(published) = self.around.weights.borrow_and_update().clone() else { return Ok(()) };
+        let version = published.manifest.version;
+        let evaluator = match self.check(&published).and_then(|()| self.around.backend.build(&published)) {
+            Ok(evaluator) => evaluator,
+            Err(error) => {
+                let error = service::chain(&error);
+                tracing::error!(%version, error, "the weights cannot be used; self-play goes on without them");
+                return Ok(());
+            }
+        };
+        self.play(Episodes::settle)?;
+        if let Some(cache) = &self.around.cache {
+            cache.forget_before(version.0);
+        }
+        self.evaluator = Some(Timed { inner: evaluator, spent: Duration::ZERO });
+        self.around.readiness.ready();
+        metrics::weights_version(version.0);
+        tracing::debug!(%version, "new weights");
+        Ok(())
+    }
+
+    fn check(&self, published: &Published) -> anyhow::Result<()> {
+        let (spec, architecture) = (self.game.spec(), &published.manifest.architecture);
+        ensure!(
+            architecture.game == spec.name,
+            "the weights are for {}, this actor plays {}",
+            architecture.game,
+            spec.name
+        );
+        let takes = (architecture.planes, architecture.height, architecture.width, architecture.actions);
+        let shape = spec.observation;
+        let has = (shape.planes, shape.height, shape.width, spec.actions);
+        ensure!(takes == has, "the network takes [planes, height, width, actions] {takes:?}, the game has {has:?}");
+        Ok(())
+    }
+
+    fn wait_for_weights(&mut self) {
+        let start = Instant::now();
+        let Surroundings { runtime, weights, drain, .. } = &mut self.around;
+        runtime.block_on(async {
+            tokio::select! {
+                () = drain.wait() => {}
+                // The subscriber is gone only when the process ends.
+                changed = weights.changed() => if changed.is_err() { drain.wait().await },
+            }
+        });
+        // The swap asks again, and this wait has seen the change.
+        self.around.weights.mark_changed();
+        metrics::spent(Phase::Wait, start.elapsed());
+    }
+
+    fn pause(&self, time: Duration) {
+        let Surroundings { runtime, drain, .. } = &self.around;
+        runtime.block_on(async {
+            tokio::select! {
+                () = drain.wait() => {}
+                () = tokio::time::sleep(time) => {}
+            }
+        });
+    }
+
+    /// Sends what has finished; waits while the channel is full. An error means that nobody takes it any more.
+    fn hand_over(&mut self) -> Result<(), mpsc::error::SendError<FinishedEpisode>> {
+        let mut waited = Duration::ZERO;
+        for episode in self.episodes.drain_finished() {
+            let start = Instant::now();
+            self.around.finished.blocking_send(episode)?;
+            waited += start.elapsed();
+        }
+        if waited > Duration::ZERO {
+            metrics::spent(Phase::Wait, waited);
+        }
+        Ok(())
+    }
+}
