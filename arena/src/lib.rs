@@ -1,1 +1,25 @@
 //! The rating process: matches, solved positions, Elo with error bars.
+//!
+//! For each weights version it takes up, as the learner publishes them: the share of solved positions answered well, with
+//! search and without; rated games against random play, random-playout searches and earlier versions; and, in tiny
+//! games, every line there is. Ratings come from all games of the run. It takes a small share of one core, never
+//! plays for training, and nobody waits for it. Start with [`worker`].
+
+pub mod accuracy;
+pub mod config;
+pub mod contestant;
+mod durable;
+pub mod evaluators;
+pub mod exhaustive;
+pub mod ledger;
+pub mod matches;
+pub mod metrics;
+pub mod pacing;
+pub mod past_versions;
+pub mod player;
+mod process;
+pub mod rating;
+pub mod solved;
+pub mod worker;
+
+pub use process::run;

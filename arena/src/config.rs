@@ -1,0 +1,173 @@
+//! The arena's part of the run file, as written and as used.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use games::GameKind;
+use selfplay::SearchSettings;
+use selfplay::config::SearchSection;
+use serde::{Deserialize, Serialize};
+use service::ConfigError;
+use service::config::RunSection;
+
+use crate::matches;
+
+/// The sections of the run file that the arena reads.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What the run is about.
+    pub run: RunSection,
+    /// How every tree searches.
+    pub search: SearchSection,
+    /// How strength is measured.
+    pub arena: ArenaSection,
+}
+
+/// `[arena]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ArenaSection {
+    /// Where the learner serves weights: `http://127.0.0.1:7002`.
+    pub weights: String,
+    /// Simulations per move of a weights version, in matches and on solved positions.
+    pub simulations: u32,
+    /// The most solved positions measured per version, spread evenly over all; 0 measures all.
+    pub positions: usize,
+    /// Rated games per version.
+    pub games_per_version: u64,
+    /// Openings of a match; each is played from both sides.
+    pub openings_per_match: usize,
+    /// The most random plies of an opening.
+    pub opening_plies_max: u16,
+    /// Simulations per move of the opponents that search with random playouts.
+    pub playouts: Vec<u32>,
+    /// Earlier versions kept as opponents.
+    pub past_versions: usize,
+    /// A version is measured at least this long before the next one.
+    pub version_interval_seconds: f64,
+    /// The share of one core that measuring may take, on average.
+    pub cpu_share: f64,
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    pub device: String,
+    /// `auto`, `float32` or `bfloat16`.
+    pub precision: String,
+}
+
+impl Default for ArenaSection {
+    fn default() -> Self {
+        Self {
+            weights: "http://127.0.0.1:7002".into(),
+            simulations: 64,
+            // 300 positions put the standard error of a share below 3 points, for a second of work.
+            positions: 300,
+            games_per_version: 48,
+            // 16 games at once fill batches that a CPU evaluates well.
+            openings_per_match: 8,
+            opening_plies_max: 4,
+            playouts: vec![50, 200, 1000],
+            past_versions: 4,
+            version_interval_seconds: 30.0,
+            // Training needs the cores more than its measurement does.
+            cpu_share: 0.1,
+            device: "cpu".into(),
+            precision: "auto".into(),
+        }
+    }
+}
+
+/// The configuration as used: checked, in domain types.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The game.
+    pub game: GameKind,
+    /// Every draw descends from it.
+    pub seed: u64,
+    /// The run directory.
+    pub directory: PathBuf,
+    /// Where the learner serves weights.
+    pub weights: String,
+    /// How weights versions are measured.
+    pub measurement: Measurement,
+    /// The share of one core that measuring may take.
+    pub cpu_share: f64,
+    /// Where evaluators run, as written.
+    pub device: String,
+    /// In which precision, as written.
+    pub precision: String,
+}
+
+/// How weights versions are measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measurement {
+    /// Simulations per move of a weights version.
+    pub simulations: u32,
+    /// How it searches.
+    pub search: SearchSettings,
+    /// The most solved positions measured per version.
+    pub positions_max: usize,
+    /// Rated games per version.
+    pub games_per_version: u64,
+    /// How a match is played.
+    pub matches: matches::Settings,
+    /// Simulations per move of the opponents that search with random playouts.
+    pub playouts: Vec<u32>,
+    /// Earlier versions kept as opponents.
+    pub past_versions: usize,
+    /// A version is measured at least this long before the next one.
+    pub version_interval: Duration,
+}
+
+impl Config {
+    /// Checks every key once.
+    ///
+    /// # Errors
+    /// Names the first key that is out of range.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        let arena = &self.arena;
+        let game = self.run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
+        let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
+        at_least_one("arena.simulations", arena.simulations.into())?;
+        at_least_one("arena.openings_per_match", arena.openings_per_match as u64)?;
+        for &simulations in &arena.playouts {
+            at_least_one("arena.playouts", simulations.into())?;
+        }
+        if !(arena.cpu_share > 0.0 && arena.cpu_share <= 1.0) {
+            return Err(ConfigError::invalid("arena.cpu_share", "must be above 0 and at most 1"));
+        }
+        let version_interval = Duration::try_from_secs_f64(arena.version_interval_seconds)
+            .map_err(|error| ConfigError::invalid("arena.version_interval_seconds", error))?;
+        Ok(Settings {
+            game,
+            seed: self.run.seed,
+            directory: self.run.directory.clone(),
+            weights: arena.weights.clone(),
+            measurement: Measurement {
+                simulations: arena.simulations,
+                search,
+                positions_max: if arena.positions == 0 { usize::MAX } else { arena.positions },
+                games_per_version: arena.games_per_version,
+                matches: matches::Settings {
+                    openings: arena.openings_per_match,
+                    opening_plies_max: arena.opening_plies_max,
+                },
+                playouts: arena.playouts.clone(),
+                past_versions: arena.past_versions,
+                version_interval,
+            },
+            cpu_share: arena.cpu_share,
+            device: arena.device.clone(),
+            precision: arena.precision.clone(),
+        })
+    }
+}
+
+fn at_least_one(key: &str, value: u64) -> Result<(), ConfigError> {
+    if value == 0 {
+        return Err(ConfigError::invalid(key, "must be at least 1"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Who sits at a board: chooses actions in many positions at once.
+
+use game::{Action, Game};
+use inference::Evaluator;
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use selfplay::playouts::analyse_with_playouts;
+use selfplay::{AnalysisSettings, SearchSettings, analyse};
+
+/// Positions evaluated together at most; beyond it nothing is gained on a CPU.
+const BATCH: usize = 256;
+
+/// A player of one game that chooses in many positions at once.
+pub trait Contestant<G: Game> {
+    /// Replaces `actions` with a legal action for each of `positions`, none of which is over.
+    ///
+    /// # Errors
+    /// If the evaluator behind it fails.
+    fn choose(
+        &mut self,
+        game: &G,
+        positions: &[G::Position],
+        actions: &mut Vec<Action>,
+    ) -> Result<(), inference::Error>;
+}
+
+/// Plays any legal action, each as likely.
+#[derive(Debug)]
+pub struct RandomMover {
+    /// Where its choices come from.
+    pub rng: ChaCha8Rng,
+}
+
+impl<G: Game> Contestant<G> for RandomMover {
+    fn choose(
+        &mut self,
+        game: &G,
+        positions: &[G::Position],
+        actions: &mut Vec<Action>,
+    ) -> Result<(), inference::Error> {
+        let mut legal = Vec::new();
+        actions.clear();
+        for position in positions {
+            game.legal_actions(position, &mut legal);
+            actions.push(legal[self.rng.random_range(0..legal.len())]);
+        }
+        Ok(())
+    }
+}
+
+/// Searches with random playouts instead of a network: an opponent of fixed strength.
+#[derive(Debug)]
+pub struct PlayoutMover {
+    settings: AnalysisSettings,
+    rng: ChaCha8Rng,
+}
+
+impl PlayoutMover {
+    /// A player of so many simulations per move, searching with the settings that never change: those of the
+    /// published algorithm, whatever the run is trying.
+    #[must_use]
+    pub fn new(simulations: u32, rng: ChaCha8Rng) -> Self {
+        Self { settings: analysis(simulations, &SearchSettings::default(), Fidelity::Exact), rng }
+    }
+}
+
+impl<G: Game> Contestant<G> for PlayoutMover {
+    fn choose(
+        &mut self,
+        game: &G,
+        positions: &[G::Position],
+        actions: &mut Vec<Action>,
+    ) -> Result<(), inference::Error> {
+        actions.clear();
+        let analyses = analyse_with_playouts(game, positions, &self.settings, &mut self.rng);
+        actions.extend(analyses.iter().map(|analysis| analysis.best));
+        Ok(())
+    }
+}
+
+/// How faithful a search is to the one that waits for each leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fidelity {
+    /// One leaf of each position at a time.
+    Exact,
+    /// A few leaves of each position share a batch, where there are not enough positions to fill one.
+    Batched,
+}
+
+/// The settings of an analysis; no simulations ask the evaluator alone.
+#[must_use]
+pub fn analysis(simulations: u32, search: &SearchSettings, fidelity: Fidelity) -> AnalysisSettings {
+    let leaves_per_tree = match fidelity {
+        Fidelity::Exact => 1,
+        Fidelity::Batched => 4,
+    };
+    AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH }
+}
+
+/// Searches with an evaluator and plays what the search thinks best.
+pub struct Searcher<'a> {
+    /// Judges positions.
+    pub evaluator: &'a mut dyn Evaluator,
+    /// How it searches.
+    pub settings: AnalysisSettings,
+    /// Where the search draws from.
+    pub rng: ChaCha8Rng,
+}
+
+impl<G: Game> Contestant<G> for Searcher<'_> {
+    fn choose(
+        &mut self,
+        game: &G,
+        positions: &[G::Position],
+        actions: &mut Vec<Action>,
+    ) -> Result<(), inference::Error> {
+        let analyses = analyse(game, positions, &self.settings, self.evaluator, &mut self.rng)?;
+        actions.clear();
+        actions.extend(analyses.iter().map(|analysis| analysis.best));
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Perfect play, proven: one player against every reply there is. For games as small as tic-tac-toe.
+//!
+//! The player must be a function of the position, as a search without noise is; each position is asked once. Start with
+//! [`check`].
+
+use std::collections::HashSet;
+
+use game::{Action, Game, Player};
+
+use crate::contestant::Contestant;
+
+/// What came of playing every line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Positions in which the contestant chose.
+    pub decisions: usize,
+    /// Ends of games it won; positions that several lines reach count once.
+    pub won: usize,
+    /// Ends of games nobody won.
+    pub drawn: usize,
+    /// Ends of games it lost.
+    pub lost: usize,
+    /// One line it lost, if there is one.
+    pub lost_line: Option<Vec<Action>>,
+}
+
+/// Plays `contestant` from both sides against every sequence of replies.
+///
+/// The number of positions must be small: all of one ply are held at once.
+///
+/// # Errors
+/// If an evaluator fails.
+pub fn check<G: Game>(game: &G, contestant: &mut dyn Contestant<G>) -> Result<Report, inference::Error> {
+    let mut report = Report::default();
+    for side in [Player::First, Player::Second] {
+        check_side(game, contestant, side, &mut report)?;
+    }
+    Ok(report)
+}
+
+struct Line<P> {
+    position: P,
+    actions: Vec<Action>,
+}
+
+fn check_side<G: Game>(
+    game: &G,
+    contestant: &mut dyn Contestant<G>,
+    side: Player,
+    report: &mut Report,
+) -> Result<(), inference::Error> {
+    let mut frontier = vec![Line { position: game.start(), actions: Vec::new() }];
+    let mut legal = Vec::new();
+    let mut chosen = Vec::new();
+    while !frontier.is_empty() {
+        let (own, replies): (Vec<_>, Vec<_>) =
+            frontier.into_iter().partition(|line| game.to_move(&line.position) == side);
+        report.decisions += own.len();
+        let positions: Vec<G::Position> = own.iter().map(|line| line.position.clone()).collect();
+        chosen.clear();
+        if !positions.is_empty() {
+            contestant.choose(game, &positions, &mut chosen)?;
+        }
+
+        let mut seen = HashSet::new();
+        let mut next = Vec::new();
+        let mut extend = |line: &Line<G::Position>, action: Action| {
+            let mut position = line.position.clone();
+            game.play(&mut position, action);
+            if seen.insert(game.hash(&position)) {
+                let actions = line.actions.iter().copied().chain([action]).collect();
+                next.push(Line { position, actions });
+            }
+        };
+        for (line, &action) in own.iter().zip(&chosen) {
+            extend(line, action);
+        }
+        for line in &replies {
+            game.legal_actions(&line.position, &mut legal);
+            for &action in &legal {
+                extend(line, action);
+            }
+        }
+        next.retain(|line| match game.outcome(&line.position) {
+            Some(outcome) => {
+                report.count(outcome.value_for(side), &line.actions);
+                false
+            }
+            None => true,
+        });
+        frontier = next;
+    }
+    Ok(())
+}
+
+impl Report {
+    fn count(&mut self, value: f32, line: &[Action]) {
+        if value > 0.0 {
+            self.won += 1;
+        } else if value < 0.0 {
+            self.lost += 1;
+            self.lost_line.get_or_insert_with(|| line.to_vec());
+        } else {
+            self.drawn += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! All rated games of a run, and the ratings they give. Kept in `ratings.json`; start with [`Ledger`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::durable;
+use crate::matches::Tally;
+use crate::player::Player;
+use crate::rating::{Pairing, Prior, Rating, rate};
+
+/// The form of the file; another number is refused.
+const FORMAT: u32 = 1;
+
+/// How all games of a run ended, by who had which side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ledger {
+    game: String,
+    results: BTreeMap<Sides, Results>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Sides {
+    first: Player,
+    second: Player,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Results {
+    first_won: u64,
+    drawn: u64,
+    second_won: u64,
+}
+
+/// A player with its rating.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rated {
+    /// Who.
+    pub player: Player,
+    /// How strong; random play is at 0.
+    pub rating: Rating,
+    /// From how many of its games.
+    pub games: u64,
+}
+
+/// Why a file is not a ledger of this run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file is there and cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file is damaged, or of another form.
+    #[error("{} is not a file of ratings; move it away to begin anew", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The file belongs to another run, or to another release.
+    #[error("{} holds {got}, this run needs {expected}; move it away to begin anew", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        got: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// The file cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    format: u32,
+    game: String,
+    /// For readers; computed anew from the results.
+    ratings: Vec<RatingLine>,
+    results: Vec<ResultLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RatingLine {
+    player: Player,
+    elo: f64,
+    low: f64,
+    high: f64,
+    games: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResultLine {
+    first: Player,
+    second: Player,
+    first_won: u64,
+    drawn: u64,
+    second_won: u64,
+}
+
+impl Ledger {
+    /// No games yet.
+    #[must_use]
+    pub fn new(game: &str) -> Self {
+        Self { game: game.to_owned(), results: BTreeMap::new() }
+    }
+
+    /// Reads what [`save`](Self::save) wrote; without a file, no games yet.
+    ///
+    /// # Errors
+    /// See [`Error`]; a file is never overwritten because it could not be read.
+    pub fn load(path: &Path, game: &str) -> Result<Self, Error> {
+        let text = match std::fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::new(game)),
+            Err(source) => return Err(Error::Read { path: path.to_owned(), source }),
+        };
+        let document: Document =
+            serde_json::from_slice(&text).map_err(|source| Error::Damaged { path: path.to_owned(), source })?;
+        let Document { format, game: found, ratings: _, results } = document;
+        let other = |got, expected| Error::Other { path: path.to_owned(), got, expected };
+        if format != FORMAT {
+            return Err(other(format!("form {format}"), format!("form {FORMAT}")));
+        }
+        if found != game {
+            return Err(other(format!("games of {found}"), format!("games of {game}")));
+        }
+        let mut ledger = Self::new(game);
+        for ResultLine { first, second, first_won, drawn, second_won } in results {
+            if first == second {
+                return Err(other(format!("games of {first} against itself"), "games between two".to_owned()));
+            }
+            // A line that stands twice counts twice: it was written by hand.
+            ledger.enter(Sides { first, second }, Results { first_won, drawn, second_won });
+        }
+        Ok(ledger)
+    }
+
+    /// Writes all games and ratings; a crash leaves the old file or the new one.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        let results = self.results.iter().map(|(sides, results)| ResultLine {
+            first: sides.first,
+            second: sides.second,
+            first_won: results.first_won,
+            drawn: results.drawn,
+            second_won: results.second_won,
+        });
+        let ratings = self.ratings().into_iter().map(|Rated { player, rating, games }| RatingLine {
+            player,
+            elo: rating.elo,
+            low: rating.low,
+            high: rating.high,
+            games,
+        });
+        let (game, ratings, results) = (self.game.clone(), ratings.collect(), results.collect());
+        let document = Document { format: FORMAT, game, ratings, results };
+        let mut text = serde_json::to_vec_pretty(&document).expect("numbers and names have a form in JSON");
+        text.push(b'\n');
+        durable::replace(path, &text).map_err(|source| Error::Write { path: path.to_owned(), source })
+    }
+
+    /// Adds the games of a match between `a`, contestant 0, and `b`.
+    ///
+    /// # Panics
+    /// If they are the same player: such games say nothing.
+    pub fn add(&mut self, a: Player, b: Player, tally: &Tally) {
+        assert_ne!(a, b, "a match is between two");
+        for (index, (first, second)) in [(a, b), (b, a)].into_iter().enumerate() {
+            let results = Results {
+                first_won: tally.first_won[index],
+                drawn: tally.drawn[index],
+                second_won: tally.second_won[index],
+            };
+            self.enter(Sides { first, second }, results);
+        }
+    }
+
+    fn enter(&mut self, sides: Sides, more: Results) {
+        let results = self.results.entry(sides).or_default();
+        results.first_won = results.first_won.saturating_add(more.first_won);
+        results.drawn = results.drawn.saturating_add(more.drawn);
+        results.second_won = results.second_won.saturating_add(more.second_won);
+    }
+
+    /// How many games there are.
+    #[must_use]
+    pub fn games(&self) -> u64 {
+        self.results.values().map(Results::games).sum()
+    }
+
+    /// How many games `player` took part in.
+    #[must_use]
+    pub fn games_of(&self, player: Player) -> u64 {
+        let took_part = |sides: &Sides| sides.first == player || sides.second == player;
+        self.results.iter().filter(|(sides, _)| took_part(sides)).map(|(_, results)| results.games()).sum()
+    }
+
+    /// How many games two players had against each other.
+    #[must_use]
+    pub fn games_between(&self, a: Player, b: Player) -> u64 {
+        let games = |first, second| self.results.get(&Sides { first, second }).map_or(0, Results::games);
+        games(a, b) + games(b, a)
+    }
+
+    /// Everyone who took part, and random play, with their ratings from all games.
+    #[must_use]
+    pub fn ratings(&self) -> Vec<Rated> {
+        let everyone = self.results.keys().flat_map(|sides| [sides.first, sides.second]);
+        let players: BTreeSet<Player> = everyone.chain([Player::Random]).collect();
+        let players: Vec<Player> = players.into_iter().collect();
+        let index = |player: Player| players.binary_search(&player).expect("everyone who took part is listed");
+        let pairings: Vec<Pairing> = self
+            .results
+            .iter()
+            .map(|(sides, results)| Pairing {
+                a: index(sides.first),
+                b: index(sides.second),
+                wins: results.first_won,
+                draws: results.drawn,
+                losses: results.second_won,
+            })
+            .collect();
+        let ratings = rate(players.len(), index(Player::Random), &pairings, Prior::WEAK);
+        let rated = |(&player, rating)| Rated { player, rating, games: self.games_of(player) };
+        players.iter().zip(ratings).map(rated).collect()
+    }
+}
+
+impl Results {
+    fn games(&self) -> u64 {
+        self.first_won.saturating_add(self.drawn).saturating_add(self.second_won)
+    }
+}
+
+#[cfg(test)]
+mod tests;

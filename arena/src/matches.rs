@@ -1,0 +1,146 @@
+//! Matches: many games at once between two contestants, each opening played from both sides. Start with [`play`].
+
+use std::ops::ControlFlow;
+
+use game::{Action, Game, Outcome, Player};
+use rand::{Rng, RngExt};
+
+use crate::contestant::Contestant;
+
+/// How a match is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Openings; each makes two games, with sides exchanged.
+    pub openings: usize,
+    /// An opening is this many random plies at most, and at least none: without them two deterministic players would play
+    /// one game over and over.
+    pub opening_plies_max: u16,
+}
+
+/// How the games of a match ended; each array is indexed by which contestant had the first player's side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Games that the first player won.
+    pub first_won: [u64; 2],
+    /// Games that nobody won.
+    pub drawn: [u64; 2],
+    /// Games that the second player won.
+    pub second_won: [u64; 2],
+}
+
+struct Board<P> {
+    position: P,
+    /// Which contestant has the first player's side.
+    first: usize,
+}
+
+/// Plays a match between two contestants; all its games advance together.
+///
+/// `pause` is called after every round of moves: it may sleep, or break off; then there is no tally.
+///
+/// # Errors
+/// If an evaluator fails.
+pub fn play<G: Game>(
+    game: &G,
+    [a, b]: [&mut dyn Contestant<G>; 2],
+    settings: Settings,
+    rng: &mut impl Rng,
+    pause: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Option<Tally>, inference::Error> {
+    let mut boards = Vec::with_capacity(2 * settings.openings);
+    for _ in 0..settings.openings {
+        let position = opening(game, settings.opening_plies_max, rng);
+        boards.push(Board { position: position.clone(), first: 0 });
+        boards.push(Board { position, first: 1 });
+    }
+    let mut tally = Tally::default();
+    while !boards.is_empty() {
+        // Who is to move is decided before either moves: a board advances by one ply per round.
+        let (of_a, of_b): (Vec<usize>, Vec<usize>) =
+            (0..boards.len()).partition(|&index| boards[index].contestant_to_move(game) == 0);
+        advance(game, a, &mut boards, &of_a)?;
+        advance(game, b, &mut boards, &of_b)?;
+        boards.retain(|board| match game.outcome(&board.position) {
+            Some(outcome) => {
+                tally.count(board.first, outcome);
+                false
+            }
+            None => true,
+        });
+        if pause().is_break() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(tally))
+}
+
+/// One ply on each of the boards at `indices`.
+fn advance<G: Game>(
+    game: &G,
+    contestant: &mut dyn Contestant<G>,
+    boards: &mut [Board<G::Position>],
+    indices: &[usize],
+) -> Result<(), inference::Error> {
+    if indices.is_empty() {
+        return Ok(());
+    }
+    let positions: Vec<G::Position> = indices.iter().map(|&index| boards[index].position.clone()).collect();
+    let mut actions: Vec<Action> = Vec::with_capacity(indices.len());
+    contestant.choose(game, &positions, &mut actions)?;
+    for (&index, &action) in indices.iter().zip(&actions) {
+        game.play(&mut boards[index].position, action);
+    }
+    Ok(())
+}
+
+impl<P> Board<P> {
+    fn contestant_to_move<G: Game<Position = P>>(&self, game: &G) -> usize {
+        match game.to_move(&self.position) {
+            Player::First => self.first,
+            Player::Second => 1 - self.first,
+        }
+    }
+}
+
+/// The position after a few random plies, never one that is over.
+fn opening<G: Game>(game: &G, plies_max: u16, rng: &mut impl Rng) -> G::Position {
+    let mut legal = Vec::new();
+    let mut position = game.start();
+    for _ in 0..rng.random_range(0..=plies_max) {
+        game.legal_actions(&position, &mut legal);
+        let mut next = position.clone();
+        game.play(&mut next, legal[rng.random_range(0..legal.len())]);
+        if game.outcome(&next).is_some() {
+            break;
+        }
+        position = next;
+    }
+    position
+}
+
+impl Tally {
+    fn count(&mut self, first: usize, outcome: Outcome) {
+        let counts = match outcome {
+            Outcome::Win(Player::First) => &mut self.first_won,
+            Outcome::Win(Player::Second) => &mut self.second_won,
+            Outcome::Draw | Outcome::Finished => &mut self.drawn,
+        };
+        counts[first] += 1;
+    }
+
+    /// How many games were played.
+    #[must_use]
+    pub fn games(&self) -> u64 {
+        [self.first_won, self.drawn, self.second_won].iter().flatten().sum()
+    }
+
+    /// Points of contestant 0: one for a win, half for a draw.
+    #[must_use]
+    pub fn points(&self) -> f64 {
+        let won = self.first_won[0] + self.second_won[1];
+        won as f64 + 0.5 * (self.drawn[0] + self.drawn[1]) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! What the arena tells about itself; docs/metrics.md lists the names.
+
+use std::time::Duration;
+
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+use weights::WeightsVersion;
+
+use crate::exhaustive::Report;
+use crate::ledger::Rated;
+use crate::player::Player;
+use crate::solved::{Accuracy, Tally};
+
+/// How an answer to a solved position was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answered {
+    /// The highest prior of the network.
+    Raw,
+    /// A search.
+    Searched,
+}
+
+/// Says what each metric means.
+pub fn describe() {
+    describe_gauge!("zerofleet_arena_weights_version", "The weights version being measured");
+    describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions answered well");
+    describe_gauge!("zerofleet_arena_elo", "Elo of the weights version being measured; random play is 0");
+    describe_gauge!("zerofleet_arena_elo_low", "Lower end of its 95 % confidence interval");
+    describe_gauge!("zerofleet_arena_elo_high", "Upper end of its 95 % confidence interval");
+    describe_gauge!("zerofleet_arena_opponent_elo", "Elo of each opponent");
+    describe_counter!("zerofleet_arena_games_total", "Rated games since the run began");
+    describe_gauge!("zerofleet_arena_exhaustive_lost", "Ends of games lost against every possible reply");
+    describe_gauge!("zerofleet_arena_busy_seconds_total", "Time spent measuring");
+}
+
+/// The version being measured.
+pub fn version(version: WeightsVersion) {
+    gauge!("zerofleet_arena_weights_version").set(version.0 as f64);
+}
+
+/// How well solved positions were answered.
+pub fn accuracy(answered: Answered, accuracy: &Accuracy) {
+    let search = match answered {
+        Answered::Raw => "raw",
+        Answered::Searched => "search",
+    };
+    let set = |band: &str, tally: &Tally| {
+        let shares = [("preserving", tally.outcome_preserving_share()), ("optimal", tally.optimal_share())];
+        for (measure, share) in shares {
+            let labels = [("search", search.to_owned()), ("measure", measure.to_owned()), ("band", band.to_owned())];
+            gauge!("zerofleet_arena_accuracy", &labels).set(share);
+        }
+    };
+    set("overall", &accuracy.overall);
+    for band in &accuracy.bands {
+        set(band.band.name(), &band.tally);
+    }
+}
+
+/// Everyone's rating; `current` is the version being measured.
+pub fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games: u64) {
+    counter!("zerofleet_arena_games_total").absolute(games);
+    for Rated { player, rating, .. } in ratings {
+        match player {
+            Player::Version(version) if Some(*version) == current => {
+                gauge!("zerofleet_arena_elo").set(rating.elo);
+                gauge!("zerofleet_arena_elo_low").set(rating.low);
+                gauge!("zerofleet_arena_elo_high").set(rating.high);
+            }
+            // Earlier versions come and go; a series each would never end.
+            Player::Version(_) => {}
+            Player::Random | Player::Playouts { .. } => {
+                gauge!("zerofleet_arena_opponent_elo", "opponent" => player.to_string()).set(rating.elo);
+            }
+        }
+    }
+}
+
+/// What came of playing against every reply.
+pub fn exhaustive(report: &Report) {
+    gauge!("zerofleet_arena_exhaustive_lost").set(report.lost as f64);
+}
+
+/// Time spent measuring.
+pub fn busy(busy: Duration) {
+    gauge!("zerofleet_arena_busy_seconds_total").set(busy.as_secs_f64());
+}

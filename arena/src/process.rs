@@ -1,0 +1,137 @@
+//! The arena as a process: where the measuring thread meets tokio, over a watch of the newest weights.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use game::Game;
+use games::{GameKind, with_game};
+use proto::weights::{Published, Subscriber, SubscriberSettings};
+use service::{Context, Drain};
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+
+use crate::accuracy::subset;
+use crate::config::{Config, Settings};
+use crate::evaluators::{self, Build};
+use crate::ledger::Ledger;
+use crate::metrics;
+use crate::past_versions::PastVersions;
+use crate::solved;
+use crate::worker::{Exhaustive, Outside, Parts, Worker};
+
+/// Larger weights are refused before anything is allocated.
+const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
+
+/// Runs the arena until it is drained.
+///
+/// # Errors
+/// If the configuration is refused, the run directory cannot be used, or what it holds is not this run's.
+pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
+    let settings = config.settings()?;
+    metrics::describe();
+    service::directory::writable(&settings.directory)?;
+    let build = evaluators::build(&settings)?;
+    let subscriber = Subscriber::start(SubscriberSettings {
+        endpoint: settings.weights.clone(),
+        name: context.name.to_owned(),
+        size_limit_bytes: WEIGHTS_BYTES_MAX,
+    });
+    let bridge = Bridge { runtime: Handle::current(), weights: subscriber.handle(), drain: context.drain.clone() };
+    let (done, ended) = oneshot::channel();
+    let thread = with_game!(settings.game, |game| {
+        let parts = parts(game, bridge, build, &settings)?;
+        thread::Builder::new().name("measure".to_owned()).spawn(move || {
+            // Nobody listens any more only if the process is being torn down.
+            let _ = done.send(Worker::new(parts).run());
+        })
+    });
+    let thread = thread.context("start the measuring thread")?;
+    context.readiness.ready();
+    // The worker returns by itself once the process drains.
+    let outcome = ended.await;
+    match thread.join() {
+        Ok(()) => outcome.context("hear from the measuring thread")?,
+        Err(_) => Err(anyhow!("the measuring thread panicked")),
+    }
+}
+
+/// Everything the worker starts with, from the run directory and the settings.
+fn parts<G: Game>(game: G, bridge: Bridge, build: Build, settings: &Settings) -> anyhow::Result<Parts<G, Bridge>> {
+    let ratings_path = settings.directory.join("ratings.json");
+    let ledger = Ledger::load(&ratings_path, &game.spec().name)?;
+    let folder = settings.directory.join("arena");
+    let (past, unreadable) = PastVersions::open(&folder, settings.measurement.past_versions)?;
+    for path in unreadable {
+        tracing::warn!(path = %path.display(), "not the manifest of an earlier version: passed over");
+    }
+    let positions = subset(solved::bundled(&game).unwrap_or_default(), settings.measurement.positions_max);
+    let exhaustive = match settings.game {
+        GameKind::TicTacToe => Exhaustive::Check,
+        GameKind::ConnectFour | GameKind::Hex { .. } => Exhaustive::Skip,
+    };
+    tracing::info!(games = ledger.games(), positions = positions.len(), "measuring");
+    Ok(Parts {
+        game,
+        outside: bridge,
+        measurement: settings.measurement.clone(),
+        seed: settings.seed,
+        cpu_share: settings.cpu_share,
+        build,
+        ledger,
+        ratings_path,
+        past,
+        positions,
+        exhaustive,
+    })
+}
+
+/// What the measuring thread sees of the runtime.
+struct Bridge {
+    runtime: Handle,
+    weights: watch::Receiver<Option<Arc<Published>>>,
+    drain: Drain,
+}
+
+impl Outside for Bridge {
+    fn newest(&mut self) -> Option<Arc<Published>> {
+        self.weights.borrow_and_update().clone()
+    }
+
+    fn now(&mut self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&mut self, duration: Duration) -> ControlFlow<()> {
+        if self.drain.started() {
+            return ControlFlow::Break(());
+        }
+        if duration.is_zero() {
+            return ControlFlow::Continue(());
+        }
+        self.runtime.block_on(async {
+            tokio::select! {
+                () = self.drain.wait() => ControlFlow::Break(()),
+                () = tokio::time::sleep(duration) => ControlFlow::Continue(()),
+            }
+        })
+    }
+
+    fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()> {
+        self.runtime.block_on(async {
+            let changed = async {
+                if self.weights.changed().await.is_err() {
+                    // The subscriber is gone, so there is nothing to wait for but the drain.
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = self.drain.wait() => ControlFlow::Break(()),
+                () = changed => ControlFlow::Continue(()),
+                () = tokio::time::sleep(at_most) => ControlFlow::Continue(()),
+            }
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! Strengths from results, after Bradley and Terry 1952.
+//!
+//! Players have strengths θ in natural units; player i is expected to score σ(θᵢ − θⱼ) against j. A draw counts as half a
+//! win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit, with the anchor at 0. Who
+//! moves first is not modelled: every opening is played from both sides. Start with [`rate`].
+
+/// Elo points per natural unit: 400 / ln 10.
+const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
+
+/// Half the width of a 95 % interval, in standard deviations.
+const NORMAL_95: f64 = 1.959_963_984_540_054;
+
+/// Newton steps; the likelihood is concave, a dozen suffice from anywhere.
+const STEPS_MAX: usize = 200;
+
+/// How one player fared against another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pairing {
+    /// Index of the one player.
+    pub a: usize,
+    /// Index of the other.
+    pub b: usize,
+    /// Games that `a` won.
+    pub wins: u64,
+    /// Games that nobody won.
+    pub draws: u64,
+    /// Games that `b` won.
+    pub losses: u64,
+}
+
+/// A strength with its 95 % confidence interval, in Elo.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rating {
+    /// The most likely strength.
+    pub elo: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+/// What is believed before any game.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prior {
+    /// Standard deviation of a strength around the anchor, in Elo. Without it a player that won every game would be
+    /// infinitely strong; this wide, a handful of games outweighs it.
+    pub deviation_elo: f64,
+}
+
+impl Prior {
+    /// A deviation of 1,500 Elo: from random to perfect play in any of our games.
+    pub const WEAK: Self = Self { deviation_elo: 1500.0 };
+}
+
+/// The ratings of `players` players that maximise the likelihood of all games under `prior`, with player `anchor` at 0.
+///
+/// Intervals come from the curvature at the maximum (the inverse of the observed information): they are those of the
+/// difference to the anchor.
+///
+/// # Panics
+/// If a pairing names a player that does not exist, or a player against itself.
+#[must_use]
+pub fn rate(players: usize, anchor: usize, pairings: &[Pairing], prior: Prior) -> Vec<Rating> {
+    assert!(anchor < players, "the anchor is a player");
+    for pairing in pairings {
+        assert!(pairing.a < players && pairing.b < players && pairing.a != pairing.b, "a pairing is of two players");
+    }
+    let model = Model { players, anchor, pairings, precision: (prior.deviation_elo / ELO_PER_UNIT).powi(-2) };
+    let strengths = model.maximise();
+    let variances = model.information(&strengths).inverse_diagonal();
+    let rating = |(strength, variance): (&f64, f64)| {
+        let elo = strength * ELO_PER_UNIT;
+        let half = NORMAL_95 * variance.sqrt() * ELO_PER_UNIT;
+        Rating { elo, low: elo - half, high: elo + half }
+    };
+    let mut ratings: Vec<Rating> = strengths.iter().zip(variances).map(rating).collect();
+    ratings[anchor] = Rating { elo: 0.0, low: 0.0, high: 0.0 };
+    ratings
+}
+
+/// What a player rated `elo` is expected to score against one rated `opponent_elo`, 0 to 1.
+#[must_use]
+pub fn expected_score(elo: f64, opponent_elo: f64) -> f64 {
+    sigmoid((elo - opponent_elo) / ELO_PER_UNIT)
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// ln σ(x), also where σ(x) is too small to be a number.
+fn ln_sigmoid(x: f64) -> f64 {
+    if x < 0.0 { x - x.exp().ln_1p() } else { -(-x).exp().ln_1p() }
+}
+
+struct Model<'a> {
+    players: usize,
+    anchor: usize,
+    pairings: &'a [Pairing],
+    /// 1 / σ² of the prior, in natural units.
+    precision: f64,
+}
+
+impl Model<'_> {
+    /// Newton's method with halved steps: the anchor stays at 0.
+    fn maximise(&self) -> Vec<f64> {
+        let mut strengths = vec![0.0; self.players];
+        let mut likelihood = self.log_likelihood(&strengths);
+        for _ in 0..STEPS_MAX {
+            let step = self.information(&strengths).solve(&self.gradient(&strengths));
+            let largest = step.iter().fold(0.0_f64, |largest, step| largest.max(step.abs()));
+            if largest < 1e-10 {
+                break;
+            }
+            let mut scale = 1.0;
+            loop {
+                let next: Vec<f64> = strengths.iter().zip(&step).map(|(at, step)| at + scale * step).collect();
+                let reached = self.log_likelihood(&next);
+                if reached >= likelihood {
+                    (strengths, likelihood) = (next, reached);
+                    break;
+                }
+                scale /= 2.0;
+                if scale < 1e-12 {
+                    return strengths;
+                }
+            }
+        }
+        strengths
+    }
+
+    fn log_likelihood(&self, strengths: &[f64]) -> f64 {
+        let games: f64 = self
+            .pairings
+            .iter()
+            .map(|pairing| {
+                let difference = strengths[pairing.a] - strengths[pairing.b];
+                pairing.score() * ln_sigmoid(difference) + (pairing.games() - pairing.score()) * ln_sigmoid(-difference)
+            })
+            .sum();
+        games - 0.5 * self.precision * strengths.iter().map(|strength| strength * strength).sum::<f64>()
+    }
+
+    fn gradient(&self, strengths: &[f64]) -> Vec<f64> {
+        let mut gradient: Vec<f64> = strengths.iter().map(|strength| -self.precision * strength).collect();
+        for pairing in self.pairings {
+            let expected = pairing.games() * sigmoid(strengths[pairing.a] - strengths[pairing.b]);
+            gradient[pairing.a] += pairing.score() - expected;
+            gradient[pairing.b] -= pairing.score() - expected;
+        }
+        gradient[self.anchor] = 0.0;
+        gradient
+    }
+
+    /// The negative second derivative of the log-likelihood; the anchor's row is that of the identity.
+    fn information(&self, strengths: &[f64]) -> Symmetric {
+        let mut matrix = Symmetric::zero(self.players);
+        for player in 0..self.players {
+            matrix.add(player, player, self.precision);
+        }
+        for pairing in self.pairings {
+            let expected = sigmoid(strengths[pairing.a] - strengths[pairing.b]);
+            let weight = pairing.games() * expected * (1.0 - expected);
+            matrix.add(pairing.a, pairing.a, weight);
+            matrix.add(pairing.b, pairing.b, weight);
+            matrix.add(pairing.a.max(pairing.b), pairing.a.min(pairing.b), -weight);
+        }
+        matrix.isolate(self.anchor);
+        matrix
+    }
+}
+
+impl Pairing {
+    fn games(&self) -> f64 {
+        (self.wins + self.draws + self.losses) as f64
+    }
+
+    /// Points of `a`.
+    fn score(&self) -> f64 {
+        self.wins as f64 + 0.5 * self.draws as f64
+    }
+}
+
+/// A symmetric positive definite matrix; the lower triangle is kept.
+struct Symmetric {
+    size: usize,
+    lower: Vec<f64>,
+}
+
+impl Symmetric {
+    fn zero(size: usize) -> Self {
+        Self { size, lower: vec![0.0; size * size] }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f64 {
+        self.lower[row * self.size + column]
+    }
+
+    /// Adds below or on the diagonal: `row ≥ column`.
+    fn add(&mut self, row: usize, column: usize, value: f64) {
+        self.lower[row * self.size + column] += value;
+    }
+
+    /// Replaces row and column of `index` by those of the identity.
+    fn isolate(&mut self, index: usize) {
+        for other in 0..self.size {
+            let (row, column) = (index.max(other), index.min(other));
+            self.lower[row * self.size + column] = if other == index { 1.0 } else { 0.0 };
+        }
+    }
+
+    /// The lower triangle L of the Cholesky decomposition L · Lᵀ.
+    fn cholesky(mut self) -> Self {
+        for row in 0..self.size {
+            for column in 0..=row {
+                let mut value = self.at(row, column);
+                for k in 0..column {
+                    value -= self.at(row, k) * self.at(column, k);
+                }
+                let diagonal = row == column;
+                let entry =
+                    if diagonal { value.max(f64::MIN_POSITIVE).sqrt() } else { value / self.at(column, column) };
+                self.lower[row * self.size + column] = entry;
+            }
+        }
+        self
+    }
+
+    /// x with A · x = b.
+    fn solve(self, b: &[f64]) -> Vec<f64> {
+        let lower = self.cholesky();
+        lower.back(lower.forward(b))
+    }
+
+    /// The diagonal of A⁻¹, column by column: |L⁻¹ eᵢ|².
+    fn inverse_diagonal(self) -> Vec<f64> {
+        let lower = self.cholesky();
+        let column = |index: usize| {
+            let mut unit = vec![0.0; lower.size];
+            unit[index] = 1.0;
+            lower.forward(&unit).iter().map(|value| value * value).sum()
+        };
+        (0..lower.size).map(column).collect()
+    }
+
+    fn forward(&self, b: &[f64]) -> Vec<f64> {
+        let mut x = b.to_vec();
+        for row in 0..self.size {
+            for k in 0..row {
+                x[row] -= self.at(row, k) * x[k];
+            }
+            x[row] /= self.at(row, row);
+        }
+        x
+    }
+
+    fn back(&self, mut x: Vec<f64>) -> Vec<f64> {
+        for row in (0..self.size).rev() {
+            for k in row + 1..self.size {
+                x[row] -= self.at(k, row) * x[k];
+            }
+            x[row] /= self.at(row, row);
+        }
+        x
+    }
+}
+
+#[cfg(test)]
+mod tests;

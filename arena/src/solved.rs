@@ -1,0 +1,366 @@
+//! Solved positions: reading them, and judging chosen moves by them.
+//!
+//! The form is CSV: a header `moves,band,…`, then one position a line: the moves from the start in the game's notation, a
+//! band (a name under which positions are counted together), and one score per action, the i-th being that of
+//! `Action(i)`; empty where the action is illegal. A score is positive where the player to move then wins, 0 for a draw,
+//! negative where they lose, and larger is better. Moves are separated by spaces, or run together in games whose every
+//! move is one character.
+//!
+//! Nothing here searches or evaluates: whoever chooses moves hands them in. Start with [`parse`] and [`Accuracy`].
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use game::{Action, Game};
+use serde::{Serialize, Serializer};
+
+/// The name under which positions are counted together: `early`, say.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct Band(String);
+
+impl Band {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Band {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Through `pad`, so that tables can align it.
+        f.pad(&self.0)
+    }
+}
+
+/// A position with the exact score of every move. Not over; every legal action has a score, and no other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SolvedPosition {
+    moves: Vec<Action>,
+    band: Band,
+    /// `[A]`, empty for illegal actions.
+    scores: Vec<Option<i32>>,
+    best: i32,
+}
+
+impl SolvedPosition {
+    /// The actions that lead here from the start.
+    #[must_use]
+    pub fn moves(&self) -> &[Action] {
+        &self.moves
+    }
+
+    /// What it is counted under.
+    #[must_use]
+    pub fn band(&self) -> &Band {
+        &self.band
+    }
+
+    /// The score of an action, `None` if it is illegal.
+    #[must_use]
+    pub fn score_of(&self, action: Action) -> Option<i32> {
+        self.scores.get(action.index()).copied().flatten()
+    }
+
+    /// The best score of any action.
+    #[must_use]
+    pub fn best(&self) -> i32 {
+        self.best
+    }
+
+    /// The position itself.
+    ///
+    /// # Panics
+    /// If `game` has other rules than those the position was read with.
+    #[must_use]
+    pub fn position<G: Game>(&self, game: &G) -> G::Position {
+        game.replay(&self.moves).expect("the moves were played when the position was read")
+    }
+}
+
+/// Why a file of solved positions was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The first line is not the header of such a file.
+    #[error(
+        "{file}, line 1: the header is `{got}`, expected `moves,band` and one column for each of {actions} actions"
+    )]
+    Header {
+        /// The file.
+        file: String,
+        /// What the first line holds.
+        got: String,
+        /// A: how many actions the game has.
+        actions: usize,
+    },
+    /// A line has too few or too many fields.
+    #[error("{file}, line {line}: {got} fields, expected {expected}")]
+    Fields {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// Fields on the line.
+        got: usize,
+        /// Fields in the header.
+        expected: usize,
+    },
+    /// A field does not hold what it should.
+    #[error("{file}, line {line}, field `{field}`: {problem}")]
+    Field {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// The name of the field in the header.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// There is a header and nothing else.
+    #[error("{file}: no positions")]
+    NoPositions {
+        /// The file.
+        file: String,
+    },
+}
+
+/// Reads solved positions of `game` from the text of `file`, whose name is used in errors only.
+///
+/// Empty lines are skipped. Fields are not quoted: no notation has commas.
+///
+/// # Errors
+/// [`Error`] names the file, the line and the field, and says what was expected.
+pub fn parse<G: Game>(game: &G, file: &str, text: &str) -> Result<Vec<SolvedPosition>, Error> {
+    let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim_end()));
+    let header = lines.next().map_or("", |(_, line)| line.trim_start_matches('\u{feff}'));
+    let columns: Vec<&str> = header.split(',').map(str::trim).collect();
+    let actions = game.spec().actions;
+    if columns.len() != 2 + actions || columns[..2] != ["moves", "band"] {
+        return Err(Error::Header { file: file.into(), got: abridged(header), actions });
+    }
+    let notation = Notation::of(game);
+    let mut positions = Vec::new();
+    for (line, text) in lines.filter(|(_, text)| !text.is_empty()) {
+        let fields: Vec<&str> = text.split(',').map(str::trim).collect();
+        if fields.len() != columns.len() {
+            return Err(Error::Fields { file: file.into(), line, got: fields.len(), expected: columns.len() });
+        }
+        let position = parse_position(game, notation, &fields).map_err(|Problem { column, problem }| Error::Field {
+            file: file.into(),
+            line,
+            field: columns[column].into(),
+            problem,
+        })?;
+        positions.push(position);
+    }
+    if positions.is_empty() {
+        return Err(Error::NoPositions { file: file.into() });
+    }
+    Ok(positions)
+}
+
+/// The positions that come with the project for `game`; `None` where there are none.
+#[must_use]
+pub fn bundled<G: Game>(game: &G) -> Option<Vec<SolvedPosition>> {
+    let rules = games::GameKind::ConnectFour.to_string();
+    (game.spec().name == rules).then(|| {
+        parse(game, "connect4_solved.csv", games::connect_four::SOLVED_CSV).expect("a test reads the bundled positions")
+    })
+}
+
+/// How the `moves` of a file are written.
+#[derive(Debug, Clone, Copy)]
+enum Notation {
+    RunTogether,
+    Separated,
+}
+
+impl Notation {
+    fn of<G: Game>(game: &G) -> Self {
+        let start = game.start();
+        let mut legal = Vec::new();
+        game.legal_actions(&start, &mut legal);
+        let single = |&action: &Action| game.action_name(&start, action).chars().count() == 1;
+        if legal.iter().all(single) { Self::RunTogether } else { Self::Separated }
+    }
+
+    fn moves(self, text: &str) -> Vec<String> {
+        match self {
+            Self::RunTogether => text.chars().filter(|c| !c.is_whitespace()).map(String::from).collect(),
+            Self::Separated => text.split_whitespace().map(String::from).collect(),
+        }
+    }
+}
+
+struct Problem {
+    column: usize,
+    problem: String,
+}
+
+fn parse_position<G: Game>(game: &G, notation: Notation, fields: &[&str]) -> Result<SolvedPosition, Problem> {
+    let (moves, position) = parse_moves(game, notation, fields[0]).map_err(|problem| Problem { column: 0, problem })?;
+    if fields[1].is_empty() {
+        return Err(Problem { column: 1, problem: "is empty, expected a name".into() });
+    }
+    let mut scores = Vec::with_capacity(fields.len() - 2);
+    for (column, &field) in fields.iter().enumerate().skip(2) {
+        let action = Action(u16::try_from(column - 2).expect("actions fit 16 bits"));
+        let legal = game.is_legal(&position, action);
+        scores.push(parse_score(field, legal).map_err(|problem| Problem { column, problem })?);
+    }
+    let best = scores.iter().flatten().copied().max().expect("a position that goes on has a legal action");
+    Ok(SolvedPosition { moves, band: Band(fields[1].into()), scores, best })
+}
+
+fn parse_moves<G: Game>(game: &G, notation: Notation, text: &str) -> Result<(Vec<Action>, G::Position), String> {
+    let mut position = game.start();
+    let mut actions = Vec::new();
+    for (ply, text) in notation.moves(text).into_iter().enumerate() {
+        let number = ply + 1;
+        let action = game.parse_action(&position, &text).map_err(|error| format!("move {number}: {error}"))?;
+        game.try_play(&mut position, action).map_err(|_| format!("move {number}: `{text}` is not legal there"))?;
+        actions.push(action);
+    }
+    match game.outcome(&position) {
+        None => Ok((actions, position)),
+        Some(_) => Err("the game is over after these moves".into()),
+    }
+}
+
+fn parse_score(text: &str, legal: bool) -> Result<Option<i32>, String> {
+    match (text.is_empty(), legal) {
+        (true, false) => Ok(None),
+        (true, true) => Err("is empty, and the action is legal".into()),
+        (false, false) => Err(format!("holds `{}`, and the action is not legal", abridged(text))),
+        (false, true) => text.parse().map(Some).map_err(|_| format!("`{}` is not a whole number", abridged(text))),
+    }
+}
+
+/// As much of a text as an error should repeat.
+fn abridged(text: &str) -> String {
+    const CHARACTERS: usize = 60;
+    match text.char_indices().nth(CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into(),
+    }
+}
+
+/// How good a chosen action was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Judgement {
+    /// Its score has the sign of the best score: the theoretical win, draw or loss is kept.
+    pub outcome_preserving: bool,
+    /// It has the best score.
+    pub optimal: bool,
+}
+
+/// Judges an action. An illegal action is neither optimal nor keeps the outcome.
+#[must_use]
+pub fn score(chosen: Action, position: &SolvedPosition) -> Judgement {
+    let score = position.score_of(chosen);
+    Judgement {
+        outcome_preserving: score.is_some_and(|score| score.signum() == position.best.signum()),
+        optimal: score == Some(position.best),
+    }
+}
+
+/// How many of some positions were answered well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many were judged.
+    pub positions: u64,
+    /// How many answers kept the outcome.
+    pub outcome_preserving: u64,
+    /// How many answers were optimal.
+    pub optimal: u64,
+}
+
+impl Tally {
+    /// Counts one judgement.
+    pub fn add(&mut self, judgement: Judgement) {
+        self.positions += 1;
+        self.outcome_preserving += u64::from(judgement.outcome_preserving);
+        self.optimal += u64::from(judgement.optimal);
+    }
+
+    /// The share of answers that kept the outcome, in `[0, 1]`; 0 where nothing was judged.
+    #[must_use]
+    pub fn outcome_preserving_share(&self) -> f64 {
+        share(self.outcome_preserving, self.positions)
+    }
+
+    /// The share of optimal answers, in `[0, 1]`; 0 where nothing was judged.
+    #[must_use]
+    pub fn optimal_share(&self) -> f64 {
+        share(self.optimal, self.positions)
+    }
+}
+
+fn share(count: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { count as f64 / of as f64 }
+}
+
+/// Written with its shares, so that no reader divides.
+impl Serialize for Tally {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+
+        let mut tally = serializer.serialize_struct("Tally", 5)?;
+        tally.serialize_field("positions", &self.positions)?;
+        tally.serialize_field("outcome_preserving", &self.outcome_preserving)?;
+        tally.serialize_field("optimal", &self.optimal)?;
+        tally.serialize_field("outcome_preserving_share", &self.outcome_preserving_share())?;
+        tally.serialize_field("optimal_share", &self.optimal_share())?;
+        tally.end()
+    }
+}
+
+/// The tally of one band.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BandTally {
+    /// The band.
+    pub band: Band,
+    /// Its tally.
+    #[serde(flatten)]
+    pub tally: Tally,
+}
+
+/// Tallies by band and overall.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Accuracy {
+    /// Over all positions.
+    pub overall: Tally,
+    /// By band, in the order in which bands first appeared.
+    pub bands: Vec<BandTally>,
+}
+
+impl Accuracy {
+    /// The accuracy of one chosen action per position. The shorter of the two decides how many are judged.
+    pub fn of<'a>(
+        positions: impl IntoIterator<Item = &'a SolvedPosition>,
+        chosen: impl IntoIterator<Item = Action>,
+    ) -> Self {
+        let mut accuracy = Self::default();
+        for (position, action) in positions.into_iter().zip(chosen) {
+            accuracy.add(position, action);
+        }
+        accuracy
+    }
+
+    /// Counts one chosen action.
+    pub fn add(&mut self, position: &SolvedPosition, chosen: Action) {
+        let judgement = score(chosen, position);
+        self.overall.add(judgement);
+        match self.bands.iter_mut().find(|band| band.band == position.band) {
+            Some(band) => band.tally.add(judgement),
+            None => {
+                let mut tally = Tally::default();
+                tally.add(judgement);
+                self.bands.push(BandTally { band: position.band.clone(), tally });
+            }
+        }
+    }
+}

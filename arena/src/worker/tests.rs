@@ -1,0 +1,198 @@
+//! The worker in a world that is scripted: published versions, a clock that only sleeping moves, a drain.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use game::Game;
+use games::TicTacToe;
+use inference::{Attributes, Batch, Evaluator, Predictions, Wdl};
+use proto::weights::Published;
+use selfplay::SearchSettings;
+use tempfile::TempDir;
+use weights::{Architecture, Digest, Manifest, WeightsVersion};
+
+use super::{Exhaustive, Outside, Parts, Worker};
+use crate::config::Measurement;
+use crate::ledger::Ledger;
+use crate::matches;
+use crate::past_versions::PastVersions;
+use crate::player::Player;
+
+/// Every action is as good as any; or, once told to break, an error.
+struct Uniform {
+    breaks: bool,
+}
+
+impl Evaluator for Uniform {
+    fn attributes(&self) -> Attributes {
+        Attributes { name: "uniform".into(), weights_version: 1, preferred_batch: 64, max_batch: 1024 }
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), inference::Error> {
+        if self.breaks {
+            return Err(inference::Error::NotFinite { weights_version: 2 });
+        }
+        predictions.clear();
+        for i in 0..batch.len() {
+            let legal = batch.legal(i).len();
+            predictions.push(&vec![1.0 / legal as f32; legal], Wdl::EVEN);
+        }
+        Ok(())
+    }
+}
+
+fn published(version: u64, game: &str) -> Arc<Published> {
+    let bytes = bytes::Bytes::from(format!("weights {version}"));
+    let architecture =
+        Architecture { game: game.into(), planes: 3, height: 3, width: 3, actions: 9, channels: 1, blocks: 1 };
+    let manifest = Manifest {
+        version: WeightsVersion(version),
+        training_step: version,
+        digest: Digest::of(&bytes),
+        size_bytes: bytes.len() as u64,
+        architecture,
+    };
+    Arc::new(Published { manifest, bytes })
+}
+
+/// Weights arrive one by one whenever the worker waits; after the last, the process drains.
+struct Script {
+    now: Instant,
+    newest: Option<Arc<Published>>,
+    coming: VecDeque<Arc<Published>>,
+    /// Drains at this many sleeps, if ever.
+    sleeps_left: usize,
+}
+
+impl Outside for Script {
+    fn newest(&mut self) -> Option<Arc<Published>> {
+        self.newest.clone()
+    }
+
+    fn now(&mut self) -> Instant {
+        self.now
+    }
+
+    fn sleep(&mut self, duration: Duration) -> ControlFlow<()> {
+        self.now += duration;
+        self.sleeps_left = self.sleeps_left.saturating_sub(1);
+        if self.sleeps_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn wait_for_weights(&mut self, _at_most: Duration) -> ControlFlow<()> {
+        match self.coming.pop_front() {
+            Some(published) => {
+                self.newest = Some(published);
+                ControlFlow::Continue(())
+            }
+            None => ControlFlow::Break(()),
+        }
+    }
+}
+
+struct Stage {
+    folder: TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self { folder: TempDir::new().unwrap() }
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger::load(&self.folder.path().join("ratings.json"), "tic_tac_toe").unwrap()
+    }
+
+    /// Runs a worker through these versions until it drains.
+    fn run(&self, versions: impl IntoIterator<Item = Arc<Published>>, sleeps: usize) {
+        let game = TicTacToe::new();
+        let outside =
+            Script { now: Instant::now(), newest: None, coming: versions.into_iter().collect(), sleeps_left: sleeps };
+        let (past, _) = PastVersions::open(&self.folder.path().join("arena"), 2).unwrap();
+        let parts = Parts {
+            game,
+            outside,
+            measurement: Measurement {
+                simulations: 8,
+                search: SearchSettings::default(),
+                positions_max: 0,
+                games_per_version: 12,
+                matches: matches::Settings { openings: 2, opening_plies_max: 2 },
+                playouts: vec![10],
+                past_versions: 2,
+                version_interval: Duration::from_secs(30),
+            },
+            seed: 1,
+            cpu_share: 0.5,
+            build: Box::new(|manifest, _| Ok(Box::new(Uniform { breaks: manifest.version.0 == 13 }))),
+            ledger: self.ledger(),
+            ratings_path: self.folder.path().join("ratings.json"),
+            past,
+            positions: Vec::new(),
+            exhaustive: Exhaustive::Check,
+        };
+        Worker::new(parts).run().unwrap();
+    }
+
+    fn games_of(&self, version: u64) -> u64 {
+        self.ledger().games_of(Player::Version(WeightsVersion(version)))
+    }
+}
+
+const FOR_EVER: usize = usize::MAX;
+
+fn version(version: u64) -> Arc<Published> {
+    published(version, &TicTacToe::new().spec().name)
+}
+
+#[test]
+fn every_version_plays_its_games_and_all_are_on_disk() {
+    let stage = Stage::new();
+    stage.run([version(1)], FOR_EVER);
+    assert_eq!((stage.ledger().games(), stage.games_of(1)), (12, 12));
+}
+
+#[test]
+fn games_are_spread_over_opponents_and_earlier_versions_are_among_them() {
+    let stage = Stage::new();
+    stage.run([version(1), version(2)], FOR_EVER);
+    let between = |a, b| stage.ledger().games_between(a, b);
+    let (one, two) = (Player::Version(WeightsVersion(1)), Player::Version(WeightsVersion(2)));
+    assert!(between(one, Player::Random) > 0 && between(one, Player::Playouts { simulations: 10 }) > 0);
+    assert!(between(one, two) > 0, "{:?}", stage.ledger());
+}
+
+#[test]
+fn a_restart_goes_on_with_the_games_that_are_left() {
+    let stage = Stage::new();
+    // Each match of tic-tac-toe pauses once per round: it drains within one of the later matches.
+    stage.run([version(1)], 16);
+    let before = stage.games_of(1);
+    assert!(before > 0 && before < 12, "{before} games");
+    stage.run([version(1)], FOR_EVER);
+    assert_eq!(stage.games_of(1), 12);
+}
+
+#[test]
+fn weights_of_another_game_are_passed_over_and_the_next_are_taken() {
+    let stage = Stage::new();
+    stage.run([published(1, "connect_four"), version(2)], FOR_EVER);
+    assert_eq!((stage.games_of(1), stage.games_of(2)), (0, 12));
+}
+
+#[test]
+fn weights_that_answer_nan_are_passed_over_and_the_next_are_taken() {
+    let stage = Stage::new();
+    stage.run([version(13), version(14)], FOR_EVER);
+    assert_eq!((stage.games_of(13), stage.games_of(14)), (0, 12));
+}
+
+#[test]
+fn the_same_run_gives_the_same_games() {
+    let (once, again) = (Stage::new(), Stage::new());
+    once.run([version(1), version(2)], FOR_EVER);
+    again.run([version(1), version(2)], FOR_EVER);
+    assert_eq!(once.ledger(), again.ledger());
+}
