@@ -27,7 +27,7 @@ const SIMILARITY_MIN: f64 = 0.7;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSection {
-    /// The game, by its name: `tic_tac_toe`, `connect_four`, `hex11`.
+    /// The game, by its name: `tic_tac_toe`, `connect_four`, `hex-11`.
     pub game: String,
     /// The folder of the run: checkpoints, replay, metrics and logs lie below it.
     pub directory: PathBuf,
@@ -61,7 +61,15 @@ impl<E: Iterator<Item = (String, String)>> Sources<E> {
     where
         T: Serialize + DeserializeOwned + Default,
     {
-        let defaults = Table::try_from(T::default()).map_err(|source| ConfigError::Defaults { source })?;
+        self.load_over(&T::default(), known)
+    }
+
+    /// [`load`](Self::load) with other values than those of `T::default` where no source says anything.
+    pub fn load_over<T>(self, defaults: &T, known: &[&str]) -> Result<T, ConfigError>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let defaults = Table::try_from(defaults).map_err(|source| ConfigError::Defaults { source })?;
         let schema = Schema { defaults: &defaults, known };
         let mut overrides = Vec::new();
         if let Some(path) = &self.file {
