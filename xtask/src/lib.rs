@@ -1,1 +1,17 @@
-//! Every chore of the repository: libtorch, train, test, ci, layers, tidy.
+//! Every chore of the repository: libtorch, train, test, ci, layers, tidy, deny.
+//!
+//! It must compile in seconds on a bare machine, so it knows none of our crates and nothing of libtorch but where its
+//! files go. Checks that read the tree ([`layers`], [`tidy`]) are tests of this crate as well. Start with [`ci`], which
+//! names every check.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "xtask talks to the person who called it")]
+
+pub mod ci;
+pub mod deny;
+pub mod layers;
+pub mod libtorch;
+pub mod python;
+pub mod suite;
+pub mod tidy;
+pub mod train;
+pub mod workspace;

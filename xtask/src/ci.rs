@@ -1,0 +1,67 @@
+//! `cargo xtask ci`: all that CI checks, cheapest first, with what each step cost.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::suite::Summary;
+use crate::{deny, layers, libtorch, suite, tidy, workspace};
+
+struct Step {
+    name: &'static str,
+    took: Duration,
+    outcome: Result<()>,
+}
+
+/// Runs every step, also after one has failed: what the others say is worth having.
+///
+/// # Errors
+/// If any step failed.
+pub fn run(root: &Path) -> Result<()> {
+    let start = Instant::now();
+    let mut tests = Summary::default();
+    let mut steps = Vec::new();
+    let mut step = |name, work: &mut dyn FnMut() -> Result<()>| {
+        println!("\n── {name}");
+        let start = Instant::now();
+        let outcome = work();
+        let took = start.elapsed();
+        if let Err(error) = &outcome {
+            println!("{name} FAILED: {error:#}");
+        }
+        println!("── {name}: {:.1} s", took.as_secs_f64());
+        steps.push(Step { name, took, outcome });
+    };
+    let cargo = |arguments: &[&str]| workspace::run(workspace::cargo(root).args(arguments));
+
+    step("fmt", &mut || cargo(&["fmt", "--all", "--check"]));
+    step("layers", &mut || layers::run(root));
+    step("tidy", &mut || tidy::run(root));
+    step("deny", &mut || deny::run(root));
+    step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp).map(drop));
+    step("clippy", &mut || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+    // The build without libtorch must not rot; only what the feature changes is compiled again.
+    for package in ["actor", "arena"] {
+        let name = if package == "actor" { "clippy actor, no torch" } else { "clippy arena, no torch" };
+        step(name, &mut || cargo(&["clippy", "--package", package, "--no-default-features", "--", "-D", "warnings"]));
+    }
+    step("docs", &mut || {
+        let mut docs = workspace::cargo(root);
+        workspace::run(docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+    });
+    step("tests", &mut || suite::run(root, None).map(|summary| tests = summary));
+
+    println!("\n{:<24} {:>9}", "step", "seconds");
+    for step in &steps {
+        let mark = if step.outcome.is_ok() { "" } else { "  FAILED" };
+        println!("{:<24} {:>9.1}{mark}", step.name, step.took.as_secs_f64());
+    }
+    println!("{:<24} {:>9.1}", "all", start.elapsed().as_secs_f64());
+    let failed: Vec<&str> = steps.iter().filter(|step| step.outcome.is_err()).map(|step| step.name).collect();
+    println!("\n{tests}");
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}

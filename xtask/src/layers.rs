@@ -1,0 +1,211 @@
+//! `cargo xtask layers`: the tables of ARCHITECTURE.md against the dependencies that cargo sees.
+//!
+//! The document is the only place where an arrow is written down; what is not written there is forbidden. Start with
+//! [`violations`].
+
+mod vocabulary;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use cargo_metadata::DependencyKind;
+
+use crate::workspace;
+
+/// The tables of ARCHITECTURE.md.
+#[derive(Debug, Default)]
+pub struct Table {
+    layers: BTreeMap<String, Layer>,
+    /// Third-party crates that only some of ours may name.
+    walls: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Debug)]
+struct Layer {
+    rank: u8,
+    planned: bool,
+    uses: Vec<String>,
+    uses_behind_a_feature: Vec<String>,
+}
+
+/// A member of the workspace as cargo sees it.
+#[derive(Debug, Default, Clone)]
+pub struct Member {
+    name: String,
+    folder: String,
+    uses: Vec<Dependency>,
+}
+
+#[derive(Debug, Clone)]
+struct Dependency {
+    name: String,
+    optional: bool,
+    /// Whether it is a member of this workspace; a third-party crate may have the same name.
+    ours: bool,
+    for_tests: bool,
+}
+
+/// Prints what breaks the tables and fails if anything does.
+///
+/// # Errors
+/// If an arrow is forbidden, or the tables or the workspace cannot be read.
+pub fn run(root: &Path) -> Result<()> {
+    let violations = violations(root)?;
+    for violation in &violations {
+        println!("{violation}");
+    }
+    ensure!(violations.is_empty(), "{} arrows are not in the tables of ARCHITECTURE.md", violations.len());
+    Ok(())
+}
+
+/// What breaks the tables, one sentence each.
+///
+/// # Errors
+/// If the tables or the workspace cannot be read.
+pub fn violations(root: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
+    let table = Table::parse(&text).context("read the layer tables of ARCHITECTURE.md")?;
+    let mut found = table.violations(&members(root)?);
+    found.extend(vocabulary::violations(root)?);
+    Ok(found)
+}
+
+fn members(root: &Path) -> Result<Vec<Member>> {
+    let metadata = workspace::metadata(root)?;
+    let member = |package: &cargo_metadata::Package| Member {
+        name: package.name.to_string(),
+        folder: package.manifest_path.parent().and_then(|folder| folder.file_name()).unwrap_or_default().to_owned(),
+        uses: package
+            .dependencies
+            .iter()
+            .map(|dependency| Dependency {
+                name: dependency.name.clone(),
+                optional: dependency.optional,
+                ours: dependency.path.is_some(),
+                for_tests: dependency.kind == DependencyKind::Development,
+            })
+            .collect(),
+    };
+    Ok(metadata.workspace_packages().into_iter().map(member).collect())
+}
+
+impl Table {
+    /// Reads the two tables: one whose header begins with `rank`, one whose header begins with `third-party crates`.
+    ///
+    /// # Errors
+    /// If one is missing, a row has the wrong shape, a name stands twice, or an arrow does not point down.
+    pub fn parse(markdown: &str) -> Result<Self> {
+        let mut table = Self::default();
+        for cells in rows_below(markdown, "rank") {
+            let [rank, name, uses, behind_a_feature] = &cells[..] else {
+                bail!("a row has {} cells instead of 4: {cells:?}", cells.len())
+            };
+            let layer = Layer {
+                rank: rank.parse().with_context(|| format!("`{rank}` is not a rank"))?,
+                planned: name.contains("planned"),
+                uses: names(uses),
+                uses_behind_a_feature: names(behind_a_feature),
+            };
+            let name = names(name).pop().with_context(|| format!("a row of rank {rank} names no crate"))?;
+            ensure!(table.layers.insert(name.clone(), layer).is_none(), "`{name}` has two rows");
+        }
+        for cells in rows_below(markdown, "third-party crates") {
+            let [crates, only_in, ..] = &cells[..] else { bail!("a row has one cell: {cells:?}") };
+            for name in names(crates) {
+                ensure!(table.walls.insert(name.clone(), names(only_in)).is_none(), "`{name}` has two rows");
+            }
+        }
+        ensure!(!table.layers.is_empty(), "there is no table whose header begins with `rank`");
+        ensure!(!table.walls.is_empty(), "there is no table whose header begins with `third-party crates`");
+        table.check_that_arrows_point_down()?;
+        Ok(table)
+    }
+
+    fn check_that_arrows_point_down(&self) -> Result<()> {
+        for (name, layer) in &self.layers {
+            for used in layer.uses.iter().chain(&layer.uses_behind_a_feature) {
+                let below =
+                    self.layers.get(used).with_context(|| format!("`{name}` uses `{used}`, which has no row"))?;
+                ensure!(
+                    below.rank < layer.rank,
+                    "`{name}` of rank {} may not use `{used}` of rank {}: arrows point down, never sideways",
+                    layer.rank,
+                    below.rank
+                );
+            }
+        }
+        for name in self.walls.values().flatten() {
+            ensure!(self.layers.contains_key(name), "`{name}` may use third-party crates and has no row");
+        }
+        Ok(())
+    }
+
+    /// What the members do that the tables do not allow, one sentence each.
+    #[must_use]
+    pub fn violations(&self, members: &[Member]) -> Vec<String> {
+        let mut found = Vec::new();
+        for member in members {
+            self.check_member(member, &mut found);
+        }
+        for (name, layer) in &self.layers {
+            let exists = members.iter().any(|member| member.name == *name);
+            if !exists && !layer.planned {
+                found.push(format!("`{name}` has a row and does not exist: remove the row or mark it (planned)"));
+            }
+            if exists && layer.planned {
+                found.push(format!("`{name}` exists and is still marked (planned)"));
+            }
+        }
+        found
+    }
+
+    fn check_member(&self, member: &Member, found: &mut Vec<String>) {
+        let Member { name, folder, uses } = member;
+        if name != folder {
+            found.push(format!("`{name}` lies in a folder called `{folder}`"));
+        }
+        let Some(layer) = self.layers.get(name) else {
+            found.push(format!("`{name}` has no row in the layer table"));
+            return;
+        };
+        for used in uses {
+            if used.ours {
+                // Tests may build what they look at from any crate below, but not reach up or sideways.
+                let is_below = self.layers.get(&used.name).is_some_and(|below| below.rank < layer.rank);
+                if layer.uses.contains(&used.name) || used.for_tests && is_below {
+                    continue;
+                }
+                match layer.uses_behind_a_feature.contains(&used.name) {
+                    true if used.optional => {}
+                    true => found.push(format!("`{name}` may use `{}` behind a feature only", used.name)),
+                    false => found.push(format!("`{name}` may not use `{}`", used.name)),
+                }
+            } else if used.for_tests {
+                // What only tests name is in no binary.
+            } else if self.walls.get(&used.name).is_some_and(|allowed| !allowed.contains(name)) {
+                found.push(format!("`{name}` may not use the third-party crate `{}`", used.name));
+            }
+        }
+    }
+}
+
+/// The cells of each row of the first Markdown table whose header begins with `first`.
+fn rows_below(markdown: &str, first: &str) -> Vec<Vec<String>> {
+    let mut lines = markdown.lines().skip_while(|line| cells(line).first().is_none_or(|cell| cell != first));
+    lines.next();
+    lines.skip(1).map(cells).take_while(|cells| !cells.is_empty()).collect()
+}
+
+fn cells(line: &str) -> Vec<String> {
+    let Some(row) = line.trim().strip_prefix('|').and_then(|line| line.strip_suffix('|')) else { return Vec::new() };
+    row.split('|').map(|cell| cell.trim().to_owned()).collect()
+}
+
+/// What stands between backticks.
+fn names(cell: &str) -> Vec<String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests;

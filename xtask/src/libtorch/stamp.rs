@@ -1,0 +1,164 @@
+//! What was fetched, file by file, so that a missing or damaged one is noticed.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::{Check, Platform, VERSION};
+
+const NAME: &str = "stamp.json";
+
+/// The contents of `.libtorch/stamp.json`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Stamp {
+    version: String,
+    platform: String,
+    libraries: Vec<Library>,
+    headers: Headers,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Library {
+    name: String,
+    size_bytes: u64,
+    modified_ns: u64,
+    crc32c: u32,
+}
+
+/// Thousands of small files: their number and sum stand for them.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Headers {
+    files: u64,
+    size_bytes: u64,
+}
+
+impl Stamp {
+    /// Writes down what lies in `folder`.
+    pub(super) fn write(folder: &Path, platform: Platform) -> Result<()> {
+        let mut libraries = Vec::new();
+        for entry in fs::read_dir(folder.join("lib")).context("list lib")? {
+            let entry = entry.context("list lib")?;
+            let path = entry.path();
+            libraries.push(Library {
+                name: format!("lib/{}", entry.file_name().to_string_lossy()),
+                size_bytes: entry.metadata().context("look at a library")?.len(),
+                modified_ns: modified_ns(&path)?,
+                crc32c: checksum(&path)?,
+            });
+        }
+        libraries.sort_by(|a, b| a.name.cmp(&b.name));
+        let stamp = Self {
+            version: VERSION.to_owned(),
+            platform: platform.name().to_owned(),
+            libraries,
+            headers: Headers::below(&folder.join("include"))?,
+        };
+        stamp.save(folder)
+    }
+
+    /// Holds `folder` against its stamp.
+    ///
+    /// # Errors
+    /// The reason to fetch again, for people.
+    pub(super) fn check(folder: &Path, platform: Platform, check: Check) -> Result<()> {
+        if !folder.exists() {
+            bail!("not there yet");
+        }
+        let Ok(text) = fs::read_to_string(folder.join(NAME)) else { bail!("{} has no {NAME}", folder.display()) };
+        let Ok(mut stamp) = serde_json::from_str::<Self>(&text) else { bail!("{NAME} cannot be read") };
+        if (stamp.version.as_str(), stamp.platform.as_str()) != (VERSION, platform.name()) {
+            bail!("{} holds version {} for {}", folder.display(), stamp.version, stamp.platform);
+        }
+        for library in platform.libraries() {
+            if !stamp.libraries.iter().any(|known| known.name == *library) {
+                bail!("{NAME} does not name `{library}`");
+            }
+        }
+        let mut dates_changed = false;
+        for library in &mut stamp.libraries {
+            dates_changed |= library.check(folder, check)?;
+        }
+        if Headers::below(&folder.join("include"))? != stamp.headers {
+            bail!("headers are missing or damaged");
+        }
+        if dates_changed {
+            stamp.save(folder)?;
+        }
+        Ok(())
+    }
+
+    fn save(&self, folder: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).context("write down what was fetched")?;
+        let fresh = folder.join("stamp.json.new");
+        fs::write(&fresh, text + "\n").with_context(|| format!("write {}", fresh.display()))?;
+        fs::rename(&fresh, folder.join(NAME)).with_context(|| format!("rename {}", fresh.display()))
+    }
+}
+
+impl Library {
+    /// Whether it is whole; `true` if only its date has changed, as after a copy.
+    fn check(&mut self, folder: &Path, check: Check) -> Result<bool> {
+        let path = folder.join(&self.name);
+        let Ok(found) = fs::metadata(&path) else { bail!("`{}` is missing", self.name) };
+        if found.len() != self.size_bytes {
+            bail!("`{}` has {} bytes instead of {}", self.name, found.len(), self.size_bytes);
+        }
+        let modified_ns = modified_ns(&path)?;
+        let same_date = modified_ns == self.modified_ns;
+        if same_date && check == Check::Stamp {
+            return Ok(false);
+        }
+        if checksum(&path)? != self.crc32c {
+            bail!("`{}` is damaged", self.name);
+        }
+        self.modified_ns = modified_ns;
+        Ok(!same_date)
+    }
+}
+
+impl Headers {
+    fn below(folder: &Path) -> Result<Self> {
+        let mut sum = Self::default();
+        let mut folders = vec![folder.to_owned()];
+        while let Some(folder) = folders.pop() {
+            let Ok(entries) = fs::read_dir(&folder) else { bail!("`{}` cannot be listed", folder.display()) };
+            for entry in entries {
+                let entry = entry.context("list headers")?;
+                let found = entry.metadata().context("look at a header")?;
+                if found.is_dir() {
+                    folders.push(entry.path());
+                } else {
+                    sum.files += 1;
+                    sum.size_bytes += found.len();
+                }
+            }
+        }
+        Ok(sum)
+    }
+}
+
+fn modified_ns(path: &Path) -> Result<u64> {
+    let modified = fs::metadata(path).and_then(|found| found.modified());
+    let modified = modified.with_context(|| format!("look at {}", path.display()))?;
+    // Dates before 1970 are as good as any other that differs.
+    let since_epoch = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn checksum(path: &Path) -> Result<u32> {
+    let mut file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let mut block = vec![0; 1 << 20];
+    let mut sum = 0;
+    loop {
+        let read = file.read(&mut block).with_context(|| format!("read {}", path.display()))?;
+        if read == 0 {
+            return Ok(sum);
+        }
+        sum = crc32c::crc32c_append(sum, &block[..read]);
+    }
+}

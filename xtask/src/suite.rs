@@ -1,0 +1,78 @@
+//! `cargo xtask test`: every test of the workspace, and one line that sums them up.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{libtorch, train, workspace};
+
+/// How many tests ended how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that are marked to be left out.
+    pub ignored: u64,
+}
+
+/// Runs every test, or those whose names hold `filter`. Binaries that system tests start are built first.
+///
+/// # Errors
+/// If something does not build or a test fails.
+pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
+    let libtorch = libtorch::ensure(root, libtorch::Check::Stamp)?;
+    workspace::run(workspace::cargo(root).args(["build", "--workspace", "--bins"]))?;
+    let binaries = workspace::metadata(root)?.target_directory.join("debug");
+
+    let mut command = workspace::cargo(root);
+    // One failing binary does not hide what the others would say.
+    command.args(["test", "--workspace", "--no-fail-fast"]).args(filter);
+    command.env("ZEROFLEET_BIN_DIR", &binaries);
+    train::find_libraries(&mut command, &libtorch);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start cargo test")?;
+
+    let mut summary = Summary::default();
+    let output = child.stdout.take().expect("stdout is piped");
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("read what the tests say")?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        summary.add(&line);
+    }
+    let status = child.wait().context("wait for cargo test")?;
+    println!("\n{summary}");
+    if !status.success() {
+        bail!("tests failed");
+    }
+    Ok(summary)
+}
+
+impl Summary {
+    /// Counts a closing line of a test binary; any other line counts nothing.
+    fn add(&mut self, line: &str) {
+        let Some((_, counts)) = line.split_once("test result: ") else { return };
+        let mut words = counts.split([' ', ';', '.']).filter(|word| !word.is_empty()).skip(1);
+        while let (Some(count), Some(what)) = (words.next(), words.next()) {
+            let Ok(count) = count.parse::<u64>() else { return };
+            match what {
+                "passed" => self.passed += count,
+                "failed" => self.failed += count,
+                "ignored" => self.ignored += count,
+                _ => return,
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.ignored)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Where the repository lies, and how cargo is called in it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{Metadata, MetadataCommand};
+
+/// The root of the repository this program was built in.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies below the root").to_owned()
+}
+
+/// The members of the workspace and what each declares, without asking any registry.
+///
+/// # Errors
+/// If cargo cannot read a manifest.
+pub fn metadata(root: &Path) -> Result<Metadata> {
+    MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .context("read the workspace with `cargo metadata`")
+}
+
+/// Cargo, in the repository, as if called from a shell.
+///
+/// Cargo set `LIBTORCH` for this program from `.cargo/config.toml`; handed on, it would look like a person's choice.
+#[must_use]
+pub fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    if crate::libtorch::chosen_elsewhere(root).is_none() {
+        command.env_remove("LIBTORCH");
+    }
+    for name in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs a command that speaks for itself and fails when it does.
+///
+/// # Errors
+/// If it cannot start or exits with another status than 0.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("start {}", line(command)))?;
+    if !status.success() {
+        bail!("{} failed: {status}", line(command));
+    }
+    Ok(())
+}
+
+/// The command as a person would type it.
+#[must_use]
+pub fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let mut line = program.to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
+}
