@@ -136,6 +136,8 @@ impl<G: Game, O: Outside> Worker<G, O> {
         loop {
             let flow = if let Some(published) = self.due() {
                 self.adopt(published)?
+            } else if let Some((weaker, stronger)) = self.unanchored() {
+                self.anchor(weaker, stronger)?
             } else if self.games_left() > 0 {
                 self.play_match()?
             } else {
@@ -246,6 +248,49 @@ impl<G: Game, O: Outside> Worker<G, O> {
         Ok(())
     }
 
+    /// Neighbours among the fixed opponents that have never met: until they have, the scale hangs on the prior alone.
+    fn unanchored(&self) -> Option<(Player, Player)> {
+        let fixed: Vec<Player> = self.fixed_opponents().collect();
+        let met = |pair: &[Player]| self.parts.ledger.games_between(pair[0], pair[1]) > 0;
+        fixed.windows(2).find(|pair| !met(pair)).map(|pair| (pair[0], pair[1]))
+    }
+
+    /// One match between two fixed opponents, once in a run.
+    fn anchor(&mut self, weaker: Player, stronger: Player) -> anyhow::Result<ControlFlow<()>> {
+        let Parts { game, outside, measurement, seed, ledger, .. } = &mut self.parts;
+        let draws = |stream| draws(*seed, WeightsVersion(0), ledger.games().wrapping_mul(4).wrapping_add(stream));
+        let (mut a, mut b) = (fixed_contestant(weaker, draws(1)), fixed_contestant(stronger, draws(2)));
+        let mut pause = || pause(outside, &mut self.pacing);
+        let contestants: [&mut dyn Contestant<G>; 2] = [&mut *a, &mut *b];
+        let tally = matches::play(game, contestants, measurement.matches, &mut draws(3), &mut pause);
+        metrics::busy(self.pacing.busy());
+        match tally.context("play between fixed opponents")? {
+            None => Ok(ControlFlow::Break(())),
+            Some(tally) => {
+                self.enter(weaker, stronger, &tally)?;
+                Ok(ControlFlow::Continue(()))
+            }
+        }
+    }
+
+    /// Enters a match into the ledger, on the disk before it counts.
+    fn enter(&mut self, player: Player, opponent: Player, tally: &matches::Tally) -> anyhow::Result<()> {
+        self.parts.ledger.add(player, opponent, tally);
+        self.parts.ledger.save(&self.parts.ratings_path).context("keep the ratings")?;
+        self.ratings = self.parts.ledger.ratings();
+        self.publish_ratings();
+        let rating = self.ratings.iter().find(|rated| rated.player == player).map(|rated| rated.rating);
+        let (points, games, elo) = (tally.points(), tally.games(), rating.map(|rating| rating.elo));
+        tracing::info!(%player, %opponent, points, games, elo, "match");
+        Ok(())
+    }
+
+    /// Random play, then random playouts from the smallest budget to the greatest.
+    fn fixed_opponents(&self) -> impl Iterator<Item = Player> + '_ {
+        let playouts = self.parts.measurement.playouts.iter().map(|&simulations| Player::Playouts { simulations });
+        [Player::Random].into_iter().chain(playouts)
+    }
+
     /// One match of the current version against the opponent that tells most about it.
     fn play_match(&mut self) -> anyhow::Result<ControlFlow<()>> {
         let Some(mut current) = self.current.take() else { return Ok(ControlFlow::Continue(())) };
@@ -265,13 +310,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
             Ok(tally) => tally,
             Err(stop) => return Ok(self.settle(Err(stop))),
         };
-        self.parts.ledger.add(player, opponent, &tally);
-        self.parts.ledger.save(&self.parts.ratings_path).context("keep the ratings")?;
-        self.ratings = self.parts.ledger.ratings();
-        self.publish_ratings();
-        let rating = self.ratings.iter().find(|rated| rated.player == player).map(|rated| rated.rating);
-        let (points, games, elo) = (tally.points(), tally.games(), rating.map(|rating| rating.elo));
-        tracing::info!(%player, %opponent, points, games, elo, "match");
+        self.enter(player, opponent, &tally)?;
         Ok(ControlFlow::Continue(()))
     }
 
@@ -287,11 +326,8 @@ impl<G: Game, O: Outside> Worker<G, O> {
             let per_match = 2.0 * self.parts.measurement.matches.openings as f64;
             expected.mul_add(1.0 - expected, INFORMATION_MIN) / (1.0 + games / per_match)
         };
-        let playouts = self.parts.measurement.playouts.iter().map(|&simulations| Player::Playouts { simulations });
         let past = self.parts.past.manifests().iter().map(|manifest| Player::Version(manifest.version));
-        [Player::Random]
-            .into_iter()
-            .chain(playouts)
+        self.fixed_opponents()
             .chain(past)
             .filter(|&opponent| opponent != player)
             .max_by(|&a, &b| information(a).total_cmp(&information(b)))
@@ -321,12 +357,9 @@ impl<G: Game, O: Outside> Worker<G, O> {
         let draws = |stream| draws(*seed, version, ledger.games().wrapping_mul(4).wrapping_add(stream));
         let settings = || analysis(measurement.simulations, &measurement.search, Fidelity::Batched);
         let mut player = Searcher { evaluator: &mut *current.evaluator, settings: settings(), rng: draws(1) };
-        let mut other: Box<dyn Contestant<G> + '_> = match (opponent, &mut evaluator) {
-            (Player::Playouts { simulations }, _) => Box::new(PlayoutMover::new(simulations, draws(2))),
-            (Player::Version(_), Some(evaluator)) => {
-                Box::new(Searcher { evaluator: &mut **evaluator, settings: settings(), rng: draws(2) })
-            }
-            (Player::Random | Player::Version(_), _) => Box::new(RandomMover { rng: draws(2) }),
+        let mut other: Box<dyn Contestant<G> + '_> = match &mut evaluator {
+            Some(evaluator) => Box::new(Searcher { evaluator: &mut **evaluator, settings: settings(), rng: draws(2) }),
+            None => fixed_contestant(opponent, draws(2)),
         };
         let mut pause = || pause(outside, &mut self.pacing);
         let contestants: [&mut dyn Contestant<G>; 2] = [&mut player, &mut *other];
@@ -360,6 +393,14 @@ impl<G: Game, O: Outside> Worker<G, O> {
 impl Current {
     fn player(&self) -> Player {
         Player::Version(self.published.manifest.version)
+    }
+}
+
+/// An opponent that needs no weights.
+fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Box<dyn Contestant<G>> {
+    match player {
+        Player::Playouts { simulations } => Box::new(PlayoutMover::new(simulations, rng)),
+        Player::Random | Player::Version(_) => Box::new(RandomMover { rng }),
     }
 }
 
