@@ -47,7 +47,7 @@ pub struct LearnerSection {
     pub replay: String,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: String,
-    /// `auto`, `float32` or `bfloat16`: the forward and backward pass; parameters are always float32.
+    /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
     pub precision: String,
     /// Threads libtorch may use for one operation; 0 leaves it to libtorch.
     pub threads: usize,

@@ -96,7 +96,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     /// Publishes what there is, then trains until `batches` closes or `stop` says so; ends with a checkpoint.
     ///
     /// # Errors
-    /// Where a checkpoint or a version cannot be written, or libtorch fails.
+    /// Where the first version or the last checkpoint cannot be written, or libtorch fails.
     pub fn run(mut self, batches: &Receiver<Prepared>, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
         self.publish_first()?;
         let (mut published_at, mut checkpoint_at) = (Instant::now(), Instant::now());
@@ -111,11 +111,11 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             }
             let publishing = Instant::now();
             if published_at.elapsed() >= self.schedule.publish_interval {
-                self.publish()?;
+                try_again_later(self.publish());
                 published_at = Instant::now();
             }
             if checkpoint_at.elapsed() >= self.schedule.checkpoint_interval {
-                self.checkpoint()?;
+                try_again_later(self.checkpoint());
                 checkpoint_at = Instant::now();
             }
             metrics::spent(Phase::Publish, publishing.elapsed());
@@ -223,5 +223,12 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
 
     fn elapsed_seconds(&self) -> f64 {
         self.elapsed_before + self.started.elapsed().as_secs_f64()
+    }
+}
+
+/// A full disk must not end the training: nothing is lost by going on, and the next interval may find room.
+fn try_again_later(written: anyhow::Result<()>) {
+    if let Err(error) = written {
+        tracing::error!("training goes on, the next interval tries again: {error:#}");
     }
 }
