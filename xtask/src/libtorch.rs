@@ -1,6 +1,6 @@
 //! libtorch in `.libtorch`: fetched from the Python package index, which serves every machine we build on.
 //!
-//! A wheel is a zip; a few of its files are taken (see [`wheels`]). What was taken is written into a stamp, so that a
+//! A wheel is a zip; a few of its files are taken (see `wheels`). What was taken is written into a stamp, so that a
 //! missing or damaged file is noticed and fetched again. Start with [`ensure`].
 
 mod stamp;
