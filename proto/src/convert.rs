@@ -111,3 +111,6 @@ fn dense_rewards(rewards: Vec<f32>, steps: usize) -> Result<Vec<f32>, Invalid> {
 fn wire_count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,13 +11,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 pub(crate) use link::Link;
-pub(crate) use replay::{ReplayScript, trajectory};
+pub(crate) use replay::{ReplayScript, batch, trajectory};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 pub(crate) use weights::{WeightsScript, version};
 
 /// Whatever is awaited comes long before that, or never.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Awaits what must come.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {

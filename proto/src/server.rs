@@ -19,6 +19,9 @@ pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// A peer that does not answer within that is gone.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The full name of the reflection service.
+const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
+
 /// A server with our settings; the services, added to it, set their own message limits.
 #[must_use]
 pub fn server() -> Server {
@@ -42,7 +45,11 @@ pub async fn health_and_reflection(
     for service in services {
         reporter.set_service_status(service, tonic_health::ServingStatus::Serving).await;
     }
-    let reflection = tonic_reflection::server::Builder::configure()
+    // Only what is served is listed; the descriptors hold more.
+    let listed = services.iter().copied().chain([tonic_health::pb::health_server::SERVICE_NAME, REFLECTION_NAME]);
+    let builder = tonic_reflection::server::Builder::configure();
+    let reflection = listed
+        .fold(builder, |builder, service| builder.with_service_name(service))
         .register_encoded_file_descriptor_set(crate::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()

@@ -60,3 +60,6 @@ impl From<Fault> for Status {
 fn unlike(field: &str, got: impl std::fmt::Display, expected: impl std::fmt::Display) -> Fault {
     Fault::Invalid(convert::invalid(field, format!("is `{got}`, this stream is for `{expected}`")))
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use super::order::{Fault, SampleReplies, SampleReply};
 use super::v1::sample_request::Message;
 use super::{SampleBatch, SampleQuery, client, v1};
 use crate::backoff::Backoff;
-use crate::channel::{InvalidEndpoint, channel};
+use crate::channel::{InvalidEndpoint, channel, is_our_fault};
 use crate::limits::CREDIT_BATCHES_MAX;
 
 /// What a [`Sampler`] draws, and where.
@@ -114,11 +114,12 @@ impl Drawing {
             let delay = self.backoff.delay();
             let delay_ms = delay.as_millis();
             match &broken {
-                // Nothing that waiting cures: a human must look.
-                Broken::Endpoint(_) | Broken::Order(_) => {
-                    tracing::error!(endpoint = self.endpoint, %broken, delay_ms, "sample stream broke");
+                Broken::Status(status) if !is_our_fault(status) => {
+                    tracing::info!(endpoint = self.endpoint, %broken, delay_ms, "sample stream broke");
                 }
-                _ => tracing::info!(endpoint = self.endpoint, %broken, delay_ms, "sample stream broke"),
+                Broken::Ended => tracing::info!(endpoint = self.endpoint, %broken, delay_ms, "sample stream broke"),
+                // Nothing that waiting cures: a human must look.
+                _ => tracing::error!(endpoint = self.endpoint, %broken, delay_ms, "sample stream broke"),
             }
             self.reason.send_replace(Some(format!("no stream from {}: {broken}", self.endpoint).into()));
             tokio::time::sleep(delay).await;

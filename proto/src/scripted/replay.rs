@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
+use experience::{ActionProbability, Sample, Segment, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -210,8 +210,15 @@ pub(crate) fn trajectory(sequence: u64) -> Trajectory {
     let step = |(ply, kind)| Step { action: Action(ply), reward: 0.0, kind, weights_version: WeightsVersion(2) };
     Trajectory {
         id: TrajectoryId { actor: 7, epoch: 3, sequence },
-        game: "tic-tac-toe".into(),
+        game: "tic_tac_toe".into(),
         steps: (0..).zip(kinds).map(step).collect(),
         outcome: Outcome::Win(Player::First),
     }
+}
+
+/// A batch of segments of at most one unroll step; `number` tells it from others.
+pub(crate) fn batch(number: u64, batch_size: usize) -> SampleBatch {
+    let segment = Segment::cut(&trajectory(number), 1, 1).expect("the trajectory has a second ply");
+    let samples = vec![Sample { segment, probability: 0.5, table_items: 2 }; batch_size];
+    SampleBatch { samples, table: TableStats { samples_total: number, ..TableStats::default() } }
 }

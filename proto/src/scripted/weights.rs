@@ -103,7 +103,7 @@ impl Weights for Handover {
 pub(crate) fn version(number: u64, bytes: impl Into<Bytes>) -> Published {
     let bytes = bytes.into();
     let architecture =
-        Architecture { game: "tic-tac-toe".into(), planes: 3, height: 3, width: 3, actions: 9, channels: 8, blocks: 2 };
+        Architecture { game: "tic_tac_toe".into(), planes: 3, height: 3, width: 3, actions: 9, channels: 8, blocks: 2 };
     let manifest = Manifest {
         version: WeightsVersion(number),
         training_step: number * 100,

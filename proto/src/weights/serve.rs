@@ -32,3 +32,6 @@ pub async fn serve(
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped)
         .await
 }
+
+#[cfg(test)]
+mod tests;

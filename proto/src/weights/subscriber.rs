@@ -13,7 +13,7 @@ use super::fetch::{FetchError, fetch};
 use super::v1::weights_client::WeightsClient;
 use super::{Published, v1};
 use crate::backoff::Backoff;
-use crate::channel::{InvalidEndpoint, channel};
+use crate::channel::{InvalidEndpoint, channel, is_our_fault};
 use crate::convert::Invalid;
 use crate::limits::MESSAGE_BYTES_MAX;
 
@@ -160,9 +160,10 @@ impl Following {
             let delay = self.backoff.delay();
             let (endpoint, delay_ms) = (&self.settings.endpoint, delay.as_millis());
             match &broken {
-                Broken::Status(_) | Broken::Fetch(FetchError::Status(_)) | Broken::Ended => {
+                Broken::Status(status) | Broken::Fetch(FetchError::Status(status)) if !is_our_fault(status) => {
                     tracing::info!(endpoint, %broken, delay_ms, "weights stream broke");
                 }
+                Broken::Ended => tracing::info!(endpoint, %broken, delay_ms, "weights stream broke"),
                 // Nothing that waiting surely cures: a human must look.
                 _ => tracing::error!(endpoint, %broken, delay_ms, "weights stream broke"),
             }
@@ -250,8 +251,9 @@ impl Following {
 /// The newest manifest that has arrived; waits for one.
 async fn newest(manifests: &mut Streaming<v1::Manifest>) -> Result<Manifest, Broken> {
     let mut manifest = manifests.message().await?.ok_or(Broken::Ended)?;
-    while let Some(newer) = manifests.message().now_or_never() {
-        manifest = newer?.ok_or(Broken::Ended)?;
+    // A stream that is over is noticed after what it said last is followed.
+    while let Some(Ok(Some(newer))) = manifests.message().now_or_never() {
+        manifest = newer;
     }
     Ok(manifest.try_into()?)
 }

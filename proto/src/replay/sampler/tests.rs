@@ -1,1 +1,160 @@
+use std::pin::pin;
 
+use futures::poll;
+use tonic::Status;
+
+use super::{Sampler, SamplerSettings};
+use crate::convert::waiting_to_wire;
+use crate::replay::SampleQuery;
+use crate::scripted::{Link, ReplayScript, batch, until, within};
+
+fn sampler(endpoint: String, prefetch_batches: usize) -> Sampler {
+    let game = "tic_tac_toe".into();
+    Sampler::start(SamplerSettings { endpoint, game, batch_size: 2, unroll_steps: 1, prefetch_batches })
+}
+
+#[tokio::test]
+async fn a_stream_opens_with_the_query_and_batches_arrive_as_they_were_sent() {
+    let mut server = ReplayScript::start().await;
+    let mut sampler = sampler(server.endpoint(), 2);
+    let mut stream = server.sampling().await;
+    assert_eq!(stream.open().await, SampleQuery { game: "tic_tac_toe".into(), batch_size: 2, unroll_steps: 1 });
+    stream.credit_of(2).await;
+    stream.batch(&batch(1, 2)).await;
+    stream.batch(&batch(2, 2)).await;
+    assert_eq!([within(sampler.next()).await, within(sampler.next()).await], [batch(1, 2), batch(2, 2)]);
+    sampler.close().await;
+}
+
+#[tokio::test]
+async fn credit_is_given_only_for_batches_that_have_a_place() {
+    let mut server = ReplayScript::start().await;
+    let mut sampler = sampler(server.endpoint(), 3);
+    let mut stream = server.sampling().await;
+    stream.open().await;
+    stream.credit_of(3).await;
+    for number in 0..10 {
+        {
+            let mut early = pin!(stream.credit());
+            for _ in 0..20 {
+                assert!(poll!(early.as_mut()).is_pending(), "credit came for a batch that has no place");
+                tokio::task::yield_now().await;
+            }
+        }
+        stream.batch(&batch(number, 2)).await;
+        assert_eq!(within(sampler.next()).await, batch(number, 2));
+        stream.credit_of(1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cut_link_is_replaced_and_the_open_credit_given_again() {
+    let mut server = ReplayScript::start().await;
+    let link = Link::to(server.address).await;
+    let mut sampler = sampler(link.endpoint(), 3);
+    let mut first = server.sampling().await;
+    first.open().await;
+    first.credit_of(3).await;
+    first.batch(&batch(1, 2)).await;
+    // It has arrived, and its place is still taken.
+    until(|| !sampler.batches.is_empty()).await;
+    link.cut();
+
+    let mut second = server.sampling().await;
+    second.open().await;
+    second.credit_of(2).await;
+    second.batch(&batch(2, 2)).await;
+    assert_eq!(within(sampler.next()).await, batch(1, 2));
+    assert_eq!(within(sampler.next()).await, batch(2, 2));
+    assert_eq!(link.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_stream_that_the_server_ends_is_opened_again() {
+    let mut server = ReplayScript::start().await;
+    let mut sampler = sampler(server.endpoint(), 1);
+    server.sampling().await.end(Status::unavailable("draining")).await;
+    let mut stream = server.sampling().await;
+    stream.open().await;
+    stream.credit_of(1).await;
+    stream.batch(&batch(1, 2)).await;
+    assert_eq!(within(sampler.next()).await, batch(1, 2));
+}
+
+#[tokio::test]
+async fn the_reason_why_no_batch_comes_is_known_until_one_comes() {
+    let mut server = ReplayScript::start().await;
+    let mut sampler = sampler(server.endpoint(), 1);
+    let mut stream = server.sampling().await;
+    stream.open().await;
+    stream.credit_of(1).await;
+    let reason = "the table holds 120 of the 1000 trajectories it waits for";
+    stream.reply(waiting_to_wire(reason.into())).await;
+    until(|| sampler.waiting_reason().as_deref() == Some(reason)).await;
+    stream.batch(&batch(1, 2)).await;
+    within(sampler.next()).await;
+    assert_eq!(sampler.waiting_reason(), None);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_a_reason_until_it_is_back() {
+    let mut server = ReplayScript::start().await;
+    let sampler = sampler(server.endpoint(), 1);
+    let stream = server.sampling().await;
+    stream.end(Status::unavailable("draining")).await;
+    until(|| sampler.waiting_reason().is_some_and(|reason| reason.contains("draining"))).await;
+    let mut stream = server.sampling().await;
+    stream.open().await;
+    until(|| sampler.waiting_reason().is_none()).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_was_not_asked_for_is_thrown_away_with_its_stream() {
+    for wrong in [batch(1, 3), {
+        let mut long = batch(1, 2);
+        let segment = &mut long.samples[1].segment;
+        (segment.ply, segment.targets) = (0, vec![segment.targets[0].clone(); 3]);
+        long
+    }] {
+        let mut server = ReplayScript::start().await;
+        let mut sampler = sampler(server.endpoint(), 1);
+        let mut first = server.sampling().await;
+        first.open().await;
+        first.credit_of(1).await;
+        first.batch(&wrong).await;
+        let mut second = server.sampling().await;
+        second.open().await;
+        second.credit_of(1).await;
+        second.batch(&batch(2, 2)).await;
+        assert_eq!(within(sampler.next()).await, batch(2, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_batch_over_the_credit_is_thrown_away_with_its_stream() {
+    let mut server = ReplayScript::start().await;
+    let mut sampler = sampler(server.endpoint(), 1);
+    let mut first = server.sampling().await;
+    first.open().await;
+    first.credit_of(1).await;
+    first.batch(&batch(1, 2)).await;
+    first.batch(&batch(2, 2)).await;
+    until(|| sampler.waiting_reason().is_some_and(|reason| reason.contains("over the credit"))).await;
+    assert_eq!(within(sampler.next()).await, batch(1, 2));
+    let mut second = server.sampling().await;
+    second.open().await;
+    second.credit_of(1).await;
+    second.batch(&batch(3, 2)).await;
+    assert_eq!(within(sampler.next()).await, batch(3, 2));
+}
+
+#[tokio::test]
+async fn closing_ends_the_stream() {
+    let mut server = ReplayScript::start().await;
+    let sampler = sampler(server.endpoint(), 1);
+    let mut stream = server.sampling().await;
+    stream.open().await;
+    stream.credit_of(1).await;
+    within(sampler.close()).await;
+    assert_eq!(stream.request().await, None);
+}

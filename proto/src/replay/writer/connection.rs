@@ -11,7 +11,7 @@ use tonic::{Status, Streaming};
 use super::Counters;
 use super::outstanding::{Item, Outstanding};
 use crate::backoff::Backoff;
-use crate::channel::{InvalidEndpoint, channel};
+use crate::channel::{InvalidEndpoint, channel, is_our_fault};
 use crate::replay::order::{Fault, InsertReplies, InsertReply};
 use crate::replay::v1::insert_request::Message;
 use crate::replay::{Answer, Origin, client, v1};
@@ -74,12 +74,13 @@ impl Connection {
             let delay = self.backoff.delay();
             let delay_ms = delay.as_millis();
             match &broken {
-                // Nothing that waiting cures: a human must look.
-                Broken::Endpoint(_) | Broken::Order(_) => {
-                    tracing::error!(endpoint = self.endpoint, %broken, delay_ms, "insert stream broke");
-                }
-                Broken::Status(_) | Broken::Ended => {
+                Broken::Status(status) if !is_our_fault(status) => {
                     tracing::info!(endpoint = self.endpoint, %broken, delay_ms, "insert stream broke");
+                }
+                Broken::Ended => tracing::info!(endpoint = self.endpoint, %broken, delay_ms, "insert stream broke"),
+                // Nothing that waiting cures: a human must look.
+                Broken::Endpoint(_) | Broken::Order(_) | Broken::Status(_) => {
+                    tracing::error!(endpoint = self.endpoint, %broken, delay_ms, "insert stream broke");
                 }
             }
             if self.meanwhile(tokio::time::sleep(delay)).await.is_none() {

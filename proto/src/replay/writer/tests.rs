@@ -13,7 +13,7 @@ use crate::scripted::{Link, ReplayScript, trajectory, until, within};
 const PATIENT: Duration = Duration::from_secs(60);
 
 fn writer(endpoint: String, in_flight_max: usize) -> Writer {
-    Writer::start(WriterSettings { endpoint, actor: 7, epoch: 3, game: "tic-tac-toe".into(), in_flight_max })
+    Writer::start(WriterSettings { endpoint, actor: 7, epoch: 3, game: "tic_tac_toe".into(), in_flight_max })
 }
 
 async fn insert(writer: &Writer, sequences: impl IntoIterator<Item = u64>) {
@@ -32,7 +32,7 @@ async fn a_stream_opens_with_the_writers_origin_and_trajectories_arrive_as_they_
     let writer = writer(server.endpoint(), 4);
     insert(&writer, 0..2).await;
     let mut stream = server.inserting().await;
-    assert_eq!(stream.hello().await, Origin { actor: 7, epoch: 3, game: "tic-tac-toe".into() });
+    assert_eq!(stream.hello().await, Origin { actor: 7, epoch: 3, game: "tic_tac_toe".into() });
     stream.reply(crate::replay::v1::Ready { credit: 8 }.into()).await;
     assert_eq!([stream.trajectory().await, stream.trajectory().await], [trajectory(0), trajectory(1)]);
 }

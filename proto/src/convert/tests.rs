@@ -1,0 +1,161 @@
+//! What goes out comes back; what is malformed is refused by the name of its field and never panics.
+
+mod malformed;
+mod round_trips;
+
+use std::num::NonZeroU64;
+
+use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
+use experience::{ActionProbability, Sample, Segment, Step, StepKind, Trajectory, TrajectoryId};
+use game::{Action, Outcome, Player};
+use proptest::prelude::*;
+
+use super::Invalid;
+use crate::limits::{ACTIONS_MAX, CREDIT_BATCHES_MAX, DIMENSION_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
+use crate::replay::{Answer, ListQuery, Origin, Report, SampleBatch, SampleQuery, TableEdge, TableStats};
+use crate::weights::FetchQuery;
+
+fn names() -> impl Strategy<Value = String> {
+    "[a-zé]{1,20}"
+}
+
+fn sentences() -> impl Strategy<Value = String> {
+    "[ -~ü]{0,80}"
+}
+
+fn ids() -> impl Strategy<Value = TrajectoryId> {
+    any::<(u64, u64, u64)>().prop_map(|(actor, epoch, sequence)| TrajectoryId { actor, epoch, sequence })
+}
+
+fn versions() -> impl Strategy<Value = WeightsVersion> {
+    // Few, so that runs happen.
+    prop_oneof![(0_u64..3), Just(u64::MAX)].prop_map(WeightsVersion)
+}
+
+fn outcomes() -> impl Strategy<Value = Outcome> {
+    let outcomes = [Outcome::Win(Player::First), Outcome::Win(Player::Second), Outcome::Draw, Outcome::Finished];
+    proptest::sample::select(outcomes.to_vec())
+}
+
+fn finite() -> impl Strategy<Value = f32> {
+    prop_oneof![Just(0.0), Just(-0.0), -1.0_f32..1.0, Just(f32::MAX), Just(f32::MIN_POSITIVE)]
+}
+
+/// Distributions over a few of all actions.
+fn policies() -> impl Strategy<Value = Vec<ActionProbability>> {
+    proptest::collection::btree_map(any::<u16>(), 1_u16..1000, 1..8).prop_map(|visits| {
+        let sum = visits.values().map(|&count| f32::from(count)).sum::<f32>();
+        let entry = |(action, count)| ActionProbability { action: Action(action), probability: f32::from(count) / sum };
+        visits.into_iter().map(entry).collect()
+    })
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let kinds = prop_oneof![
+        Just(StepKind::Opening),
+        finite().prop_map(|value| StepKind::Fast { value }),
+        (policies(), finite()).prop_map(|(policy, value)| StepKind::Full { policy, value }),
+    ];
+    (any::<u16>(), prop_oneof![Just(0.0), finite()], kinds, versions()).prop_map(
+        |(action, reward, kind, weights_version)| Step { action: Action(action), reward, kind, weights_version },
+    )
+}
+
+fn trajectories() -> impl Strategy<Value = Trajectory> {
+    (ids(), names(), proptest::collection::vec(steps(), 1..12), outcomes())
+        .prop_map(|(id, game, steps, outcome)| Trajectory { id, game, steps, outcome })
+}
+
+fn samples() -> impl Strategy<Value = Sample> {
+    let probabilities = prop_oneof![Just(1.0), Just(f64::MIN_POSITIVE), 1e-6_f64..1.0];
+    (trajectories(), any::<proptest::sample::Index>(), 0_usize..4, probabilities, 1..=u64::MAX).prop_map(
+        |(trajectory, ply, unroll_steps, probability, table_items)| {
+            let ply = ply.index(trajectory.steps.len());
+            let segment = Segment::cut(&trajectory, ply, unroll_steps).expect("the trajectory has that ply");
+            Sample { segment, probability, table_items }
+        },
+    )
+}
+
+fn edges() -> impl Strategy<Value = TableEdge> {
+    (ids(), versions()).prop_map(|(id, weights_version)| TableEdge { id, weights_version })
+}
+
+fn tables() -> impl Strategy<Value = TableStats> {
+    let counts = any::<[u64; 10]>();
+    let reasons = proptest::option::of("[a-z ]{1,40}");
+    let edges = (proptest::option::of(edges()), proptest::option::of(edges()));
+    (counts, 0.0_f64..1e9, 0.0_f64..1e9, reasons, edges).prop_map(
+        |(counts, samples_per_insert_target, samples_per_insert, waiting_reason, (oldest, newest))| TableStats {
+            trajectories: counts[0],
+            items: counts[1],
+            window_items: counts[2],
+            trajectories_inserted_total: counts[3],
+            items_inserted_total: counts[4],
+            samples_total: counts[5],
+            duplicates_total: counts[6],
+            refused_total: counts[7],
+            quarantined_total: counts[8],
+            samples_per_insert_target,
+            samples_per_insert,
+            waiting_reason,
+            bytes: counts[9],
+            oldest,
+            newest,
+        },
+    )
+}
+
+fn batches() -> impl Strategy<Value = SampleBatch> {
+    (proptest::collection::vec(samples(), 1..4), tables()).prop_map(|(samples, table)| SampleBatch { samples, table })
+}
+
+fn answers() -> impl Strategy<Value = Answer> {
+    let fault = (sentences(), sentences()).prop_map(|(field, reason)| Invalid { field, reason });
+    (any::<u64>(), proptest::option::of(fault), any::<bool>()).prop_map(|(sequence, fault, stored)| match fault {
+        Some(fault) => Answer::Refused { sequence, fault },
+        None if stored => Answer::Duplicate { sequence },
+        None => Answer::Inserted { sequence },
+    })
+}
+
+fn origins() -> impl Strategy<Value = Origin> {
+    (any::<(u64, u64)>(), names()).prop_map(|((actor, epoch), game)| Origin { actor, epoch, game })
+}
+
+fn sample_queries() -> impl Strategy<Value = SampleQuery> {
+    (names(), 1..=SAMPLES_PER_BATCH_MAX, 0..=UNROLL_STEPS_MAX)
+        .prop_map(|(game, batch_size, unroll_steps)| SampleQuery { game, batch_size, unroll_steps })
+}
+
+fn list_queries() -> impl Strategy<Value = ListQuery> {
+    (proptest::option::of(ids()), any::<u64>())
+        .prop_map(|(after, limit)| ListQuery { after, limit: NonZeroU64::new(limit) })
+}
+
+fn reports() -> impl Strategy<Value = Report> {
+    (ids(), 0_usize..1 << 16, sentences()).prop_map(|(trajectory, ply, reason)| Report { trajectory, ply, reason })
+}
+
+fn digests() -> impl Strategy<Value = Digest> {
+    any::<[u8; 8]>().prop_map(|bytes| Digest::of(&bytes))
+}
+
+fn manifests() -> impl Strategy<Value = Manifest> {
+    let size = || 1..=DIMENSION_MAX as usize;
+    let sizes = (size(), size(), size(), 1..=ACTIONS_MAX, size(), 0..=DIMENSION_MAX as usize);
+    (any::<[u64; 3]>(), digests(), names(), sizes).prop_map(
+        |([version, training_step, size_bytes], digest, game, (planes, height, width, actions, channels, blocks))| {
+            let architecture = Architecture { game, planes, height, width, actions, channels, blocks };
+            Manifest { version: WeightsVersion(version), training_step, digest, size_bytes, architecture }
+        },
+    )
+}
+
+fn fetch_queries() -> impl Strategy<Value = FetchQuery> {
+    (versions(), digests(), any::<u64>()).prop_map(|(version, digest, offset)| FetchQuery { version, digest, offset })
+}
+
+fn credits() -> impl Strategy<Value = u32> {
+    1..=CREDIT_BATCHES_MAX
+}

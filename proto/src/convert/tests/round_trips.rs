@@ -1,0 +1,115 @@
+use bytes::Bytes;
+use experience::{Limits, Trajectory};
+use proptest::prelude::*;
+use prost::Message;
+
+use super::super::{insert, sample, waiting_to_wire, weights};
+use super::*;
+use crate::limits::{REASON_BYTES_MAX, STEPS_MAX};
+use crate::replay::v1;
+use crate::weights::v1 as weights_v1;
+
+/// Through the bytes of the wire, not only through the message.
+fn sent<M: Message + Default>(message: M) -> M {
+    M::decode(message.encode_to_vec().as_slice()).unwrap()
+}
+
+/// Equal in every bit: `==` takes −0 for 0.
+fn bits(trajectory: &Trajectory) -> Vec<u32> {
+    trajectory.steps.iter().map(|step| step.reward.to_bits()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn trajectories_come_back_as_they_went_out(trajectory in trajectories()) {
+        let back = Trajectory::try_from(sent(v1::Trajectory::from(&trajectory))).unwrap();
+        prop_assert_eq!(bits(&back), bits(&trajectory));
+        prop_assert_eq!(back, trajectory);
+    }
+
+    #[test]
+    fn what_comes_back_is_valid_for_the_widest_game(trajectory in trajectories()) {
+        let limits = Limits { steps_max: STEPS_MAX, actions: ACTIONS_MAX };
+        let back = Trajectory::try_from(v1::Trajectory::from(&trajectory)).unwrap();
+        prop_assert_eq!(back.validate(limits), Ok(()));
+    }
+
+    #[test]
+    fn batches_come_back_as_they_went_out(batch in batches()) {
+        prop_assert_eq!(SampleBatch::try_from(sent(v1::Batch::from(&batch))), Ok(batch));
+    }
+
+    #[test]
+    fn tables_come_back_as_they_went_out(table in tables()) {
+        prop_assert_eq!(TableStats::try_from(sent(v1::TableStats::from(table.clone()))), Ok(table));
+    }
+
+    #[test]
+    fn origins_come_back_as_they_went_out(origin in origins()) {
+        prop_assert_eq!(Origin::try_from(sent(v1::Hello::from(origin.clone()))), Ok(origin));
+    }
+
+    #[test]
+    fn answers_come_back_as_they_went_out(answer in answers()) {
+        let back = match sent(v1::InsertResponse::from(answer.clone())).message {
+            Some(v1::insert_response::Message::Ack(ack)) => Answer::try_from(ack),
+            Some(v1::insert_response::Message::Refused(refused)) => Answer::try_from(refused),
+            other => panic!("an answer became {other:?}"),
+        };
+        prop_assert_eq!(back, Ok(answer));
+    }
+
+    #[test]
+    fn queries_come_back_as_they_went_out(
+        (query, list, fetch) in (sample_queries(), list_queries(), fetch_queries()),
+        report in reports(),
+        credit in credits(),
+    ) {
+        prop_assert_eq!(SampleQuery::try_from(sent(v1::Open::from(query.clone()))), Ok(query));
+        prop_assert_eq!(ListQuery::from(sent(v1::ListRequest::from(list))), list);
+        prop_assert_eq!(Report::try_from(sent(v1::ReportRequest::from(report.clone()))), Ok(report));
+        prop_assert_eq!(FetchQuery::try_from(sent(weights_v1::FetchRequest::from(fetch))), Ok(fetch));
+        prop_assert_eq!(sample::credit_from_wire(sent(v1::Credit { batches: credit })), Ok(credit));
+        prop_assert_eq!(insert::ready_from_wire(sent(v1::Ready { credit })), Ok(credit));
+    }
+
+    #[test]
+    fn manifests_come_back_as_they_went_out(manifest in manifests()) {
+        prop_assert_eq!(Manifest::try_from(sent(weights_v1::Manifest::from(&manifest))), Ok(manifest));
+    }
+
+    #[test]
+    fn chunks_come_back_as_they_went_out(offset in any::<u64>(), data in proptest::collection::vec(any::<u8>(), 1..99)) {
+        let data = Bytes::from(data);
+        let chunk = weights_v1::Chunk { offset, data: data.clone() };
+        prop_assert_eq!(weights::chunk_from_wire(sent(chunk)), Ok((offset, data)));
+    }
+
+    #[test]
+    fn long_sentences_are_cut_to_what_a_receiver_accepts(reason in "[aü€]{300,1200}") {
+        let Some(v1::sample_response::Message::Waiting(waiting)) = waiting_to_wire(reason.clone()).message else {
+            panic!("a reason became something else");
+        };
+        let back = sample::waiting_from_wire(waiting).unwrap();
+        prop_assert!(reason.starts_with(&back) && back.len() + 3 >= reason.len().min(REASON_BYTES_MAX));
+        let report = Report { trajectory: TrajectoryId { actor: 0, epoch: 0, sequence: 0 }, ply: 0, reason };
+        prop_assert_eq!(Report::try_from(v1::ReportRequest::from(report)).unwrap().reason, back);
+    }
+}
+
+#[test]
+fn rewards_that_are_all_zero_take_no_bytes() {
+    let message = v1::Trajectory::from(&crate::scripted::trajectory(0));
+    assert_eq!(message.rewards, []);
+}
+
+#[test]
+fn a_connect_four_trajectory_has_about_two_kilobytes() {
+    let mut trajectory = crate::scripted::trajectory(0);
+    let policy = (0..7).map(|action| ActionProbability { action: Action(action), probability: 1.0 / 7.0 }).collect();
+    trajectory.steps = vec![Step { kind: StepKind::Full { policy, value: 0.5 }, ..trajectory.steps[0].clone() }; 36];
+    let bytes = v1::Trajectory::from(&trajectory).encoded_len();
+    assert!((1500..2500).contains(&bytes), "{bytes} bytes");
+}
