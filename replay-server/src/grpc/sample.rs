@@ -111,7 +111,7 @@ impl SampleStream {
 
     async fn convert(&mut self, sampled: Sampled) -> Result<v1::SampleResponse, Status> {
         let message = match sampled {
-            Sampled::Waiting(reason) => v1::sample_response::Message::Waiting(v1::Waiting { reason }),
+            Sampled::Waiting(reason) => return Ok(proto::convert::waiting_to_wire(reason)),
             Sampled::Batch { drawn, table } => {
                 self.requested -= 1;
                 self.order.sent();
