@@ -1,1 +1,78 @@
 //! `zerofleet`: train, play, eval, bench.
+//!
+//! The command line of the fleet. [`train`] is the supervisor of a run's processes; it knows them by their command lines,
+//! their admin ports and their exit statuses, and nothing of games or networks. Start reading there. [`play`], [`eval`] and
+//! [`mod@bench`] need no fleet: they ask the newest weights of a run themselves.
+
+pub mod bench;
+pub mod child;
+pub mod commands;
+pub mod companion;
+pub mod config;
+pub mod eval;
+pub mod event_file;
+pub mod exposition;
+pub mod fleet;
+pub mod picture;
+pub mod play;
+pub mod preset;
+pub mod readings;
+pub mod record;
+pub mod run_directory;
+pub mod screen;
+pub mod summary;
+pub mod train;
+pub mod trained;
+
+use std::process::ExitCode;
+
+/// Trains game-playing networks from nothing, and shows what they have learnt.
+#[derive(Debug, clap::Parser)]
+#[command(name = "zerofleet", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Train(train::Args),
+    Play(commands::Play),
+    Eval(commands::Eval),
+    Bench(commands::Bench),
+}
+
+impl Cli {
+    /// Does what was asked. Commands that ask a network are done by the [`companion`].
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Train(args) => train::run(args).map(|()| ExitCode::SUCCESS),
+            Command::Play(_) | Command::Eval(_) | Command::Bench(_) => companion::run(),
+        }
+    }
+
+    /// Does what was asked of the companion, in this process.
+    ///
+    /// Only the companion may reach this: it is what ties a program to libtorch.
+    pub fn run_with_libtorch(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Train(_) => anyhow::bail!("zerofleet train trains; this program plays, evaluates and measures"),
+            Command::Play(command) => command.run()?,
+            Command::Eval(command) => command.run()?,
+            Command::Bench(command) => command.run()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What `main` returns; an error becomes one line on standard error.
+#[expect(clippy::print_stderr, reason = "the one place where the program reports its own failure")]
+pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {}", service::chain(&error));
+            train::exit_code(&error)
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! `zerofleet bench`: how fast the parts are, measured against what bounds them in the same run.
+
+pub mod selfplay;

@@ -1,0 +1,92 @@
+use super::*;
+
+/// Runs a line of shell as a process of the fleet.
+fn start(folder: &std::path::Path, script: &str) -> Child {
+    let settings = Settings {
+        name: "actor-0".to_owned(),
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        log: folder.join("actor-0.log"),
+    };
+    Child::start(settings, Instant::now()).unwrap()
+}
+
+/// Waits for the next event, as of `now`; a minute is a deadline, not a measurement.
+fn event(child: &mut Child, now: Instant) -> Event {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        if let Some(event) = child.watch(now).unwrap() {
+            return event;
+        }
+        std::thread::yield_now();
+    }
+    panic!("nothing happened");
+}
+
+#[test]
+fn a_process_that_dies_is_started_again_after_a_growing_pause() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(folder.path(), "echo 'error: out of luck' >&2; exit 1");
+    let mut now = Instant::now();
+    for pause in [500, 1000, 2000].map(Duration::from_millis) {
+        let last_words = "error: out of luck".to_owned();
+        assert_eq!(event(&mut child, now), Event::Died { how: "ended with status 1".to_owned(), last_words, pause });
+        now += pause;
+        assert_eq!(event(&mut child, now), Event::Restarted);
+    }
+    assert_eq!(child.restarts(), 3);
+    assert_eq!(backoff(40), BACKOFF_MAX);
+}
+
+#[test]
+fn a_process_that_refuses_its_configuration_is_not_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(folder.path(), "echo 'error: unknown key' >&2; exit 2");
+    let why = "refuses to start: error: unknown key".to_owned();
+    assert_eq!(event(&mut child, Instant::now()), Event::GivenUp { why });
+    assert_eq!(child.watch(Instant::now() + BACKOFF_MAX).unwrap(), None);
+}
+
+#[test]
+fn a_process_that_ends_again_and_again_is_given_up_with_its_last_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(folder.path(), "echo 'error: no more disk' >&2; exit 1");
+    let mut now = Instant::now();
+    for _ in 1..DEATHS_IN_A_ROW_MAX {
+        assert!(matches!(event(&mut child, now), Event::Died { .. }));
+        now += BACKOFF_MAX;
+        assert_eq!(event(&mut child, now), Event::Restarted);
+    }
+    let Event::GivenUp { why } = event(&mut child, now) else { panic!("it is not given up") };
+    assert!(why.contains("5 times") && why.ends_with("error: no more disk"), "{why}");
+}
+
+#[test]
+fn a_process_that_is_killed_is_never_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(folder.path(), "kill -KILL $$");
+    let mut now = Instant::now();
+    for _ in 0..3 * DEATHS_IN_A_ROW_MAX {
+        assert!(matches!(event(&mut child, now), Event::Died { .. }));
+        now += BACKOFF_MAX;
+        assert_eq!(event(&mut child, now), Event::Restarted);
+    }
+}
+
+#[test]
+fn a_missing_libtorch_is_named_with_the_command_that_fetches_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let loader = "learner: error while loading shared libraries: libtorch_cpu.so: cannot open shared object file";
+    let mut child = start(folder.path(), &format!("echo '{loader}' >&2; exit 127"));
+    let Event::GivenUp { why } = event(&mut child, Instant::now()) else { panic!("it is not given up") };
+    assert!(why.contains("libtorch is missing; run cargo xtask libtorch"), "{why}");
+}
+
+#[test]
+fn standard_input_stays_open_until_the_supervisor_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(folder.path(), "cat; exit 0");
+    assert!(child.running());
+    drop(child.process.as_mut().unwrap().stdin.take());
+    assert!(matches!(event(&mut child, Instant::now()), Event::Died { .. }));
+}

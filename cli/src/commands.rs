@@ -1,0 +1,103 @@
+//! The command lines of `play`, `eval` and `bench`: from what was typed to what [`crate::play`], [`crate::eval`] and
+//! [`crate::bench`] want.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use games::{GameKind, with_game};
+
+use crate::trained::{self, Trained};
+use crate::{bench, eval, play};
+
+/// Plays against you in the terminal with the newest weights of a run.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Play {
+    #[command(flatten)]
+    trained: trained::Args,
+
+    /// Simulations for each move of the program and each hint; 0 plays the raw policy.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    simulations: u32,
+}
+
+impl Play {
+    /// Plays until the person has enough.
+    pub fn run(self) -> anyhow::Result<()> {
+        let Trained { game, search, mut evaluator } = Trained::open(&self.trained)?;
+        let settings = play::Settings { search, ..play::Settings::new(self.simulations) };
+        let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
+        with_game!(game, |game| play::play(&game, &settings, &mut evaluator, &mut input, &mut output))?;
+        Ok(())
+    }
+}
+
+/// Scores solved positions with the newest weights of a run: outcome kept and best move, with search and without.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Eval {
+    #[command(flatten)]
+    trained: trained::Args,
+
+    /// Solved positions (CSV: moves, band, one score per action) [default: the bundled ones of Connect Four].
+    #[arg(long, value_name = "FILE")]
+    positions: Option<PathBuf>,
+
+    /// Simulations for each position; 0 scores the raw policy alone.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    simulations: u32,
+
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Eval {
+    /// Scores and prints.
+    pub fn run(self) -> anyhow::Result<()> {
+        let Trained { game, search, mut evaluator } = Trained::open(&self.trained)?;
+        let (file, text) = self.text(game)?;
+        let settings = eval::Settings { search, ..eval::Settings::new(self.simulations) };
+        let format = if self.json { eval::Format::Json } else { eval::Format::Table };
+        let mut output = io::stdout().lock();
+        with_game!(game, |game| eval::run(&game, &file, &text, &settings, &mut evaluator, format, &mut output))?;
+        Ok(())
+    }
+
+    /// The positions and where they come from.
+    fn text(&self, game: GameKind) -> anyhow::Result<(String, String)> {
+        match (&self.positions, game) {
+            (Some(path), _) => {
+                let file = path.display().to_string();
+                let text = fs::read_to_string(path).with_context(|| format!("read the positions {file}"))?;
+                Ok((file, text))
+            }
+            (None, GameKind::ConnectFour) => {
+                Ok(("the bundled file".to_owned(), games::connect_four::SOLVED_CSV.to_owned()))
+            }
+            (None, game) => Err(anyhow!("no solved positions of {game} are bundled; name a file with --positions")),
+        }
+    }
+}
+
+/// Measures how fast the parts are.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Part {
+    /// Self-play, as a share of what the evaluator alone does.
+    Selfplay(bench::selfplay::Args),
+}
+
+impl Bench {
+    /// Measures and prints.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self.part {
+            Part::Selfplay(args) => bench::selfplay::run(&args, &mut io::stdout().lock()),
+        }
+    }
+}

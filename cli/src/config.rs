@@ -1,0 +1,51 @@
+//! The run file of a whole fleet: every section of every process, checked here before any process starts.
+
+use actor::ActorSection;
+use arena::config::ArenaSection;
+use learner::config::{LearnerSection, NetworkSection};
+use replay_server::config::ReplaySection;
+use selfplay::config::{SearchSection, SelfplaySection};
+use serde::{Deserialize, Serialize};
+use service::ConfigError;
+use service::config::{RunSection, SECTIONS, Sources};
+
+use crate::run_directory::RunDirectory;
+
+/// Every section of a run file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fleet {
+    /// What the run is about.
+    pub run: RunSection,
+    /// The shape of the network.
+    pub network: NetworkSection,
+    /// How trees search.
+    pub search: SearchSection,
+    /// How episodes are played.
+    pub selfplay: SelfplaySection,
+    /// The replay table.
+    pub replay: ReplaySection,
+    /// How the network is trained.
+    pub learner: LearnerSection,
+    /// The self-play processes.
+    pub actor: ActorSection,
+    /// How strength is measured.
+    pub arena: ArenaSection,
+}
+
+impl Fleet {
+    /// Asks every process's own check, so that a value out of range is told on the screen and not in a log.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let Self { run, network, search, selfplay, replay, learner, actor, arena } = self.clone();
+        actor::Config { run: run.clone(), search: search.clone(), selfplay, actor }.settings()?;
+        learner::config::Config { run: run.clone(), network, learner }.settings()?;
+        replay_server::Config { run: run.clone(), replay }.settings()?;
+        arena::config::Config { run, search, arena }.settings()?;
+        Ok(())
+    }
+}
+
+/// The configuration of an existing run, as it was used.
+pub fn load_run(run: &RunDirectory) -> Result<Fleet, ConfigError> {
+    Sources { file: Some(run.config()), env: std::iter::empty(), sets: Vec::new() }.load(SECTIONS)
+}

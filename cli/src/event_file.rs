@@ -1,0 +1,84 @@
+//! TensorBoard's event files: protobuf events in length-prefixed, checksummed records (TFRecord).
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use prost::Message;
+
+#[cfg(test)]
+mod tests;
+
+/// `tensorflow.Event`, as far as scalars need it.
+#[derive(Clone, PartialEq, Message)]
+struct Event {
+    #[prost(double, tag = "1")]
+    wall_time: f64,
+    #[prost(int64, tag = "2")]
+    step: i64,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<Summary>,
+}
+
+/// `tensorflow.Summary`.
+#[derive(Clone, PartialEq, Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    value: Vec<Scalar>,
+}
+
+/// `tensorflow.Summary.Value`, as far as scalars need it.
+#[derive(Clone, PartialEq, Message)]
+struct Scalar {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, tag = "2")]
+    simple_value: f32,
+}
+
+/// An event file that is being written.
+#[derive(Debug)]
+pub struct EventFile {
+    file: File,
+}
+
+impl EventFile {
+    /// Begins a new file in `folder`; TensorBoard reads all files of a folder as one run.
+    pub fn create(folder: &Path, unix_seconds: f64) -> io::Result<Self> {
+        let name = format!("events.out.tfevents.{unix_seconds:.0}.zerofleet.{}", std::process::id());
+        let mut events = Self { file: File::create(folder.join(name))? };
+        let version = Some("brain.Event:2".to_owned());
+        events.append(&Event { wall_time: unix_seconds, step: 0, file_version: version, summary: None })?;
+        Ok(events)
+    }
+
+    /// Appends one value of every scalar.
+    pub fn scalars(&mut self, unix_seconds: f64, step: i64, scalars: &[(String, f64)]) -> io::Result<()> {
+        // The format has single precision; what is lost cannot be seen in a diagram.
+        let value = scalars.iter().map(|(tag, value)| Scalar { tag: tag.clone(), simple_value: *value as f32 });
+        let summary = Some(Summary { value: value.collect() });
+        self.append(&Event { wall_time: unix_seconds, step, file_version: None, summary })
+    }
+
+    fn append(&mut self, event: &Event) -> io::Result<()> {
+        self.file.write_all(&record(&event.encode_to_vec()))
+    }
+}
+
+/// Length, its checksum, the payload, its checksum; all little-endian.
+fn record(payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u64).to_le_bytes();
+    let mut record = Vec::with_capacity(payload.len() + 16);
+    record.extend_from_slice(&length);
+    record.extend_from_slice(&masked_crc(&length).to_le_bytes());
+    record.extend_from_slice(payload);
+    record.extend_from_slice(&masked_crc(payload).to_le_bytes());
+    record
+}
+
+/// CRC-32C, rotated and shifted, so that a checksum of data that holds checksums keeps its strength (TFRecord's rule).
+fn masked_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}

@@ -1,0 +1,93 @@
+//! What a process tells on its admin port, in Prometheus' text format.
+
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// A process that does not answer in this time is busy or gone; its numbers are missing this once.
+const SCRAPE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// One line of the exposition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// The metric.
+    pub name: String,
+    /// Its labels, in the order written.
+    pub labels: Vec<(String, String)>,
+    /// Its value.
+    pub value: f64,
+}
+
+impl Series {
+    /// The value of one label.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// All series of one process at one time.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Exposition {
+    /// In the order written.
+    pub series: Vec<Series>,
+}
+
+impl Exposition {
+    /// Reads the text format; lines that make no sense are skipped, since a monitor must not fall over its subject.
+    pub fn parse(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        Self { series: lines.filter_map(parse_line).collect() }
+    }
+
+    /// The first finite value of `name` whose labels include `labels`.
+    pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let fits = |series: &&Series| {
+            series.name == name && labels.iter().all(|(label, value)| series.label(label) == Some(*value))
+        };
+        self.series.iter().find(fits).map(|series| series.value).filter(|value| value.is_finite())
+    }
+}
+
+/// Asks `url`; `None` when nobody answers in time.
+pub fn scrape(agent: &ureq::Agent, url: &str) -> Option<Exposition> {
+    let text = agent.get(url).call().ok()?.body_mut().read_to_string().ok()?;
+    Some(Exposition::parse(&text))
+}
+
+/// What [`scrape`] asks with.
+pub fn agent() -> ureq::Agent {
+    ureq::Agent::new_with_config(ureq::config::Config::builder().timeout_global(Some(SCRAPE_TIMEOUT)).build())
+}
+
+fn parse_line(line: &str) -> Option<Series> {
+    let (series, value) = line.trim().rsplit_once(' ')?;
+    let value = value.parse().ok()?;
+    let Some((name, labels)) = series.split_once('{') else {
+        return Some(Series { name: series.to_owned(), labels: Vec::new(), value });
+    };
+    let labels = parse_labels(labels.strip_suffix('}')?)?;
+    Some(Series { name: name.to_owned(), labels, value })
+}
+
+fn parse_labels(mut rest: &str) -> Option<Vec<(String, String)>> {
+    let mut labels = Vec::new();
+    while !rest.is_empty() {
+        let (name, quoted) = rest.split_once("=\"")?;
+        let mut value = String::new();
+        let mut characters = quoted.char_indices();
+        let end = loop {
+            match characters.next()? {
+                (end, '"') => break end,
+                (_, '\\') => match characters.next()?.1 {
+                    'n' => value.push('\n'),
+                    other => value.push(other),
+                },
+                (_, other) => value.push(other),
+            }
+        };
+        labels.push((name.trim_start_matches(',').trim().to_owned(), value));
+        rest = &quoted[end + 1..];
+    }
+    Some(labels)
+}

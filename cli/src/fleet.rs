@@ -1,0 +1,199 @@
+//! The processes of a run together: which there are, how they find each other, in which order they end.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::child::{self, Child, Event};
+use crate::exposition::{self, Exposition};
+use crate::readings::Role;
+use crate::run_directory::RunDirectory;
+
+/// Actors hand in what they hold; when they are gone, or after this time, the learner is asked to end.
+const ACTORS_PATIENCE: Duration = Duration::from_secs(5);
+/// The learner writes its checkpoint; when it is gone, or this long after the beginning, the replay server is asked to end.
+const LEARNER_PATIENCE: Duration = Duration::from_secs(8);
+/// This long after the beginning, whoever still runs is killed.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+/// How often ending processes are looked at.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
+
+/// A process of the fleet and where it tells its numbers.
+#[derive(Debug)]
+pub struct Member {
+    /// What it is.
+    pub role: Role,
+    /// The process.
+    pub child: Child,
+    metrics: String,
+}
+
+/// The processes of a run.
+#[derive(Debug)]
+pub struct Fleet {
+    members: Vec<Member>,
+    agent: ureq::Agent,
+}
+
+/// How many actors, and where the binaries are.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Self-play processes.
+    pub actors: usize,
+    /// The folder that holds `replay-server`, `learner`, `actor` and `arena`.
+    pub binaries: PathBuf,
+}
+
+impl Settings {
+    /// Binaries beside this one.
+    pub fn beside_this_binary(actors: usize) -> anyhow::Result<Self> {
+        let this = this_folder()?;
+        for name in ["replay-server", "learner", "actor", "arena"] {
+            present(&this, name, name)?;
+        }
+        Ok(Self { actors, binaries: this })
+    }
+}
+
+/// The program `name` of `package`, which is built into the folder of this one.
+pub(crate) fn beside_this_binary(name: &str, package: &str) -> anyhow::Result<PathBuf> {
+    present(&this_folder()?, name, package)
+}
+
+fn this_folder() -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe().context("find this program")?;
+    Ok(this.parent().context("find the folder of this program")?.to_owned())
+}
+
+fn present(folder: &Path, name: &str, package: &str) -> anyhow::Result<PathBuf> {
+    let program = folder.join(name);
+    if !program.is_file() {
+        bail!("{} is missing; build it with cargo build --release --package {package}", program.display());
+    }
+    Ok(program)
+}
+
+impl Fleet {
+    /// Starts every process of `run` on free loopback ports.
+    pub fn start(settings: &Settings, run: &RunDirectory, now: Instant) -> anyhow::Result<Self> {
+        let mut ports = free_ports(2 + 3 + settings.actors)?.into_iter();
+        let mut next = || ports.next().expect("a port was picked for every use");
+        let (replay, learner) = (next(), next());
+        let serving = [(Role::Replay, "replay-server", replay), (Role::Learner, "learner", learner)];
+        let mut plans = Vec::new();
+        for (role, program, listen) in serving {
+            let mut arguments = vec!["--listen".into(), listen.to_string().into()];
+            if role == Role::Learner {
+                arguments.extend(set(format!("learner.replay=http://{replay}")));
+            }
+            plans.push((role, program, program.to_owned(), arguments));
+        }
+        plans.push((Role::Arena, "arena", "arena".to_owned(), set(format!("arena.weights=http://{learner}")).to_vec()));
+        for actor in 0..settings.actors {
+            let sets = [
+                format!("actor.id={actor}"),
+                format!("actor.replay=http://{replay}"),
+                format!("actor.learner=http://{learner}"),
+            ];
+            plans.push((Role::Actor, "actor", format!("actor-{actor}"), sets.into_iter().flat_map(set).collect()));
+        }
+        let mut members = Vec::new();
+        for (role, program, name, mut arguments) in plans {
+            let admin = next();
+            arguments.extend(["--config".into(), run.config().into_os_string()]);
+            arguments.extend(["--admin".into(), admin.to_string().into(), "--exit-with-parent".into()]);
+            let log = run.logs().join(format!("{name}.log"));
+            let settings = child::Settings { name, program: settings.binaries.join(program), arguments, log };
+            members.push(member(role, settings, admin, now)?);
+        }
+        Ok(Self { members, agent: exposition::agent() })
+    }
+
+    /// The processes, in the order they were started.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Looks at every process, and starts those again whose pause is over.
+    pub fn watch(&mut self, now: Instant) -> anyhow::Result<Vec<(usize, Event)>> {
+        let mut events = Vec::new();
+        for (index, member) in self.members.iter_mut().enumerate() {
+            let event = member.child.watch(now).with_context(|| format!("start {}", member.child.name()))?;
+            events.extend(event.map(|event| (index, event)));
+        }
+        Ok(events)
+    }
+
+    /// Asks every process for its numbers; those that do not answer are left out.
+    pub fn scrape(&self) -> Vec<(usize, Role, Exposition)> {
+        let running = self.members.iter().enumerate().filter(|(_, member)| member.child.running());
+        let scraped = running.filter_map(|(index, member)| {
+            Some((index, member.role, exposition::scrape(&self.agent, &member.metrics)?))
+        });
+        scraped.collect()
+    }
+
+    /// Ends every process in order: actors and arena, learner, replay server. Returns who had to be killed.
+    pub fn drain(&mut self) -> anyhow::Result<Vec<String>> {
+        let begin = Instant::now();
+        let order: [(&[Role], Duration); 3] = [
+            (&[Role::Actor, Role::Arena], ACTORS_PATIENCE),
+            (&[Role::Learner], LEARNER_PATIENCE),
+            (&[Role::Replay], DRAIN_PATIENCE),
+        ];
+        for (roles, patience) in order {
+            for member in self.of(roles) {
+                member.child.terminate();
+            }
+            // The learner does not need the arena to be gone, only the actors' work to be handed in.
+            let awaited = if roles.contains(&Role::Actor) { &[Role::Actor][..] } else { roles };
+            while begin.elapsed() < patience && self.any_running(awaited)? {
+                std::thread::sleep(DRAIN_POLL);
+            }
+        }
+        let all = [Role::Actor, Role::Arena, Role::Learner, Role::Replay];
+        while begin.elapsed() < DRAIN_PATIENCE && self.any_running(&all)? {
+            std::thread::sleep(DRAIN_POLL);
+        }
+        let late = self.members.iter_mut().filter(|member| member.child.running());
+        Ok(late
+            .map(|member| {
+                member.child.kill();
+                member.child.name().to_owned()
+            })
+            .collect())
+    }
+
+    fn of(&mut self, roles: &[Role]) -> impl Iterator<Item = &mut Member> {
+        self.members.iter_mut().filter(move |member| roles.contains(&member.role))
+    }
+
+    fn any_running(&mut self, roles: &[Role]) -> anyhow::Result<bool> {
+        let mut any = false;
+        for member in self.of(roles) {
+            member.child.ended()?;
+            any |= member.child.running();
+        }
+        Ok(any)
+    }
+}
+
+fn member(role: Role, settings: child::Settings, admin: SocketAddr, now: Instant) -> anyhow::Result<Member> {
+    let program = settings.program.clone();
+    let child = Child::start(settings, now).with_context(|| format!("start {}", program.display()))?;
+    Ok(Member { role, child, metrics: format!("http://{admin}/metrics") })
+}
+
+fn set(assignment: String) -> [OsString; 2] {
+    ["--set".into(), assignment.into()]
+}
+
+/// Ports that were free a moment ago; all are held until the last is picked, so that no two are the same.
+fn free_ports(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
+    let pick = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let held: Vec<TcpListener> = (0..count).map(|_| pick()).collect::<Result<_, _>>().context("find free ports")?;
+    held.iter().map(|listener| listener.local_addr().context("find free ports")).collect()
+}

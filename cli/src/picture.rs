@@ -1,0 +1,282 @@
+//! The picture of a run: accuracy on solved positions, losses and Elo, each against time.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::readings::Readings;
+
+#[cfg(test)]
+mod tests;
+
+/// Width and height in pixels: shown at two thirds, as in a README, its smallest letters can still be read.
+const SIZE: (u32, u32) = (1200, 680);
+/// Where the left panel ends; what matters most has most room.
+const LEFT_WIDTH: u32 = 640;
+/// Room for the names at the right ends of the lines.
+const NAMES_WIDTH: u32 = 128;
+/// Names that end closer to each other are moved apart.
+const NAME_HEIGHT: i32 = 17;
+/// Losses are averaged over so many readings before and after: single batches are noise.
+const SMOOTHED_READINGS: usize = 4;
+/// Colours that stay apart for colour-blind readers (Okabe and Ito).
+const BLUE: RGBColor = RGBColor(0, 114, 178);
+const ORANGE: RGBColor = RGBColor(213, 94, 0);
+const GREEN: RGBColor = RGBColor(0, 158, 115);
+const OPPONENTS: [RGBColor; 4] =
+    [RGBColor(120, 120, 120), RGBColor(204, 121, 167), RGBColor(200, 140, 0), RGBColor(86, 150, 200)];
+const INK: RGBColor = RGBColor(60, 60, 60);
+const GRID: RGBColor = RGBColor(232, 232, 232);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// How heavily a line is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weight {
+    /// What the panel is about, named at its end.
+    Main,
+    /// Beside it, named at its end.
+    Side,
+    /// Behind it, without a name.
+    Faint,
+}
+
+/// A line of a panel: minutes and values.
+struct Line {
+    name: String,
+    colour: RGBColor,
+    weight: Weight,
+    points: Vec<(f64, f64)>,
+}
+
+/// The ends of an interval at a time in minutes.
+#[derive(Clone, Copy)]
+struct Interval {
+    minutes: f64,
+    low: f64,
+    high: f64,
+}
+
+/// A diagram against time.
+struct Panel<'a> {
+    caption: &'a str,
+    /// Fixed ends of the vertical axis; else they follow from the lines.
+    range: Option<(f64, f64)>,
+    lines: Vec<Line>,
+    /// Around the first line.
+    interval: Vec<Interval>,
+    /// Names carry the last value, written by this.
+    value: fn(f64) -> String,
+}
+
+/// Draws the run to `path` (SVG).
+pub fn draw(path: &Path, title: &str, readings: &[Readings]) -> anyhow::Result<()> {
+    let area = SVGBackend::new(path, SIZE).into_drawing_area();
+    let drawn = draw_panels(&area, title, readings).and_then(|()| area.present().map_err(failed));
+    drawn.with_context(|| format!("draw {}", path.display()))
+}
+
+fn draw_panels(root: &Area<'_>, title: &str, readings: &[Readings]) -> anyhow::Result<()> {
+    root.fill(&WHITE).map_err(failed)?;
+    let area = root.margin(6, 2, 8, 4).titled(title, ("sans-serif", 24).into_font().color(&INK)).map_err(failed)?;
+    let (left, right) = area.split_horizontally(LEFT_WIDTH);
+    let right = right.split_evenly((2, 1));
+    let minutes = readings.last().map_or(0.0, |last| last.elapsed_seconds / 60.0).max(0.1);
+    accuracy(readings).draw(root, &left, minutes)?;
+    losses(readings).draw(root, &right[0], minutes)?;
+    elo(readings).draw(root, &right[1], minutes)
+}
+
+fn accuracy(readings: &[Readings]) -> Panel<'static> {
+    let line = |name: &str, colour, weight, search: &'static str, measure: &'static str| {
+        let points = measured(points(readings, |r| r.accuracy_of(search, measure).map(|share| 100.0 * share)));
+        Line { name: name.to_owned(), colour, weight, points }
+    };
+    let lines = vec![
+        line("with search", BLUE, Weight::Main, "search", "preserving"),
+        line("raw policy", ORANGE, Weight::Main, "raw", "preserving"),
+        line("best, search", BLUE, Weight::Side, "search", "optimal"),
+        line("best, raw", ORANGE, Weight::Side, "raw", "optimal"),
+    ];
+    let caption = "Solved positions: % of moves that keep the outcome (thin: that are best)";
+    // A little above 100, whose label would else touch the caption.
+    Panel { caption, range: Some((0.0, 102.0)), lines, interval: Vec::new(), value: |share| format!("{share:.0} %") }
+}
+
+fn losses(readings: &[Readings]) -> Panel<'static> {
+    let mut lines = Vec::new();
+    let mut part = |name: &str, colour, value: fn(&Readings) -> Option<f64>| {
+        let raw = points(readings, value);
+        let smooth = smoothed(&raw);
+        lines.push(Line { name: name.to_owned(), colour, weight: Weight::Main, points: smooth });
+        lines.push(Line { name: String::new(), colour, weight: Weight::Faint, points: raw });
+    };
+    part("total", INK, |r| r.loss_total);
+    part("policy", GREEN, |r| r.loss_policy);
+    part("value", ORANGE, |r| r.loss_value);
+    Panel { caption: "Loss", range: None, lines, interval: Vec::new(), value: |loss| format!("{loss:.2}") }
+}
+
+fn elo(readings: &[Readings]) -> Panel<'static> {
+    let weights = measured(points(readings, |r| r.elo));
+    let mut lines = vec![Line { name: "weights".to_owned(), colour: BLUE, weight: Weight::Main, points: weights }];
+    let opponents = readings.last().map(|last| last.opponents.clone()).unwrap_or_default();
+    for (name, colour) in opponents.into_keys().zip(OPPONENTS.into_iter().cycle()) {
+        let points = measured(points(readings, |r| r.opponents.get(&name).copied()));
+        lines.push(Line { name, colour, weight: Weight::Side, points });
+    }
+    // Low and high of one measurement come together; the same points of time are kept of both.
+    let lows = measured(points(readings, |r| r.elo_high.and(r.elo_low)));
+    let highs = points(readings, |r| r.elo_low.and(r.elo_high));
+    let interval = lows.into_iter().filter_map(|(minutes, low)| {
+        let &(_, high) = highs.iter().find(|(then, _)| *then == minutes)?;
+        Some(Interval { minutes, low, high })
+    });
+    let caption = "Elo with its 95 % interval (random play is 0)";
+    Panel { caption, range: None, lines, interval: interval.collect(), value: |elo| format!("{elo:.0}") }
+}
+
+impl Panel<'_> {
+    /// Draws into `area`; names are placed on `root`, whose coordinates are the picture's.
+    fn draw(&self, root: &Area<'_>, area: &Area<'_>, minutes: f64) -> anyhow::Result<()> {
+        let (low, high) = self.range.unwrap_or_else(|| self.range_of_lines());
+        let mut chart = ChartBuilder::on(area)
+            .caption(self.caption, ("sans-serif", 16).into_font().color(&INK))
+            .margin(10)
+            .margin_right(NAMES_WIDTH)
+            .x_label_area_size(40)
+            .y_label_area_size(52)
+            .build_cartesian_2d(0.0..minutes, low..high)
+            .map_err(failed)?;
+        let label = ("sans-serif", 14).into_font().color(&INK);
+        let digits = if high - low < 10.0 { 1 } else { 0 };
+        chart
+            .configure_mesh()
+            .x_desc("minutes")
+            .axis_desc_style(label.clone())
+            .label_style(label)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(RGBColor(150, 150, 150))
+            .x_labels(8)
+            .y_labels(6)
+            .x_label_formatter(&|x| if minutes < 5.0 { format!("{x:.1}") } else { format!("{x:.0}") })
+            .y_label_formatter(&|y| format!("{y:.digits$}"))
+            .draw()
+            .map_err(failed)?;
+        if self.lines.iter().all(|line| line.points.is_empty()) {
+            let middle = chart.backend_coord(&(minutes / 2.0, f64::midpoint(low, high)));
+            return write(root, "not measured", middle, INK, HPos::Center);
+        }
+        self.draw_interval(&mut chart, low, high)?;
+        // What matters most comes last and lies on top.
+        for weight in [Weight::Faint, Weight::Side, Weight::Main] {
+            for line in self.lines.iter().filter(|line| line.weight == weight) {
+                let style = match weight {
+                    Weight::Main => line.colour.stroke_width(3),
+                    Weight::Side => line.colour.mix(0.75).stroke_width(1),
+                    Weight::Faint => line.colour.mix(0.3).stroke_width(1),
+                };
+                chart.draw_series(LineSeries::new(line.points.iter().copied(), style)).map_err(failed)?;
+            }
+        }
+        self.draw_names(root, &chart, minutes)
+    }
+
+    /// An interval far wider than the lines says "unknown" as well when it is cut at the edge.
+    fn draw_interval(&self, chart: &mut Chart<'_, '_>, low: f64, high: f64) -> anyhow::Result<()> {
+        if self.interval.is_empty() {
+            return Ok(());
+        }
+        let lower = self.interval.iter().map(|i| (i.minutes, i.low.clamp(low, high)));
+        let upper = self.interval.iter().rev().map(|i| (i.minutes, i.high.clamp(low, high)));
+        let outline: Vec<_> = lower.chain(upper).collect();
+        let colour = self.lines.first().map_or(INK, |line| line.colour);
+        chart.draw_series([Polygon::new(outline, colour.mix(0.13))]).map_err(failed)?;
+        Ok(())
+    }
+
+    fn draw_names(&self, root: &Area<'_>, chart: &Chart<'_, '_>, minutes: f64) -> anyhow::Result<()> {
+        let named = self.lines.iter().filter(|line| line.weight != Weight::Faint);
+        let mut names: Vec<(i32, String, RGBColor)> = named
+            .filter_map(|line| {
+                let &(_, last) = line.points.last()?;
+                let (_, y) = chart.backend_coord(&(minutes, last));
+                Some((y, format!("{} {}", (self.value)(last), line.name), line.colour))
+            })
+            .collect();
+        names.sort_by_key(|(y, ..)| *y);
+        let (x, bottom) = chart.backend_coord(&(minutes, chart.y_range().start));
+        let (_, top) = chart.backend_coord(&(minutes, chart.y_range().end));
+        let heights = moved_apart(&names.iter().map(|(y, ..)| *y).collect::<Vec<_>>(), top, bottom);
+        for ((_, name, colour), y) in names.iter().zip(heights) {
+            write(root, name, (x + 7, y), *colour, HPos::Left)?;
+        }
+        Ok(())
+    }
+
+    /// All values with a margin of a twentieth and as much of the last interval; something sensible when there is none.
+    fn range_of_lines(&self) -> (f64, f64) {
+        let values = self.lines.iter().flat_map(|line| line.points.iter().map(|&(_, value)| value));
+        let ends = self.interval.last().into_iter().flat_map(|i| [i.low, i.high]);
+        let (mut low, mut high) = (0.0_f64, f64::NEG_INFINITY);
+        for value in values.chain(ends) {
+            (low, high) = (low.min(value), high.max(value));
+        }
+        if high <= low {
+            return (low, low + 1.0);
+        }
+        let margin = (high - low) / 20.0;
+        (if low < 0.0 { low - margin } else { low }, high + margin)
+    }
+}
+
+fn write(root: &Area<'_>, text: &str, at: (i32, i32), colour: RGBColor, align: HPos) -> anyhow::Result<()> {
+    let style = ("sans-serif", 14).into_font().color(&colour).pos(Pos::new(align, VPos::Center));
+    root.draw(&Text::new(text.to_owned(), at, style)).map_err(failed)
+}
+
+/// Heights, ascending, at least [`NAME_HEIGHT`] apart and between the edges as far as there is room.
+fn moved_apart(heights: &[i32], top: i32, bottom: i32) -> Vec<i32> {
+    let mut moved = heights.to_vec();
+    let mut free = top;
+    for height in &mut moved {
+        *height = (*height).max(free);
+        free = *height + NAME_HEIGHT;
+    }
+    let mut free = bottom;
+    for height in moved.iter_mut().rev() {
+        *height = (*height).min(free);
+        free = *height - NAME_HEIGHT;
+    }
+    moved
+}
+
+fn points(readings: &[Readings], value: impl Fn(&Readings) -> Option<f64>) -> Vec<(f64, f64)> {
+    let value = |r: &Readings| value(r).filter(|value| value.is_finite());
+    readings.iter().filter_map(|r| Some((r.elapsed_seconds / 60.0, value(r)?))).collect()
+}
+
+/// What is measured rarely is repeated until the next time; only the first of each repetition, and the very last, count.
+fn measured(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let is_new = |i: usize| i == 0 || i + 1 == points.len() || points[i - 1].1 != points[i].1;
+    (0..points.len()).filter(|&i| is_new(i)).map(|i| points[i]).collect()
+}
+
+fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mean = |i: usize| {
+        let end = points.len().min(i + SMOOTHED_READINGS + 1);
+        let around = &points[i.saturating_sub(SMOOTHED_READINGS)..end];
+        around.iter().map(|&(_, value)| value).sum::<f64>() / around.len() as f64
+    };
+    (0..points.len()).map(|i| (points[i].0, mean(i))).collect()
+}
+
+fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("{error}")
+}

@@ -1,0 +1,45 @@
+//! The written memory of a session: `metrics.jsonl` and TensorBoard's event file.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use anyhow::Context;
+
+use crate::event_file::EventFile;
+use crate::readings::Readings;
+use crate::run_directory::RunDirectory;
+
+/// Appends to the memory of a run.
+#[derive(Debug)]
+pub struct Record {
+    lines: File,
+    events: EventFile,
+}
+
+impl Record {
+    /// Goes on with the run's memory.
+    pub fn open(run: &RunDirectory, unix_seconds: f64) -> anyhow::Result<Self> {
+        let path = run.metrics();
+        let lines = File::options().create(true).append(true).open(&path);
+        let lines = lines.with_context(|| format!("open {}", path.display()))?;
+        let events = EventFile::create(run.path(), unix_seconds).context("create the event file")?;
+        Ok(Self { lines, events })
+    }
+
+    /// Appends the numbers of now.
+    pub fn append(&mut self, readings: &Readings) -> anyhow::Result<()> {
+        let mut line = serde_json::to_string(readings)?;
+        line.push('\n');
+        self.lines.write_all(line.as_bytes()).context("append to metrics.jsonl")?;
+        // A diagram over training steps needs a step; before the first, time stands still at zero.
+        let step = readings.steps.unwrap_or(0.0) as i64;
+        self.events.scalars(readings.unix_seconds, step, &readings.scalars()).context("append to the event file")
+    }
+}
+
+/// The whole memory of a run; lines cut short by a crash are skipped.
+pub fn read(run: &RunDirectory) -> anyhow::Result<Vec<Readings>> {
+    let path = run.metrics();
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}

@@ -1,0 +1,139 @@
+//! The folder of a run: where everything lies, who may write to it, and how far the run has come.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+#[cfg(test)]
+mod tests;
+
+/// `runs/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDirectory {
+    name: String,
+    path: PathBuf,
+}
+
+impl RunDirectory {
+    /// The run `name` below `runs`. Touches nothing.
+    pub fn new(runs: &Path, name: &str) -> anyhow::Result<Self> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+            bail!("--run {name}: a run's name is made of letters, digits, `-`, `_` and `.`");
+        }
+        let path = std::path::absolute(runs.join(name)).with_context(|| format!("find {}", runs.display()))?;
+        Ok(Self { name: name.to_owned(), path })
+    }
+
+    /// The first of `game-1`, `game-2`, … that does not exist yet.
+    pub fn fresh(runs: &Path, game: &str) -> anyhow::Result<Self> {
+        for number in 1.. {
+            let run = Self::new(runs, &format!("{game}-{number}"))?;
+            if !run.path.exists() {
+                return Ok(run);
+            }
+        }
+        unreachable!("numbers do not end")
+    }
+
+    /// Makes the folders and proves that they can be written to.
+    pub fn create(&self) -> anyhow::Result<()> {
+        for folder in [self.path.clone(), self.logs(), self.checkpoints(), self.path.join("replay")] {
+            service::directory::writable(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Makes this process the only supervisor of the run, until the lock is dropped or the process dies.
+    pub fn lock(&self) -> anyhow::Result<RunLock> {
+        let path = self.path.join("lock");
+        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Only makes the message better; the lock is what counts.
+                let _ = file.read_to_string(&mut holder);
+                let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
+                bail!("run {} is being trained by {holder}; stop it, or choose another name with --run", self.name);
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("lock {}", path.display()));
+            }
+        }
+        // The system lock goes with its holder, however that dies: what is written here is never stale evidence.
+        file.set_len(0)?;
+        write!(file, "process {}", std::process::id())?;
+        Ok(RunLock { _file: file })
+    }
+
+    /// The run's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The folder itself, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The configuration as used.
+    pub fn config(&self) -> PathBuf {
+        self.path.join("config.toml")
+    }
+
+    /// One log per process.
+    pub fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    /// What the learner resumes from.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// The numbers of the run over time, one JSON object a line.
+    pub fn metrics(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// How far the run has come; nothing, if it has not begun.
+    pub fn progress(&self) -> anyhow::Result<Option<Progress>> {
+        let path = self.path.join("progress.json");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let progress = serde_json::from_str(&text).with_context(|| format!("understand {}", path.display()))?;
+        Ok(Some(progress))
+    }
+
+    /// Replaces what is kept of the progress, whole or not at all.
+    pub fn keep_progress(&self, progress: &Progress) -> anyhow::Result<()> {
+        let path = self.path.join("progress.json");
+        let fresh = self.path.join("progress.json.new");
+        fs::write(&fresh, serde_json::to_vec_pretty(progress)?)?;
+        fs::rename(&fresh, &path).with_context(|| format!("replace {}", path.display()))
+    }
+}
+
+/// Held by the one supervisor of a run.
+#[derive(Debug)]
+pub struct RunLock {
+    _file: File,
+}
+
+/// How far a run has come, over all its sessions.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// The length of the run.
+    pub minutes: f64,
+    /// How much of it has passed.
+    pub elapsed_seconds: f64,
+    /// Counters of processes that have ended, by series.
+    pub totals: BTreeMap<String, f64>,
+}

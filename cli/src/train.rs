@@ -1,0 +1,330 @@
+//! `zerofleet train`: the supervisor of a run. Starts the processes, watches them, shows and writes what they tell, ends them.
+
+#![allow(clippy::print_stdout, reason = "a person reads the summary")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use service::config::{SECTIONS, Sources};
+use service::{ConfigError, Drain};
+
+use crate::child::Event;
+use crate::config::{self, Fleet as Config};
+use crate::fleet::{self, Fleet};
+use crate::picture;
+use crate::preset::preset;
+use crate::readings::{Meter, Readings};
+use crate::record::{self, Record};
+use crate::run_directory::{Progress, RunDirectory};
+use crate::screen::Screen;
+use crate::summary::Summary;
+
+/// How long a run takes unless told otherwise.
+const MINUTES_DEFAULT: f64 = 15.0;
+/// How often processes are looked at, and how soon Ctrl-C is heard.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the numbers are read and shown.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the numbers are written and the progress is kept.
+const RECORD_INTERVAL: Duration = Duration::from_secs(5);
+/// One more actor process for each so many cores; threads of one process share a cache.
+const CORES_PER_ACTOR: usize = 8;
+
+/// Trains: starts every process of a run, shows what they do, ends them in order.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// How long the run takes, counting what it has had already [default: 15, or as the run began].
+    #[arg(long)]
+    pub minutes: Option<f64>,
+
+    /// `tic_tac_toe`, `connect_four` or `hex-3` to `hex-19` [default: connect_four, or the run's].
+    #[arg(long)]
+    pub game: Option<String>,
+
+    /// Self-play processes [default: what fits the cores].
+    #[arg(long)]
+    pub actors: Option<usize>,
+
+    /// The run's name; an existing run goes on where it stopped [default: the first free GAME-N].
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
+
+    /// Where runs lie.
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    pub runs: PathBuf,
+
+    /// A run file to begin from (TOML, one section per role).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Overrides one key of the run file; may be given many times.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub sets: Vec<String>,
+}
+
+/// Trains until the time is over or somebody says stop.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let plan = Plan::new(&args, std::env::vars())?;
+    let settings = fleet::Settings::beside_this_binary(plan.actors)?;
+    plan.run.create()?;
+    let _lock = plan.run.lock()?;
+    plan.write_config()?;
+    // Only signals live here; the supervisor itself is a plain loop.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let drain = Drain::new();
+    runtime.block_on(async { drain.on_signals() }).context("listen to signals")?;
+    supervise(&plan, &settings, &drain)
+}
+
+/// What a session will do, settled before anything is touched.
+#[derive(Debug)]
+struct Plan {
+    run: RunDirectory,
+    config: Config,
+    actors: usize,
+    progress: Progress,
+}
+
+impl Plan {
+    fn new(args: &Args, env: impl Iterator<Item = (String, String)>) -> anyhow::Result<Self> {
+        let mut sets = args.sets.clone();
+        sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
+        let run = args.run.as_deref().map(|name| RunDirectory::new(&args.runs, name)).transpose()?;
+        let existing = run.as_ref().filter(|run| run.config().exists());
+        let file = existing.map_or_else(|| args.config.clone(), |run| Some(run.config()));
+        let env: Vec<_> = env.collect();
+        let sources = || Sources { file: file.clone(), env: env.iter().cloned(), sets: sets.clone() };
+        // The first reading only tells the game, whose preset the second goes over.
+        let game = sources().load::<Config>(SECTIONS)?.run.game;
+        let mut config: Config = sources().load_over(&preset(&game)?, SECTIONS)?;
+        if let Some(run) = existing {
+            let before = config::load_run(run)?;
+            unchanged("run.game", &before.run.game, &config.run.game, run)?;
+            unchanged(
+                "network",
+                &service::config::print(&before.network)?,
+                &service::config::print(&config.network)?,
+                run,
+            )?;
+            if let Some(file) = &args.config {
+                let given: Config =
+                    Sources { file: Some(file.clone()), env: std::iter::empty(), sets: Vec::new() }.load(SECTIONS)?;
+                unchanged("run.game", &before.run.game, &given.run.game, run)?;
+                let (before, given) =
+                    (service::config::print(&before.network)?, service::config::print(&given.network)?);
+                unchanged("network", &before, &given, run)?;
+            }
+        }
+        let run = match run {
+            Some(run) => run,
+            None => RunDirectory::fresh(&args.runs, &config.run.game)?,
+        };
+        let mut progress = run.progress()?.unwrap_or_default();
+        let kept = Some(progress.minutes).filter(|minutes| *minutes > 0.0);
+        progress.minutes = args.minutes.or(kept).unwrap_or(MINUTES_DEFAULT);
+        if !(progress.minutes.is_finite() && progress.minutes > 0.0) {
+            return Err(ConfigError::invalid("--minutes", "must be above 0").into());
+        }
+        if progress.elapsed_seconds >= progress.minutes * 60.0 {
+            let name = run.name();
+            bail!(
+                "run {name} has had its {} minutes; give it more with --minutes, or choose another name",
+                progress.minutes
+            );
+        }
+        config.run.directory = run.path().to_owned();
+        config.learner.schedule_minutes = progress.minutes;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let actors = args.actors.unwrap_or_else(|| cores.div_ceil(CORES_PER_ACTOR));
+        if actors == 0 {
+            return Err(ConfigError::invalid("--actors", "must be at least 1").into());
+        }
+        if config.actor.threads == 0 {
+            config.actor.threads = threads_per_actor(cores, actors);
+        }
+        config.check()?;
+        Ok(Self { run, config, actors, progress })
+    }
+
+    fn write_config(&self) -> anyhow::Result<()> {
+        let path = self.run.config();
+        let fresh = self.run.path().join("config.toml.new");
+        fs::write(&fresh, service::config::print(&self.config)?)?;
+        fs::rename(&fresh, &path).with_context(|| format!("replace {}", path.display()))
+    }
+}
+
+/// A core is left to the learner, where there is one to leave.
+fn threads_per_actor(cores: usize, actors: usize) -> usize {
+    (cores.saturating_sub(1) / actors).max(1)
+}
+
+fn unchanged(key: &str, before: &str, after: &str, run: &RunDirectory) -> anyhow::Result<()> {
+    if before == after {
+        return Ok(());
+    }
+    let what = |text: &str| text.trim().replace('\n', ", ");
+    let reason = format!(
+        "run {} was begun with {}, not {}; keep it, or choose another name with --run",
+        run.name(),
+        what(before),
+        what(after)
+    );
+    Err(ConfigError::invalid(key, reason).into())
+}
+
+fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::Result<()> {
+    let total = Duration::from_secs_f64(plan.progress.minutes * 60.0);
+    let screen = Screen::new(total);
+    let run = &plan.run;
+    screen.say(&format!(
+        "run {} in {}: {}, seed {}, {} actor(s) of {} thread(s)",
+        run.name(),
+        run.path().display(),
+        plan.config.run.game,
+        plan.config.run.seed,
+        plan.actors,
+        plan.config.actor.threads,
+    ));
+    let mut session = Session {
+        run,
+        record: Record::open(run, unix_seconds())?,
+        meter: Meter::resume(plan.progress.totals.clone()),
+        fleet: Fleet::start(settings, run, Instant::now())?,
+        screen,
+        total,
+        before: Duration::from_secs_f64(plan.progress.elapsed_seconds),
+        begin: Instant::now(),
+        last: Readings::default(),
+        progress: plan.progress.clone(),
+    };
+    let trained = session.train(drain);
+    session.screen.close();
+    session.screen.say(if drain.started() { "stopping: draining every process" } else { "draining every process" });
+    // Even a session that failed, or whose disk is full, ends its processes in order.
+    let kept = session.keep();
+    let killed = session.fleet.drain()?;
+    for name in &killed {
+        session.screen.say(&format!("{name} did not end within 10 s and was killed; its log says more"));
+    }
+    trained?;
+    kept?;
+    report(plan, &session)
+}
+
+/// A session under way.
+struct Session<'a> {
+    run: &'a RunDirectory,
+    fleet: Fleet,
+    meter: Meter,
+    record: Record,
+    screen: Screen,
+    total: Duration,
+    /// Time of earlier sessions.
+    before: Duration,
+    begin: Instant,
+    last: Readings,
+    progress: Progress,
+}
+
+impl Session<'_> {
+    fn train(&mut self, drain: &Drain) -> anyhow::Result<()> {
+        let (mut next_read, mut next_record) = (self.begin, self.begin);
+        while !drain.started() && self.elapsed() < self.total {
+            let now = Instant::now();
+            for (index, event) in self.fleet.watch(now)? {
+                self.tell(index, event)?;
+            }
+            if now >= next_read {
+                next_read = now + READ_INTERVAL;
+                self.read();
+                self.screen.show(&self.last, self.total, now);
+            }
+            if now >= next_record {
+                next_record = now + RECORD_INTERVAL;
+                self.keep()?;
+            }
+            std::thread::sleep(WATCH_INTERVAL);
+        }
+        // The last word, while everybody can still be asked.
+        self.read();
+        Ok(())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.before + self.begin.elapsed()
+    }
+
+    fn read(&mut self) {
+        let elapsed = self.elapsed().as_secs_f64();
+        let mut readings = self.meter.read(elapsed, &self.fleet.scrape());
+        readings.unix_seconds = unix_seconds();
+        self.last = readings;
+    }
+
+    /// Writes numbers and progress.
+    fn keep(&mut self) -> anyhow::Result<()> {
+        self.record.append(&self.last)?;
+        self.progress.elapsed_seconds = self.elapsed().as_secs_f64();
+        self.progress.totals = self.meter.totals().clone();
+        self.run.keep_progress(&self.progress)
+    }
+
+    fn tell(&mut self, index: usize, event: Event) -> anyhow::Result<()> {
+        let name = self.fleet.members()[index].child.name();
+        match event {
+            Event::Died { how, last_words, pause } => {
+                let seconds = pause.as_secs_f64();
+                self.screen
+                    .say(&format!("{name} {how}, starting it again in {seconds} s; its last words: {last_words}"));
+            }
+            Event::Restarted => {
+                self.screen.say(&format!("{name} runs again"));
+                self.meter.restarted(index);
+            }
+            Event::GivenUp { why } => {
+                let log = self.run.logs().join(format!("{name}.log"));
+                bail!("{name} {why} (all of it: {})", log.display());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Summary and picture, in the run's folder and on the screen.
+fn report(plan: &Plan, session: &Session<'_>) -> anyhow::Result<()> {
+    let run = &plan.run;
+    let restarts = session.fleet.members().iter().map(|m| (m.child.name().to_owned(), m.child.restarts()));
+    let readings = record::read(run)?;
+    let summary = Summary {
+        run: run.name().to_owned(),
+        game: plan.config.run.game.clone(),
+        seed: plan.config.run.seed,
+        minutes: plan.progress.minutes,
+        restarts: restarts.collect(),
+        last: session.last.clone(),
+    };
+    fs::write(run.path().join("summary.md"), summary.markdown()).context("write summary.md")?;
+    fs::write(run.path().join("summary.json"), serde_json::to_vec_pretty(&summary)?).context("write summary.json")?;
+    let picture = run.path().join("picture.svg");
+    picture::draw(&picture, &format!("zerofleet learns {}: run {}", summary.game, summary.run), &readings)?;
+    println!("\n{}\npicture: {}", summary.plain(), picture.display());
+    if session.elapsed() < session.total {
+        println!("go on with: zerofleet train --run {}", run.name());
+    }
+    Ok(())
+}
+
+fn unix_seconds() -> f64 {
+    // A clock before 1970 is wrong in any case; diagrams then start at zero.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// What `main` returns for an error: 2 when command line or configuration made no sense, 1 otherwise.
+pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
+    let refused = error.chain().any(|cause| cause.is::<ConfigError>());
+    ExitCode::from(if refused { 2 } else { 1 })
+}

@@ -1,0 +1,145 @@
+//! What a run has learnt: its game, its search and its newest weights, ready to evaluate.
+//!
+//! The way from a run's name to an evaluator, for the commands that ask one. Start with [`Trained::open`].
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use game::Game;
+use games::{GameKind, with_game};
+use learner::published::Published;
+use network::{Device, DevicePreference, LibtorchEvaluator, PrecisionPreference};
+use selfplay::SearchSettings;
+use weights::{Architecture, Manifest};
+
+use crate::config::load_run;
+use crate::run_directory::RunDirectory;
+
+#[cfg(test)]
+mod tests;
+
+/// Which run, and what evaluates its weights.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The run's name.
+    #[arg(long, value_name = "NAME")]
+    pub run: String,
+
+    /// Where runs lie.
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    pub runs: PathBuf,
+
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    #[arg(long, default_value = "cpu")]
+    pub device: DevicePreference,
+
+    /// `auto`, `f32` or `bf16`.
+    #[arg(long, default_value = "auto")]
+    pub precision: PrecisionPreference,
+}
+
+/// The newest weights of a run, and what they were trained for.
+#[derive(Debug)]
+pub struct Trained {
+    /// The game.
+    pub game: GameKind,
+    /// How the run's trees search.
+    pub search: SearchSettings,
+    /// The weights.
+    pub evaluator: LibtorchEvaluator,
+}
+
+impl Trained {
+    /// Finds the run and loads its newest published weights.
+    ///
+    /// # Errors
+    /// A run that does not exist or has published nothing yet, weights that do not fit the run's game.
+    pub fn open(args: &Args) -> anyhow::Result<Self> {
+        let run = existing(&args.runs, &args.run)?;
+        let config = load_run(&run)?;
+        let game: GameKind = config.run.game.parse().context("run.game")?;
+        let search = config.search.settings()?;
+        let (manifest, bytes) = newest(&run)?;
+        with_game!(game, |rules| check(&rules, &manifest, &run))?;
+        let device = network::choose_device(args.device).device;
+        if device == Device::Cpu {
+            // Training may be under way on the other cores, and threads that share cores wait for each other.
+            network::set_threads(1);
+        }
+        let precision = network::choose_precision(args.precision, device, &mut Instant::now).precision;
+        let evaluator = LibtorchEvaluator::new(&manifest.architecture, manifest.version, &bytes, device, precision)
+            .with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
+        Ok(Self { game, search, evaluator })
+    }
+}
+
+fn existing(runs: &Path, name: &str) -> anyhow::Result<RunDirectory> {
+    let run = RunDirectory::new(runs, name)?;
+    if run.config().is_file() {
+        return Ok(run);
+    }
+    let there_are = match names(runs).as_slice() {
+        [] => "there is none yet, zerofleet train makes one".to_owned(),
+        names => format!("there are {}", names.join(", ")),
+    };
+    bail!("no run {name} in {}; {there_are}", runs.display())
+}
+
+/// The runs in a folder, by name; none, if the folder cannot be read.
+fn names(runs: &Path) -> Vec<String> {
+    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+    let runs = entries.filter(|entry| entry.path().join("config.toml").is_file());
+    let mut names: Vec<String> = runs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
+    let folder = run.path().join("weights");
+    // Nothing is written here, so how many versions would be kept does not matter.
+    let published = Published::new(folder.clone(), usize::MAX);
+    if let Some(newest) = published.newest()? {
+        return Ok(newest);
+    }
+    if published.next_version()?.0 > 1 {
+        bail!(
+            "every weights version in {} is damaged; zerofleet train --run {} publishes a new one",
+            folder.display(),
+            run.name()
+        );
+    }
+    bail!("run {} has published no weights yet; train it with zerofleet train --run {}", run.name(), run.name())
+}
+
+fn check<G: Game>(game: &G, manifest: &Manifest, run: &RunDirectory) -> anyhow::Result<()> {
+    let (spec, Architecture { channels, blocks, .. }) = (game.spec(), &manifest.architecture);
+    let expected = Architecture {
+        game: spec.name.clone(),
+        planes: spec.observation.planes,
+        height: spec.observation.height,
+        width: spec.observation.width,
+        actions: spec.actions,
+        channels: *channels,
+        blocks: *blocks,
+    };
+    if manifest.architecture == expected {
+        return Ok(());
+    }
+    if manifest.architecture.game != expected.game {
+        bail!(
+            "weights {} of run {} play {}, and the run is about {}; its folder was mixed with another run's",
+            manifest.version,
+            run.name(),
+            manifest.architecture.game,
+            expected.game
+        );
+    }
+    bail!(
+        "weights {} of run {} were made for other rules or observations of {} than this program's; train a new run",
+        manifest.version,
+        run.name(),
+        expected.game
+    )
+}
