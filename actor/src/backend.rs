@@ -22,14 +22,7 @@ pub trait Backend: Send + Sync {
 #[cfg(feature = "torch")]
 pub(crate) fn of_device(device: &str, precision: &str) -> Result<Arc<dyn Backend>, ConfigError> {
     let device = device.parse().map_err(|reason: String| ConfigError::invalid("actor.device", reason))?;
-    let precision = match precision {
-        "float32" => "f32",
-        "bfloat16" => "bf16",
-        other => other,
-    };
-    let precision = precision.parse().map_err(|_| {
-        ConfigError::invalid("actor.precision", format!("must be auto, float32 or bfloat16, not `{precision}`"))
-    })?;
+    let precision = precision.parse().map_err(|reason: String| ConfigError::invalid("actor.precision", reason))?;
     Ok(Arc::new(torch::Torch::choose(device, precision)))
 }
 

@@ -37,7 +37,7 @@ pub struct ActorSection {
     pub learner: String,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: String,
-    /// `auto`, `float32` or `bfloat16`.
+    /// `auto`, `f32` or `bf16`.
     pub precision: String,
     /// Positions the cache of all threads holds; 0 switches it off.
     pub cache_positions: usize,

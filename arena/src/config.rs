@@ -50,7 +50,7 @@ pub struct ArenaSection {
     pub cpu_share: f64,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: String,
-    /// `auto`, `float32` or `bfloat16`.
+    /// `auto`, `f32` or `bf16`.
     pub precision: String,
 }
 

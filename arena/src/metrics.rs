@@ -19,6 +19,15 @@ pub enum Answered {
     Searched,
 }
 
+impl Answered {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Searched => "search",
+        }
+    }
+}
+
 /// Says what each metric means.
 pub fn describe() {
     describe_gauge!("zerofleet_arena_weights_version", "The weights version being measured");
@@ -39,10 +48,7 @@ pub fn version(version: WeightsVersion) {
 
 /// How well solved positions were answered.
 pub fn accuracy(answered: Answered, accuracy: &Accuracy) {
-    let search = match answered {
-        Answered::Raw => "raw",
-        Answered::Searched => "search",
-    };
+    let search = answered.label();
     let set = |band: &str, tally: &Tally| {
         let shares = [("preserving", tally.outcome_preserving_share()), ("optimal", tally.optimal_share())];
         for (measure, share) in shares {
@@ -76,8 +82,8 @@ pub fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games: u64) {
 }
 
 /// What came of playing against every reply.
-pub fn exhaustive(report: &Report) {
-    gauge!("zerofleet_arena_exhaustive_lost").set(report.lost as f64);
+pub fn exhaustive(answered: Answered, report: &Report) {
+    gauge!("zerofleet_arena_exhaustive_lost", "search" => answered.label()).set(report.lost as f64);
 }
 
 /// Time spent measuring.

@@ -223,25 +223,26 @@ impl<G: Game, O: Outside> Worker<G, O> {
         let Parts { game, outside, measurement, seed, positions, exhaustive, .. } = &mut self.parts;
         let rng = || draws(*seed, version, 0);
         for (answered, simulations) in [(Answered::Raw, 0), (Answered::Searched, measurement.simulations)] {
-            if positions.is_empty() {
-                break;
-            }
             let settings = analysis(simulations, &measurement.search, Fidelity::Exact);
-            let mut searcher = Searcher { evaluator: &mut *current.evaluator, settings, rng: rng() };
-            let mut pause = || pause(outside, &mut self.pacing);
-            let measured = accuracy::measure(game, positions, &mut searcher, &mut pause)?.ok_or(Stop::Drain)?;
-            metrics::accuracy(answered, &measured);
-            let (preserving, optimal) = (measured.overall.outcome_preserving_share(), measured.overall.optimal_share());
-            tracing::info!(%version, simulations, positions = positions.len(), preserving, optimal, "solved positions");
-        }
-        if *exhaustive == Exhaustive::Check {
-            let settings = analysis(measurement.simulations, &measurement.search, Fidelity::Exact);
-            let mut searcher = Searcher { evaluator: &mut *current.evaluator, settings, rng: rng() };
-            let report = exhaustive::check(game, &mut searcher)?;
-            metrics::exhaustive(&report);
-            tracing::info!(%version, lost = report.lost, drawn = report.drawn, won = report.won, "every line played");
-            if pause(outside, &mut self.pacing).is_break() {
-                return Err(Stop::Drain);
+            if !positions.is_empty() {
+                let mut searcher =
+                    Searcher { evaluator: &mut *current.evaluator, settings: settings.clone(), rng: rng() };
+                let mut pause = || pause(outside, &mut self.pacing);
+                let measured = accuracy::measure(game, positions, &mut searcher, &mut pause)?.ok_or(Stop::Drain)?;
+                metrics::accuracy(answered, &measured);
+                let (preserving, optimal) =
+                    (measured.overall.outcome_preserving_share(), measured.overall.optimal_share());
+                tracing::info!(%version, simulations, positions = positions.len(), preserving, optimal, "solved positions");
+            }
+            if *exhaustive == Exhaustive::Check {
+                let mut searcher = Searcher { evaluator: &mut *current.evaluator, settings, rng: rng() };
+                let report = exhaustive::check(game, &mut searcher)?;
+                metrics::exhaustive(answered, &report);
+                let (lost, drawn, won) = (report.lost, report.drawn, report.won);
+                tracing::info!(%version, simulations, lost, drawn, won, "every line played");
+                if pause(outside, &mut self.pacing).is_break() {
+                    return Err(Stop::Drain);
+                }
             }
         }
         metrics::busy(self.pacing.busy());
