@@ -1,1 +1,11 @@
-//! System tests: a cluster of real processes on port 0.
+//! System tests: a cluster of real processes on free loopback ports, in a run directory of its own.
+//!
+//! Binaries come from the directory in `ZEROFLEET_BIN_DIR`, else from the target directory of the test itself. Every wait
+//! looks at the state it waits for and has a deadline; logs are printed when a test fails. Start with [`Cluster`].
+
+mod cluster;
+mod process;
+pub mod trajectories;
+
+pub use cluster::{Cluster, Role, SEED, SMALL_TIC_TAC_TOE};
+pub use process::{Output, Process, wait_until};

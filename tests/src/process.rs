@@ -1,0 +1,197 @@
+//! One real process: started, asked, ended.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+/// How often a wait looks.
+const POLL: Duration = Duration::from_millis(25);
+/// An admin port that takes longer does not count as answering.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Looks at `condition` until it holds.
+///
+/// # Errors
+/// It does not hold by `deadline`, or looking failed.
+pub fn wait_until(
+    what: &str,
+    deadline: Duration,
+    mut condition: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while !condition().with_context(|| format!("wait until {what}"))? {
+        ensure!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Where the binaries of the fleet lie.
+fn binary(name: &str) -> anyhow::Result<PathBuf> {
+    let directory = match std::env::var_os("ZEROFLEET_BIN_DIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => {
+            let test = std::env::current_exe().context("find the test's own binary")?;
+            let target = test.ancestors().nth(2).context("find the target directory of the test")?;
+            target.to_owned()
+        }
+    };
+    let path = directory.join(name);
+    let advice = "build it with `cargo build --package`, or name its directory in ZEROFLEET_BIN_DIR";
+    ensure!(path.is_file(), "{} is missing: {advice}", path.display());
+    Ok(path)
+}
+
+/// What a process that ended by itself left behind.
+#[derive(Debug)]
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Everything it wrote.
+    pub text: String,
+}
+
+impl Output {
+    /// The lines that report an error.
+    #[must_use]
+    pub fn errors(&self) -> Vec<&str> {
+        self.text.lines().filter(|line| line.starts_with("error: ")).collect()
+    }
+}
+
+/// A process, its command line and its log; started again on the same ports.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    arguments: Vec<String>,
+    program: PathBuf,
+    log: PathBuf,
+    admin: u16,
+    child: Option<Child>,
+}
+
+impl Process {
+    /// Describes a process that is not started yet.
+    ///
+    /// # Errors
+    /// Its binary is missing.
+    pub fn new(name: &str, program: &str, arguments: Vec<String>, admin: u16, logs: &Path) -> anyhow::Result<Self> {
+        let log = logs.join(format!("{name}.log"));
+        let arguments = [arguments, vec!["--admin".into(), format!("127.0.0.1:{admin}")]].concat();
+        Ok(Self { name: name.to_owned(), arguments, program: binary(program)?, log, admin, child: None })
+    }
+
+    /// Starts it; its log is appended to.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        let log = File::options().create(true).append(true).open(&self.log).context("open the log")?;
+        let child = Command::new(&self.program)
+            .args(&self.arguments)
+            .env("OMP_NUM_THREADS", "1")
+            .env("MKL_NUM_THREADS", "1")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("share the log")?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("start {}", self.name))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Adds a flag to its command line, for the next start.
+    pub fn argue(&mut self, arguments: &[&str]) {
+        self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Ends it as a crash would.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill().with_context(|| format!("kill {}", self.name))?;
+            child.wait().with_context(|| format!("reap {}", self.name))?;
+        }
+        Ok(())
+    }
+
+    /// Asks it to drain, as Ctrl-C does.
+    pub fn terminate(&self) {
+        if let Some(id) = self.child.as_ref().and_then(|child| libc::pid_t::try_from(child.id()).ok()) {
+            // SAFETY: kill takes plain numbers. The process is not reaped yet, so its id cannot belong to another one.
+            unsafe { libc::kill(id, libc::SIGTERM) };
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Errors
+    /// It still runs at the deadline.
+    pub fn ended(&mut self, deadline: Duration) -> anyhow::Result<Output> {
+        let mut status = None;
+        let (name, child) = (&self.name, &mut self.child);
+        wait_until(&format!("{name} has ended"), deadline, || {
+            status = child.as_mut().context("it was never started")?.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        self.child = None;
+        Ok(Output { status: status.context("it has ended")?, text: self.log_text() })
+    }
+
+    /// Everything it has written so far.
+    #[must_use]
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Whether it says that it is ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ask("readyz").is_ok()
+    }
+
+    /// Waits until it is ready.
+    ///
+    /// # Errors
+    /// It ends instead, or is not ready by the deadline.
+    pub fn ready(&mut self, deadline: Duration) -> anyhow::Result<()> {
+        wait_until(&format!("{} is ready", self.name), deadline, || {
+            let ended = self.child.as_mut().context("it was never started")?.try_wait()?;
+            if let Some(status) = ended {
+                bail!("{} ended with {status}", self.name);
+            }
+            Ok(self.is_ready())
+        })
+    }
+
+    /// A sample of its metrics, without labels; `None` while it has none or does not answer.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let text = self.ask("metrics").ok()?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    }
+
+    fn ask(&self, path: &str) -> anyhow::Result<String> {
+        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ADMIN_TIMEOUT)).build().into();
+        let mut response = agent.get(format!("http://127.0.0.1:{}/{path}", self.admin)).call()?;
+        Ok(response.body_mut().read_to_string()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A test that fails leaves nobody behind; whoever has ended by itself cannot be killed.
+        let _ = self.kill();
+    }
+}

@@ -1,0 +1,63 @@
+//! Trajectories made by hand, and which of them a replay server holds.
+
+use std::time::Duration;
+
+use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
+use game::{Action, Outcome, Player};
+use proto::replay::{Inspector, ListQuery, RequestError, Writer, WriterSettings};
+use weights::WeightsVersion;
+
+/// The game of [`won`].
+pub const GAME: &str = "tic_tac_toe";
+
+/// A game of tic-tac-toe that the first player wins in the top row.
+#[must_use]
+pub fn won(id: TrajectoryId) -> Trajectory {
+    of_actions(id, &[0, 3, 1, 4, 2])
+}
+
+/// A trajectory of these actions, each a certainty to its search.
+#[must_use]
+pub fn of_actions(id: TrajectoryId, actions: &[u16]) -> Trajectory {
+    let steps = actions.iter().map(|&action| {
+        let action = Action(action);
+        let policy = vec![ActionProbability { action, probability: 1.0 }];
+        Step { action, reward: 0.0, kind: StepKind::Full { policy, value: 0.5 }, weights_version: WeightsVersion(1) }
+    });
+    Trajectory { id, game: GAME.to_owned(), steps: steps.collect(), outcome: Outcome::Win(Player::First) }
+}
+
+/// A writer for this actor and epoch.
+#[must_use]
+pub fn writer(endpoint: &str, actor: u64, epoch: u64) -> Writer {
+    Writer::start(WriterSettings {
+        endpoint: endpoint.to_owned(),
+        actor,
+        epoch,
+        game: GAME.to_owned(),
+        in_flight_max: 64,
+    })
+}
+
+/// The ids of all trajectories that a replay server holds.
+///
+/// # Errors
+/// It does not answer.
+pub async fn list(endpoint: &str) -> anyhow::Result<Vec<TrajectoryId>> {
+    let inspector = Inspector::new(endpoint)?;
+    let ids: Result<_, RequestError> = inspector.list(ListQuery::default()).await;
+    Ok(ids?)
+}
+
+/// Waits until nothing the writer took is unanswered.
+///
+/// # Errors
+/// Something still is at the deadline.
+pub async fn answered(writer: &Writer, deadline: Duration) -> anyhow::Result<()> {
+    let wait = async {
+        while writer.unacknowledged() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    Ok(tokio::time::timeout(deadline, wait).await?)
+}

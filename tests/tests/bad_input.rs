@@ -1,0 +1,143 @@
+//! Bad input gets one error that names the thing and what to do, and loses nothing.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use experience::{StepKind, Trajectory, TrajectoryId};
+use proto::limits::MESSAGE_BYTES_MAX;
+use proto::replay::WriterError;
+use tests::trajectories::{answered, list, of_actions, won, writer};
+use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn id(sequence: u64) -> TrajectoryId {
+    TrajectoryId { actor: 7, epoch: 1, sequence }
+}
+
+/// Starts a role that must refuse, with exactly one error line that says all of `words`.
+fn check_refused(cluster: &mut Cluster, role: Role, words: &[&str]) {
+    cluster.process(role).start().unwrap();
+    let output = cluster.process(role).ended(DEADLINE).unwrap();
+    assert!(!output.status.success(), "{role:?} must refuse");
+    let errors = output.errors();
+    assert_eq!(errors.len(), 1, "one error: {}", output.text);
+    for word in words {
+        assert!(errors[0].contains(word), "`{}` does not say `{word}`", errors[0]);
+    }
+}
+
+#[test]
+fn a_wrong_key_is_refused_with_the_nearest_right_one() {
+    for (role, set, words) in [
+        (Role::Replay, "replay.min_itmes=3", ["min_itmes", "min_items"]),
+        (Role::Learner, "learner.batchsize=3", ["batchsize", "batch_size"]),
+        (Role::Actor, "actor.thread=3", ["thread", "threads"]),
+        (Role::Arena, "arena.simulation=3", ["simulation", "simulations"]),
+    ] {
+        let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+        cluster.process(role).argue(&["--set", set]);
+        check_refused(&mut cluster, role, &words);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    let port = cluster.replay_port();
+    let _holder = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    check_refused(&mut cluster, Role::Replay, &[&port.to_string(), "in use", "another port"]);
+}
+
+#[test]
+fn a_run_directory_that_cannot_be_written_is_named() {
+    for role in [Role::Replay, Role::Learner, Role::Actor] {
+        let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+        // Below a file nobody can make a directory, not even root.
+        let blocked = cluster.directory().join("config.toml").join("run").display().to_string();
+        cluster.process(role).argue(&["--set", &format!("run.directory={blocked}")]);
+        check_refused(&mut cluster, role, &[&blocked]);
+    }
+}
+
+#[test]
+fn a_checkpoint_with_a_flipped_byte_is_passed_over_and_named() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    cluster.start(&[Role::Replay, Role::Learner, Role::Actor]).unwrap();
+    let checkpoints = cluster.directory().join("checkpoints");
+    let folders = || {
+        let entries = std::fs::read_dir(&checkpoints).into_iter().flatten().flatten();
+        let mut folders: Vec<_> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+        folders.sort();
+        folders
+    };
+    wait_until("there are two checkpoints", DEADLINE, || Ok(folders().len() >= 2)).unwrap();
+    cluster.process(Role::Learner).terminate();
+    cluster.process(Role::Learner).ended(Duration::from_secs(10)).unwrap();
+    let files = std::fs::read_dir(folders().last().unwrap()).unwrap().flatten();
+    let largest = files.max_by_key(|file| file.metadata().unwrap().len()).unwrap().path();
+    let mut bytes = std::fs::read(&largest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&largest, &bytes).unwrap();
+
+    cluster.start(&[Role::Learner]).unwrap();
+    let log = cluster.process(Role::Learner).log_text();
+    assert!(log.contains("damaged"), "{log}");
+    assert!(log.contains("continuing at training step"), "the one before is taken: {log}");
+    assert_eq!(std::fs::read(&largest).unwrap(), bytes, "the damaged one is kept for whoever wants to look");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trajectory_with_nan_is_refused_and_its_neighbours_are_kept() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    cluster.start(&[Role::Replay]).unwrap();
+    let writer = writer(&cluster.replay_endpoint(), 7, 1);
+    let mut nan = won(id(1));
+    if let StepKind::Full { value, .. } = &mut nan.steps[2].kind {
+        *value = f32::NAN;
+    }
+    for trajectory in [won(id(0)), nan, won(id(2))] {
+        writer.insert(trajectory).await.unwrap();
+    }
+    answered(&writer, DEADLINE).await.unwrap();
+    let stats = writer.stats();
+    assert_eq!((stats.inserted, stats.refused), (2, 1));
+    assert_eq!(list(&cluster.replay_endpoint()).await.unwrap(), [id(0), id(2)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trajectory_that_breaks_the_rules_is_taken_out_and_named_by_the_learner() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    for role in [Role::Replay, Role::Learner] {
+        cluster.process(role).argue(&["--set", "replay.min_items=1"]);
+        cluster.start(&[role]).unwrap();
+    }
+    let writer = writer(&cluster.replay_endpoint(), 7, 1);
+    // The fourth step takes a square that is taken: only the rules can tell.
+    for trajectory in [won(id(0)), of_actions(id(1), &[0, 3, 1, 0, 2])] {
+        writer.insert(trajectory).await.unwrap();
+    }
+    answered(&writer, DEADLINE).await.unwrap();
+    wait_until("the learner has reported it", DEADLINE, || {
+        Ok(cluster.metric(Role::Replay, "zerofleet_replay_quarantined") == Some(1.0))
+    })
+    .unwrap();
+    assert_eq!(list(&cluster.replay_endpoint()).await.unwrap(), [id(0), id(1)], "it is kept for whoever wants to look");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_over_the_limit_is_named_and_the_next_one_is_taken() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    cluster.start(&[Role::Replay]).unwrap();
+    let writer = writer(&cluster.replay_endpoint(), 7, 1);
+    let step = won(id(0)).steps.remove(0);
+    // No step takes less than ten bytes on the wire.
+    let huge = Trajectory { steps: vec![step; MESSAGE_BYTES_MAX / 10], ..won(id(0)) };
+    let error = writer.insert(huge).await.unwrap_err();
+    assert!(matches!(error, WriterError::TooLarge { .. }), "{error}");
+    writer.insert(won(id(1))).await.unwrap();
+    answered(&writer, DEADLINE).await.unwrap();
+    assert_eq!(list(&cluster.replay_endpoint()).await.unwrap(), [id(1)]);
+}

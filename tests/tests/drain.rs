@@ -1,0 +1,82 @@
+//! Ctrl-C: everyone drains, and a second start goes on where the first ended.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tests::trajectories::list;
+use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const DRAIN: Duration = Duration::from_secs(10);
+const STEPS: &str = "zerofleet_learner_steps_total";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everyone_drains_within_ten_seconds_and_a_second_start_goes_on() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    cluster.start(&Role::ALL).unwrap();
+    wait_until("training has begun", DEADLINE, || {
+        Ok(cluster.metric(Role::Learner, STEPS).is_some_and(|steps| steps >= 10.0))
+    })
+    .unwrap();
+
+    for role in [Role::Actor, Role::Arena] {
+        cluster.process(role).terminate();
+        let output = cluster.process(role).ended(DRAIN).unwrap();
+        assert!(output.status.success(), "{role:?}: {}", output.text);
+    }
+    let held = list(&cluster.replay_endpoint()).await.unwrap();
+    // It cannot fall from here on: the learner's last act is a checkpoint.
+    let steps = cluster.metric(Role::Learner, STEPS).unwrap();
+    for role in [Role::Learner, Role::Replay] {
+        cluster.process(role).terminate();
+        let output = cluster.process(role).ended(DRAIN).unwrap();
+        assert!(output.status.success(), "{role:?}: {}", output.text);
+    }
+
+    cluster.start(&[Role::Replay, Role::Learner]).unwrap();
+    assert_eq!(list(&cluster.replay_endpoint()).await.unwrap(), held);
+    cluster.start(&[Role::Actor]).unwrap();
+    wait_until("training goes on", DEADLINE, || {
+        let now = cluster.metric(Role::Learner, STEPS);
+        assert!(now.is_none_or(|now| now == 0.0 || now >= steps), "fell from {steps} to {now:?}");
+        Ok(now.is_some_and(|now| now > steps))
+    })
+    .unwrap();
+    wait_until("actors hand in again", DEADLINE, || {
+        Ok(cluster.metric(Role::Replay, "zerofleet_replay_trajectories").is_some_and(|n| n > held.len() as f64))
+    })
+    .unwrap();
+}
+
+/// Ctrl-C in a terminal reaches every process at once: the actor drains while nobody answers it any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_told_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    cluster.start(&Role::ALL).unwrap();
+    wait_until("training has begun", DEADLINE, || {
+        Ok(cluster.metric(Role::Learner, STEPS).is_some_and(|steps| steps >= 10.0))
+    })
+    .unwrap();
+    let before = list(&cluster.replay_endpoint()).await.unwrap();
+    for role in Role::ALL {
+        cluster.process(role).terminate();
+    }
+    let deadline = Instant::now() + DRAIN;
+    for role in Role::ALL {
+        let output = cluster.process(role).ended(deadline.saturating_duration_since(Instant::now())).unwrap();
+        assert!(output.status.success(), "{role:?}: {}", output.text);
+    }
+
+    cluster.start(&[Role::Replay]).unwrap();
+    let held: BTreeSet<_> = list(&cluster.replay_endpoint()).await.unwrap().into_iter().collect();
+    assert!(before.iter().all(|id| held.contains(id)), "what was held is held");
+    // What the actor could not hand in waits in its folder, and its next start hands it in; only a learner makes room.
+    cluster.start(&[Role::Learner, Role::Actor]).unwrap();
+    let spool = cluster.directory().join("actors/0/unacknowledged.jsonl");
+    wait_until("the spool is handed in", DEADLINE, || Ok(!spool.exists())).unwrap();
+    let played = list(&cluster.replay_endpoint()).await.unwrap();
+    let sequences: BTreeSet<u64> = played.iter().filter(|id| id.epoch == 1).map(|id| id.sequence).collect();
+    let last = sequences.last().copied().unwrap();
+    assert_eq!(sequences.len() as u64, last + 1, "the first epoch has no gap: {sequences:?}");
+}

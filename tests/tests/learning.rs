@@ -1,0 +1,60 @@
+//! Learning itself, through the real processes.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::time::Duration;
+
+use tests::{Cluster, Role, SEED, SMALL_TIC_TAC_TOE, wait_until};
+
+const START: Duration = Duration::from_secs(60);
+const LEARN: Duration = Duration::from_secs(170);
+/// Far more than luck takes.
+const STEPS_MIN: f64 = 300.0;
+
+/// Lines lost of all there are, from both sides, in the order in which they were measured.
+struct Measured {
+    version: String,
+    simulations: u32,
+    lost: u32,
+}
+
+/// The metrics hold the newest measurement of each kind; only the log says which two are of one version.
+fn measured(cluster: &mut Cluster) -> Vec<Measured> {
+    let log = cluster.process(Role::Arena).log_text();
+    let field = |line: &str, name: &str| Some(line.split_once(name)?.1.split_whitespace().next()?.to_owned());
+    let read = |line: &str| {
+        let version = field(line, "version=")?;
+        let simulations = field(line, "simulations=")?.parse().ok()?;
+        Some(Measured { version, simulations, lost: field(line, "lost=")?.parse().ok()? })
+    };
+    log.lines().filter(|line| line.contains("every line played")).filter_map(read).collect()
+}
+
+/// From both sides and against every reply, by the network's move alone and by a search of eight simulations: too few to
+/// play perfectly without having learnt, as the same measurement of the initial weights shows.
+#[test]
+#[allow(clippy::print_stderr, reason = "a failed test shows its seed")]
+fn tic_tac_toe_is_learnt_to_perfect_play() {
+    eprintln!("seed {SEED}");
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    cluster.process(Role::Arena).argue(&["--set", "arena.simulations=8"]);
+    // Without an actor nothing is learnt, so that the first weights measured are the initial ones.
+    cluster.start(&[Role::Replay, Role::Learner, Role::Arena]).unwrap();
+    wait_until("the initial weights are measured", START, || Ok(measured(&mut cluster).len() == 2)).unwrap();
+    for Measured { version, simulations, lost } in measured(&mut cluster) {
+        assert!(lost > 10, "{version}, untrained, with {simulations} simulations: lost {lost} lines only");
+    }
+
+    cluster.start(&[Role::Actor]).unwrap();
+    wait_until("a version never loses, neither by itself nor with search", LEARN, || {
+        let trained = cluster.metric(Role::Learner, "zerofleet_learner_steps_total").is_some_and(|n| n >= STEPS_MIN);
+        let measured = measured(&mut cluster);
+        let is_perfect = |pair: &[Measured]| {
+            let simulations = [pair[0].simulations, pair[1].simulations];
+            pair[0].version == pair[1].version && simulations == [0, 8] && pair.iter().all(|one| one.lost == 0)
+        };
+        Ok(trained && measured.windows(2).any(is_perfect))
+    })
+    .unwrap();
+    let lost = cluster.metric(Role::Arena, r#"zerofleet_arena_exhaustive_lost{search="search"}"#);
+    assert!(lost.is_some(), "the measurement is a metric too");
+}
