@@ -11,14 +11,22 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(10);
 const STEPS: &str = "zerofleet_learner_steps_total";
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everyone_drains_within_ten_seconds_and_a_second_start_goes_on() {
-    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+/// Starts everyone and waits until they all work: a process told to end before it listens to signals just ends.
+fn train(cluster: &mut Cluster) {
     cluster.start(&Role::ALL).unwrap();
+    for role in Role::ALL {
+        cluster.process(role).ready(DEADLINE).unwrap();
+    }
     wait_until("training has begun", DEADLINE, || {
         Ok(cluster.metric(Role::Learner, STEPS).is_some_and(|steps| steps >= 10.0))
     })
     .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everyone_drains_within_ten_seconds_and_a_second_start_goes_on() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    train(&mut cluster);
 
     for role in [Role::Actor, Role::Arena] {
         cluster.process(role).terminate();
@@ -53,11 +61,7 @@ async fn everyone_drains_within_ten_seconds_and_a_second_start_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_told_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
-    cluster.start(&Role::ALL).unwrap();
-    wait_until("training has begun", DEADLINE, || {
-        Ok(cluster.metric(Role::Learner, STEPS).is_some_and(|steps| steps >= 10.0))
-    })
-    .unwrap();
+    train(&mut cluster);
     let before = list(&cluster.replay_endpoint()).await.unwrap();
     for role in Role::ALL {
         cluster.process(role).terminate();
