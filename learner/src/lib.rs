@@ -10,6 +10,8 @@ pub mod published;
 pub mod targets;
 pub mod training;
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use game::Game;
 use network::{Network, Trainer};
@@ -20,6 +22,9 @@ use crate::checkpoint::Checkpoints;
 use crate::config::{Config, Settings};
 use crate::published::Published;
 use crate::training::{Schedule, Start, Training};
+
+/// How long fetches under way may go on once training has ended.
+const SERVE_LAST: Duration = Duration::from_secs(2);
 
 /// Runs the learner until it is drained; the last act is a checkpoint.
 ///
@@ -48,18 +53,18 @@ async fn run_game<G: Game>(game: G, settings: Settings, context: service::Contex
     let architecture = architecture_of(&game, &settings);
     let readiness = context.readiness.clone();
     let stop = drain.token();
-    let trained = tokio::task::spawn_blocking({
-        let work = move || train(&settings, architecture, publisher, &readiness, &batches, &|| stop.is_cancelled());
-        move || std::thread::Builder::new().name("train".into()).spawn(work).context("start the thread")
-    });
-    let training = trained.await.context("start the thread")??;
+    let work = move || train(&settings, architecture, publisher, &readiness, &batches, &|| stop.is_cancelled());
+    let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
     // The training thread ends on drain or on an error; either way the rest follows it.
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
     drain.start();
     draw.await.context("join the drawing task")?;
     tokio::task::spawn_blocking(move || prepare_thread.join()).await.context("join the preparing thread")?.ok();
     reports.abort();
-    server.await.context("join the server")?.context("serve weights")?;
+    // A client that watches our health for ever must not keep us.
+    if let Ok(server) = tokio::time::timeout(SERVE_LAST, server).await {
+        server.context("join the server")?.context("serve weights")?;
+    }
     result.unwrap_or_else(|_| anyhow::bail!("the training thread panicked"))
 }
 
