@@ -59,9 +59,10 @@ pub fn run(root: &Path) -> Result<()> {
     }
     println!("{:<24} {:>9.1}", "all", start.elapsed().as_secs_f64());
     let failed: Vec<&str> = steps.iter().filter(|step| step.outcome.is_err()).map(|step| step.name).collect();
-    println!("\n{tests}");
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }
+    // Once more at the very end, where a reader looks.
+    println!("\n{tests}");
     Ok(())
 }
