@@ -48,12 +48,12 @@ pub(crate) struct Node {
     pub(crate) first_edge: EdgeId,
     /// Zero for terminal nodes.
     pub(crate) edge_count: u16,
-    /// Edges a descent may take now: neither blocked nor closed.
+    /// Edges behind which a descent may find a leaf now: the open ones.
     pub(crate) available: u16,
     /// Edges whose child is not proven.
     pub(crate) unproven: u16,
     pub(crate) proven: Proven,
-    /// Whether some child is a proven draw.
+    /// Whether some child is a proven draw: the player to move need not be worth less.
     pub(crate) has_draw: bool,
     /// Completed visits; the node's own evaluation is the first.
     pub(crate) visits: u32,
@@ -88,9 +88,15 @@ impl Node {
         EdgeId(self.first_edge.0 + u32::try_from(at).expect("actions are 16-bit"))
     }
 
-    /// The value to move: exact if proven, else the mean of what came back.
+    /// The value to move: exact if proven, else the mean of what came back, which is no less than a draw where a draw is
+    /// certain (the lower bound of Cazenave and Saffidine 2010, "Score bounded Monte-Carlo tree search").
+    #[inline]
     pub(crate) fn value(&self) -> f32 {
-        self.proven.value().unwrap_or_else(|| self.mean_value())
+        match self.proven.value() {
+            Some(exact) => exact,
+            None if self.has_draw => self.mean_value().max(0.0),
+            None => self.mean_value(),
+        }
     }
 
     /// The mean of the values backed up.
@@ -115,9 +121,12 @@ impl Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Open,
-    /// Everything behind it is in flight.
+    /// Not now: everything behind it is in flight.
     Blocked,
-    /// Its child is proven.
+    /// Its child is a proven draw. Descents end there, with the exact value; they find no leaf, so such an edge does not
+    /// keep a node available whose other edges are blocked.
+    Drawn,
+    /// Never again: its child is a proven win or loss.
     Closed,
 }
 
@@ -202,7 +211,7 @@ impl Arena {
     #[inline]
     pub(crate) fn refresh(&mut self, edge: EdgeId) {
         let at = edge.index();
-        if self.edges.status[at] != Status::Open {
+        if matches!(self.edges.status[at], Status::Blocked | Status::Closed) {
             return;
         }
         self.edges.value[at] = match self.edges.child[at] {
@@ -215,7 +224,7 @@ impl Arena {
     #[inline]
     fn value_in_flight(&mut self, child: NodeId) -> f32 {
         let node = &self.nodes[child.index()];
-        let value = node.value_to_parent(node.mean_value());
+        let value = node.value_to_parent(node.value());
         match self.virtual_loss {
             VirtualLoss::Loss(loss) if node.in_flight > 0 => {
                 let (visits, in_flight) = (node.visits as f32, node.in_flight as f32);
@@ -278,10 +287,21 @@ impl Arena {
         }
     }
 
-    /// Shuts an edge for good: its child is proven.
+    /// Shuts an edge for good: its child is a proven win or loss.
     pub(crate) fn close(&mut self, parent: NodeId, edge: EdgeId) {
-        let before = std::mem::replace(&mut self.edges.status[edge.index()], Status::Closed);
+        self.end_leaves(parent, edge, Status::Closed);
         self.edges.value[edge.index()] = UNAVAILABLE;
+    }
+
+    /// Gives an edge the exact value of its child for good, which is a proven draw.
+    pub(crate) fn draw(&mut self, parent: NodeId, edge: EdgeId) {
+        self.end_leaves(parent, edge, Status::Drawn);
+        self.refresh(edge);
+    }
+
+    /// Notes that no descent through an edge finds a leaf any more.
+    fn end_leaves(&mut self, parent: NodeId, edge: EdgeId, status: Status) {
+        let before = std::mem::replace(&mut self.edges.status[edge.index()], status);
         if before != Status::Open {
             return;
         }

@@ -21,9 +21,9 @@ pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, mut value: f32) {
         if edge == EdgeId::NONE {
             return;
         }
-        let mean = node.value_to_parent(node.mean_value());
+        let action_value = node.value_to_parent(node.value());
         value = node.value_to_parent(value);
-        arena.bounds.include(mean);
+        arena.bounds.include(action_value);
         if first {
             arena.node_mut(parent).visited_mass += arena.edges.prior[edge.index()];
         }

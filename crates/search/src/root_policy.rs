@@ -1,6 +1,7 @@
 //! What the search concluded at the root: scores, the search policy, the action to play.
 //!
-//! Proven results go first everywhere: a winning child takes all, a losing one gets nothing unless all lose.
+//! Proven results go first everywhere: a winning child takes all, a losing one gets nothing unless all lose, and nothing
+//! that is valued below a proven draw is preferred to it.
 
 use crate::arena::{Arena, Node, NodeId};
 use crate::completed_values::{MixedValue, Sigma, logit, softmax};
@@ -36,15 +37,20 @@ pub(crate) fn edge_value(arena: &Arena, edge: usize) -> Option<f32> {
     }
 }
 
-/// Replaces `values` with the completed action values of `node`, as they are: not rescaled.
-pub(crate) fn completed_values(arena: &Arena, node: &Node, values: &mut Vec<f32>) {
+/// The value that the unvisited actions of `node` are given.
+fn mixed_value(arena: &Arena, node: &Node) -> f32 {
     let mut mixed = MixedValue::default();
     for edge in node.edges() {
         if let Some(value) = edge_value(arena, edge) {
             mixed.add(arena.edges.prior[edge], edge_visits(arena, edge) as f32, value);
         }
     }
-    let unvisited = mixed.mix(node.network_value);
+    mixed.mix(node.network_value)
+}
+
+/// Replaces `values` with the completed action values of `node`, as they are: not rescaled.
+pub(crate) fn completed_values(arena: &Arena, node: &Node, values: &mut Vec<f32>) {
+    let unvisited = mixed_value(arena, node);
     values.clear();
     values.extend(node.edges().map(|edge| edge_value(arena, edge).unwrap_or(unvisited)));
 }
@@ -60,27 +66,27 @@ pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: 
     }
 }
 
-/// Which edges may be concluded for: the winning ones, else those not lost, else all.
-pub(crate) fn candidates(arena: &Arena, node: &Node, edge: usize) -> bool {
-    match node.proven {
+/// Which edges of `node` may be concluded for: the winning ones; else those that neither lose nor are valued below a draw
+/// that is proven; else all.
+pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(usize) -> bool {
+    let unvisited = mixed_value(arena, node);
+    move |edge| match (node.proven, edge_proven(arena, edge)) {
         // Every action loses.
-        Proven::Loss => true,
-        Proven::Win => edge_proven(arena, edge) == Proven::Win,
-        Proven::Unknown | Proven::Draw => edge_proven(arena, edge) != Proven::Loss,
+        (Proven::Loss, _) => true,
+        (Proven::Win, proven) => proven == Proven::Win,
+        (_, Proven::Loss) => false,
+        _ => !node.has_draw || edge_value(arena, edge).unwrap_or(unvisited) >= 0.0,
     }
 }
 
 /// Replaces `policy` with the share of visits among the candidates; their priors while none has a visit.
 pub(crate) fn visit_shares(arena: &Arena, node: &Node, policy: &mut Vec<f32>) {
+    let is_candidate = candidates(arena, node);
     policy.clear();
-    policy.extend(node.edges().map(
-        |edge| {
-            if candidates(arena, node, edge) { edge_visits(arena, edge) as f32 } else { 0.0 }
-        },
-    ));
+    policy.extend(node.edges().map(|edge| if is_candidate(edge) { edge_visits(arena, edge) as f32 } else { 0.0 }));
     if policy.iter().all(|&visits| visits == 0.0) {
         for (share, edge) in policy.iter_mut().zip(node.edges()) {
-            *share = if candidates(arena, node, edge) { arena.edges.prior[edge].max(f32::MIN_POSITIVE) } else { 0.0 };
+            *share = if is_candidate(edge) { arena.edges.prior[edge].max(f32::MIN_POSITIVE) } else { 0.0 };
         }
     }
     let total: f64 = policy.iter().map(|&share| f64::from(share)).sum();
@@ -91,9 +97,10 @@ pub(crate) fn visit_shares(arena: &Arena, node: &Node, policy: &mut Vec<f32>) {
 
 /// Replaces `policy` with `softmax(logits + σ(completed Q))` over the candidates.
 pub(crate) fn improved_policy(arena: &Arena, node: &Node, sigma: Sigma, policy: &mut Vec<f32>) {
+    let is_candidate = candidates(arena, node);
     improved_logits(arena, node, sigma, policy);
     for (logit, edge) in policy.iter_mut().zip(node.edges()) {
-        if !candidates(arena, node, edge) {
+        if !is_candidate(edge) {
             *logit = f32::NEG_INFINITY;
         }
     }
@@ -102,9 +109,10 @@ pub(crate) fn improved_policy(arena: &Arena, node: &Node, sigma: Sigma, policy: 
 
 /// The candidate with most visits, the greater prior among equals, then the lowest action; `None` at a terminal node.
 pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<usize> {
+    let is_candidate = candidates(arena, node);
     let rank = |edge: usize| (edge_visits(arena, edge), arena.edges.prior[edge]);
     let mut best: Option<usize> = None;
-    for edge in node.edges().filter(|&edge| candidates(arena, node, edge)) {
+    for edge in node.edges().filter(|&edge| is_candidate(edge)) {
         if best.is_none_or(|best| rank(edge) > rank(best)) {
             best = Some(edge);
         }

@@ -46,10 +46,11 @@ pub(crate) struct Candidate {
 /// Whether a root action can be visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
+    /// It can; that is also true of a proven draw.
     Open,
     /// Not now: a leaf is in flight.
     Blocked,
-    /// Never again: proven.
+    /// Never again: proven to win.
     Closed,
     /// Never again: proven to lose.
     Lost,
@@ -58,7 +59,7 @@ pub(crate) enum Standing {
 impl From<Status> for Standing {
     fn from(status: Status) -> Self {
         match status {
-            Status::Open => Self::Open,
+            Status::Open | Status::Drawn => Self::Open,
             Status::Blocked => Self::Blocked,
             Status::Closed => Self::Closed,
         }

@@ -91,8 +91,8 @@ pub enum VirtualLoss {
 /// Whether proven results are backed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Solver {
-    /// Terminal results prove their ancestors wherever players alternate (discount −1) and no reward is paid; a proven
-    /// child is not searched again.
+    /// Terminal results prove their ancestors wherever players alternate (discount −1) and no reward is paid. A proven
+    /// win or loss is not visited again; a proven draw is, with its exact value, while nothing better is proven.
     On,
     /// Terminal nodes are visited like any other.
     Off,

@@ -1,6 +1,7 @@
 //! Proven results: a child lost for its player wins for the parent; a parent with nothing but won children is lost.
 //!
-//! Winands, Björnsson and Saito 2008, with draws. A proof climbs only where players alternate and no reward is paid.
+//! Winands, Björnsson and Saito 2008, with draws: a child that is one stays open to descents, with its exact value, because
+//! its parent may be worth more or less. A proof climbs only where players alternate and no reward is paid.
 
 use crate::arena::{Arena, NodeId};
 use crate::proven::Proven;
@@ -18,7 +19,11 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
             arena.unblock(node.parent, node.edge);
             return;
         }
-        arena.close(node.parent, node.edge);
+        if proven == Proven::Draw {
+            arena.draw(node.parent, node.edge);
+        } else {
+            arena.close(node.parent, node.edge);
+        }
         proven = conclude(arena, node.parent, proven);
         id = node.parent;
     }

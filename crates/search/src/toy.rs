@@ -4,7 +4,7 @@ use game::Action;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::{Expansion, Exploration, Selection, Settings, Tree};
+use crate::{Expansion, Exploration, Request, Selection, Settings, Tree};
 
 /// How players and rewards go.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -114,6 +114,14 @@ pub(crate) fn search(tree: &mut Tree<Toy>, simulations: u32, exploration: Explor
 
 /// Searches to the end with up to `leaves` requests in flight.
 pub(crate) fn run(tree: &mut Tree<Toy>, leaves: usize) {
+    run_with(tree, leaves, |tree, request| {
+        let step = tree.parent_state(&request).step(request.action);
+        step.toy.expansion(|expansion| tree.answer(request, step.toy, step.reward, step.discount, expansion));
+    });
+}
+
+/// Searches any tree to the end with up to `leaves` requests in flight, which `answer` answers.
+pub(crate) fn run_with<S>(tree: &mut Tree<S>, leaves: usize, answer: impl Fn(&mut Tree<S>, Request)) {
     while !tree.is_finished() {
         let mut requests = Vec::new();
         let mut completed = 0;
@@ -125,10 +133,7 @@ pub(crate) fn run(tree: &mut Tree<Toy>, leaves: usize) {
             }
         }
         assert!(completed > 0 || !requests.is_empty(), "a search that is not finished goes on");
-        for request in requests {
-            let step = tree.parent_state(&request).step(request.action);
-            step.toy.expansion(|expansion| tree.answer(request, step.toy, step.reward, step.discount, expansion));
-        }
+        requests.into_iter().for_each(|request| answer(tree, request));
     }
 }
 

@@ -200,7 +200,7 @@ impl<S> Tree<S> {
 
     /// Replaces `policy` with the training target over the root's actions, which sums to one: the share of visits (pUCT)
     /// or `softmax(logits + σ(completed Q))` (Gumbel). Proven wins take everything; proven losses get nothing unless
-    /// all lose.
+    /// all lose, and neither does what is valued below a proven draw.
     pub fn search_policy(&self, policy: &mut Vec<f32>) {
         match self.sigma() {
             None => visit_shares(&self.arena, self.node(), policy),
@@ -208,8 +208,9 @@ impl<S> Tree<S> {
         }
     }
 
-    /// What to play: a proven win first and a proven loss last; else the most visited action (pUCT), or the one with
-    /// the greatest `g + logits + σ(q)` among those sequential halving asked most of (Gumbel).
+    /// What to play: a proven win first, a proven loss last, and nothing that is valued below a proven draw; else the
+    /// most visited action (pUCT), or the one with the greatest `g + logits + σ(q)` among those sequential halving asked
+    /// most of (Gumbel).
     #[must_use]
     pub fn best_action(&self) -> Action {
         let best = match self.sigma() {
@@ -313,11 +314,12 @@ impl<S> Tree<S> {
 
     fn best_scored(&self, sigma: Sigma) -> Option<usize> {
         let root = self.node();
+        let is_candidate = candidates(&self.arena, root);
         let mut scores = Vec::new();
         improved_logits(&self.arena, root, sigma, &mut scores);
         let mut best: Option<(Option<u32>, f32, usize)> = None;
         for ((action, edge), &score) in root.edges().enumerate().zip(&scores) {
-            if !candidates(&self.arena, root, edge) {
+            if !is_candidate(edge) {
                 continue;
             }
             let asked = self.halving.credited(action, candidate(&self.arena, action).visits);

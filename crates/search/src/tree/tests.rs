@@ -2,7 +2,7 @@ mod reference;
 
 use super::*;
 use crate::settings::{FirstPlay, VirtualLoss};
-use crate::toy::{Silent, Turns, games, run, search};
+use crate::toy::{Silent, Turns, games, run, run_with, search};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use reference::Reference;
@@ -112,11 +112,12 @@ fn proofs_agree_with_minimax() {
             }
         }
     }
-    assert!(proven > 500, "only {proven} of 600 roots were proven");
+    assert!(proven > 400, "only {proven} of 600 roots were proven");
 }
 
 #[test]
-fn a_proven_child_is_not_searched_again() {
+fn a_proven_win_or_loss_is_not_visited_again_and_a_proven_draw_keeps_its_value() {
+    let mut draws = 0;
     for toy in games(60, 5, Turns::Alternating) {
         let mut tree = toy.tree(&settings());
         tree.begin(300, Exploration::Greedy, &mut Silent);
@@ -128,19 +129,110 @@ fn a_proven_child_is_not_searched_again() {
                     step.toy
                         .expansion(|expansion| tree.answer(request, step.toy, step.reward, step.discount, expansion));
                 }
-                _ => panic!("with one request at a time every descent of an alternating game finds a leaf"),
+                Selection::Completed => {}
+                Selection::Busy => panic!("with nothing in flight a search that is not finished goes on"),
             }
             let now: Vec<_> = tree.root().action_proofs().into_iter().zip(tree.root().visit_counts()).collect();
             for (before, after) in seen.iter().zip(&now) {
-                assert!(before.0 == Proven::Unknown || before == after);
+                match before.0 {
+                    Proven::Unknown => {}
+                    Proven::Draw => draws += u32::from(after.1 > before.1),
+                    Proven::Win | Proven::Loss => assert_eq!(before, after),
+                }
+            }
+            for (proof, value) in now.iter().map(|(proof, _)| proof).zip(tree.root().action_values()) {
+                assert!(proof.value().is_none_or(|exact| exact == value), "{proof:?} is worth {value}");
             }
             seen = now;
+        }
+    }
+    assert!(draws > 0, "no proven draw was visited again");
+}
+
+/// A game whose first player may draw at once, with action 0, or play on, with action 1, at a value that never changes and is
+/// never proven.
+#[derive(Debug, Clone, Copy)]
+struct DrawOrPlayOn {
+    plies: u32,
+    value_to_move: f32,
+}
+
+impl DrawOrPlayOn {
+    const ACTIONS: [Action; 2] = [Action(0), Action(1)];
+
+    fn tree(value: f32, priors: [f32; 2], settings: &Settings) -> Tree<Self> {
+        let mut tree = Tree::new(settings.clone());
+        let expansion = Expansion::Evaluated { actions: &Self::ACTIONS, priors: &priors, value };
+        tree.reset(Self { plies: 0, value_to_move: value }, expansion);
+        tree
+    }
+
+    fn answer(tree: &mut Tree<Self>, request: Request) {
+        let parent = tree.parent_state(&request);
+        let child = Self { plies: parent.plies + 1, value_to_move: -parent.value_to_move };
+        let expansion = match (child.plies, request.action) {
+            (1, Action(0)) => Expansion::Terminal { value: 0.0 },
+            _ => Expansion::Evaluated { actions: &Self::ACTIONS, priors: &[0.5, 0.5], value: child.value_to_move },
+        };
+        tree.answer(request, child, 0.0, -1.0, expansion);
+    }
+}
+
+#[test]
+fn a_proven_draw_is_preferred_to_what_looks_lost() {
+    for settings in [settings(), gumbel()] {
+        for priors in [[0.5, 0.5], [0.1, 0.9]] {
+            for exploration in [Exploration::Greedy, Exploration::Explore] {
+                for (simulations, leaves) in [(32, 1), (96, 1), (96, 4)] {
+                    let mut tree = DrawOrPlayOn::tree(-0.9, priors, &settings);
+                    tree.begin(simulations, exploration, &mut ChaCha8Rng::seed_from_u64(7));
+                    run_with(&mut tree, leaves, DrawOrPlayOn::answer);
+                    let mut policy = Vec::new();
+                    tree.search_policy(&mut policy);
+                    let case = format!("{settings:?}, {priors:?}, {exploration:?}, {simulations}, {leaves}");
+                    assert_eq!(tree.root().action_proofs(), [Proven::Draw, Proven::Unknown], "{case}");
+                    assert_eq!(tree.best_action(), Action(0), "{case}");
+                    assert_eq!(policy, [1.0, 0.0], "{case}");
+                    assert!(tree.root().value() >= 0.0, "{case}: {}", tree.root().value());
+                }
+            }
         }
     }
 }
 
 #[test]
-fn the_search_policy_sums_to_one_and_avoids_proven_losses() {
+fn what_looks_better_than_a_proven_draw_is_preferred_to_it() {
+    for settings in [settings(), gumbel()] {
+        let mut tree = DrawOrPlayOn::tree(0.5, [0.5, 0.5], &settings);
+        tree.begin(96, Exploration::Greedy, &mut Silent);
+        run_with(&mut tree, 1, DrawOrPlayOn::answer);
+        assert_eq!(tree.root().action_proofs(), [Proven::Draw, Proven::Unknown]);
+        assert_eq!(tree.best_action(), Action(1));
+    }
+}
+
+/// The budget is for leaves: a proven draw is not visited over and over only because all else is in flight.
+#[test]
+fn a_proven_draw_does_not_stand_in_for_leaves_in_flight() {
+    let mut tree = DrawOrPlayOn::tree(0.5, [0.5, 0.5], &settings());
+    tree.begin(8, Exploration::Greedy, &mut Silent);
+    run_with(&mut tree, 1, DrawOrPlayOn::answer);
+    assert_eq!(tree.root().action_proofs()[0], Proven::Draw);
+    tree.begin(400, Exploration::Greedy, &mut Silent);
+    let mut requests = Vec::new();
+    loop {
+        match tree.select() {
+            Selection::Leaf(request) => requests.push(request),
+            Selection::Completed => {}
+            Selection::Busy => break,
+        }
+    }
+    let visits = tree.root().visit_counts();
+    assert!(visits[0] < 50, "{visits:?} while {} leaves are in flight", requests.len());
+}
+
+#[test]
+fn the_search_policy_sums_to_one_and_takes_nothing_worse_than_what_is_proven() {
     for settings in [settings(), gumbel()] {
         for toy in games(80, 5, Turns::Alternating) {
             for simulations in [0, 1, 7, 60] {
@@ -156,6 +248,10 @@ fn the_search_policy_sums_to_one_and_avoids_proven_losses() {
                         Proven::Win => assert_eq!(share > 0.0, proof == Proven::Win),
                         _ => assert!(proof != Proven::Loss || share == 0.0),
                     }
+                }
+                let draws = root.proven() == Proven::Unknown && root.action_proofs().contains(&Proven::Draw);
+                for (&share, value) in policy.iter().zip(root.action_values()) {
+                    assert!(!draws || share == 0.0 || value >= 0.0, "{share} for {value}, a draw is proven: {toy:?}");
                 }
             }
         }
@@ -337,6 +433,7 @@ fn check_books(tree: &Tree<crate::toy::Toy>) {
             assert_ne!(arena.edges.status[edge], crate::arena::Status::Blocked);
             available += u16::from(arena.edges.status[edge] == crate::arena::Status::Open);
             assert_eq!(arena.edges.count[edge], crate::root_policy::edge_visits(arena, edge) as f32);
+            check_edge_value(arena, edge);
             if let child @ NodeId(1..) = arena.edges.child[edge]
                 && child != NodeId::NONE
             {
@@ -345,6 +442,17 @@ fn check_books(tree: &Tree<crate::toy::Toy>) {
             }
         }
         assert_eq!(node.available, available);
+    }
+}
+
+/// What the selection rules see of an edge is what its child is worth.
+fn check_edge_value(arena: &Arena, edge: usize) {
+    use crate::arena::{Status, UNAVAILABLE};
+    let seen = arena.edges.value[edge];
+    match crate::root_policy::edge_value(arena, edge) {
+        _ if arena.edges.status[edge] == Status::Closed => assert_eq!(seen, UNAVAILABLE),
+        Some(value) => assert_eq!(seen, value),
+        None => assert!(seen.is_nan()),
     }
 }
 

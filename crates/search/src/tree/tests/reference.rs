@@ -81,14 +81,12 @@ impl Reference {
         let (base, init) = (self.settings.c_base, self.settings.c_init);
         let mut best = None;
         for (&action, &prior) in actions.iter().zip(&priors) {
-            if child(action).is_some_and(|c| c.reward == 0.0 && c.discount == -1.0)
-                && self.proven(&[path, &[action]].concat()) != Proven::Unknown
-            {
+            // A win is not looked at again: it has decided the node. A loss is not, because no choice is worse.
+            if matches!(self.proven_for_chooser(path, action), Proven::Win | Proven::Loss) {
                 continue;
             }
-            let q = child(action).map_or(first_play, |child| {
-                child.reward + child.discount * (child.value_sum as f32 / child.visits as f32)
-            });
+            let q = child(action)
+                .map_or(first_play, |child| child.reward + child.discount * self.value(&[path, &[action]].concat()));
             let u = prior / (1.0 + n(action)) * (big_n.sqrt() * (init + ((big_n + base + 1.0) / base).ln()));
             if best.is_none_or(|(score, _)| q + u > score) {
                 best = Some((q + u, action));
@@ -105,18 +103,8 @@ impl Reference {
         if let Some(result) = here.toy.outcome() {
             return Proven::from_value(result);
         }
-        let children: Vec<Proven> = here
-            .toy
-            .actions()
-            .into_iter()
-            .map(|action| {
-                let next = [path, &[action]].concat();
-                match self.tree.get(&next) {
-                    Some(child) if child.reward == 0.0 && child.discount == -1.0 => self.proven(&next).reversed(),
-                    _ => Proven::Unknown,
-                }
-            })
-            .collect();
+        let children: Vec<Proven> =
+            here.toy.actions().into_iter().map(|action| self.proven_for_chooser(path, action)).collect();
         if children.contains(&Proven::Win) {
             Proven::Win
         } else if children.contains(&Proven::Unknown) {
@@ -126,6 +114,25 @@ impl Reference {
         } else {
             Proven::Loss
         }
+    }
+
+    /// What an action is proven to bring to the player who chooses it at `path`: nothing, unless players alternate and
+    /// nothing is paid.
+    fn proven_for_chooser(&self, path: &[Action], action: Action) -> Proven {
+        let next = [path, &[action]].concat();
+        match self.tree.get(&next) {
+            Some(child) if child.reward == 0.0 && child.discount == -1.0 => self.proven(&next).reversed(),
+            _ => Proven::Unknown,
+        }
+    }
+
+    /// What a visited position is worth to the player to move: what is proven; else the mean, unless a draw is there for
+    /// the taking and better.
+    fn value(&self, path: &[Action]) -> f32 {
+        let here = &self.tree[path];
+        let mean = here.value_sum as f32 / here.visits as f32;
+        let draws = here.toy.actions().into_iter().any(|action| self.proven_for_chooser(path, action) == Proven::Draw);
+        self.proven(path).value().unwrap_or(if draws && mean < 0.0 { 0.0 } else { mean })
     }
 
     pub(super) fn check(&self, tree: &Tree<Toy>) {
