@@ -114,15 +114,14 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
 }
 
 fn check<G: Game>(game: &G, manifest: &Manifest, run: &RunDirectory) -> anyhow::Result<()> {
-    let (spec, Architecture { channels, blocks, .. }) = (game.spec(), &manifest.architecture);
+    let spec = game.spec();
     let expected = Architecture {
         game: spec.name.clone(),
         planes: spec.observation.planes,
         height: spec.observation.height,
         width: spec.observation.width,
         actions: spec.actions,
-        channels: *channels,
-        blocks: *blocks,
+        ..manifest.architecture.clone()
     };
     if manifest.architecture == expected {
         return Ok(());

@@ -31,11 +31,16 @@ pub struct NetworkSection {
     pub channels: usize,
     /// Residual blocks of the tower.
     pub blocks: usize,
+    /// Hidden units of the squeeze-and-excitation in every block; 0 leaves it out.
+    pub squeeze_excitation: usize,
+    /// Channels pooled over the board in every third block, fewer than `channels`; 0 leaves global pooling out.
+    pub global_pooling: usize,
 }
 
 impl Default for NetworkSection {
     fn default() -> Self {
-        Self { channels: 64, blocks: 4 }
+        // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
+        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0 }
     }
 }
 
@@ -169,6 +174,8 @@ impl Config {
         };
         in_range("network.channels", network.channels as f64, 1.0, 4096.0)?;
         in_range("network.blocks", network.blocks as f64, 1.0, 256.0)?;
+        in_range("network.squeeze_excitation", network.squeeze_excitation as f64, 0.0, 2048.0)?;
+        in_range("network.global_pooling", network.global_pooling as f64, 0.0, network.channels as f64 - 1.0)?;
         in_range("learner.batch_size", learner.batch_size as f64, 1.0, 65_536.0)?;
         in_range("learner.prefetch_batches", learner.prefetch_batches as f64, 1.0, 64.0)?;
         in_range("learner.learning_rate", learner.learning_rate, 0.0, 10.0)?;
@@ -224,3 +231,6 @@ impl Config {
 fn parsed<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T, ConfigError> {
     text.parse().map_err(|error| ConfigError::invalid(key, error))
 }
+
+#[cfg(test)]
+mod tests;

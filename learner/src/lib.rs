@@ -135,5 +135,7 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
         actions: spec.actions,
         channels: settings.network.channels,
         blocks: settings.network.blocks,
+        squeeze_excitation: settings.network.squeeze_excitation,
+        global_pooling: settings.network.global_pooling,
     }
 }

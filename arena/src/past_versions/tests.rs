@@ -21,6 +21,8 @@ fn manifest(version: u64) -> Manifest {
         actions: 7,
         channels: 8,
         blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
     };
     let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
     Manifest { version: WeightsVersion(version), training_step: 10 * version, digest, size_bytes, architecture }

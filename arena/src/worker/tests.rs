@@ -45,8 +45,17 @@ impl Evaluator for Uniform {
 
 fn published(version: u64, game: &str) -> Arc<Published> {
     let bytes = bytes::Bytes::from(format!("weights {version}"));
-    let architecture =
-        Architecture { game: game.into(), planes: 3, height: 3, width: 3, actions: 9, channels: 1, blocks: 1 };
+    let architecture = Architecture {
+        game: game.into(),
+        planes: 3,
+        height: 3,
+        width: 3,
+        actions: 9,
+        channels: 1,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
     let manifest = Manifest {
         version: WeightsVersion(version),
         training_step: version,

@@ -223,6 +223,8 @@ impl<G: Game> Bench<'_, G> {
             actions: spec.actions,
             channels: self.args.channels,
             blocks: self.args.blocks,
+            squeeze_excitation: 0,
+            global_pooling: 0,
         }
     }
 

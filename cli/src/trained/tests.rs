@@ -28,7 +28,17 @@ fn publish(run: &RunDirectory, kind: GameKind, version: u64) {
     let architecture = with_game!(kind, |game| {
         let (spec, shape) = (game.spec(), game.spec().observation);
         let (planes, height, width) = (shape.planes, shape.height, shape.width);
-        Architecture { game: spec.name.clone(), planes, height, width, actions: spec.actions, channels: 4, blocks: 1 }
+        Architecture {
+            game: spec.name.clone(),
+            planes,
+            height,
+            width,
+            actions: spec.actions,
+            channels: 4,
+            blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+        }
     });
     let bytes = network::Network::new(&architecture, Device::Cpu, 1).unwrap().to_safetensors().unwrap();
     let digest = Digest::of(&bytes);

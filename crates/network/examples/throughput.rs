@@ -29,6 +29,8 @@ fn main() {
             actions: 7,
             channels: 64,
             blocks,
+            squeeze_excitation: 0,
+            global_pooling: 0,
         };
         for threads in [1, 2] {
             network::set_threads(threads);

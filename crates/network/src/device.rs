@@ -161,6 +161,8 @@ fn probe(device: Device) -> Result<Device, String> {
             actions: 2,
             channels: 8,
             blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
         };
         let mut trainer = Trainer::new(Network::new(&architecture, device, 0)?, TrainerSettings::default())?;
         trainer.step(&TrainingBatch {

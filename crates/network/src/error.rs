@@ -5,12 +5,14 @@ pub enum Error {
     #[error("libtorch: {0}")]
     Libtorch(String),
     /// An architecture no network can have.
-    #[error("a network of {what} {got} cannot be built, the limit is 1 to {limit}")]
+    #[error("a network of {what} {got} cannot be built, the limit is {least} to {limit}")]
     Architecture {
         /// Which dimension.
         what: &'static str,
         /// What was asked for.
         got: usize,
+        /// The smallest that is accepted.
+        least: usize,
         /// The largest that is accepted.
         limit: usize,
     },

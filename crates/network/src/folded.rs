@@ -3,6 +3,8 @@ use weights::Architecture;
 
 use crate::{
     Error, Network, Precision,
+    affine::Affine,
+    global::{self, Excitation},
     layout::{HEAD_CHANNELS, VALUE_HIDDEN},
     tower::NORM_EPSILON,
 };
@@ -20,46 +22,35 @@ pub(crate) struct Folded {
     architecture: Architecture,
     device: Device,
     kind: Kind,
-    /// Stem, then two per block, then the joined head.
-    convolutions: Vec<Affine>,
+    stem: Affine,
+    blocks: Vec<Block>,
+    /// The 1×1 convolution of both heads.
+    head: Affine,
     joined: Affine,
     value: Affine,
 }
 
-/// A weight and its bias.
+/// A residual block.
 #[derive(Debug)]
-struct Affine {
-    weight: Tensor,
-    bias: Tensor,
+struct Block {
+    first: Affine,
+    pooling: Option<Affine>,
+    second: Affine,
+    excitation: Option<Excitation>,
 }
 
 impl Folded {
     pub(crate) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
-        let architecture = network.architecture().clone();
-        let mut convolutions = vec![fold(network, "stem")?];
-        for block in 0..architecture.blocks {
-            convolutions.push(fold(network, &format!("block.{block}.first"))?);
-            convolutions.push(fold(network, &format!("block.{block}.second"))?);
-        }
-        let (policy, value) = (fold(network, "policy")?, fold(network, "value")?);
-        convolutions.push(Affine {
-            weight: Tensor::f_cat(&[policy.weight, value.weight], 0)?,
-            bias: Tensor::f_cat(&[policy.bias, value.bias], 0)?,
-        });
-        let (joined, value) = (join(network)?, linear(network, "value.output")?);
-        let kind = precision.kind();
-        let cast = |affine: Affine| -> Result<Affine, Error> {
-            Ok(Affine { weight: affine.weight.f_to_kind(kind)?, bias: affine.bias.f_to_kind(kind)? })
-        };
-        let convolutions =
-            convolutions.into_iter().map(|affine| cast(channels_last(affine)?)).collect::<Result<_, _>>()?;
+        let (architecture, kind) = (network.architecture().clone(), precision.kind());
         Ok(Self {
             device: network.device(),
             kind,
-            convolutions,
-            joined: cast(joined)?,
-            value: cast(value)?,
+            stem: convolution(network, "stem", kind)?,
+            blocks: (0..architecture.blocks).map(|block| Block::new(network, block, kind)).collect::<Result<_, _>>()?,
+            head: channels_last(heads(network)?)?.cast(kind)?,
+            joined: join(network)?.cast(kind)?,
+            value: linear(network, "value.output")?.cast(kind)?,
             architecture,
         })
     }
@@ -74,30 +65,65 @@ impl Folded {
             .f_to_device(self.device)?
             .f_to_kind(self.kind)?;
 
-        let [stem, blocks @ .., head] = self.convolutions.as_slice() else { unreachable!("a stem and a head") };
-        let mut x = convolve(&input, stem)?;
+        let mut x = self.stem.convolve(&input)?;
         let _ = x.f_relu_()?;
-        for block in blocks.chunks_exact(2) {
-            let mut y = convolve(&x, &block[0])?;
-            let _ = y.f_relu_()?;
-            let mut y = convolve(&y, &block[1])?;
-            let _ = y.f_add_(&x)?.f_relu_()?;
-            x = y;
+        for block in &self.blocks {
+            x = block.forward(&x)?;
         }
-        let mut features = convolve(&x, head)?;
+        let mut features = self.head.convolve(&x)?;
         let _ = features.f_relu_()?;
         let features = features.f_permute([0, 2, 3, 1])?.f_reshape([size(positions), -1])?;
-        let both = features.f_linear(&self.joined.weight, Some(&self.joined.bias))?;
+        let both = self.joined.linear(&features)?;
         let policy = both.f_narrow(1, 0, size(actions))?;
         let hidden = both.f_narrow(1, size(actions), VALUE_HIDDEN)?.f_relu()?;
-        let value = hidden.f_linear(&self.value.weight, Some(&self.value.bias))?;
+        let value = self.value.linear(&hidden)?;
         Ok(Tensor::f_cat(&[policy, value], 1)?.f_to_kind(Kind::Float)?.f_to_device(Device::Cpu)?)
     }
 }
 
-fn convolve(x: &Tensor, affine: &Affine) -> Result<Tensor, Error> {
-    let padding = if affine.weight.size()[2] == 3 { 1 } else { 0 };
-    Ok(x.f_conv2d(&affine.weight, Some(&affine.bias), [1, 1], [padding, padding], [1, 1], 1)?)
+impl Block {
+    fn new(network: &Network, block: usize, kind: Kind) -> Result<Self, Error> {
+        let (architecture, name) = (network.architecture(), format!("block.{block}"));
+        let matrix = |part: &str| linear(network, &format!("{name}.{part}"))?.cast(kind);
+        let excitation = || -> Result<Excitation, Error> {
+            Ok(Excitation { hidden: matrix("excitation.hidden")?, output: matrix("excitation.output")? })
+        };
+        Ok(Self {
+            first: convolution(network, &format!("{name}.first"), kind)?,
+            pooling: architecture.pools(block).then(|| matrix("pooling")).transpose()?,
+            second: convolution(network, &format!("{name}.second"), kind)?,
+            excitation: (architecture.squeeze_excitation > 0).then(excitation).transpose()?,
+        })
+    }
+
+    /// `[B, F, H, W]` to `[B, F, H, W]`.
+    fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
+        let mut y = self.first.convolve(x)?;
+        if let Some(pooling) = &self.pooling {
+            global::pool(&mut y, pooling)?;
+        }
+        let _ = y.f_relu_()?;
+        let mut z = self.second.convolve(&y)?;
+        if let Some(excitation) = &self.excitation {
+            z = excitation.excite(&z)?;
+        }
+        let _ = z.f_add_(x)?.f_relu_()?;
+        Ok(z)
+    }
+}
+
+/// The convolution called `name` with its batch norm folded in, as the kernels want it.
+fn convolution(network: &Network, name: &str, kind: Kind) -> Result<Affine, Error> {
+    channels_last(fold(network, name)?)?.cast(kind)
+}
+
+/// The convolutions in front of the two heads as one, the policy's channels first.
+fn heads(network: &Network) -> Result<Affine, Error> {
+    let (policy, value) = (fold(network, "policy")?, fold(network, "value")?);
+    Ok(Affine {
+        weight: Tensor::f_cat(&[policy.weight, value.weight], 0)?,
+        bias: Tensor::f_cat(&[policy.bias, value.bias], 0)?,
+    })
 }
 
 /// `w' = w · γ / √(σ² + ε)`, `b' = β − μ · γ / √(σ² + ε)`.
@@ -114,10 +140,11 @@ fn fold(network: &Network, name: &str) -> Result<Affine, Error> {
     })
 }
 
+/// A copy: training may go on with `network`.
 fn linear(network: &Network, name: &str) -> Result<Affine, Error> {
     Ok(Affine {
-        weight: network.parameter(&format!("{name}.weight")).f_detach()?,
-        bias: network.parameter(&format!("{name}.bias")).f_detach()?,
+        weight: network.parameter(&format!("{name}.weight")).f_detach_copy()?,
+        bias: network.parameter(&format!("{name}.bias")).f_detach_copy()?,
     })
 }
 

@@ -46,13 +46,11 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
-        let size = |n: usize| i64::try_from(n).expect("dimensions were checked");
         let (channels, cells) = (size(architecture.channels), size(architecture.height * architecture.width));
         let mut list = List::default();
         list.convolution("stem", [channels, size(architecture.planes), 3, 3]);
         for block in 0..architecture.blocks {
-            list.convolution(&format!("block.{block}.first"), [channels, channels, 3, 3]);
-            list.convolution(&format!("block.{block}.second"), [channels, channels, 3, 3]);
+            list.block(architecture, block);
         }
         list.convolution("policy", [HEAD_CHANNELS, channels, 1, 1]);
         list.linear("policy.output", [size(architecture.actions), cells * HEAD_CHANNELS]);
@@ -86,6 +84,22 @@ struct List {
 }
 
 impl List {
+    /// A residual block: its two convolutions, then what the architecture adds to them.
+    fn block(&mut self, architecture: &Architecture, block: usize) {
+        let name = format!("block.{block}");
+        let [channels, hidden, pooled] =
+            [architecture.channels, architecture.squeeze_excitation, architecture.global_pooling].map(size);
+        self.convolution(&format!("{name}.first"), [channels, channels, 3, 3]);
+        self.convolution(&format!("{name}.second"), [channels, channels, 3, 3]);
+        if architecture.pools(block) {
+            self.linear(&format!("{name}.pooling"), [channels - pooled, 2 * pooled]);
+        }
+        if hidden > 0 {
+            self.linear(&format!("{name}.excitation.hidden"), [hidden, channels]);
+            self.linear(&format!("{name}.excitation.output"), [2 * channels, hidden]);
+        }
+    }
+
     /// A convolution without bias and the batch norm after it.
     fn convolution(&mut self, name: &str, shape: [i64; 4]) {
         self.weights.push(entry(format!("{name}.convolution.weight"), shape.to_vec(), Form::Convolution));
@@ -100,6 +114,10 @@ impl List {
         self.weights.push(entry(format!("{name}.weight"), shape.to_vec(), Form::Matrix));
         self.vectors.push(entry(format!("{name}.bias"), vec![shape[0]], Form::Vector));
     }
+}
+
+fn size(n: usize) -> i64 {
+    i64::try_from(n).expect("dimensions were checked")
 }
 
 fn entry(name: String, shape: Vec<i64>, form: Form) -> Entry {
@@ -119,18 +137,24 @@ fn place(entries: &mut [Entry]) {
 /// memory no machine has.
 fn check(architecture: &Architecture) -> Result<(), Error> {
     let dimensions = [
-        ("planes", architecture.planes, 1024),
-        ("height", architecture.height, 64),
-        ("width", architecture.width, 64),
-        ("actions", architecture.actions, 65_535),
-        ("channels", architecture.channels, 2048),
+        ("planes", architecture.planes, 1, 1024),
+        ("height", architecture.height, 1, 64),
+        ("width", architecture.width, 1, 64),
+        ("actions", architecture.actions, 1, 65_535),
+        ("channels", architecture.channels, 1, 2048),
         // No block at all is a network too.
-        ("blocks", architecture.blocks.max(1), 256),
+        ("blocks", architecture.blocks, 0, 256),
+        ("squeeze_excitation", architecture.squeeze_excitation, 0, 2048),
+        // At least one channel is left to tell what was pooled.
+        ("global_pooling", architecture.global_pooling, 0, architecture.channels.saturating_sub(1)),
     ];
-    for (what, got, limit) in dimensions {
-        if got == 0 || got > limit {
-            return Err(Error::Architecture { what, got, limit });
+    for (what, got, least, limit) in dimensions {
+        if got < least || got > limit {
+            return Err(Error::Architecture { what, got, least, limit });
         }
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,12 @@
 //! in as plain numbers and bytes and leave as such. Start with [`Network`]; [`Trainer`] improves one,
 //! [`LibtorchEvaluator`] asks one.
 
+mod affine;
 mod device;
 mod error;
 mod evaluator;
 mod folded;
+mod global;
 mod layout;
 mod losses;
 mod network;

@@ -16,9 +16,19 @@ use crate::{
 /// `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, ReLU, linear to `[B, 3]` logits of a
 /// win, a draw and a loss of the player to move.
 ///
+/// With C channels an architecture may add to its blocks, counted from 0:
+///
+/// - Global pooling of G channels (Wu 2019, section 3.3), in every third block, I mod 3 = 2. Of the first convolution's
+///   batch norm y, `y[G:] += W [mean of relu(y[:G]), max of relu(y[:G])] + b`, mean and max over the board, before the
+///   ReLU. W `[C − G, 2G]`.
+/// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block. Of the
+///   second convolution's batch norm z, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the input is added to
+///   `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
+///
 /// Batch norm adds 1e-5 to variances. Tensors are called `stem`, `block.I.first`, `block.I.second`, `policy` and `value`
-/// with `.convolution.weight` and `.norm.{weight, bias, mean, variance}`, and `policy.output`, `value.hidden` and
-/// `value.output` with `.weight` and `.bias`.
+/// with `.convolution.weight` and `.norm.{weight, bias, mean, variance}`, and `block.I.pooling`,
+/// `block.I.excitation.hidden`, `block.I.excitation.output`, `policy.output`, `value.hidden` and `value.output` with
+/// `.weight` and `.bias`.
 ///
 /// Float32 throughout; whoever runs it in less casts as it goes.
 #[derive(Debug)]
@@ -35,7 +45,8 @@ pub struct Network {
 
 impl Network {
     /// A new network: weights uniform within `√(6 / fan-in)` (He et al. 2015), the outputs of the heads a tenth of
-    /// it so that play begins undecided. The seed alone decides every number.
+    /// it so that play begins undecided, those of global pooling and squeeze-and-excitation likewise so that training
+    /// begins near the plain tower. The seed alone decides every number.
     ///
     /// # Errors
     /// [`Error::Architecture`] names the dimension that is out of range.
@@ -203,7 +214,8 @@ fn initial_parameters(entry: &Entry, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let bound = match entry.form {
         Form::Convolution | Form::Matrix => {
             let fan_in = entry.len as f32 / entry.shape[0] as f32;
-            let scale = if entry.name.ends_with(".output.weight") { 0.1 } else { 1.0 };
+            let begins_small = [".output.weight", ".pooling.weight"].iter().any(|end| entry.name.ends_with(end));
+            let scale = if begins_small { 0.1 } else { 1.0 };
             scale * (6.0 / fan_in).sqrt()
         }
         Form::Vector | Form::Variance => {

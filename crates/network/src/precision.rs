@@ -133,6 +133,8 @@ fn measure(precision: Precision, device: Device, now: &mut dyn FnMut() -> Instan
         actions: 64,
         channels: 64,
         blocks: 4,
+        squeeze_excitation: 0,
+        global_pooling: 0,
     };
     let folded = Folded::new(&Network::new(&architecture, device, 0)?, precision)?;
     let observations = vec![0.5; MEASURED_POSITIONS * 3 * 64];

@@ -9,12 +9,47 @@ use crate::{Network, TrainingBatch};
 
 /// A network small enough to reckon by hand: 2 planes of 3×3, 4 actions, 2 channels, 1 block.
 pub(crate) fn tiny() -> Architecture {
-    Architecture { game: "tiny".into(), planes: 2, height: 3, width: 3, actions: 4, channels: 2, blocks: 1 }
+    Architecture {
+        game: "tiny".into(),
+        planes: 2,
+        height: 3,
+        width: 3,
+        actions: 4,
+        channels: 2,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    }
 }
 
 /// A network like those that play Connect Four, but thin.
 pub(crate) fn small() -> Architecture {
-    Architecture { game: "small".into(), planes: 2, height: 6, width: 7, actions: 7, channels: 16, blocks: 2 }
+    Architecture {
+        game: "small".into(),
+        planes: 2,
+        height: 6,
+        width: 7,
+        actions: 7,
+        channels: 16,
+        blocks: 2,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    }
+}
+
+/// A network with squeeze-and-excitation in three blocks and global pooling in the last, on a board that is not square.
+pub(crate) fn complete() -> Architecture {
+    Architecture {
+        game: "complete".into(),
+        planes: 2,
+        height: 3,
+        width: 4,
+        actions: 5,
+        channels: 16,
+        blocks: 3,
+        squeeze_excitation: 8,
+        global_pooling: 4,
+    }
 }
 
 /// A network in which nothing is at its initial value, so that no term can hide: scales and variances near one, shifts

@@ -2,7 +2,11 @@
 
 use tch::{Kind, Tensor};
 
-use crate::{Error, Network};
+use crate::{
+    Error, Network,
+    affine::Affine,
+    global::{self, Excitation},
+};
 
 /// Share of the newest batch in the running statistics.
 const NORM_MOMENTUM: f64 = 0.1;
@@ -35,16 +39,12 @@ pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode
     let mut x = tower.normed("stem", observations)?;
     let _ = x.f_relu_()?;
     for block in 0..network.architecture().blocks {
-        let mut y = tower.normed(&format!("block.{block}.first"), &x)?;
-        let _ = y.f_relu_()?;
-        let mut y = tower.normed(&format!("block.{block}.second"), &y)?;
-        let _ = y.f_add_(&x)?.f_relu_()?;
-        x = y;
+        x = tower.block(block, &x)?;
     }
-    let policy = tower.linear("policy.output", &tower.head("policy", &x)?)?;
-    let mut hidden = tower.linear("value.hidden", &tower.head("value", &x)?)?;
+    let policy = tower.affine("policy.output")?.linear(&tower.head("policy", &x)?)?;
+    let mut hidden = tower.affine("value.hidden")?.linear(&tower.head("value", &x)?)?;
     let _ = hidden.f_relu_()?;
-    let value = tower.linear("value.output", &hidden)?;
+    let value = tower.affine("value.output")?.linear(&hidden)?;
     let wide = if network.flat_parameters().kind() == Kind::Double { Kind::Double } else { Kind::Float };
     Ok(Logits { policy: policy.f_to_kind(wide)?, value: value.f_to_kind(wide)? })
 }
@@ -56,6 +56,22 @@ struct Tower<'a> {
 }
 
 impl Tower<'_> {
+    /// A residual block: `[B, F, H, W]` to `[B, F, H, W]`.
+    fn block(&self, block: usize, x: &Tensor) -> Result<Tensor, Error> {
+        let (architecture, name) = (self.network.architecture(), format!("block.{block}"));
+        let mut y = self.normed(&format!("{name}.first"), x)?;
+        if architecture.pools(block) {
+            global::pool(&mut y, &self.affine(&format!("{name}.pooling"))?)?;
+        }
+        let _ = y.f_relu_()?;
+        let mut z = self.normed(&format!("{name}.second"), &y)?;
+        if architecture.squeeze_excitation > 0 {
+            z = self.excitation(&name)?.excite(&z)?;
+        }
+        let _ = z.f_add_(x)?.f_relu_()?;
+        Ok(z)
+    }
+
     /// Convolution that keeps height and width, then batch norm: `[B, C, H, W]` to `[B, F, H, W]`.
     fn normed(&self, name: &str, x: &Tensor) -> Result<Tensor, Error> {
         let weight = self.network.parameter(&format!("{name}.convolution.weight")).f_to_kind(self.kind)?;
@@ -81,10 +97,15 @@ impl Tower<'_> {
         Ok(x.f_permute([0, 2, 3, 1])?.f_reshape([batch, -1])?)
     }
 
-    fn linear(&self, name: &str, x: &Tensor) -> Result<Tensor, Error> {
-        let weight = self.network.parameter(&format!("{name}.weight")).f_to_kind(self.kind)?;
-        let bias = self.network.parameter(&format!("{name}.bias")).f_to_kind(self.kind)?;
-        Ok(x.f_linear(&weight, Some(&bias))?)
+    fn excitation(&self, block: &str) -> Result<Excitation, Error> {
+        let part = |part: &str| self.affine(&format!("{block}.excitation.{part}"));
+        Ok(Excitation { hidden: part("hidden")?, output: part("output")? })
+    }
+
+    /// The matrix called `name` with its bias.
+    fn affine(&self, name: &str) -> Result<Affine, Error> {
+        let part = |part: &str| self.network.parameter(&format!("{name}.{part}")).shallow_clone();
+        Affine { weight: part("weight"), bias: part("bias") }.cast(self.kind)
     }
 }
 

@@ -74,6 +74,20 @@ pub struct Architecture {
     pub channels: usize,
     /// Residual blocks of the tower.
     pub blocks: usize,
+    /// S: hidden units of the squeeze-and-excitation in every block (Hu et al. 2018); 0 is none.
+    #[serde(default)]
+    pub squeeze_excitation: usize,
+    /// G: channels pooled over the board in every third block (Wu 2019, section 3.3); 0 is none. Less than `channels`.
+    #[serde(default)]
+    pub global_pooling: usize,
+}
+
+impl Architecture {
+    /// Whether `block`, counted from 0, has global pooling: the third, the sixth and so on, if G is not 0.
+    #[must_use]
+    pub fn pools(&self, block: usize) -> bool {
+        self.global_pooling > 0 && block % 3 == 2
+    }
 }
 
 /// Everything about a version but its bytes.
@@ -91,3 +105,6 @@ pub struct Manifest {
     /// The network they belong to.
     pub architecture: Architecture,
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,17 @@ use weights::Architecture;
 use super::*;
 
 fn manifest(version: u64, bytes: &[u8]) -> Manifest {
-    let architecture =
-        Architecture { game: "any".into(), planes: 2, height: 3, width: 3, actions: 9, channels: 8, blocks: 1 };
+    let architecture = Architecture {
+        game: "any".into(),
+        planes: 2,
+        height: 3,
+        width: 3,
+        actions: 9,
+        channels: 8,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
     Manifest {
         version: WeightsVersion(version),
         training_step: version * 10,

@@ -141,13 +141,27 @@ fn digests() -> impl Strategy<Value = Digest> {
     any::<[u8; 8]>().prop_map(|bytes| Digest::of(&bytes))
 }
 
-fn manifests() -> impl Strategy<Value = Manifest> {
+fn architectures() -> impl Strategy<Value = Architecture> {
     let size = || 1..=DIMENSION_MAX as usize;
-    let sizes = (size(), size(), size(), 1..=ACTIONS_MAX, size(), 0..=DIMENSION_MAX as usize);
-    (any::<[u64; 3]>(), digests(), names(), sizes).prop_map(
-        |([version, training_step, size_bytes], digest, game, (planes, height, width, actions, channels, blocks))| {
-            let architecture = Architecture { game, planes, height, width, actions, channels, blocks };
-            Manifest { version: WeightsVersion(version), training_step, digest, size_bytes, architecture }
+    let option = || 0..=DIMENSION_MAX as usize;
+    let board = (size(), size(), size(), 1..=ACTIONS_MAX);
+    let tower = (size(), option(), option(), any::<proptest::sample::Index>());
+    (names(), board, tower).prop_map(
+        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled))| {
+            let global_pooling = pooled.index(channels);
+            Architecture { game, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling }
+        },
+    )
+}
+
+fn manifests() -> impl Strategy<Value = Manifest> {
+    (any::<[u64; 3]>(), digests(), architectures()).prop_map(
+        |([version, training_step, size_bytes], digest, architecture)| Manifest {
+            version: WeightsVersion(version),
+            training_step,
+            digest,
+            size_bytes,
+            architecture,
         },
     )
 }

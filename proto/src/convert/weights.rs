@@ -38,7 +38,8 @@ fn digest_from_wire(digest: &str) -> Result<Digest, Invalid> {
 
 impl From<&Architecture> for v1::Architecture {
     fn from(architecture: &Architecture) -> Self {
-        let Architecture { game, planes, height, width, actions, channels, blocks } = architecture;
+        let Architecture { game, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling } =
+            architecture;
         Self {
             game: game.clone(),
             planes: wire_count(*planes),
@@ -47,6 +48,8 @@ impl From<&Architecture> for v1::Architecture {
             actions: wire_count(*actions),
             channels: wire_count(*channels),
             blocks: wire_count(*blocks),
+            squeeze_excitation: wire_count(*squeeze_excitation),
+            global_pooling: wire_count(*global_pooling),
         }
     }
 }
@@ -55,16 +58,29 @@ impl TryFrom<v1::Architecture> for Architecture {
     type Error = Invalid;
 
     fn try_from(message: v1::Architecture) -> Result<Self, Invalid> {
-        let v1::Architecture { game, planes, height, width, actions, channels, blocks } = message;
+        let v1::Architecture {
+            game,
+            planes,
+            height,
+            width,
+            actions,
+            channels,
+            blocks,
+            squeeze_excitation,
+            global_pooling,
+        } = message;
         let max = count("planes", DIMENSION_MAX)?;
+        let channels = between("channels", channels, 1, max)?;
         Ok(Self {
             game: name("game", game)?,
             planes: between("planes", planes, 1, max)?,
             height: between("height", height, 1, max)?,
             width: between("width", width, 1, max)?,
             actions: between("actions", actions, 1, ACTIONS_MAX)?,
-            channels: between("channels", channels, 1, max)?,
+            channels,
             blocks: between("blocks", blocks, 0, max)?,
+            squeeze_excitation: between("squeeze_excitation", squeeze_excitation, 0, max)?,
+            global_pooling: between("global_pooling", global_pooling, 0, channels - 1)?,
         })
     }
 }

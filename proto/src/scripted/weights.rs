@@ -102,8 +102,17 @@ impl Weights for Handover {
 /// A version with these bytes.
 pub(crate) fn version(number: u64, bytes: impl Into<Bytes>) -> Published {
     let bytes = bytes.into();
-    let architecture =
-        Architecture { game: "tic_tac_toe".into(), planes: 3, height: 3, width: 3, actions: 9, channels: 8, blocks: 2 };
+    let architecture = Architecture {
+        game: "tic_tac_toe".into(),
+        planes: 3,
+        height: 3,
+        width: 3,
+        actions: 9,
+        channels: 8,
+        blocks: 2,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
     let manifest = Manifest {
         version: WeightsVersion(number),
         training_step: number * 100,

@@ -3,12 +3,12 @@ use tch::Kind;
 use super::Folded;
 use crate::{
     Precision, tensors,
-    testing::{assert_close, batch, numbers, observations, seasoned, small, tiny},
+    testing::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
     tower::{Mode, forward},
 };
 
 fn differs_from_the_tower_by_at_most(precision: Precision, tolerance: f64) {
-    for architecture in [tiny(), small()] {
+    for architecture in [tiny(), small(), complete()] {
         let network = seasoned(&architecture, 21);
         let batch = batch(&architecture, 6, 22);
         let whole = forward(&network, &observations(&architecture, &batch), Kind::Float, Mode::Evaluation).unwrap();
@@ -31,4 +31,14 @@ fn the_folded_network_answers_as_the_unfolded_one() {
 #[test]
 fn the_folded_network_in_bf16_stays_near_float32() {
     differs_from_the_tower_by_at_most(Precision::Bf16, 0.05);
+}
+
+#[test]
+fn what_was_folded_does_not_follow_training() {
+    let network = seasoned(&complete(), 23);
+    let folded = Folded::new(&network, Precision::F32).unwrap();
+    let observations = vec![1.0; 2 * 3 * 4];
+    let before = numbers(&folded.forward(&observations, 1).unwrap());
+    tch::no_grad(|| network.flat_parameters().shallow_clone().f_add_scalar_(0.1).map(drop)).unwrap();
+    assert_eq!(numbers(&folded.forward(&observations, 1).unwrap()), before);
 }

@@ -4,7 +4,7 @@ use tch::Device;
 use super::Network;
 use crate::{
     Error,
-    testing::{seasoned, small, tiny},
+    testing::{complete, numbers, seasoned, small, tiny},
 };
 
 fn read(bytes: &[u8]) -> Result<Network, Error> {
@@ -34,10 +34,30 @@ fn the_seed_alone_decides_a_new_network() {
     assert_ne!(bytes(1), bytes(2));
 }
 
+/// The bounds are those of He et al. 2015, by fan-in; 160 draws and more come near them.
+#[test]
+fn what_pooling_and_excitation_add_begins_at_a_tenth() {
+    let network = Network::new(&complete(), Device::Cpu, 3).unwrap();
+    let largest = |name: &str| numbers(network.parameter(name)).into_iter().map(f64::abs).fold(0.0, f64::max);
+    for (name, fan_in, scale) in [
+        ("block.2.pooling.weight", 8.0, 0.1),
+        ("block.2.excitation.hidden.weight", 16.0, 1.0),
+        ("block.2.excitation.output.weight", 8.0, 0.1),
+    ] {
+        let bound = scale * (6.0_f64 / fan_in).sqrt();
+        assert!((0.8 * bound..=bound).contains(&largest(name)), "{name} reaches {} of {bound}", largest(name));
+    }
+    assert_eq!(largest("block.2.pooling.bias"), 0.0);
+    assert_eq!(largest("block.2.excitation.output.bias"), 0.0);
+}
+
 #[test]
 fn what_is_written_is_read_back_bit_for_bit() {
-    let bytes = seasoned(&tiny(), 51).to_safetensors().unwrap();
-    assert_eq!(read(&bytes).unwrap().to_safetensors().unwrap(), bytes);
+    for architecture in [tiny(), complete()] {
+        let bytes = seasoned(&architecture, 51).to_safetensors().unwrap();
+        let read = Network::from_safetensors(&architecture, &bytes, Device::Cpu).unwrap();
+        assert_eq!(read.to_safetensors().unwrap(), bytes);
+    }
 }
 
 #[test]
@@ -98,6 +118,11 @@ fn numbers_that_no_network_has_are_refused_by_name() {
 fn another_architecture_is_refused() {
     let bytes = seasoned(&tiny(), 51).to_safetensors().unwrap();
     assert!(Network::from_safetensors(&small(), &bytes, Device::Cpu).is_err());
+
+    let bytes = seasoned(&complete(), 51).to_safetensors().unwrap();
+    let without = weights::Architecture { global_pooling: 0, ..complete() };
+    let error = Network::from_safetensors(&without, &bytes, Device::Cpu).map(drop).unwrap_err();
+    assert_eq!(error.to_string(), "tensor `block.2.pooling.bias` does not belong to this network");
 }
 
 #[test]
@@ -137,5 +162,10 @@ fn architectures_from_outside_are_refused_before_memory_is_asked_for() {
     let expected = "a network of channels 18446744073709551615 cannot be built, the limit is 1 to 2048";
     assert_eq!(refused(|architecture| architecture.channels = usize::MAX), expected);
     assert!(refused(|architecture| architecture.actions = 0).contains("actions 0"));
-    assert!(refused(|architecture| architecture.blocks = 100_000).contains("blocks 100000"));
+    let expected = "a network of blocks 100000 cannot be built, the limit is 0 to 256";
+    assert_eq!(refused(|architecture| architecture.blocks = 100_000), expected);
+    let expected = "a network of squeeze_excitation 2049 cannot be built, the limit is 0 to 2048";
+    assert_eq!(refused(|architecture| architecture.squeeze_excitation = 2049), expected);
+    let expected = "a network of global_pooling 2 cannot be built, the limit is 0 to 1";
+    assert_eq!(refused(|architecture| architecture.global_pooling = 2), expected);
 }

@@ -1,11 +1,12 @@
 use tch::{Kind, Tensor};
+use weights::Architecture;
 
 use super::{Mode, NORM_EPSILON, NORM_MOMENTUM, forward};
 use crate::{
     Network,
     losses::{Targets, losses},
     network,
-    testing::{assert_close, batch, numbers, observations, seasoned, small, tiny},
+    testing::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
 };
 
 /// Feature maps `[B][C][H][W]` in plain float64: an implementation that shares nothing with libtorch.
@@ -88,12 +89,50 @@ impl Reference<'_> {
         x.iter().map(row).collect()
     }
 
+    /// Global pooling: shifts all but the first channels of each position by what those show.
+    fn pooled(&self, name: &str, mut y: Maps) -> Maps {
+        let (pooled, name) = (self.network.architecture().global_pooling, format!("{name}.pooling"));
+        for maps in &mut y {
+            let positive: Vec<Vec<f64>> = maps[..pooled].iter().map(|map| cells(map, |y| y.max(0.0))).collect();
+            let means = positive.iter().map(|p| mean(p));
+            let maxima = positive.iter().map(|p| p.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+            let shifts = self.linear(&name, &[means.chain(maxima).collect()]);
+            for (map, shift) in maps[pooled..].iter_mut().zip(&shifts[0]) {
+                map.iter_mut().flatten().for_each(|y| *y += shift);
+            }
+        }
+        y
+    }
+
+    /// Squeeze-and-excitation: scales and shifts every channel of each position by what all channels show.
+    fn excited(&self, name: &str, mut z: Maps) -> Maps {
+        for maps in &mut z {
+            let squeezed: Vec<f64> = maps.iter().map(|map| mean(&cells(map, |z| z))).collect();
+            let mut hidden = self.linear(&format!("{name}.excitation.hidden"), &[squeezed]);
+            hidden[0].iter_mut().for_each(|value| *value = value.max(0.0));
+            let output = self.linear(&format!("{name}.excitation.output"), &hidden);
+            let (gates, shifts) = output[0].split_at(maps.len());
+            for ((map, gate), shift) in maps.iter_mut().zip(gates).zip(shifts) {
+                map.iter_mut().flatten().for_each(|z| *z = *z / (1.0 + (-gate).exp()) + shift);
+            }
+        }
+        z
+    }
+
     /// Policy logits `[B · A]` and value logits `[B · 3]`.
     fn forward(&self, observations: Maps) -> (Vec<f64>, Vec<f64>) {
         let mut x = relu(self.normed("stem", &observations));
-        for block in 0..self.network.architecture().blocks {
-            let y = relu(self.normed(&format!("block.{block}.first"), &x));
-            let mut y = self.normed(&format!("block.{block}.second"), &y);
+        let Architecture { blocks, squeeze_excitation, global_pooling, .. } = *self.network.architecture();
+        for block in 0..blocks {
+            let name = format!("block.{block}");
+            let mut y = self.normed(&format!("{name}.first"), &x);
+            if global_pooling > 0 && block % 3 == 2 {
+                y = self.pooled(&name, y);
+            }
+            let mut y = self.normed(&format!("{name}.second"), &relu(y));
+            if squeeze_excitation > 0 {
+                y = self.excited(&name, y);
+            }
             let pairs = y.iter_mut().flatten().flatten().flatten().zip(x.iter().flatten().flatten().flatten());
             pairs.for_each(|(y, x)| *y += x);
             x = relu(y);
@@ -104,6 +143,15 @@ impl Reference<'_> {
         let value = self.linear("value.output", &hidden);
         (policy.into_iter().flatten().collect(), value.into_iter().flatten().collect())
     }
+}
+
+/// The numbers of a map after `change`.
+fn cells(map: &[Vec<f64>], change: fn(f64) -> f64) -> Vec<f64> {
+    map.iter().flatten().map(|&value| change(value)).collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 fn relu(mut x: Maps) -> Maps {
@@ -121,9 +169,9 @@ fn maps(tensor: &Tensor) -> Maps {
     all.chunks(channels * height * width).map(position).collect()
 }
 
-fn agrees_with_the_reference(mode: Mode) {
-    let network = seasoned(&tiny(), 11);
-    let input = observations(&tiny(), &batch(&tiny(), 5, 12));
+fn agrees_with_the_reference(architecture: &Architecture, mode: Mode) {
+    let network = seasoned(architecture, 11);
+    let input = observations(architecture, &batch(architecture, 5, 12));
     let (policy, value) = Reference { network: &network, mode }.forward(maps(&input));
     let logits = forward(&network, &input, Kind::Float, mode).unwrap();
     assert_close(&numbers(&logits.policy), &policy, 1e-4);
@@ -132,12 +180,24 @@ fn agrees_with_the_reference(mode: Mode) {
 
 #[test]
 fn evaluation_agrees_with_a_float64_reference_that_shares_no_code() {
-    agrees_with_the_reference(Mode::Evaluation);
+    agrees_with_the_reference(&tiny(), Mode::Evaluation);
 }
 
 #[test]
 fn training_agrees_with_a_float64_reference_that_shares_no_code() {
-    agrees_with_the_reference(Mode::Training);
+    agrees_with_the_reference(&tiny(), Mode::Training);
+}
+
+#[test]
+fn squeeze_excitation_and_global_pooling_agree_with_the_reference_in_evaluation_and_training() {
+    agrees_with_the_reference(&complete(), Mode::Evaluation);
+    agrees_with_the_reference(&complete(), Mode::Training);
+}
+
+#[test]
+fn either_option_alone_agrees_with_the_reference() {
+    agrees_with_the_reference(&Architecture { squeeze_excitation: 0, ..complete() }, Mode::Evaluation);
+    agrees_with_the_reference(&Architecture { global_pooling: 0, ..complete() }, Mode::Evaluation);
 }
 
 #[test]
@@ -162,8 +222,13 @@ fn training_moves_the_running_statistics_by_the_momentum_and_evaluation_does_not
 
 #[test]
 fn bf16_stays_near_f32() {
-    let network = seasoned(&small(), 15);
-    let input = observations(&small(), &batch(&small(), 8, 16));
+    stays_near_f32_in_bf16(&small());
+    stays_near_f32_in_bf16(&complete());
+}
+
+fn stays_near_f32_in_bf16(architecture: &Architecture) {
+    let network = seasoned(architecture, 15);
+    let input = observations(architecture, &batch(architecture, 8, 16));
     let f32 = forward(&network, &input, Kind::Float, Mode::Evaluation).unwrap();
     let bf16 = forward(&network, &input.to_kind(Kind::BFloat16), Kind::BFloat16, Mode::Evaluation).unwrap();
     // Eight bits of mantissa through five layers: a few hundredths of logits of size one.
@@ -172,33 +237,37 @@ fn bf16_stays_near_f32() {
 }
 
 /// The loss of `parameters` in float64, batch statistics included.
-fn loss(parameters: &[f64], statistics: &Tensor, input: &Tensor, targets: &Targets) -> (Tensor, Network) {
-    let layout = crate::layout::Layout::new(&tiny()).unwrap();
-    let statistics = statistics.detach_copy();
-    let network = Network::from_flat(&tiny(), layout, Tensor::from_slice(parameters), statistics).unwrap();
+fn loss(template: &Network, parameters: &[f64], input: &Tensor, targets: &Targets) -> (Tensor, Network) {
+    let statistics = template.flat_statistics().to_kind(Kind::Double).detach_copy();
+    let (architecture, layout) = (template.architecture(), template.layout().clone());
+    let network = Network::from_flat(architecture, layout, Tensor::from_slice(parameters), statistics).unwrap();
     let logits = forward(&network, input, Kind::Double, Mode::Training).unwrap();
     (losses(&logits, targets, 0.7).unwrap().total, network)
 }
 
-/// Central differences in float64: with a step of 1e-6 they are right to about 1e-9, unless the step crosses the kink of
-/// a ReLU.
-#[test]
-fn every_gradient_is_the_slope_of_the_loss() {
-    let template = seasoned(&tiny(), 17);
-    let batch = batch(&tiny(), 4, 18);
+/// A batch in float64: observations and targets.
+fn doubles(architecture: &Architecture, positions: usize, seed: u64) -> (Tensor, Targets) {
+    let batch = batch(architecture, positions, seed);
+    let actions = i64::try_from(architecture.actions).unwrap();
     let double = |values: &[f32], width: i64| Tensor::from_slice(values).to_kind(Kind::Double).view([-1, width]);
     let targets = Targets {
-        policies: double(&batch.policies, 4),
-        illegal: double(&batch.legal, 4).eq(0),
+        policies: double(&batch.policies, actions),
+        illegal: double(&batch.legal, actions).eq(0),
         wdl: double(&batch.wdl, 3),
         policy_weights: double(&batch.policy_weights, 1).view([-1]),
     };
-    let input = observations(&tiny(), &batch).to_kind(Kind::Double);
-    let statistics = template.flat_statistics().to_kind(Kind::Double);
-    let parameters: Vec<f64> = numbers(template.flat_parameters());
-    let at = |parameters: &[f64]| loss(parameters, &statistics, &input, &targets).0.double_value(&[]);
+    (observations(architecture, &batch).to_kind(Kind::Double), targets)
+}
 
-    let (total, network) = loss(&parameters, &statistics, &input, &targets);
+/// Central differences in float64: with a step of 1e-7 they are right to about 1e-8, unless the step crosses the kink of
+/// a ReLU.
+fn every_gradient_is_the_slope(architecture: &Architecture) {
+    let template = seasoned(architecture, 17);
+    let (input, targets) = doubles(architecture, 4, 18);
+    let parameters: Vec<f64> = numbers(template.flat_parameters());
+    let at = |parameters: &[f64]| loss(&template, parameters, &input, &targets).0.double_value(&[]);
+
+    let (total, network) = loss(&template, &parameters, &input, &targets);
     let gradients = Tensor::run_backward(&[total], network.parameters(), false, false);
     let gradient = numbers(&network::flatten(&network.layout().parameters, &gradients).unwrap());
     let mut checked = 0;
@@ -209,11 +278,21 @@ fn every_gradient_is_the_slope_of_the_loss() {
                 parameters[index] += by;
                 at(&parameters)
             };
-            let slope = (shifted(1e-6) - shifted(-1e-6)) / 2e-6;
+            let slope = (shifted(1e-7) - shifted(-1e-7)) / 2e-7;
             let off = (slope - gradient[index]).abs();
             assert!(off < 1e-7, "{}: gradient {} where the slope is {slope}", entry.name, gradient[index]);
             checked += 1;
         }
     }
     assert!(checked > 100, "only {checked} slopes were compared");
+}
+
+#[test]
+fn every_gradient_is_the_slope_of_the_loss() {
+    every_gradient_is_the_slope(&tiny());
+}
+
+#[test]
+fn every_gradient_of_squeeze_excitation_and_global_pooling_is_the_slope_of_the_loss() {
+    every_gradient_is_the_slope(&complete());
 }

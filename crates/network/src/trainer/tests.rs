@@ -1,9 +1,11 @@
 use tch::Device;
+use weights::Architecture;
 
 use super::{Trainer, TrainerSettings};
 use crate::{
     Decay, Error, Network, Optimiser, Precision,
-    testing::{batch, small, tiny},
+    layout::Form,
+    testing::{assert_close, batch, complete, numbers, small, tiny},
 };
 
 fn settings() -> TrainerSettings {
@@ -18,27 +20,32 @@ fn settings() -> TrainerSettings {
 }
 
 fn trainer(settings: TrainerSettings) -> Trainer {
-    Trainer::new(Network::new(&small(), Device::Cpu, 61).unwrap(), settings).unwrap()
+    trainer_of(&small(), settings)
+}
+
+fn trainer_of(architecture: &Architecture, settings: TrainerSettings) -> Trainer {
+    Trainer::new(Network::new(architecture, Device::Cpu, 61).unwrap(), settings).unwrap()
 }
 
 /// The entropy of the targets is the least a cross-entropy can reach.
-fn least_losses(batch: &crate::TrainingBatch) -> (f64, f64) {
+fn least_losses(architecture: &Architecture, batch: &crate::TrainingBatch) -> (f64, f64) {
     let entropy =
         |row: &[f32]| -> f64 { row.iter().filter(|&&p| p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum() };
     let weights = batch.policy_weights.iter().map(|&weight| f64::from(weight));
-    let policy = batch.policies.chunks(7).zip(weights.clone()).map(|(row, weight)| weight * entropy(row)).sum::<f64>();
+    let policies = batch.policies.chunks(architecture.actions);
+    let policy = policies.zip(weights.clone()).map(|(row, weight)| weight * entropy(row)).sum::<f64>();
     let value = batch.wdl.chunks(3).map(entropy).sum::<f64>() / batch.policy_weights.len() as f64;
     (policy / weights.sum::<f64>(), value)
 }
 
-fn learns_a_small_batch_by_heart(settings: TrainerSettings, steps: usize, tolerance: f64) {
-    let mut trainer = trainer(settings);
-    let batch = batch(&small(), 12, 62);
+fn learns_a_small_batch_by_heart(architecture: &Architecture, settings: TrainerSettings, steps: usize, tolerance: f64) {
+    let mut trainer = trainer_of(architecture, settings);
+    let batch = batch(architecture, 12, 62);
     for _ in 0..steps {
         trainer.step(&batch).unwrap();
     }
     let losses = trainer.step(&batch).unwrap();
-    let (policy, value) = least_losses(&batch);
+    let (policy, value) = least_losses(architecture, &batch);
     assert!(losses.policy - policy < tolerance, "policy {} of at least {policy}", losses.policy);
     assert!(losses.value - value < tolerance, "value {} of at least {value}", losses.value);
     assert_eq!(losses.value_accuracy, 1.0);
@@ -46,32 +53,39 @@ fn learns_a_small_batch_by_heart(settings: TrainerSettings, steps: usize, tolera
 
 #[test]
 fn adamw_learns_a_small_batch_by_heart() {
-    learns_a_small_batch_by_heart(settings(), 60, 0.01);
+    learns_a_small_batch_by_heart(&small(), settings(), 60, 0.01);
+}
+
+#[test]
+fn squeeze_excitation_and_global_pooling_learn_a_small_batch_by_heart() {
+    learns_a_small_batch_by_heart(&complete(), settings(), 60, 0.01);
 }
 
 #[test]
 fn sgd_learns_a_small_batch_by_heart() {
     let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, learning_rate: 0.05, ..settings() };
-    learns_a_small_batch_by_heart(sgd, 80, 0.02);
+    learns_a_small_batch_by_heart(&small(), sgd, 80, 0.02);
 }
 
 #[test]
 fn bf16_learns_a_small_batch_by_heart() {
-    learns_a_small_batch_by_heart(TrainerSettings { precision: Precision::Bf16, ..settings() }, 60, 0.02);
+    let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
+    learns_a_small_batch_by_heart(&small(), bf16.clone(), 60, 0.02);
+    learns_a_small_batch_by_heart(&complete(), bf16, 60, 0.02);
 }
 
-fn goes_on_bit_for_bit_after_a_restore(settings: TrainerSettings) {
+fn goes_on_bit_for_bit_after_a_restore(architecture: &Architecture, settings: TrainerSettings) {
     crate::set_threads(1);
-    let mut uninterrupted = trainer(settings.clone());
+    let mut uninterrupted = trainer_of(architecture, settings.clone());
     for seed in 0..4 {
-        uninterrupted.step(&batch(&small(), 9, seed)).unwrap();
+        uninterrupted.step(&batch(architecture, 9, seed)).unwrap();
     }
     uninterrupted.set_progress(0.3);
     let files = uninterrupted.save().unwrap();
-    let mut restored = Trainer::restore(&small(), settings, Device::Cpu, &files).unwrap();
+    let mut restored = Trainer::restore(architecture, settings, Device::Cpu, &files).unwrap();
     for seed in 4..8 {
         assert_eq!(restored.learning_rate(), uninterrupted.learning_rate());
-        let losses = [&mut restored, &mut uninterrupted].map(|t| t.step(&batch(&small(), 9, seed)).unwrap());
+        let losses = [&mut restored, &mut uninterrupted].map(|t| t.step(&batch(architecture, 9, seed)).unwrap());
         assert_eq!(losses[0], losses[1]);
     }
     assert_eq!(restored.step_count(), 8);
@@ -81,17 +95,19 @@ fn goes_on_bit_for_bit_after_a_restore(settings: TrainerSettings) {
 
 #[test]
 fn adamw_goes_on_bit_for_bit_after_a_restore() {
-    goes_on_bit_for_bit_after_a_restore(settings());
+    goes_on_bit_for_bit_after_a_restore(&small(), settings());
+    goes_on_bit_for_bit_after_a_restore(&complete(), settings());
 }
 
 #[test]
 fn sgd_goes_on_bit_for_bit_after_a_restore() {
-    goes_on_bit_for_bit_after_a_restore(TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() });
+    let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() };
+    goes_on_bit_for_bit_after_a_restore(&small(), sgd);
 }
 
 #[test]
 fn bf16_goes_on_bit_for_bit_after_a_restore() {
-    goes_on_bit_for_bit_after_a_restore(TrainerSettings { precision: Precision::Bf16, ..settings() });
+    goes_on_bit_for_bit_after_a_restore(&small(), TrainerSettings { precision: Precision::Bf16, ..settings() });
 }
 
 #[test]
@@ -132,22 +148,52 @@ fn gradients_are_cut_to_the_clip_norm() {
     assert!((moved - clip).abs() < 1e-6, "moved by {moved}");
 }
 
+/// With hardly any gradient a step of SGD is weight decay alone: a tenth of every matrix and convolution.
 #[test]
-fn the_average_trails_the_weights_and_forgets_the_first_ones() {
-    let mut trainer = trainer(settings());
-    let mut expected = crate::testing::numbers(trainer.network().flat_parameters());
+fn weight_decay_shrinks_convolutions_and_matrices_and_nothing_else() {
+    let mut trainer = trainer_of(
+        &complete(),
+        TrainerSettings {
+            optimiser: Optimiser::Sgd { momentum: 0.0 },
+            learning_rate: 1.0,
+            warm_up_steps: 0,
+            weight_decay: 0.1,
+            gradient_clip_norm: 1e-9,
+            ..settings()
+        },
+    );
+    let before = numbers(trainer.network().flat_parameters());
+    trainer.step(&batch(&complete(), 9, 69)).unwrap();
+    let after = numbers(trainer.network().flat_parameters());
+    for entry in &trainer.network().layout().parameters {
+        let kept = if matches!(entry.form, Form::Convolution | Form::Matrix) { 0.9 } else { 1.0 };
+        let place = entry.offset..entry.offset + entry.len;
+        let expected: Vec<f64> = before[place.clone()].iter().map(|value| kept * value).collect();
+        assert_close(&after[place], &expected, 1e-6);
+    }
+}
+
+fn the_average_trails(architecture: &Architecture) {
+    let mut trainer = trainer_of(architecture, settings());
+    let mut expected = numbers(trainer.network().flat_parameters());
     for step in 0..12_u32 {
-        trainer.step(&batch(&small(), 9, u64::from(step))).unwrap();
+        trainer.step(&batch(architecture, 9, u64::from(step))).unwrap();
         let kept = 0.9_f64.min(f64::from(1 + step) / f64::from(10 + step));
-        let newest = crate::testing::numbers(trainer.network().flat_parameters());
+        let newest = numbers(trainer.network().flat_parameters());
         expected
             .iter_mut()
             .zip(newest)
             .for_each(|(average, newest)| *average = kept * *average + (1.0 - kept) * newest);
     }
-    crate::testing::assert_close(&crate::testing::numbers(&trainer.average_parameters), &expected, 1e-6);
-    let published = Network::from_safetensors(&small(), &trainer.published().unwrap(), Device::Cpu).unwrap();
-    crate::testing::assert_close(&crate::testing::numbers(published.flat_parameters()), &expected, 1e-6);
+    assert_close(&numbers(&trainer.average_parameters), &expected, 1e-6);
+    let published = Network::from_safetensors(architecture, &trainer.published().unwrap(), Device::Cpu).unwrap();
+    assert_close(&numbers(published.flat_parameters()), &expected, 1e-6);
+}
+
+#[test]
+fn the_average_trails_the_weights_and_forgets_the_first_ones() {
+    the_average_trails(&small());
+    the_average_trails(&complete());
 }
 
 #[test]

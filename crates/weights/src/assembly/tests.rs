@@ -4,8 +4,17 @@ use crate::{Architecture, WeightsVersion};
 const BYTES: &[u8] = b"some weights";
 
 fn manifest() -> Manifest {
-    let architecture =
-        Architecture { game: "any".into(), planes: 2, height: 3, width: 3, actions: 9, channels: 8, blocks: 1 };
+    let architecture = Architecture {
+        game: "any".into(),
+        planes: 2,
+        height: 3,
+        width: 3,
+        actions: 9,
+        channels: 8,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
     Manifest {
         version: WeightsVersion(4),
         training_step: 100,
