@@ -1,0 +1,99 @@
+use std::sync::Arc;
+
+use weights::Architecture;
+
+use crate::folded::Folded;
+use crate::tower::Tower;
+use crate::{Error, Path, reference};
+
+/// A path and why it was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChosenPath {
+    /// What to compute with.
+    pub path: Path,
+    /// For people: what was passed over, and why.
+    pub reason: String,
+}
+
+impl std::fmt::Display for ChosenPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.path, self.reason)
+    }
+}
+
+/// The widest path that is `allowed`, that this machine has, and that gives the right answers on a small network of the
+/// same board and parts.
+///
+/// Takes some milliseconds; whoever swaps weights versions asks once.
+///
+/// # Errors
+/// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] where no path is left.
+pub fn choose_path(architecture: &Architecture, allowed: impl Fn(Path) -> bool) -> Result<ChosenPath, Error> {
+    // Says what the kernel does not take before anything is made smaller.
+    crate::folded::check(architecture)?;
+    let mut passed_over = Vec::new();
+    let mut last = None;
+    for path in Path::ALL.into_iter().filter(|&path| allowed(path)) {
+        match self_check(path, architecture)? {
+            Ok(()) => {
+                let reason = match passed_over.is_empty() {
+                    true => "the widest".to_owned(),
+                    false => passed_over.join(", "),
+                };
+                return Ok(ChosenPath { path, reason });
+            }
+            Err(reason) => {
+                passed_over.push(format!("{path}: {reason}"));
+                last = Some((path, reason));
+            }
+        }
+    }
+    let (path, reason) = last.unwrap_or((Path::PortableF32, "no path was allowed".to_owned()));
+    Err(Error::Unavailable { path, reason })
+}
+
+/// Random networks' logits are of the order of one; this much may they be off.
+fn tolerance(path: Path) -> f64 {
+    if path.is_bf16() { 0.05 } else { 1e-3 }
+}
+
+/// Holds the path against float64 on a small random network; the inner error says why it is not to be used.
+fn self_check(path: Path, architecture: &Architecture) -> Result<Result<(), String>, Error> {
+    const SEED: u64 = 1;
+    if !path.is_available() {
+        return Ok(Err("not there".to_owned()));
+    }
+    let small = smaller(architecture);
+    let network = Folded::random(&small, SEED)?;
+    let tower = Arc::new(Tower::from_folded(&network, path)?);
+    let mut workspace = tower.workspace();
+    let len = small.planes * small.height * small.width;
+    // Two positions, so that one has a neighbour; a pattern of zeros and ones without a period that a board has.
+    let observations: Vec<f32> = (0..2 * len).map(|i| if i * i % 11 < 4 { 1.0 } else { 0.0 }).collect();
+    tower.forward(&mut workspace, &observations, |_| {});
+    for (position, observation) in observations.chunks_exact(len).enumerate() {
+        let value = tower.value(&workspace, position);
+        let got = tower.policy(&workspace, position).iter().chain(&value).map(|&logit| f64::from(logit));
+        let errors = got.zip(reference::logits(&network, observation)).map(|(got, expected)| (got - expected).abs());
+        // A maximum passes over NaN, which must not pass the check.
+        let worst = errors.map(|error| if error.is_nan() { f64::INFINITY } else { error }).fold(0.0, f64::max);
+        if worst > tolerance(path) {
+            return Ok(Err(format!("off by {worst:.3} in its self-check")));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// The same board and parts with fewer channels, blocks and actions, for a check in milliseconds.
+fn smaller(architecture: &Architecture) -> Architecture {
+    let channels = architecture.channels.min(48);
+    Architecture {
+        game: architecture.game.clone(),
+        channels,
+        blocks: architecture.blocks.min(3),
+        actions: architecture.actions.min(40),
+        squeeze_excitation: architecture.squeeze_excitation.min(8),
+        global_pooling: architecture.global_pooling.min(channels / 2),
+        ..*architecture
+    }
+}

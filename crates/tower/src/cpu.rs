@@ -1,0 +1,51 @@
+//! What the CPU at hand can do, where the standard library does not say.
+
+/// Whether AMX with bfloat16 is there and the system lets this process use it. Asks the system for it once.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub(crate) fn grants_amx() -> bool {
+    use std::sync::OnceLock;
+
+    static GRANTED: OnceLock<bool> = OnceLock::new();
+    *GRANTED.get_or_init(|| has_amx() && saves_tiles() && ask_for_tiles())
+}
+
+/// Nobody grants it elsewhere.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+pub(crate) fn grants_amx() -> bool {
+    false
+}
+
+/// CPUID leaf 7: bit 24 of EDX is AMX-TILE, bit 22 is AMX-BF16.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn has_amx() -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+
+    const TILE_AND_BF16: u32 = 1 << 24 | 1 << 22;
+    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & TILE_AND_BF16 == TILE_AND_BF16
+}
+
+/// XCR0: bits 17 and 18 say that the system saves the tiles of a thread that is not running.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn saves_tiles() -> bool {
+    use std::arch::x86_64::{__cpuid, _xgetbv};
+
+    #[target_feature(enable = "xsave")]
+    fn extended_states() -> u64 {
+        // SAFETY: the caller has seen that the system switched XGETBV on.
+        unsafe { _xgetbv(0) }
+    }
+
+    const OSXSAVE: u32 = 1 << 27;
+    const TILES: u64 = 1 << 17 | 1 << 18;
+    // SAFETY: OSXSAVE says that the instruction works.
+    __cpuid(1).ecx & OSXSAVE != 0 && unsafe { extended_states() } & TILES == TILES
+}
+
+/// Linux hands out tile state on request: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn ask_for_tiles() -> bool {
+    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+    const XFEATURE_XTILEDATA: libc::c_long = 18;
+    // SAFETY: the call takes two numbers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
+}

@@ -1,0 +1,36 @@
+//! Residual towers on the CPU: the evaluator of self-play, play and the arena wherever there is no accelerator.
+//!
+//! A position is a stack of pixels with a border of zeros, so that a 3×3 convolution is nine matrix products on the same
+//! memory, shifted (`board`, `planes`). Weights are packed once per version in the order they are read (`product`). One
+//! [`Path`] per instruction set multiplies them (`paths`, by way of `multiply`); [`choose_path`] takes the widest that gives
+//! the right answers. No libtorch, no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`].
+//!
+//! All `unsafe` code lies in `paths`, `multiply` and `cpu`; `path` checks what it relies on.
+
+mod board;
+mod choose;
+mod cpu;
+mod error;
+mod evaluator;
+mod file;
+mod folded;
+mod kernel;
+mod line;
+mod multiply;
+mod path;
+mod paths;
+mod planes;
+mod pooling;
+mod product;
+mod reference;
+mod tower;
+
+pub use choose::{ChosenPath, choose_path};
+pub use error::Error;
+pub use evaluator::TowerEvaluator;
+pub use kernel::{Kernel, Preference};
+pub use path::Path;
+pub use tower::{Stage, Tower};
+
+#[cfg(test)]
+mod tests;

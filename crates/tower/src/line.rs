@@ -1,0 +1,111 @@
+/// 64 bytes: a cache line, a vector register, a row of a matrix tile.
+///
+/// What the sixteen words hold is up to the [`Format`]: 16 float32 channels of a pixel, or 32 bfloat16 channels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [u32; WORDS]);
+
+/// Words of a line, and lanes of a group of outputs.
+pub(crate) const WORDS: usize = 16;
+
+/// Channels of a line at most.
+pub(crate) const CHANNELS_MAX: usize = 2 * WORDS;
+
+/// How channels are packed into the words of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// One float32 per word.
+    F32,
+    /// Two bfloat16 per word, the even channel in the low half.
+    Bf16,
+}
+
+impl Format {
+    /// Channels in a word.
+    pub(crate) fn per_word(self) -> usize {
+        match self {
+            Self::F32 => 1,
+            Self::Bf16 => 2,
+        }
+    }
+
+    /// Channels in a line.
+    pub(crate) fn per_line(self) -> usize {
+        WORDS * self.per_word()
+    }
+
+    /// Lines that hold `channels` of one pixel.
+    pub(crate) fn lines(self, channels: usize) -> usize {
+        channels.div_ceil(self.per_line())
+    }
+}
+
+/// The nearest bfloat16, ties to even, as its 16 bits. NaN and infinity stay what they are.
+#[inline(always)]
+pub(crate) fn to_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1)) >> 16;
+    // Rounding could carry a NaN's payload into the sign: it is cut instead, and stays a NaN.
+    (if value.is_nan() { (bits >> 16) | 0x40 } else { rounded }) as u16
+}
+
+/// The float32 of the same value.
+#[inline(always)]
+pub(crate) fn from_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+impl Line {
+    /// The value of channel `index` of the line.
+    #[cfg(test)]
+    pub(crate) fn get(&self, format: Format, index: usize) -> f32 {
+        match format {
+            Format::F32 => f32::from_bits(self.0[index]),
+            Format::Bf16 => from_bf16((self.0[index / 2] >> (16 * (index % 2))) as u16),
+        }
+    }
+
+    /// Sets channel `index` of the line, rounded to the format.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, format: Format, index: usize, value: f32) {
+        match format {
+            Format::F32 => self.0[index] = value.to_bits(),
+            Format::Bf16 => {
+                let shift = 16 * (index % 2);
+                let word = &mut self.0[index / 2];
+                *word = *word & !(0xFFFF << shift) | u32::from(to_bf16(value)) << shift;
+            }
+        }
+    }
+
+    /// All channels; float32 leaves the upper half zero.
+    #[inline(always)]
+    pub(crate) fn unpack(&self, format: Format) -> [f32; CHANNELS_MAX] {
+        let mut values = [0.0; CHANNELS_MAX];
+        match format {
+            Format::F32 => (0..WORDS).for_each(|word| values[word] = f32::from_bits(self.0[word])),
+            Format::Bf16 => {
+                for (word, values) in self.0.iter().zip(values.as_chunks_mut::<2>().0) {
+                    *values = [from_bf16(*word as u16), from_bf16((*word >> 16) as u16)];
+                }
+            }
+        }
+        values
+    }
+
+    /// The inverse, rounded to the format.
+    #[inline(always)]
+    pub(crate) fn pack(&mut self, format: Format, values: &[f32; CHANNELS_MAX]) {
+        match format {
+            Format::F32 => (0..WORDS).for_each(|word| self.0[word] = values[word].to_bits()),
+            Format::Bf16 => {
+                for (word, [even, odd]) in self.0.iter_mut().zip(values.as_chunks::<2>().0) {
+                    *word = u32::from(to_bf16(*even)) | u32::from(to_bf16(*odd)) << 16;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+use crate::board::Board;
+use crate::cpu;
+use crate::line::Format;
+use crate::multiply::{Job, Target};
+use crate::paths;
+use crate::planes::Planes;
+use crate::product::{Output, Packing, Product, Rows, Run};
+
+/// Instructions that a tower is computed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Path {
+    /// AMX tiles: bfloat16 products, float32 sums.
+    AmxBf16,
+    /// AVX-512 bf16: bfloat16 products, float32 sums.
+    Avx512Bf16,
+    /// AVX-512 in float32.
+    Avx512F32,
+    /// AVX2 with FMA in float32.
+    Avx2F32,
+    /// NEON in float32.
+    NeonF32,
+    /// Plain Rust in float32.
+    PortableF32,
+}
+
+impl Path {
+    /// All of them, the widest first.
+    pub const ALL: [Self; 6] =
+        [Self::AmxBf16, Self::Avx512Bf16, Self::Avx512F32, Self::Avx2F32, Self::NeonF32, Self::PortableF32];
+
+    /// Its name in settings and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AmxBf16 => "amx-bf16",
+            Self::Avx512Bf16 => "avx512-bf16",
+            Self::Avx512F32 => "avx512-f32",
+            Self::Avx2F32 => "avx2-f32",
+            Self::NeonF32 => "neon-f32",
+            Self::PortableF32 => "portable-f32",
+        }
+    }
+
+    /// Whether it multiplies bfloat16.
+    #[must_use]
+    pub fn is_bf16(self) -> bool {
+        matches!(self, Self::AmxBf16 | Self::Avx512Bf16)
+    }
+
+    /// Whether the CPU and the system at hand have it.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::PortableF32 => true,
+            Self::NeonF32 => cfg!(target_arch = "aarch64"),
+            Self::AmxBf16 => has_avx512_bf16() && cpu::grants_amx(),
+            Self::Avx512Bf16 => has_avx512_bf16(),
+            Self::Avx512F32 => has_avx512(),
+            Self::Avx2F32 => has_avx2(),
+        }
+    }
+
+    /// Multiply-adds from registers alone, `rounds` times a few; how many it made. Timing it gives the most that one core
+    /// can do.
+    ///
+    /// # Panics
+    /// If the path is not available.
+    #[must_use]
+    pub fn burst(self, rounds: usize) -> usize {
+        assert!(self.is_available(), "{self} is not available here");
+        // SAFETY: the path is available.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Self::AmxBf16 => paths::amx::burst(rounds),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512Bf16 => paths::avx512_bf16::burst(rounds),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512F32 => paths::avx512::burst(rounds),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2F32 => paths::avx2::burst(rounds),
+                #[cfg(target_arch = "aarch64")]
+                Self::NeonF32 => paths::neon::burst(rounds),
+                _ => paths::portable::burst(rounds),
+            }
+        }
+    }
+
+    pub(crate) fn packing(self) -> Packing {
+        let packing = |format, panel_groups_cached, panel_groups, whole| Packing {
+            format,
+            panel_groups_cached,
+            panel_groups,
+            whole,
+        };
+        match self {
+            Self::AmxBf16 => packing(Format::Bf16, 2, 2, true),
+            Self::Avx512Bf16 => packing(Format::Bf16, 2, 4, false),
+            Self::Avx512F32 => packing(Format::F32, 2, 4, false),
+            Self::Avx2F32 | Self::NeonF32 | Self::PortableF32 => packing(Format::F32, 1, 1, false),
+        }
+    }
+
+    /// The cells of `positions` positions from `margin` on, as runs of pixels that lie beside each other, and which
+    /// pixels of a run are cells where not all are.
+    pub(crate) fn runs(self, board: Board, positions: usize) -> (Vec<Run>, Vec<bool>) {
+        let first = |position: usize| board.margin() + position * board.pixels();
+        match self {
+            // A tile takes sixteen pixels whatever they are, so a position is one run.
+            Self::AmxBf16 => {
+                let rows = board.pixel(board.cells() - 1) + 1;
+                let runs = (0..positions).map(|position| Run { line: first(position), rows }).collect();
+                (runs, (0..rows).map(|pixel| board.is_cell(pixel)).collect())
+            }
+            _ => {
+                let run = |position, row| Run { line: first(position) + row * board.pitch(), rows: board.width };
+                let runs = (0..positions).flat_map(|position| (0..board.height).map(move |row| run(position, row)));
+                (runs.collect(), Vec::new())
+            }
+        }
+    }
+
+    /// Multiplies the rows of `input` by a matrix that was packed for this path.
+    ///
+    /// # Panics
+    /// If a row, or what its segments reach, lies outside the buffers, or if the path is not available.
+    pub(crate) fn multiply(self, product: &Product, input: &Planes, rows: Rows<'_>, output: Output<'_>) {
+        check(self, product, input, &rows, &output);
+        let target = match output {
+            Output::Planes { planes, add, relu } => {
+                Target::Planes { lines: planes.lines.as_mut_ptr(), block_lines: planes.block_lines, add, relu }
+            }
+            Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
+        };
+        let job = Job {
+            product,
+            input: input.lines.as_ptr(),
+            runs: rows.runs,
+            stride: rows.stride,
+            wanted: rows.wanted,
+            target,
+        };
+        // SAFETY: the path is available, and the job stays inside its buffers.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Self::AmxBf16 => paths::amx::multiply(&job),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512Bf16 => paths::avx512_bf16::multiply(&job),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512F32 => paths::avx512::multiply(&job),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2F32 => paths::avx2::multiply(&job),
+                #[cfg(target_arch = "aarch64")]
+                Self::NeonF32 => paths::neon::multiply(&job),
+                _ => paths::portable::multiply(&job),
+            }
+        }
+    }
+}
+
+/// Lines that a matrix tile reads past the last row.
+const OVERREAD: isize = 15;
+
+/// Everything the leaves rely on.
+fn check(path: Path, product: &Product, input: &Planes, rows: &Rows<'_>, output: &Output<'_>) {
+    assert!(path.is_available(), "{path} is not available here");
+    let format = path.packing().format;
+    assert!(product.format == format && input.format == format, "packed for another path");
+    let (before, after) = product.reach();
+    let (mut count, mut last) = (0, 0);
+    for run in rows.runs {
+        let end = run.line + run.rows.saturating_sub(1) * rows.stride;
+        let inside = run.line.checked_add_signed(before).is_some()
+            && end.checked_add_signed(after + OVERREAD).is_some_and(|line| line < input.lines.len());
+        assert!(inside, "a run of rows reaches out of its planes");
+        count += run.rows;
+        last = last.max(end);
+    }
+    match output {
+        Output::Planes { planes, .. } => {
+            assert!(planes.format == format, "planes of another format");
+            let blocks = product.padded_outputs().div_ceil(format.per_line());
+            let end = (blocks - 1) * planes.block_lines + last;
+            assert!(end < planes.lines.len(), "a run of rows does not fit the output");
+        }
+        Output::Matrix { values, .. } => {
+            assert!(rows.runs.len() <= 1, "a matrix takes one run");
+            assert!(values.len() >= count * product.padded_outputs(), "the output matrix is too small");
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512_bf16() -> bool {
+    has_avx512() && is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512_bf16() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx2() -> bool {
+    false
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Path {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|path| path.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("`{text}` is not a path of the CPU kernel: expected one of {names}")
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! AVX-512: thirty-two registers of sixteen float32.
+
+use std::arch::x86_64::{
+    __m512, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+};
+
+use crate::line::Format;
+use crate::multiply::{Lanes, leaf};
+
+/// Sixteen float32.
+pub(crate) struct Avx512;
+
+impl Lanes for Avx512 {
+    type Register = __m512;
+    const WIDTH: usize = 16;
+    const FORMAT: Format = Format::F32;
+    const ROWS_MAX: [usize; 4] = [14, 14, 8, 6];
+
+    #[inline(always)]
+    unsafe fn zero() -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_setzero_ps() }
+    }
+
+    #[inline(always)]
+    unsafe fn broadcast(word: *const u32) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_set1_ps(word.cast::<f32>().read()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(words: *const u32) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_loadu_ps(words.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_add(sums: __m512, input: __m512, weights: __m512) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_fmadd_ps(input, weights, sums) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(sums: __m512, to: *mut f32) {
+        // SAFETY: the caller's.
+        unsafe { _mm512_storeu_ps(to, sums) }
+    }
+}
+
+leaf! {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+    Avx512, 24;
+    1 groups in 1 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
+    2 groups in 2 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
+    3 groups in 3 registers: 1 2 3 4 5 6 7 8;
+    4 groups in 4 registers: 1 2 3 4 5 6;
+}

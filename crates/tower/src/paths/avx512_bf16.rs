@@ -1,0 +1,62 @@
+//! AVX-512 bf16: pairs of bfloat16 products, summed in float32.
+
+use std::arch::x86_64::{
+    __m512, __m512bh, __m512i, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_dpbf16_ps, _mm512_loadu_si512,
+    _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
+};
+use std::mem::transmute;
+
+use crate::line::Format;
+use crate::multiply::{Lanes, leaf};
+
+/// Sixteen float32, each the sum of pairs of products.
+pub(crate) struct Avx512Bf16;
+
+impl Lanes for Avx512Bf16 {
+    type Register = __m512;
+    const WIDTH: usize = 16;
+    const FORMAT: Format = Format::Bf16;
+    const ROWS_MAX: [usize; 4] = [14, 14, 8, 6];
+
+    #[inline(always)]
+    unsafe fn zero() -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_setzero_ps() }
+    }
+
+    #[inline(always)]
+    unsafe fn broadcast(word: *const u32) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_castsi512_ps(_mm512_set1_epi32(word.read().cast_signed())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(words: *const u32) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_castsi512_ps(_mm512_loadu_si512(words.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_add(sums: __m512, input: __m512, weights: __m512) -> __m512 {
+        // SAFETY: the caller's; registers of 64 bytes without padding, of which every bit pattern is a value.
+        unsafe {
+            let pairs = |words: __m512| transmute::<__m512i, __m512bh>(_mm512_castps_si512(words));
+            _mm512_dpbf16_ps(sums, pairs(input), pairs(weights))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store(sums: __m512, to: *mut f32) {
+        // SAFETY: the caller's.
+        unsafe { _mm512_storeu_ps(to, sums) }
+    }
+}
+
+leaf! {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+    Avx512Bf16, 24;
+    1 groups in 1 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
+    2 groups in 2 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
+    3 groups in 3 registers: 1 2 3 4 5 6 7 8;
+    4 groups in 4 registers: 1 2 3 4 5 6;
+}

@@ -1,0 +1,209 @@
+use crate::board::Board;
+use crate::folded::{Affine, Dense};
+use crate::line::{Format, Line, WORDS};
+use crate::planes::Planes;
+
+/// Outputs that lie beside each other in memory: the lanes of one line of weights.
+pub(crate) const GROUP: usize = 16;
+
+/// How weights are laid out for a path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packing {
+    pub(crate) format: Format,
+    /// Groups of outputs that are computed together, 1 to 4, where the weights of a panel stay in the
+    /// first-level cache.
+    pub(crate) panel_groups_cached: usize,
+    /// The same where they have to come from further away each time.
+    pub(crate) panel_groups: usize,
+    /// Whether segments have all sixteen words and panels all their groups, the rest being zero.
+    pub(crate) whole: bool,
+}
+
+/// Bytes of a panel's weights that stay in the first-level cache beside the activations.
+const CACHED_PANEL_BYTES: usize = 40 << 10;
+
+/// A stretch of inputs: `channels` channels, at most a line's, at `offset` lines from the row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) offset: isize,
+    pub(crate) channels: usize,
+}
+
+/// The same in words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment {
+    /// Lines from the row's own line.
+    pub(crate) offset: isize,
+    /// Words of that line which are multiplied, 1 to 16.
+    pub(crate) words: usize,
+}
+
+/// Groups of outputs that are computed together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Panel {
+    pub(crate) first_group: usize,
+    pub(crate) groups: usize,
+    /// The line where its weights begin: `[segment, word, group]`, 16 outputs in each.
+    pub(crate) weights: usize,
+}
+
+/// A matrix, packed in the order it is read, and where a row's inputs lie.
+///
+/// A convolution is one: a row is a pixel, its segments are the taps' pixels. A layer of a head is one: a row is a position,
+/// its segments are the cells.
+#[derive(Debug)]
+pub(crate) struct Product {
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) panels: Vec<Panel>,
+    pub(crate) weights: Vec<Line>,
+    /// `[groups]`, 16 outputs in each.
+    pub(crate) bias: Vec<[f32; GROUP]>,
+    pub(crate) format: Format,
+    /// Useful multiply-adds of one row.
+    pub(crate) multiply_adds: usize,
+}
+
+impl Product {
+    /// Packs `weight(output, span, channel)`.
+    pub(crate) fn new(
+        packing: Packing,
+        spans: &[Span],
+        bias: &[f32],
+        weight: impl Fn(usize, usize, usize) -> f32,
+    ) -> Self {
+        let (format, outputs) = (packing.format, bias.len());
+        let segments: Vec<Segment> = spans
+            .iter()
+            .map(|span| {
+                let words = if packing.whole { WORDS } else { span.channels.div_ceil(format.per_word()) };
+                Segment { offset: span.offset, words }
+            })
+            .collect();
+        let words: usize = segments.iter().map(|segment| segment.words).sum();
+        let cached = words * packing.panel_groups_cached * size_of::<Line>() <= CACHED_PANEL_BYTES;
+        let together = if cached { packing.panel_groups_cached } else { packing.panel_groups };
+        let groups = match packing.whole {
+            true => outputs.div_ceil(GROUP).next_multiple_of(together),
+            false => outputs.div_ceil(GROUP),
+        };
+
+        let mut panels = Vec::new();
+        let mut weights = Vec::with_capacity(groups * words);
+        for first_group in (0..groups).step_by(together) {
+            let panel = Panel { first_group, groups: together.min(groups - first_group), weights: weights.len() };
+            for (span, segment) in segments.iter().enumerate() {
+                let channels = spans[span].channels;
+                for word in 0..segment.words {
+                    for group in first_group..first_group + panel.groups {
+                        let of_lane = |lane: usize, line: &mut Line| {
+                            let output = group * GROUP + lane;
+                            for half in 0..format.per_word() {
+                                let channel = word * format.per_word() + half;
+                                if output < outputs && channel < channels {
+                                    // A lane is a word: its halves are set as channels of the line.
+                                    let at = lane * format.per_word() + half;
+                                    line.set(format, at, weight(output, span, channel));
+                                }
+                            }
+                        };
+                        let mut line = Line::default();
+                        (0..GROUP).for_each(|lane| of_lane(lane, &mut line));
+                        weights.push(line);
+                    }
+                }
+            }
+            panels.push(panel);
+        }
+        let mut grouped = vec![[0.0; GROUP]; groups];
+        grouped.as_flattened_mut()[..outputs].copy_from_slice(bias);
+        let multiply_adds = outputs * spans.iter().map(|span| span.channels).sum::<usize>();
+        Self { segments, panels, weights, bias: grouped, format, multiply_adds }
+    }
+
+    /// A convolution, 3×3 with a border of zeros or 1×1, over planes whose blocks are `block_lines` apart.
+    pub(crate) fn convolution(packing: Packing, affine: &Affine, board: Board, block_lines: usize) -> Self {
+        let per_line = packing.format.per_line();
+        let blocks = affine.inputs.div_ceil(per_line);
+        let offsets = match affine.taps {
+            1 => vec![0],
+            _ => (-1..=1).flat_map(|dy| (-1..=1).map(move |dx| dy * board.pitch() as isize + dx)).collect::<Vec<_>>(),
+        };
+        let spans: Vec<Span> = offsets
+            .iter()
+            .flat_map(|offset| {
+                (0..blocks).map(move |block| Span {
+                    offset: offset + (block * block_lines) as isize,
+                    channels: per_line.min(affine.inputs - block * per_line),
+                })
+            })
+            .collect();
+        Self::new(packing, &spans, &affine.bias, |output, span, channel| {
+            let (tap, block) = (span / blocks, span % blocks);
+            affine.weight[(output * affine.inputs + block * per_line + channel) * affine.taps + tap]
+        })
+    }
+
+    /// A layer over the features `[cell, channels]` of a position, which lie in planes from channel `first` on.
+    pub(crate) fn over_cells(packing: Packing, dense: &Dense, board: Board, block_lines: usize, first: usize) -> Self {
+        let (per_line, channels) = (packing.format.per_line(), dense.inputs / board.cells());
+        let (blocks, first_block) = (channels / per_line, first / per_line);
+        let spans: Vec<Span> = (0..board.cells())
+            .flat_map(|cell| {
+                (first_block..first_block + blocks).map(move |block| Span {
+                    offset: (board.pixel(cell) + block * block_lines) as isize,
+                    channels: per_line,
+                })
+            })
+            .collect();
+        Self::new(packing, &spans, &dense.bias, |output, span, channel| {
+            let (cell, block) = (span / blocks, span % blocks);
+            dense.weight[output * dense.inputs + cell * channels + block * per_line + channel]
+        })
+    }
+
+    /// Lines before and after a row's own that its segments lie at, at most.
+    pub(crate) fn reach(&self) -> (isize, isize) {
+        let offsets = || self.segments.iter().map(|segment| segment.offset);
+        (offsets().min().unwrap_or(0).min(0), offsets().max().unwrap_or(0).max(0))
+    }
+
+    /// Outputs, with those that fill the last group.
+    pub(crate) fn padded_outputs(&self) -> usize {
+        self.bias.len() * GROUP
+    }
+}
+
+/// Rows that lie `stride` lines apart, from `line` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) line: usize,
+    pub(crate) rows: usize,
+}
+
+/// The rows of a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub(crate) runs: &'a [Run],
+    /// Lines from one row of a run to the next.
+    pub(crate) stride: usize,
+    /// Which rows of each run are computed; empty means all. The others stay as they are in the output.
+    pub(crate) wanted: &'a [bool],
+}
+
+/// Where a product goes.
+#[derive(Debug)]
+pub(crate) enum Output<'a> {
+    /// Into planes, each row at the line it came from, rounded to the format.
+    Planes {
+        planes: &'a mut Planes,
+        /// Add what is there.
+        add: bool,
+        /// Then negative sums become zero.
+        relu: bool,
+    },
+    /// Into a matrix `[rows, padded outputs]` of float32, rows counted through all runs; there is one run.
+    Matrix { values: &'a mut [f32], relu: bool },
+}
+
+#[cfg(test)]
+mod tests;

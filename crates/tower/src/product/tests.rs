@@ -1,0 +1,214 @@
+//! Every product of every path against sums in float64 over the same rounded numbers.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::Path;
+
+/// Multiplies with a path, or with the emulation of one that this machine may not have.
+#[derive(Debug, Clone, Copy)]
+enum Multiplier {
+    Here(Path),
+    #[cfg(target_arch = "x86_64")]
+    EmulatedAmx,
+}
+
+impl Multiplier {
+    fn all() -> Vec<Self> {
+        let here = Path::ALL.into_iter().filter(|path| path.is_available()).map(Self::Here);
+        #[cfg(target_arch = "x86_64")]
+        let here = here.chain([Self::EmulatedAmx]);
+        here.collect()
+    }
+
+    fn path(self) -> Path {
+        match self {
+            Self::Here(path) => path,
+            #[cfg(target_arch = "x86_64")]
+            Self::EmulatedAmx => Path::AmxBf16,
+        }
+    }
+
+    fn multiply(self, product: &Product, input: &Planes, rows: Rows<'_>, output: &mut Planes, add: bool, relu: bool) {
+        match self {
+            Self::Here(path) => path.multiply(product, input, rows, Output::Planes { planes: output, add, relu }),
+            #[cfg(target_arch = "x86_64")]
+            Self::EmulatedAmx => {
+                use crate::multiply::{Job, Target};
+                use crate::paths::amx::{emulation::Emulated, multiply_with};
+
+                let (lines, block_lines) = (output.lines.as_mut_ptr(), output.block_lines);
+                let job = Job {
+                    product,
+                    input: input.lines.as_ptr(),
+                    runs: rows.runs,
+                    stride: rows.stride,
+                    wanted: rows.wanted,
+                    target: Target::Planes { lines, block_lines, add, relu },
+                };
+                // SAFETY: the emulation runs anywhere; the rows come from `Path::runs`.
+                unsafe { multiply_with(&mut Emulated::default(), &job) }
+            }
+        }
+    }
+}
+
+/// A number that bfloat16 holds exactly, so that only sums and results are rounded.
+fn number(rng: &mut ChaCha8Rng) -> f32 {
+    f32::from(rng.random_range(-32_i16..=32)) / 32.0
+}
+
+fn numbers(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
+    (0..len).map(|_| number(rng)).collect()
+}
+
+fn fill(planes: &mut Planes, positions: usize, channels: usize, rng: &mut ChaCha8Rng) {
+    for position in 0..positions {
+        let observation = numbers(rng, channels * planes.board.cells());
+        planes.observe(position, &observation);
+    }
+}
+
+/// Output `o` of a convolution at a cell, before addition and ReLU.
+fn expected(affine: &Affine, input: &Planes, position: usize, cell: usize, output: usize) -> f64 {
+    let (height, width) = (input.board.height as isize, input.board.width as isize);
+    let (row, column) = (cell as isize / width, cell as isize % width);
+    let reach = if affine.taps == 9 { 1 } else { 0 };
+    let mut sum = f64::from(affine.bias[output]);
+    let mut tap = 0;
+    for dy in -reach..=reach {
+        for dx in -reach..=reach {
+            let (y, x) = (row + dy, column + dx);
+            if (0..height).contains(&y) && (0..width).contains(&x) {
+                for channel in 0..affine.inputs {
+                    let weight = affine.weight[(output * affine.inputs + channel) * affine.taps + tap];
+                    sum += f64::from(weight) * f64::from(input.get(position, (y * width + x) as usize, channel));
+                }
+            }
+            tap += 1;
+        }
+    }
+    sum
+}
+
+fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, outputs: usize, taps: usize, seed: u64) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let (path, packing, positions) = (multiplier.path(), multiplier.path().packing(), 3);
+    let affine =
+        Affine { inputs, taps, weight: numbers(&mut rng, outputs * inputs * taps), bias: numbers(&mut rng, outputs) };
+    let mut input = Planes::new(packing.format, board, inputs, positions);
+    fill(&mut input, positions, inputs, &mut rng);
+    let product = Product::convolution(packing, &affine, board, input.block_lines);
+    let (runs, wanted) = path.runs(board, positions);
+    // The last position is no part of the call and must stay as it is.
+    let runs = &runs[..runs.len() / positions * (positions - 1)];
+    for (add, relu) in [(false, false), (false, true), (true, true)] {
+        let mut output = Planes::new(packing.format, board, outputs, positions);
+        fill(&mut output, positions, outputs, &mut rng);
+        let before = output.clone();
+        multiplier.multiply(&product, &input, Rows { runs, stride: 1, wanted: &wanted }, &mut output, add, relu);
+        for (position, cell) in (0..positions).flat_map(|position| (0..board.cells()).map(move |cell| (position, cell)))
+        {
+            for channel in 0..outputs {
+                let there = f64::from(before.get(position, cell, channel));
+                let mut want = expected(&affine, &input, position, cell, channel) + if add { there } else { 0.0 };
+                want = if relu { want.max(0.0) } else { want };
+                want = if position + 1 == positions { there } else { want };
+                let got = f64::from(output.get(position, cell, channel));
+                let tolerance = if path.is_bf16() { 1.0 / 256.0 } else { 1e-5 } * want.abs().max(1.0);
+                assert!(
+                    (got - want).abs() <= tolerance,
+                    "{multiplier:?}, {board:?}, {inputs} to {outputs} by {taps} taps, add {add}, relu {relu}: \
+                     position {position}, cell {cell}, channel {channel} is {got}, not {want}"
+                );
+            }
+        }
+        for position in 0..positions {
+            for pixel in (0..board.pixels()).filter(|&pixel| !board.is_cell(pixel)) {
+                for block in 0..packing.format.lines(outputs) {
+                    let line = output.lines[output.index(block, position, pixel)];
+                    assert_eq!(line, Line::default(), "{multiplier:?}, {board:?}: border pixel {pixel} was written");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn convolutions_are_right_for_every_width_of_a_board() {
+    for multiplier in Multiplier::all() {
+        for width in 1..=20 {
+            check_convolution(multiplier, Board { height: 2, width }, 16, 64, 9, width as u64);
+        }
+    }
+}
+
+#[test]
+fn convolutions_are_right_for_every_number_of_channels() {
+    let board = Board { height: 3, width: 5 };
+    for multiplier in Multiplier::all() {
+        for outputs in (16..=96).step_by(16) {
+            check_convolution(multiplier, board, 48, outputs, 9, outputs as u64);
+        }
+        for inputs in [1, 2, 3, 17, 31, 32, 33, 64, 80, 112, 200] {
+            check_convolution(multiplier, board, inputs, 32, 9, inputs as u64);
+            check_convolution(multiplier, board, inputs, 64, 1, inputs as u64);
+        }
+    }
+}
+
+#[test]
+fn convolutions_whose_weights_leave_the_first_level_cache_are_right() {
+    // Large enough for the panels of four groups, the last of which is not full.
+    for multiplier in Multiplier::all() {
+        for outputs in [48, 80, 112, 128] {
+            check_convolution(multiplier, Board { height: 2, width: 9 }, 160, outputs, 9, outputs as u64);
+        }
+    }
+}
+
+#[test]
+fn layers_over_cells_are_right_for_every_number_of_positions() {
+    let board = Board { height: 3, width: 4 };
+    for path in Path::ALL.into_iter().filter(|path| path.is_available()) {
+        for (positions, outputs) in (1..=17).zip([1, 3, 7, 16, 17, 26, 64, 82].into_iter().cycle()) {
+            let mut rng = ChaCha8Rng::seed_from_u64(positions as u64);
+            let packing = path.packing();
+            let inputs = 32 * board.cells();
+            let dense = Dense { inputs, weight: numbers(&mut rng, outputs * inputs), bias: numbers(&mut rng, outputs) };
+            let mut features = Planes::new(packing.format, board, 64, positions);
+            fill(&mut features, positions, 64, &mut rng);
+            let product = Product::over_cells(packing, &dense, board, features.block_lines, 32);
+            let mut values = vec![f32::NAN; positions * product.padded_outputs()];
+            let run = [Run { line: features.index(0, 0, 0), rows: positions }];
+            let rows = Rows { runs: &run, stride: board.pixels(), wanted: &[] };
+            path.multiply(&product, &features, rows, Output::Matrix { values: &mut values, relu: false });
+            for (position, row) in values.chunks_exact(product.padded_outputs()).enumerate() {
+                for (output, &got) in row[..outputs].iter().enumerate() {
+                    let weights = dense.weight[output * inputs..][..inputs].iter().enumerate();
+                    let sum: f64 = weights
+                        .map(|(i, &weight)| f64::from(weight) * f64::from(features.get(position, i / 32, 32 + i % 32)))
+                        .sum();
+                    let want = sum + f64::from(dense.bias[output]);
+                    let message = format!("{path}, {positions} positions: output {output} is {got}, not {want}");
+                    assert!((f64::from(got) - want).abs() <= 1e-3 * want.abs().max(1.0), "{message}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "reaches out of its planes")]
+fn rows_outside_the_planes_are_refused() {
+    let board = Board { height: 2, width: 2 };
+    let packing = Path::PortableF32.packing();
+    let affine = Affine { inputs: 16, taps: 9, weight: vec![0.0; 16 * 16 * 9], bias: vec![0.0; 16] };
+    let input = Planes::new(packing.format, board, 16, 1);
+    let product = Product::convolution(packing, &affine, board, input.block_lines);
+    let mut output = input.clone();
+    let run = [Run { line: input.lines.len() - 1, rows: 1 }];
+    let rows = Rows { runs: &run, stride: 1, wanted: &[] };
+    Path::PortableF32.multiply(&product, &input, rows, Output::Planes { planes: &mut output, add: false, relu: false });
+}

@@ -1,0 +1,102 @@
+//! The same network in float64, by its definition: what every path is held against.
+
+use crate::folded::{Affine, Block, Dense, Excitation, Folded, HEAD_CHANNELS};
+
+/// Logits `[A + 3]` of one observation `[C, H, W]`: policy, then win, draw and loss.
+pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {
+    let size = (network.architecture.height, network.architecture.width);
+    let observation: Vec<f64> = observation.iter().map(|&value| f64::from(value)).collect();
+    let mut x = convolve(&network.stem, &observation, size);
+    rectify(&mut x);
+    for block in &network.blocks {
+        x = residual(block, &x, size);
+    }
+    let mut features = convolve(&network.heads, &x, size);
+    rectify(&mut features);
+    let cells = size.0 * size.1;
+    let by_cell = |first: usize| -> Vec<f64> {
+        (0..cells)
+            .flat_map(|cell| (first..first + HEAD_CHANNELS).map(move |c| (c, cell)))
+            .map(|(c, cell)| features[c * cells + cell])
+            .collect()
+    };
+    let mut logits = layer(&network.policy, &by_cell(0));
+    let mut hidden = layer(&network.hidden, &by_cell(HEAD_CHANNELS));
+    rectify(&mut hidden);
+    logits.extend(layer(&network.value, &hidden));
+    logits
+}
+
+/// One residual block on `[C, H, W]`.
+fn residual(block: &Block, x: &[f64], size: (usize, usize)) -> Vec<f64> {
+    let cells = size.0 * size.1;
+    let mut y = convolve(&block.first, x, size);
+    if let Some(pooling) = &block.pooling {
+        pool(pooling, &mut y, cells);
+    }
+    rectify(&mut y);
+    let mut z = convolve(&block.second, &y, size);
+    if let Some(excitation) = &block.excitation {
+        excite(excitation, &mut z, cells);
+    }
+    z.iter_mut().zip(x).for_each(|(z, x)| *z += x);
+    rectify(&mut z);
+    z
+}
+
+fn pool(pooling: &Dense, y: &mut [f64], cells: usize) {
+    let pooled = pooling.inputs / 2;
+    let of_channel = |channel: usize| y[channel * cells..][..cells].iter().map(|y| y.max(0.0));
+    let means = (0..pooled).map(|channel| of_channel(channel).sum::<f64>() / cells as f64);
+    let maxima = (0..pooled).map(|channel| of_channel(channel).fold(0.0, f64::max));
+    let summary: Vec<f64> = means.chain(maxima).collect();
+    for (channel, bias) in layer(pooling, &summary).into_iter().enumerate() {
+        y[(pooled + channel) * cells..][..cells].iter_mut().for_each(|y| *y += bias);
+    }
+}
+
+fn excite(excitation: &Excitation, z: &mut [f64], cells: usize) {
+    let means: Vec<f64> = z.chunks_exact(cells).map(|z| z.iter().sum::<f64>() / cells as f64).collect();
+    let mut hidden = layer(&excitation.hidden, &means);
+    rectify(&mut hidden);
+    let output = layer(&excitation.output, &hidden);
+    let channels = means.len();
+    for (channel, z) in z.chunks_exact_mut(cells).enumerate() {
+        let scale = 1.0 / (1.0 + (-output[channel]).exp());
+        z.iter_mut().for_each(|z| *z = *z * scale + output[channels + channel]);
+    }
+}
+
+/// `[inputs, H, W]` to `[outputs, H, W]`, zeros around.
+fn convolve(affine: &Affine, x: &[f64], (height, width): (usize, usize)) -> Vec<f64> {
+    let cells = height * width;
+    let mut y: Vec<f64> = affine.bias.iter().flat_map(|&bias| vec![f64::from(bias); cells]).collect();
+    let side = if affine.taps == 9 { 3 } else { 1 };
+    for (output, weights) in affine.weight.chunks_exact(affine.inputs * affine.taps).enumerate() {
+        for (index, &weight) in weights.iter().enumerate() {
+            let (input, tap) = (index / affine.taps, index % affine.taps);
+            let (dy, dx) = (tap / side, tap % side);
+            for row in 0..height {
+                for column in 0..width {
+                    // One more than the place in the input, so that it is not negative.
+                    let (from_row, from_column) = (row + dy + 1 - side / 2, column + dx + 1 - side / 2);
+                    if (1..=height).contains(&from_row) && (1..=width).contains(&from_column) {
+                        let from = input * cells + (from_row - 1) * width + from_column - 1;
+                        y[output * cells + row * width + column] += f64::from(weight) * x[from];
+                    }
+                }
+            }
+        }
+    }
+    y
+}
+
+fn layer(dense: &Dense, x: &[f64]) -> Vec<f64> {
+    let rows = dense.weight.chunks_exact(dense.inputs);
+    let sum = |weights: &[f32]| weights.iter().zip(x).map(|(&weight, x)| f64::from(weight) * x).sum::<f64>();
+    rows.zip(&dense.bias).map(|(weights, &bias)| f64::from(bias) + sum(weights)).collect()
+}
+
+fn rectify(values: &mut [f64]) {
+    values.iter_mut().for_each(|value| *value = value.max(0.0));
+}

@@ -1,0 +1,176 @@
+//! Whole networks: every path against float64, and what every evaluator promises.
+
+use std::sync::Arc;
+
+use game::{Action, ObservationShape};
+use inference::{Batch, Evaluator, Predictions};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use weights::{Architecture, WeightsVersion};
+
+use crate::folded::Folded;
+use crate::{Error, Path, Tower, TowerEvaluator, choose_path, reference};
+
+/// A plain tower for a board.
+fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: usize) -> Architecture {
+    Architecture {
+        game: "test".to_owned(),
+        planes,
+        height,
+        width,
+        actions: width + 1,
+        channels,
+        blocks,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    }
+}
+
+fn available() -> impl Iterator<Item = Path> {
+    Path::ALL.into_iter().filter(|path| path.is_available())
+}
+
+/// Observations of zeros and ones with a legal action or more each.
+fn batch(architecture: &Architecture, positions: usize, seed: u64) -> Batch {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let &Architecture { planes, height, width, actions, .. } = architecture;
+    let mut batch = Batch::new(ObservationShape { planes, height, width });
+    for _ in 0..positions {
+        let legal: Vec<Action> =
+            (0..actions as u16).filter(|&action| action == 0 || rng.random_bool(0.7)).map(Action).collect();
+        batch.push(&legal, |cells| cells.iter_mut().for_each(|cell| *cell = f32::from(rng.random_bool(0.4))));
+    }
+    batch
+}
+
+fn softmax(logits: &[f64]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - max).exp()).sum();
+    logits.iter().map(|logit| (logit - max).exp() / sum).collect()
+}
+
+/// The largest distance of a prior or a chance from float64.
+fn distance(network: &Folded, evaluator: &mut TowerEvaluator, batch: &Batch) -> f64 {
+    let mut predictions = Predictions::new();
+    evaluator.evaluate(batch, &mut predictions).unwrap();
+    let mut worst = 0.0_f64;
+    for index in 0..batch.len() {
+        let logits = reference::logits(network, batch.observation(index));
+        let (policy, wdl) = logits.split_at(network.architecture.actions);
+        let legal: Vec<f64> = batch.legal(index).iter().map(|action| policy[action.index()]).collect();
+        let value = predictions.value(index);
+        let got = predictions.priors(index).iter().chain([&value.win, &value.draw, &value.loss]);
+        for (&got, want) in got.zip(softmax(&legal).into_iter().chain(softmax(wdl))) {
+            worst = worst.max((f64::from(got) - want).abs());
+        }
+    }
+    worst
+}
+
+fn check_against_float64(architecture: &Architecture, positions: usize) {
+    let network = Folded::random(architecture, 7).unwrap();
+    let batch = batch(architecture, positions, 11);
+    for path in available() {
+        let tower = Arc::new(Tower::from_folded(&network, path).unwrap());
+        let worst = distance(&network, &mut TowerEvaluator::new(tower, WeightsVersion(1)), &batch);
+        let tolerance = if path.is_bf16() { 0.02 } else { 2e-5 };
+        assert!(worst <= tolerance, "{path} on {architecture:?} is off by {worst}");
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_on_boards_of_many_sizes() {
+    for shape in [[1, 1, 1], [2, 3, 3], [2, 6, 7], [3, 1, 9], [5, 9, 1], [4, 13, 13], [17, 5, 8]] {
+        check_against_float64(&architecture(shape, 32, 2), 3);
+    }
+    check_against_float64(&architecture([17, 19, 19], 32, 1), 2);
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_many_channels_and_depths() {
+    for (channels, blocks) in [(16, 0), (16, 3), (48, 2), (64, 4), (80, 1), (128, 2), (256, 1)] {
+        check_against_float64(&architecture([2, 4, 5], channels, blocks), 3);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_with_excitation_and_pooling() {
+    for (units, pooled) in [(8, 0), (0, 4), (0, 20), (12, 16), (32, 1)] {
+        let architecture =
+            Architecture { squeeze_excitation: units, global_pooling: pooled, ..architecture([2, 6, 7], 48, 4) };
+        check_against_float64(&architecture, 3);
+    }
+}
+
+#[test]
+fn batches_larger_than_a_pass_are_answered_in_order() {
+    check_against_float64(&architecture([2, 3, 3], 16, 1), 70);
+}
+
+#[test]
+fn every_path_keeps_the_promises_of_an_evaluator() {
+    for path in available() {
+        for (shape, options) in [([2, 6, 7], (0, 0)), ([17, 19, 19], (8, 8))] {
+            let architecture =
+                Architecture { squeeze_excitation: options.0, global_pooling: options.1, ..architecture(shape, 32, 3) };
+            let tower = Arc::new(Tower::random(&architecture, 3, path).unwrap());
+            let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(1));
+            let shape = ObservationShape { planes: shape[0], height: shape[1], width: shape[2] };
+            // The order of sums does not depend on the batch.
+            inference::conformance::run(&mut evaluator, shape, architecture.actions, 0.0);
+        }
+    }
+}
+
+#[test]
+fn the_widest_allowed_path_is_chosen() {
+    let architecture = architecture([2, 6, 7], 64, 6);
+    let widest = available().next().unwrap();
+    assert_eq!(choose_path(&architecture, |_| true).unwrap().path, widest);
+    let float32 = available().find(|path| !path.is_bf16()).unwrap();
+    assert_eq!(choose_path(&architecture, |path| !path.is_bf16()).unwrap().path, float32);
+    let portable = choose_path(&architecture, |path| path == Path::PortableF32).unwrap();
+    assert_eq!((portable.path, portable.reason.as_str()), (Path::PortableF32, "the widest"));
+    assert!(matches!(choose_path(&architecture, |_| false), Err(Error::Unavailable { .. })));
+}
+
+#[test]
+fn a_path_that_is_not_there_says_so() {
+    let architecture = architecture([2, 3, 3], 16, 1);
+    for path in Path::ALL.into_iter().filter(|path| !path.is_available()) {
+        assert!(matches!(Tower::random(&architecture, 1, path), Err(Error::Unavailable { .. })));
+        let error = choose_path(&architecture, |allowed| allowed == path).unwrap_err();
+        assert!(error.to_string().contains(path.name()), "{error}");
+    }
+}
+
+#[test]
+fn what_the_kernel_does_not_take_it_says() {
+    let odd = architecture([2, 6, 7], 40, 1);
+    let error = choose_path(&odd, |_| true).unwrap_err();
+    assert_eq!(error.to_string(), "the CPU kernel does not take channels of 40: a multiple of 16 up to 2048");
+    let pooled = Architecture { global_pooling: 32, ..architecture([2, 6, 7], 32, 1) };
+    assert!(matches!(choose_path(&pooled, |_| true), Err(Error::Unsupported { what: "global_pooling", .. })));
+}
+
+#[test]
+fn weights_that_overflow_are_refused_as_not_finite() {
+    let architecture = architecture([2, 3, 3], 16, 2);
+    let mut network = Folded::random(&architecture, 1).unwrap();
+    network.stem.bias.fill(f32::MAX);
+    for path in available() {
+        let tower = Arc::new(Tower::from_folded(&network, path).unwrap());
+        let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(9));
+        let answer = evaluator.evaluate(&batch(&architecture, 3, 1), &mut Predictions::new());
+        assert!(matches!(answer, Err(inference::Error::NotFinite { weights_version: 9 })), "{path}: {answer:?}");
+    }
+}
+
+#[test]
+fn path_names_are_read_back() {
+    for path in Path::ALL {
+        assert_eq!(path.name().parse::<Path>(), Ok(path));
+    }
+    let error = "sse".parse::<Path>().unwrap_err();
+    assert!(error.starts_with("`sse` is not a path of the CPU kernel: expected one of amx-bf16, "), "{error}");
+}

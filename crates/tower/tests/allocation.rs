@@ -1,0 +1,67 @@
+//! An evaluator allocates nothing per call.
+//!
+//! Alone in its process: the allocator counts for everyone in it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use game::{Action, ObservationShape};
+use inference::{Batch, Evaluator, Predictions};
+use tower::{Path, Tower, TowerEvaluator};
+use weights::{Architecture, WeightsVersion};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_warm_evaluator_allocates_nothing() {
+    let architecture = Architecture {
+        game: "test".to_owned(),
+        planes: 2,
+        height: 6,
+        width: 7,
+        actions: 7,
+        channels: 32,
+        blocks: 3,
+        squeeze_excitation: 8,
+        global_pooling: 8,
+    };
+    let mut batch = Batch::new(ObservationShape { planes: 2, height: 6, width: 7 });
+    for position in 0..70 {
+        batch.push(&[Action(0), Action(3)], |cells| cells[position % 84] = 1.0);
+    }
+    for path in Path::ALL.into_iter().filter(|path| path.is_available()) {
+        let tower = Arc::new(Tower::random(&architecture, 1, path).unwrap());
+        let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(1));
+        let mut predictions = Predictions::new();
+        evaluator.evaluate(&batch, &mut predictions).unwrap();
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        evaluator.evaluate(&batch, &mut predictions).unwrap();
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{path}");
+    }
+}
