@@ -27,7 +27,7 @@ pub struct Segment {
 pub struct Target {
     /// The search policy, ascending by action; empty where none was recorded.
     pub policy: Vec<ActionProbability>,
-    /// The root value for the player to move; 0 where none was recorded.
+    /// What the search policy expected for the player to move; 0 where none was recorded.
     pub value: f32,
     /// The reward of the action played here.
     pub reward: f32,

@@ -53,12 +53,13 @@ pub enum StepKind {
     Full {
         /// The search policy, ascending by action, zero entries left out; sums to one.
         policy: Vec<ActionProbability>,
-        /// The root value for the player to move, in `[-1, 1]` (times the reward scale in games with rewards).
+        /// What the search policy expects for the player to move, in `[-1, 1]` (times the reward scale in games with
+        /// rewards).
         value: f32,
     },
     /// By a cheap search (playout cap randomisation): its value may be used, its policy may not.
     Fast {
-        /// The root value for the player to move.
+        /// What the search policy expects for the player to move.
         value: f32,
     },
     /// At random, to vary openings: nothing is learnt from it.

@@ -51,10 +51,18 @@ impl<'a> RootView<'a> {
         self.node().edges().map(|edge| edge_proven(self.arena, edge)).collect()
     }
 
-    /// The value to move: exact if proven, else the mean over all visits.
+    /// The value to move of a policy over the actions: exact if proven, else `Σ π(a) · q(a)` with the completed action
+    /// values (what policy improvement raises; Danihelka et al. 2022, section 2).
+    ///
+    /// With the search policy it is what the search expects. The mean over all visits is not: sequential halving spends
+    /// many of them on actions that it then rejects, which would make every position look worse than its best play.
     #[must_use]
-    pub fn value(&self) -> f32 {
-        self.node().value()
+    pub fn value_under(&self, policy: &[f32]) -> f32 {
+        let expected = || {
+            let terms = policy.iter().zip(self.action_values()).map(|(&share, q)| f64::from(share) * f64::from(q));
+            terms.sum::<f64>() as f32
+        };
+        self.node().proven.value().unwrap_or_else(expected)
     }
 
     /// The value to move that the network said.

@@ -21,7 +21,8 @@ pub struct Analysis {
     pub policy: Vec<f32>,
     /// The value of each action to the player to move.
     pub action_values: Vec<f32>,
-    /// The root value to the player to move; the evaluator's if there were no simulations.
+    /// What the search policy expects for the player to move ([`RootView::value_under`](search::RootView::value_under));
+    /// the evaluator's value if there were no simulations.
     pub value: f32,
     /// The evaluator's own value of the position.
     pub network_value: f32,
@@ -220,9 +221,9 @@ fn searched<S>(tree: &Tree<S>) -> Analysis {
         actions: root.actions().to_vec(),
         visit_counts: root.visit_counts(),
         priors: root.priors().to_vec(),
+        value: root.value_under(&policy),
         policy,
         action_values: root.action_values(),
-        value: root.value(),
         network_value: root.network_value(),
         principal_variation,
         best: tree.best_action(),

@@ -220,9 +220,10 @@ impl<G: Game> Episode<G> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        let value = self.tree.root().value();
+        self.tree.search_policy(&mut workspace.policy);
+        let value = self.tree.root().value_under(&workspace.policy);
         let kind = match depth {
-            Depth::Full => StepKind::Full { policy: self.sparse_policy(&mut workspace.policy), value },
+            Depth::Full => StepKind::Full { policy: sparse(self.tree.root().actions(), &workspace.policy), value },
             Depth::Fast => StepKind::Fast { value },
         };
         let action = self.choose(settings, depth);
@@ -243,19 +244,6 @@ impl<G: Game> Episode<G> {
                 self.phase = Phase::AtMove;
             }
         }
-    }
-
-    fn sparse_policy(&self, policy: &mut Vec<f32>) -> Vec<ActionProbability> {
-        self.tree.search_policy(policy);
-        let kept = || policy.iter().copied().filter(|&share| share >= PROBABILITY_MIN);
-        let sum: f32 = kept().sum();
-        let mut sparse = Vec::with_capacity(kept().count());
-        for (&action, &share) in self.tree.root().actions().iter().zip(policy.iter()) {
-            if share >= PROBABILITY_MIN {
-                sparse.push(ActionProbability { action, probability: share / sum });
-            }
-        }
-        sparse
     }
 
     fn choose(&mut self, settings: &Settings, depth: Depth) -> Action {
@@ -284,6 +272,13 @@ impl<G: Game> Episode<G> {
         finished.push(FinishedEpisode { slot: self.slot, number: self.number, steps, outcome, ending });
         self.start_next(game, settings);
     }
+}
+
+/// The entries of a search policy that are worth recording.
+fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
+    let kept = || actions.iter().zip(policy).filter(|&(_, &share)| share >= PROBABILITY_MIN);
+    let sum: f32 = kept().map(|(_, &share)| share).sum();
+    kept().map(|(&action, &share)| ActionProbability { action, probability: share / sum }).collect()
 }
 
 /// Whether the player who resigned, or would have, did not lose.

@@ -33,7 +33,7 @@ impl Watch {
         Self { resignation, is_calibration, hopeless_moves: [0; 2], resigner: None }
     }
 
-    /// Takes note of the root value with which `mover` moved.
+    /// Takes note of the value that the search of `mover`'s move expected.
     pub(crate) fn observe(&mut self, mover: Player, value: f32) -> Verdict {
         let Resignation::Below { threshold, consecutive, resigned, .. } = self.resignation else {
             return Verdict::PlayOn;

@@ -96,7 +96,7 @@ pub enum Resignation {
     Never,
     /// A player resigns whose value was below a threshold for a few of their moves in a row.
     Below {
-        /// The root value to move, above −1 and below 0.
+        /// The value to move that the search policy expects, above −1 and below 0.
         threshold: f32,
         /// How many moves of that player in a row.
         consecutive: u16,

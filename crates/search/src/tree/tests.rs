@@ -104,7 +104,7 @@ fn proofs_agree_with_minimax() {
                 if let Some(value) = tree.root().proven().value() {
                     proven += 1;
                     assert_eq!(value, exact, "{toy:?}");
-                    assert_eq!(tree.root().value(), exact);
+                    assert_eq!(tree.root().value_under(&search_policy(&tree)), exact);
                     let step = toy.step(tree.best_action());
                     assert_eq!(-minimax(step.toy), exact, "the best action keeps the result of {toy:?}");
                 }
@@ -187,13 +187,12 @@ fn a_proven_draw_is_preferred_to_what_looks_lost() {
                     let mut tree = DrawOrPlayOn::tree(-0.9, priors, &settings);
                     tree.begin(simulations, exploration, &mut ChaCha8Rng::seed_from_u64(7));
                     run_with(&mut tree, leaves, DrawOrPlayOn::answer);
-                    let mut policy = Vec::new();
-                    tree.search_policy(&mut policy);
+                    let policy = search_policy(&tree);
                     let case = format!("{settings:?}, {priors:?}, {exploration:?}, {simulations}, {leaves}");
                     assert_eq!(tree.root().action_proofs(), [Proven::Draw, Proven::Unknown], "{case}");
                     assert_eq!(tree.best_action(), Action(0), "{case}");
                     assert_eq!(policy, [1.0, 0.0], "{case}");
-                    assert!(tree.root().value() >= 0.0, "{case}: {}", tree.root().value());
+                    assert!(tree.root().value_under(&policy) >= 0.0, "{case}: {}", tree.root().value_under(&policy));
                 }
             }
         }
@@ -238,8 +237,7 @@ fn the_search_policy_sums_to_one_and_takes_nothing_worse_than_what_is_proven() {
             for simulations in [0, 1, 7, 60] {
                 let mut tree = toy.tree(&settings);
                 search(&mut tree, simulations, Exploration::Explore, 1);
-                let mut policy = Vec::new();
-                tree.search_policy(&mut policy);
+                let policy = search_policy(&tree);
                 assert!((policy.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{policy:?}");
                 let root = tree.root();
                 for (&share, proof) in policy.iter().zip(root.action_proofs()) {
@@ -339,8 +337,7 @@ fn the_gumbel_policy_has_at_least_the_value_of_the_prior() {
     for toy in games(100, 7, Turns::Alternating) {
         let mut tree = toy.tree(&Settings { solver: Solver::Off, ..gumbel() });
         search(&mut tree, 32, Exploration::Explore, 1);
-        let mut policy = Vec::new();
-        tree.search_policy(&mut policy);
+        let policy = search_policy(&tree);
         let values = tree.root().action_values();
         let expected = |shares: &[f32]| shares.iter().zip(&values).map(|(share, value)| share * value).sum::<f32>();
         assert!(expected(&policy) >= expected(&toy.priors()) - 1e-5);
@@ -369,9 +366,7 @@ fn the_gumbel_policy_is_the_softmax_of_logits_and_completed_values() {
             .collect();
         let greatest = logits.iter().copied().fold(f64::MIN, f64::max);
         let shares: Vec<f64> = logits.iter().map(|logit| (logit - greatest).exp()).collect();
-        let mut policy = Vec::new();
-        tree.search_policy(&mut policy);
-        for (share, found) in shares.iter().zip(&policy) {
+        for (share, found) in shares.iter().zip(&search_policy(&tree)) {
             assert!((share / shares.iter().sum::<f64>() - f64::from(*found)).abs() < 1e-4);
         }
     }
@@ -383,9 +378,8 @@ fn sampling_follows_the_policy_sharpened_by_temperature() {
     let mut tree = toy.tree(&Settings { solver: Solver::Off, ..settings() });
     search(&mut tree, 64, Exploration::Greedy, 1);
     let mut rng = ChaCha8Rng::seed_from_u64(3);
-    let (mut policy, draws) = (Vec::new(), 20_000);
-    tree.search_policy(&mut policy);
-    let sharp: Vec<f32> = policy.iter().map(|share| share * share).collect();
+    let draws = 20_000;
+    let sharp: Vec<f32> = search_policy(&tree).iter().map(|share| share * share).collect();
     let mut counts = [0_u32; 4];
     for _ in 0..draws {
         let action = tree.sample_action(0.5, &mut rng);
@@ -420,6 +414,30 @@ fn normalised_values_search_games_with_rewards() {
     }
 }
 
+/// Of seven actions one is worth 0.9 and the others −0.9. Halving 32 simulations visits them 12, 12, 4 and four times 1.
+#[test]
+fn the_value_is_that_of_the_search_policy_and_not_the_mean_over_rejected_actions() {
+    const ACTIONS: [Action; 7] = [Action(0), Action(1), Action(2), Action(3), Action(4), Action(5), Action(6)];
+    let evaluated = |value| Expansion::Evaluated { actions: &ACTIONS, priors: &[1.0 / 7.0; 7], value };
+    let mut tree = Tree::new(gumbel());
+    tree.reset(0.0, evaluated(0.0));
+    tree.begin(32, Exploration::Explore, &mut ChaCha8Rng::seed_from_u64(7));
+    run_with(&mut tree, 1, |tree, request| {
+        let parent = *tree.parent_state(&request);
+        let value = match (parent == 0.0, request.action) {
+            (true, Action(3)) => -0.9,
+            (true, _) => 0.9,
+            (false, _) => -parent,
+        };
+        tree.answer(request, value, 0.0, -1.0, evaluated(value));
+    });
+    let mut visits = tree.root().visit_counts();
+    visits.sort_unstable();
+    assert_eq!(visits, [1, 1, 1, 1, 4, 12, 12]);
+    assert!(tree.node().mean_value() < 0.0, "the mean is {}", tree.node().mean_value());
+    assert!((tree.root().value_under(&search_policy(&tree)) - 0.9).abs() < 1e-3);
+}
+
 /// Every count agrees with every other, and nothing is in flight or blocked.
 fn check_books(tree: &Tree<crate::toy::Toy>) {
     let arena = &tree.arena;
@@ -443,6 +461,12 @@ fn check_books(tree: &Tree<crate::toy::Toy>) {
         }
         assert_eq!(node.available, available);
     }
+}
+
+fn search_policy<S>(tree: &Tree<S>) -> Vec<f32> {
+    let mut policy = Vec::new();
+    tree.search_policy(&mut policy);
+    policy
 }
 
 /// What the selection rules see of an edge is what its child is worth.

@@ -2,6 +2,7 @@ use games::{ConnectFour, TicTacToe};
 use inference::testing::{Fault, Faulty, Hashing, Uniform};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use search::{RootPolicy, Solver};
 
 use super::*;
 
@@ -72,6 +73,40 @@ fn a_win_in_one_is_found_and_proven() {
     let mut evaluator = Hashing::new(game.spec().observation, 3);
     let analyses = analyse(&game, &[position], &settings(50), &mut evaluator, &mut rng()).unwrap();
     assert_eq!((analyses[0].best, analyses[0].proven), (Action(3), Proven::Win));
+}
+
+/// Sequential halving looks at all seven columns, of which one wins: the mean over its visits stays far from a win.
+#[test]
+fn the_value_is_that_of_the_search_policy_and_not_of_the_actions_it_rejects() {
+    let game = ConnectFour::new();
+    let position = game.replay(&[3, 0, 3, 0, 3, 0].map(Action)).unwrap();
+    let mut evaluator = Uniform::new(game.spec().observation);
+    // Without proofs, which would say more than any mean.
+    let search = SearchSettings { root: RootPolicy::GUMBEL, solver: Solver::Off, ..SearchSettings::default() };
+    let settings = AnalysisSettings { search, ..settings(16) };
+    let analysis = analyse(&game, &[position], &settings, &mut evaluator, &mut rng()).unwrap().remove(0);
+    let visits = analysis.visit_counts.iter().map(|&visits| visits as f32);
+    let visited: f32 = visits.clone().zip(&analysis.action_values).map(|(visits, value)| visits * value).sum();
+    let mean = visited / visits.sum::<f32>();
+    assert_eq!(analysis.best, Action(3));
+    assert!(analysis.value > 0.99, "{analysis:?}");
+    assert!(mean < 0.8, "the mean over the visits is {mean}: {analysis:?}");
+}
+
+#[test]
+fn a_position_whose_every_action_loses_is_worth_a_loss() {
+    let game = ConnectFour::new();
+    // Three in the bottom row with room on both sides: whatever is answered, the fourth comes.
+    let position = game.replay(&[2, 2, 3, 3, 4].map(Action)).unwrap();
+    let mut evaluator = Uniform::new(game.spec().observation);
+    for root in [RootPolicy::Puct, RootPolicy::GUMBEL] {
+        let settings =
+            AnalysisSettings { search: SearchSettings { root, ..SearchSettings::default() }, ..settings(200) };
+        let analysis = analyse(&game, std::slice::from_ref(&position), &settings, &mut evaluator, &mut rng());
+        let analysis = analysis.unwrap().remove(0);
+        assert_eq!(analysis.proven, Proven::Loss);
+        assert!((analysis.value + 1.0).abs() < 1e-6, "{analysis:?}");
+    }
 }
 
 #[test]

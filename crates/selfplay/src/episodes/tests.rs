@@ -1,9 +1,10 @@
 use std::collections::HashMap;
 
-use experience::{Limits, StepKind, Trajectory, TrajectoryId};
+use experience::{Limits, Step, StepKind, Trajectory, TrajectoryId};
 use game::Action;
 use games::{ConnectFour, Hex, TicTacToe};
-use inference::testing::{Fault, Faulty, Hashing, Uniform};
+use inference::Wdl;
+use inference::testing::{Fault, Faulty, Hashing, Scripted, Uniform};
 use search::RootPolicy;
 
 use super::*;
@@ -82,6 +83,32 @@ fn search_policies_lie_on_legal_actions() {
             }
             game.play(&mut position, step.action);
         }
+    }
+}
+
+/// Whoever holds the bottom of the middle column is ahead, and the first player is behind until they take it. Sequential
+/// halving looks at six other columns on its way there.
+#[test]
+fn the_value_recorded_under_gumbel_is_that_of_the_move_it_finds() {
+    const MIDDLE: usize = 5 * 7 + 3;
+    let game = ConnectFour::new();
+    let cells = game.spec().observation.height * game.spec().observation.width;
+    let script = |planes: &[f32], legal: &[Action], priors: &mut [f32]| {
+        priors.fill(1.0 / legal.len() as f32);
+        let (own, opponent, began) = (planes[MIDDLE], planes[cells + MIDDLE], planes[2 * cells]);
+        let is_ahead = own == 1.0 || (opponent == 0.0 && began == 0.0);
+        if is_ahead { Wdl { win: 0.95, draw: 0.0, loss: 0.05 } } else { Wdl { win: 0.05, draw: 0.0, loss: 0.95 } }
+    };
+    let mut evaluator = Scripted::new(game.spec().observation, 0, script);
+    let search = search::Settings { root: RootPolicy::GUMBEL, ..Default::default() };
+    let settings = Settings { search, full_simulations: 32, full_share: 1.0, ..settings() };
+    let (finished, _) = play(game, &settings, &mut evaluator, None, 1);
+    for episode in finished {
+        let Step { action, kind: StepKind::Full { value, .. }, .. } = &episode.steps[0] else {
+            panic!("a full search")
+        };
+        assert_eq!(*action, Action(3));
+        assert!((value - 0.9).abs() < 0.01, "{value}");
     }
 }
 
