@@ -52,8 +52,10 @@ pub(crate) struct Episode<G: Game> {
     rng: ChaCha8Rng,
     position: G::Position,
     tree: Tree<G::Position>,
-    /// The weights behind every answer in the tree.
+    /// The weights behind every answer in the tree, while a search is under way and after it.
     tree_version: u64,
+    /// How the move that comes next is searched.
+    depth: Depth,
     steps: Vec<Step>,
     watch: Watch,
     phase: Phase,
@@ -69,7 +71,7 @@ enum Phase {
     Rooting,
     /// The tree has its root, the search has not begun.
     Rooted,
-    Searching(Depth),
+    Searching,
 }
 
 /// Playout cap randomisation's two kinds of search.
@@ -105,6 +107,7 @@ impl<G: Game> Episode<G> {
             position: game.start(),
             tree: Tree::new(settings.search.clone()),
             tree_version: 0,
+            depth: Depth::Full,
             steps: Vec::new(),
             watch: Watch::new(settings.resignation, game.spec().players, &mut rng),
             phase: Phase::Fresh,
@@ -150,23 +153,24 @@ impl<G: Game> Episode<G> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
+        self.keep_to(scene.leaves.weights_version());
         let mut work = 0;
         while work < WORK_PER_ROUND_MAX {
             match self.phase {
                 Phase::Fresh if pace == Pace::Settle => return,
                 Phase::Fresh => self.open(scene, settings, workspace),
                 Phase::AtMove if pace == Pace::Settle => return,
-                Phase::AtMove => self.prepare(scene.leaves.weights_version(), settings.subtree_reuse),
+                Phase::AtMove => self.prepare(scene.leaves.weights_version(), settings),
                 Phase::Rooting => match frontier.root(scene, self.slot, &mut self.tree, &self.position) {
                     Rooting::Done => self.phase = Phase::Rooted,
                     Rooting::Waits | Rooting::NoRoom => return,
                 },
                 Phase::Rooted => self.begin(settings),
-                Phase::Searching(depth) if self.tree.is_finished() => {
-                    self.play(scene.game, settings, depth, workspace, finished, round);
+                Phase::Searching if self.tree.is_finished() => {
+                    self.play(scene.game, settings, workspace, finished, round);
                     work += 1;
                 }
-                Phase::Searching(_) => {
+                Phase::Searching => {
                     let leaves_max = settings.leaves_per_tree;
                     let completed_max = WORK_PER_ROUND_MAX - work;
                     let descent = frontier.descend(scene, self.slot, &mut self.tree, leaves_max, completed_max);
@@ -180,6 +184,15 @@ impl<G: Game> Episode<G> {
         }
     }
 
+    /// Begins a search anew that is under way with answers of other weights: no tree knows two versions. Between rounds no
+    /// leaf is in flight.
+    fn keep_to(&mut self, weights_version: u64) {
+        if !self.is_at_move() && self.tree_version != weights_version {
+            self.tree_version = weights_version;
+            self.phase = Phase::Rooting;
+        }
+    }
+
     /// Plays the random plies an episode may begin with.
     fn open(&mut self, scene: &Scene<'_, G>, settings: &Settings, workspace: &mut Workspace) {
         let weights_version = WeightsVersion(scene.leaves.weights_version());
@@ -188,26 +201,33 @@ impl<G: Game> Episode<G> {
             let Some((action, reward)) = played else { break };
             self.steps.push(Step { action, reward, kind: StepKind::Opening, weights_version });
         }
+        self.draw_depth(settings);
         // What the tree holds belongs to the episode before.
         self.phase = Phase::Rooting;
         self.tree_version = scene.leaves.weights_version();
     }
 
-    fn prepare(&mut self, weights_version: u64, reuse: SubtreeReuse) {
-        let keeps = reuse == SubtreeReuse::Keep && self.tree.is_ready() && self.tree_version == weights_version;
+    fn prepare(&mut self, weights_version: u64, settings: &Settings) {
+        self.draw_depth(settings);
+        let reuses = settings.subtree_reuse == SubtreeReuse::Keep;
+        let keeps = reuses && self.tree.is_ready() && self.tree_version == weights_version;
         self.phase = if keeps { Phase::Rooted } else { Phase::Rooting };
         self.tree_version = weights_version;
     }
 
-    fn begin(&mut self, settings: &Settings) {
+    /// Once for each move: drawn again with every search begun anew, full searches would become rarer for being longer.
+    fn draw_depth(&mut self, settings: &Settings) {
         let is_full = self.rng.random::<f32>() < settings.full_share && !self.watch.is_resigned();
-        let (depth, simulations, exploration) = if is_full {
-            (Depth::Full, settings.full_simulations, Exploration::Explore)
-        } else {
-            (Depth::Fast, settings.fast_simulations, Exploration::Greedy)
+        self.depth = if is_full { Depth::Full } else { Depth::Fast };
+    }
+
+    fn begin(&mut self, settings: &Settings) {
+        let (simulations, exploration) = match self.depth {
+            Depth::Full => (settings.full_simulations, Exploration::Explore),
+            Depth::Fast => (settings.fast_simulations, Exploration::Greedy),
         };
         self.tree.begin(simulations, exploration, &mut self.rng);
-        self.phase = Phase::Searching(depth);
+        self.phase = Phase::Searching;
     }
 
     /// Ends a search: records it, plays its move, and starts the next episode if that was the last one.
@@ -215,18 +235,17 @@ impl<G: Game> Episode<G> {
         &mut self,
         game: &G,
         settings: &Settings,
-        depth: Depth,
         workspace: &mut Workspace,
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
         self.tree.search_policy(&mut workspace.policy);
         let value = self.tree.root().value_under(&workspace.policy);
-        let kind = match depth {
+        let kind = match self.depth {
             Depth::Full => StepKind::Full { policy: sparse(self.tree.root().actions(), &workspace.policy), value },
             Depth::Fast => StepKind::Fast { value },
         };
-        let action = self.choose(settings, depth);
+        let action = self.choose(settings);
         let mover = game.to_move(&self.position);
         let reward = game.play(&mut self.position, action);
         self.steps.push(Step { action, reward, kind, weights_version: WeightsVersion(self.tree_version) });
@@ -246,10 +265,10 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    fn choose(&mut self, settings: &Settings, depth: Depth) -> Action {
+    fn choose(&mut self, settings: &Settings) -> Action {
         let temperature = settings.temperature.at(self.steps.len());
         // Gumbel's own noise has chosen among the actions already: its best action is a draw.
-        let is_drawn = matches!(settings.search.root, RootPolicy::Gumbel { .. }) && depth == Depth::Full;
+        let is_drawn = matches!(settings.search.root, RootPolicy::Gumbel { .. }) && self.depth == Depth::Full;
         if is_drawn || temperature < TEMPERATURE_MIN || self.tree.root().proven() == Proven::Win {
             self.tree.best_action()
         } else {

@@ -127,6 +127,9 @@ impl<G: Game> Episodes<G> {
 
     /// One round: gathers leaves from all games, evaluates one batch (the cache is asked first) and applies the answers.
     ///
+    /// An evaluator of another weights version than the last one's begins every search under way anew;
+    /// [`settle`](Self::settle) ends them first.
+    ///
     /// # Errors
     /// Those of the evaluator. The round's leaves are then given up and the episodes can go on, with this evaluator or
     /// another.

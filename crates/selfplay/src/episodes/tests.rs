@@ -267,24 +267,68 @@ fn the_calibration_share_is_played_out_and_false_resignations_are_counted() {
     assert!(calibration.would_resign <= calibration.episodes);
 }
 
+/// Says in every value which version it is: the first player's is `version / 64` everywhere.
+fn outspoken(game: &ConnectFour, version: u64) -> impl Evaluator + use<> {
+    let cells = game.spec().observation.height * game.spec().observation.width;
+    Scripted::new(game.spec().observation, version, move |planes, legal, priors| {
+        priors.fill(1.0 / legal.len() as f32);
+        let is_first_to_move = planes[2 * cells] == 1.0;
+        let value = version as f32 / if is_first_to_move { 64.0 } else { -64.0 };
+        Wdl { win: 0.5 + 0.5 * value, draw: 0.0, loss: 0.5 - 0.5 * value }
+    })
+}
+
+/// Every other change comes in the middle of searches.
 #[test]
 fn steps_are_stamped_with_the_weights_that_searched_them() {
+    // Four simulations see no end of a game before its fourth step: the value of a step is what its version says.
+    const PLIES: usize = 3;
     let game = ConnectFour::new();
-    let mut episodes = Episodes::new(game.clone(), settings(), 5);
-    let mut finished = Vec::new();
-    for version in 1..=40 {
-        let mut evaluator = hashing(&game, version);
-        for _ in 0..50 {
+    let settings = Settings { full_simulations: 4, fast_simulations: 3, ..settings() };
+    let mut episodes = Episodes::new(game.clone(), settings, 5);
+    let mut versions_seen = HashMap::new();
+    for version in 1..=60 {
+        let mut evaluator = outspoken(&game, version);
+        for _ in 0..23 {
             episodes.advance(&mut evaluator, None).unwrap();
         }
-        episodes.settle(&mut evaluator, None).unwrap();
-        finished.extend(episodes.drain_finished());
+        if version % 2 == 0 {
+            episodes.settle(&mut evaluator, None).unwrap();
+        }
+        for (ply, step) in episodes.drain_finished().flat_map(|episode| episode.steps.into_iter().enumerate()) {
+            let (StepKind::Full { value, .. } | StepKind::Fast { value }) = step.kind else { panic!("no openings") };
+            let value_to_first = if ply % 2 == 0 { value } else { -value };
+            let stamp = step.weights_version.0;
+            if ply < PLIES {
+                assert!((value_to_first - stamp as f32 / 64.0).abs() < 1e-5, "{value_to_first} is stamped {stamp}");
+                *versions_seen.entry(stamp).or_insert(0) += 1;
+            }
+        }
     }
-    assert!(finished.len() > 10);
-    let versions =
-        |episode: &FinishedEpisode| episode.steps.iter().map(|step| step.weights_version.0).collect::<Vec<_>>();
-    assert!(finished.iter().all(|episode| versions(episode).is_sorted()));
-    assert!(finished.iter().any(|episode| versions(episode)[0] != *versions(episode).last().unwrap()));
+    assert!(versions_seen.len() > 20, "{versions_seen:?}");
+}
+
+/// The search that new weights interrupt is of the kind that was drawn for it. About 900 searches: five standard
+/// deviations of a share of 0.5 are 0.08.
+#[test]
+fn new_weights_in_the_middle_of_searches_do_not_change_the_share_of_full_ones() {
+    let game = ConnectFour::new();
+    let settings = Settings { full_simulations: 40, fast_simulations: 2, ..settings() };
+    let mut episodes = Episodes::new(game.clone(), settings, 5);
+    let mut kinds = Vec::new();
+    for version in 1.. {
+        let mut evaluator = hashing(&game, version);
+        for _ in 0..45 {
+            episodes.advance(&mut evaluator, None).unwrap();
+        }
+        kinds.extend(episodes.drain_finished().flat_map(|episode| episode.steps).map(|step| step.kind));
+        if kinds.len() > 900 {
+            break;
+        }
+    }
+    let full = kinds.iter().filter(|kind| matches!(kind, StepKind::Full { .. })).count();
+    let share = full as f64 / kinds.len() as f64;
+    assert!((share - 0.5).abs() < 0.08, "{share} of {}", kinds.len());
 }
 
 #[test]
