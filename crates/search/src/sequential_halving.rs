@@ -141,7 +141,8 @@ impl SequentialHalving {
         self.ranking
             .extend(self.considered.iter().map(|considered| considered.action).filter(|&action| !is_lost(action)));
         if self.ranking.is_empty() {
-            // At the start, and when all that was considered turned out to lose.
+            // At the start, and when all that was considered turned out to lose: nothing was asked of the others.
+            self.reached = 0;
             self.ranking.extend((0..scores.len()).filter(|&action| !is_lost(action)));
         }
         self.ranking.sort_unstable_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));

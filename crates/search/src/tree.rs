@@ -83,7 +83,9 @@ impl<S> Tree<S> {
     /// Starts a move's search of `simulations`; draws the noise of an explored root.
     ///
     /// Visits kept by reuse count towards the budget: under pUCT all of them, under Gumbel those that sequential
-    /// halving would have asked for.
+    /// halving would have asked for. Gumbel also ranks by what they found: it considers the greatest
+    /// `g + logits + σ(completed Q)`. At a fresh root, where all actions have the same value, that is the published
+    /// `g + logits`.
     pub fn begin(&mut self, simulations: u32, exploration: Exploration, rng: &mut impl Rng) {
         assert!(self.is_ready(), "a search begins at an expanded root");
         assert_eq!(self.node().in_flight, 0, "a search begins with nothing in flight");

@@ -2,14 +2,18 @@ use super::*;
 
 /// Runs a schedule over actions whose score falls with their index; returns the visits of each.
 fn visits(considered_max: usize, simulations: u32, actions: usize) -> Vec<u32> {
-    run(considered_max, simulations, &vec![0; actions], |_| Standing::Open)
+    run(considered_max, simulations, &vec![0; actions], |_, _| Standing::Open)
 }
 
-fn run(considered_max: usize, simulations: u32, kept: &[u32], standing: impl Fn(usize) -> Standing) -> Vec<u32> {
+/// The same with visits that were kept, where `standing` says how an action with so many visits stands.
+fn run(considered_max: usize, simulations: u32, kept: &[u32], standing: impl Fn(usize, u32) -> Standing) -> Vec<u32> {
     let scores: Vec<f32> = (0..kept.len()).map(|action| -(action as f32)).collect();
     let mut visits = kept.to_vec();
     let mut halving = SequentialHalving::default();
-    let look = |visits: &[u32], action: usize| Candidate { visits: visits[action], standing: standing(action) };
+    let look = |visits: &[u32], action: usize| {
+        let visits = visits[action];
+        Candidate { visits, standing: standing(action, visits) }
+    };
     halving.begin(considered_max, simulations, &scores, |action| look(&visits, action));
     loop {
         while let Some(action) = halving.next(|action| look(&visits, action)) {
@@ -93,19 +97,25 @@ fn no_simulations_ask_for_nothing() {
 #[test]
 fn visits_an_action_has_already_are_not_asked_for_again() {
     let kept = [2, 1, 0, 0, 0, 0, 0, 0];
-    assert_eq!(run(8, 24, &kept, |_| Standing::Open), visits(8, 24, 8));
+    assert_eq!(run(8, 24, &kept, |_, _| Standing::Open), visits(8, 24, 8));
 }
 
 #[test]
 fn actions_that_lose_make_room_for_others() {
-    let lost = |action| if action < 4 { Standing::Lost } else { Standing::Open };
+    let lost = |action, _| if action < 4 { Standing::Lost } else { Standing::Open };
     let visits = run(4, 16, &[0; 8], lost);
     assert_eq!(visits[..4], [0; 4]);
     assert_eq!(visits.iter().sum::<u32>(), 16);
 }
 
 #[test]
+fn those_that_take_the_place_of_actions_found_lost_get_what_is_left_and_no_more() {
+    let lost = |action, visits| if action < 4 && visits >= 2 { Standing::Lost } else { Standing::Open };
+    assert_eq!(run(4, 16, &[0; 8], lost), [2, 2, 2, 2, 4, 4, 0, 0]);
+}
+
+#[test]
 fn a_schedule_ends_when_everything_is_proven() {
-    assert_eq!(run(4, 16, &[0; 4], |_| Standing::Lost), [0; 4]);
-    assert_eq!(run(4, 16, &[0; 4], |_| Standing::Closed), [0; 4]);
+    assert_eq!(run(4, 16, &[0; 4], |_, _| Standing::Lost), [0; 4]);
+    assert_eq!(run(4, 16, &[0; 4], |_, _| Standing::Closed), [0; 4]);
 }
