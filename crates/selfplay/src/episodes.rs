@@ -21,6 +21,8 @@ pub struct Episodes<G: Game> {
     buffers: Buffers,
     workspace: Workspace,
     finished: Vec<FinishedEpisode>,
+    /// What rounds did that an evaluator's error cut short; the next round's report holds it.
+    unreported: Round,
 }
 
 /// What one round did.
@@ -30,7 +32,7 @@ pub struct Round {
     pub batch: usize,
     /// Positions the evaluator answered: those of the batch, or of all batches where rounds are summed.
     pub evaluated: usize,
-    /// Batches: 1 or 0.
+    /// Batches: 1 or 0, or how many where rounds are summed.
     pub batches: usize,
     /// Positions that were looked up in the cache.
     pub cache_lookups: usize,
@@ -120,6 +122,7 @@ impl<G: Game> Episodes<G> {
             buffers: Buffers::new(&game),
             workspace: Workspace::default(),
             finished: Vec::new(),
+            unreported: Round::default(),
             game,
             settings,
         }
@@ -132,7 +135,7 @@ impl<G: Game> Episodes<G> {
     ///
     /// # Errors
     /// Those of the evaluator. The round's leaves are then given up and the episodes can go on, with this evaluator or
-    /// another.
+    /// another; what the round did without the batch is counted with the next.
     pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
         self.round(evaluator, cache, Pace::PlayOn)
     }
@@ -144,13 +147,19 @@ impl<G: Game> Episodes<G> {
     pub fn settle(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
         let mut sum = Round::default();
         while !self.episodes.iter().all(Episode::is_at_move) {
-            sum += self.round(evaluator, cache, Pace::Settle)?;
+            match self.round(evaluator, cache, Pace::Settle) {
+                Ok(round) => sum += round,
+                Err(error) => {
+                    self.unreported += sum;
+                    return Err(error);
+                }
+            }
         }
         Ok(sum)
     }
 
     fn round(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>, pace: Pace) -> Result<Round, Error> {
-        let mut round = Round::default();
+        let mut round = std::mem::take(&mut self.unreported);
         let mut leaves = NetworkLeaves::new(evaluator, &mut self.buffers);
         let mut scene = Scene { game: &self.game, cache, leaves: &mut leaves };
         (self.frontier.cache_lookups, self.frontier.cache_hits) = (0, 0);
@@ -176,12 +185,20 @@ impl<G: Game> Episodes<G> {
         }
 
         round.batch = self.frontier.batch();
-        round.cache_lookups = self.frontier.cache_lookups;
-        round.cache_hits = self.frontier.cache_hits;
-        round.simulations += self.frontier.resolve(&mut scene, &mut Games(&mut self.episodes))?;
-        round.evaluated = round.batch;
-        round.batches = usize::from(round.batch > 0);
-        Ok(round)
+        round.cache_lookups += self.frontier.cache_lookups;
+        round.cache_hits += self.frontier.cache_hits;
+        match self.frontier.resolve(&mut scene, &mut Games(&mut self.episodes)) {
+            Ok(simulations) => {
+                round.simulations += simulations;
+                round.evaluated += round.batch;
+                round.batches += usize::from(round.batch > 0);
+                Ok(round)
+            }
+            Err(error) => {
+                self.unreported = round;
+                Err(error)
+            }
+        }
     }
 
     /// Hands out the episodes that finished since the last call.

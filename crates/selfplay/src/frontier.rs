@@ -220,7 +220,7 @@ impl<G: Game> Frontier<G> {
 
     /// Evaluates the batch and answers everything that waits; returns how many simulations that completed.
     ///
-    /// After an error the trees are as if nothing had been gathered.
+    /// After an error nothing is in flight: the leaves are given up, and simulations that needed no batch stay.
     pub(crate) fn resolve(&mut self, scene: &mut Scene<'_, G>, forest: &mut impl Forest<G>) -> Result<usize, Error> {
         if self.leaves.is_empty() {
             return Ok(0);
