@@ -119,7 +119,7 @@ pub struct SelfplaySection {
     pub fast_simulations: u32,
     /// The share of searches that are full.
     pub full_share: f32,
-    /// The temperature of the first ply.
+    /// The temperature of the first ply. Full searches under `gumbel` use none: their noise has drawn the move.
     pub temperature_early: f32,
     /// The temperature it falls to.
     pub temperature_late: f32,

@@ -267,7 +267,7 @@ impl<G: Game> Episode<G> {
 
     fn choose(&mut self, settings: &Settings) -> Action {
         let temperature = settings.temperature.at(self.steps.len());
-        // Gumbel's own noise has chosen among the actions already: its best action is a draw.
+        // Gumbel's noise has drawn the move already: it is the best action.
         let is_drawn = matches!(settings.search.root, RootPolicy::Gumbel { .. }) && self.depth == Depth::Full;
         if is_drawn || temperature < TEMPERATURE_MIN || self.tree.root().proven() == Proven::Win {
             self.tree.best_action()

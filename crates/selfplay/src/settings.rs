@@ -15,7 +15,7 @@ pub struct Settings {
     pub fast_simulations: u32,
     /// The share of searches that are full; 1 switches fast ones off.
     pub full_share: f32,
-    /// How boldly moves are drawn from the search.
+    /// How boldly moves are drawn from the search; nothing in full searches under Gumbel.
     pub temperature: Temperature,
     /// When a hopeless game is cut short.
     pub resignation: Resignation,
@@ -43,7 +43,9 @@ impl Default for Settings {
     }
 }
 
-/// The temperature of a move: it is drawn in proportion to visit counts to the power of `1 / temperature`.
+/// The temperature of a move: it is drawn in proportion to the search policy to the power of `1 / temperature`.
+///
+/// Full searches under Gumbel have none: noise on the logits has drawn their move before temperature could.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Temperature {
     /// At the first ply.
