@@ -69,15 +69,24 @@ pub struct Child {
     /// Of those deaths, the last ones that nobody else caused.
     failures_in_a_row: u32,
     restarts: u32,
+    /// Whether it was asked to drain.
+    asked: bool,
 }
 
 impl Child {
     /// Starts it.
     pub fn start(settings: Settings, now: Instant) -> io::Result<Self> {
         let process = spawn(&settings)?;
-        let process = Some(process);
-        let (deaths_in_a_row, failures_in_a_row) = (0, 0);
-        Ok(Self { settings, process, started: now, restart_at: None, deaths_in_a_row, failures_in_a_row, restarts: 0 })
+        Ok(Self {
+            settings,
+            process: Some(process),
+            started: now,
+            restart_at: None,
+            deaths_in_a_row: 0,
+            failures_in_a_row: 0,
+            restarts: 0,
+            asked: false,
+        })
     }
 
     /// Its name.
@@ -113,6 +122,7 @@ impl Child {
     /// Asks it to drain; from now on it is not started again.
     pub fn terminate(&mut self) {
         self.restart_at = None;
+        self.asked = true;
         self.signal(libc::SIGTERM);
     }
 
@@ -122,9 +132,16 @@ impl Child {
         self.signal(libc::SIGKILL);
     }
 
-    /// Whether it runs; with its exit status once, when it has ended.
-    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        self.reap()
+    /// Looks whether it has ended. Says once how, in words that follow its name, if it was asked to drain and failed.
+    pub fn ended(&mut self) -> io::Result<Option<String>> {
+        let failed = self.reap()?.filter(|status| self.failed_to_drain(*status));
+        Ok(failed.map(|status| format!("{}; its last words: {}", in_words(status), last_line(&self.settings))))
+    }
+
+    /// Nobody can listen to a signal while its libraries are still being loaded: such a process our signal simply ends,
+    /// and it holds nothing to hand in.
+    fn failed_to_drain(&self, status: ExitStatus) -> bool {
+        self.asked && !status.success() && status.signal() != Some(libc::SIGTERM)
     }
 
     /// Whether a process of it is alive or not yet reaped.

@@ -31,6 +31,15 @@ pub struct Member {
     metrics: String,
 }
 
+/// A process that did not drain as it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undrained {
+    /// Its name.
+    pub name: String,
+    /// What happened instead, in words that follow its name.
+    pub how: String,
+}
+
 /// The processes of a run.
 #[derive(Debug)]
 pub struct Fleet {
@@ -136,9 +145,10 @@ impl Fleet {
         scraped.collect()
     }
 
-    /// Ends every process in order: actors and arena, learner, replay server. Returns who had to be killed.
-    pub fn drain(&mut self) -> anyhow::Result<Vec<String>> {
+    /// Ends every process in order: actors and arena, learner, replay server. Returns who did not drain as asked.
+    pub fn drain(&mut self) -> anyhow::Result<Vec<Undrained>> {
         let begin = Instant::now();
+        let mut undrained = Vec::new();
         let order: [(&[Role], Duration); 3] = [
             (&[Role::Actor, Role::Arena], ACTORS_PATIENCE),
             (&[Role::Learner], LEARNER_PATIENCE),
@@ -150,32 +160,34 @@ impl Fleet {
             }
             // The learner does not need the arena to be gone, only the actors' work to be handed in.
             let awaited = if roles.contains(&Role::Actor) { &[Role::Actor][..] } else { roles };
-            while begin.elapsed() < patience && self.any_running(awaited)? {
+            while begin.elapsed() < patience && self.any_running(awaited, &mut undrained)? {
                 std::thread::sleep(DRAIN_POLL);
             }
         }
         let all = [Role::Actor, Role::Arena, Role::Learner, Role::Replay];
-        while begin.elapsed() < DRAIN_PATIENCE && self.any_running(&all)? {
+        while begin.elapsed() < DRAIN_PATIENCE && self.any_running(&all, &mut undrained)? {
             std::thread::sleep(DRAIN_POLL);
         }
-        let late = self.members.iter_mut().filter(|member| member.child.running());
-        Ok(late
-            .map(|member| {
-                member.child.kill();
-                member.child.name().to_owned()
-            })
-            .collect())
+        for Member { child, .. } in self.members.iter_mut().filter(|member| member.child.running()) {
+            child.kill();
+            let how = format!("did not end within {} s and was killed; its log says more", DRAIN_PATIENCE.as_secs());
+            undrained.push(Undrained { name: child.name().to_owned(), how });
+        }
+        Ok(undrained)
     }
 
     fn of(&mut self, roles: &[Role]) -> impl Iterator<Item = &mut Member> {
         self.members.iter_mut().filter(move |member| roles.contains(&member.role))
     }
 
-    fn any_running(&mut self, roles: &[Role]) -> anyhow::Result<bool> {
+    /// Whether a process of these roles still runs; those that failed to drain are added to `undrained`.
+    fn any_running(&mut self, roles: &[Role], undrained: &mut Vec<Undrained>) -> anyhow::Result<bool> {
         let mut any = false;
-        for member in self.of(roles) {
-            member.child.ended()?;
-            any |= member.child.running();
+        for Member { child, .. } in self.of(roles) {
+            if let Some(how) = child.ended()? {
+                undrained.push(Undrained { name: child.name().to_owned(), how });
+            }
+            any |= child.running();
         }
         Ok(any)
     }

@@ -13,7 +13,7 @@ use service::{ConfigError, Drain};
 
 use crate::child::Event;
 use crate::config::{self, Fleet as Config};
-use crate::fleet::{self, Fleet};
+use crate::fleet::{self, Fleet, Undrained};
 use crate::picture;
 use crate::preset::preset;
 use crate::readings::{Meter, Readings};
@@ -206,9 +206,8 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
     session.screen.say(if drain.started() { "stopping: draining every process" } else { "draining every process" });
     // Even a session that failed, or whose disk is full, ends its processes in order.
     let kept = session.keep();
-    let killed = session.fleet.drain()?;
-    for name in &killed {
-        session.screen.say(&format!("{name} did not end within 10 s and was killed; its log says more"));
+    for Undrained { name, how } in session.fleet.drain()? {
+        session.screen.say(&format!("{name} {how}"));
     }
     trained?;
     kept?;

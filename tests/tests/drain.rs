@@ -2,6 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tests::trajectories::list;
@@ -83,4 +89,40 @@ async fn all_told_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
     let sequences: BTreeSet<u64> = played.iter().filter(|id| id.epoch == 1).map(|id| id.sequence).collect();
     let last = sequences.last().copied().unwrap();
     assert_eq!(sequences.len() as u64, last + 1, "the first epoch has no gap: {sequences:?}");
+}
+
+/// The process waits for its configuration, which comes through a named pipe: nothing later than that has begun.
+#[test]
+fn a_process_told_to_drain_while_it_still_reads_its_configuration_ends_well() {
+    for role in Role::ALL {
+        let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+        let path = cluster.directory().join("config.toml");
+        let config = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        make_pipe(&path);
+        cluster.process(role).start().unwrap();
+        let mut pipe = writing_end_of(&path);
+        cluster.process(role).terminate();
+        pipe.write_all(&config).unwrap();
+        drop(pipe);
+        let output = cluster.process(role).ended(DEADLINE).unwrap();
+        assert!(output.status.success(), "{role:?}: {}: {}", output.status, output.text);
+    }
+}
+
+fn make_pipe(path: &Path) {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the path is a string that ends with a zero and outlives the call.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// The writing end of a pipe, once somebody has opened the other: before that it cannot be opened without waiting.
+fn writing_end_of(path: &Path) -> File {
+    let mut pipe = None;
+    wait_until("the configuration is being read", DEADLINE, || {
+        pipe = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path).ok();
+        Ok(pipe.is_some())
+    })
+    .unwrap();
+    pipe.unwrap()
 }

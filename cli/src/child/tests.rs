@@ -82,6 +82,43 @@ fn a_missing_libtorch_is_named_with_the_command_that_fetches_it() {
     assert!(why.contains("libtorch is missing; run cargo xtask libtorch"), "{why}");
 }
 
+/// Waits until it has ended; what [`Child::ended`] had to say.
+fn end(child: &mut Child) -> Option<String> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        let failure = child.ended().unwrap();
+        if !child.running() {
+            return failure;
+        }
+        std::thread::yield_now();
+    }
+    panic!("it does not end");
+}
+
+#[test]
+fn a_process_that_our_signal_ends_before_it_listens_has_drained() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(folder.path(), "exec sleep 60");
+    child.terminate();
+    assert_eq!(end(&mut child), None);
+}
+
+#[test]
+fn a_process_that_fails_to_drain_is_told_with_its_last_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(
+        folder.path(),
+        "trap 'echo error: no more disk; exit 1' TERM; echo listening; while :; do sleep 0.01; done",
+    );
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while last_line(&child.settings) != "listening" {
+        assert!(Instant::now() < deadline, "it does not listen");
+        std::thread::yield_now();
+    }
+    child.terminate();
+    assert_eq!(end(&mut child).unwrap(), "ended with status 1; its last words: error: no more disk");
+}
+
 #[test]
 fn standard_input_stays_open_until_the_supervisor_is_gone() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The story of a process, told once: load, start telemetry, build and run, drain.
+//! The story of a process, told once: listen to signals, load, start telemetry, build and run, drain.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -65,6 +65,11 @@ where
     B: FnOnce(T, Context) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
+    // Sockets and timers only: two workers leave the cores to search and tensors.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // Before anything that takes time: from here on a signal asks for a drain and kills no more.
+    let drain = Drain::new();
+    runtime.block_on(async { drain.on_signals() })?;
     let sources = Sources { file: common.config, env: std::env::vars(), sets: common.sets };
     let config: T = sources.load(SECTIONS)?;
     if common.print_config {
@@ -74,11 +79,7 @@ where
     telemetry::init_tracing(common.log_format, &common.log_level)?;
     *traced = true;
     let metrics = telemetry::install_metrics()?;
-    // Sockets and timers only: two workers leave the cores to search and tensors.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(async {
-        let drain = Drain::new();
-        drain.on_signals()?;
         if common.exit_with_parent {
             drain.on_end_of(std::io::stdin())?;
         }
