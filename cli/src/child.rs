@@ -164,8 +164,7 @@ impl Child {
             return Event::GivenUp { why: format!("refuses to start: {last_words}") };
         }
         if lacks_libtorch(&last_words) {
-            let remedy = "run cargo xtask libtorch, which fetches it";
-            return Event::GivenUp { why: format!("cannot start, since libtorch is missing; {remedy}: {last_words}") };
+            return Event::GivenUp { why: format!("cannot start: {LIBTORCH_REMEDY}: {last_words}") };
         }
         if now.duration_since(self.started) >= HEALTHY_AFTER {
             (self.deaths_in_a_row, self.failures_in_a_row) = (0, 0);
@@ -230,7 +229,11 @@ fn killed(status: ExitStatus) -> bool {
     matches!(status.signal(), Some(libc::SIGKILL | libc::SIGTERM | libc::SIGINT))
 }
 
-/// What the dynamic loaders of Linux and macOS say when a library cannot be found.
+/// What to tell a person whose libtorch a loader could not use.
+pub(crate) const LIBTORCH_REMEDY: &str =
+    "libtorch is missing or damaged; run cargo xtask libtorch, which checks and fetches it";
+
+/// What the dynamic loaders of Linux and macOS say when a library cannot be found or is not one.
 pub(crate) fn lacks_libtorch(last_words: &str) -> bool {
     let missing = ["error while loading shared libraries", "Library not loaded"];
     missing.iter().any(|words| last_words.contains(words)) && ["torch", "libc10"].iter().any(|l| last_words.contains(l))

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, bail};
 
-use crate::child::lacks_libtorch;
+use crate::child::{LIBTORCH_REMEDY, lacks_libtorch};
 use crate::fleet;
 
 /// The program's name; it lies beside this one.
@@ -24,7 +24,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let output = companion.wait_with_output().with_context(|| format!("wait for {}", program.display()))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() && lacks_libtorch(&said) {
-        bail!("libtorch is missing; run cargo xtask libtorch, which fetches it: {}", said.trim());
+        bail!("{LIBTORCH_REMEDY}: {}", said.trim());
     }
     // A standard error that is gone must not turn a success into a failure.
     let _ = io::stderr().write_all(&output.stderr);

@@ -4,8 +4,10 @@
 //! looks at the state it waits for and has a deadline; logs are printed when a test fails. Start with [`Cluster`].
 
 mod cluster;
+mod installation;
 mod process;
 pub mod trajectories;
 
 pub use cluster::{Cluster, Role, SEED, SMALL_TIC_TAC_TOE};
+pub use installation::Installation;
 pub use process::{Output, Process, wait_until};

@@ -30,7 +30,7 @@ pub fn wait_until(
 }
 
 /// Where the binaries of the fleet lie.
-fn binary(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn binary(name: &str) -> anyhow::Result<PathBuf> {
     let directory = match std::env::var_os("ZEROFLEET_BIN_DIR") {
         Some(directory) => PathBuf::from(directory),
         None => {

@@ -79,7 +79,7 @@ fn a_missing_libtorch_is_named_with_the_command_that_fetches_it() {
     let loader = "learner: error while loading shared libraries: libtorch_cpu.so: cannot open shared object file";
     let mut child = start(folder.path(), &format!("echo '{loader}' >&2; exit 127"));
     let Event::GivenUp { why } = event(&mut child, Instant::now()) else { panic!("it is not given up") };
-    assert!(why.contains("libtorch is missing; run cargo xtask libtorch"), "{why}");
+    assert!(why.contains("libtorch is missing or damaged; run cargo xtask libtorch"), "{why}");
 }
 
 /// Waits until it has ended; what [`Child::ended`] had to say.

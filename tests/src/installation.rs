@@ -1,0 +1,118 @@
+//! Programs in a folder of their own, where a test may take something away from them.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tempfile::TempDir;
+
+use crate::process::{Output, binary, wait_until};
+
+/// The library that a program linked with libtorch asks for.
+const LIBTORCH: &[u8] = b"libtorch_cpu.so\0";
+/// Where a loader looks first.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// Programs in a folder that is deleted at the end.
+#[derive(Debug)]
+pub struct Installation {
+    directory: TempDir,
+}
+
+impl Installation {
+    /// What a program asks for instead of libtorch after [`lose_libtorch`](Self::lose_libtorch).
+    pub const LOST: &'static str = "libtorch_xyz.so";
+
+    /// Puts these programs there; they find libtorch as they do where they were built.
+    ///
+    /// # Errors
+    /// A binary is missing or cannot be copied.
+    pub fn new(programs: &[&str]) -> anyhow::Result<Self> {
+        let binaries = programs.iter().map(|program| binary(program)).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+        let here = binaries.first().and_then(|binary| binary.parent()?.parent()).context("no program to install")?;
+        // Paths to libtorch are relative to a program's folder: this one lies beside the one it was built into.
+        let directory = TempDir::with_prefix_in("installation-", here).context("make the folder of the programs")?;
+        for (program, binary) in programs.iter().zip(&binaries) {
+            let copy = directory.path().join(program);
+            // A second name is as good as a copy and costs nothing.
+            if fs::hard_link(binary, &copy).is_err() {
+                fs::copy(binary, &copy).with_context(|| format!("copy {program}"))?;
+            }
+        }
+        Ok(Self { directory })
+    }
+
+    /// Makes a program ask its loader for a library that nobody has, as if libtorch were missing to it alone: builds
+    /// without link-time optimisation link also those with libtorch that never call it.
+    ///
+    /// # Errors
+    /// The program does not ask for libtorch, or cannot be replaced.
+    pub fn lose_libtorch(&self, program: &str) -> anyhow::Result<()> {
+        let path = self.directory.path().join(program);
+        let mut bytes = fs::read(&path).with_context(|| format!("read {program}"))?;
+        let places: Vec<usize> =
+            bytes.windows(LIBTORCH.len()).enumerate().filter(|(_, name)| *name == LIBTORCH).map(|(at, _)| at).collect();
+        ensure!(!places.is_empty(), "{program} does not ask for libtorch");
+        for at in places {
+            bytes[at..][..Self::LOST.len()].copy_from_slice(Self::LOST.as_bytes());
+        }
+        let permissions = fs::metadata(&path).context("read its permissions")?.permissions();
+        // A new file: the old one may be the original under a second name.
+        fs::remove_file(&path).with_context(|| format!("remove {program}"))?;
+        fs::write(&path, bytes).with_context(|| format!("write {program}"))?;
+        fs::set_permissions(&path, permissions).context("restore its permissions")
+    }
+
+    /// Where its programs are, and where they may write.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Runs a program to its end; its loader finds libraries in the folder, too.
+    ///
+    /// # Errors
+    /// It cannot be started, or still runs at the deadline.
+    pub fn run(&self, program: &str, arguments: &[&str], deadline: Duration) -> anyhow::Result<Output> {
+        let directory = self.directory.path();
+        let log = directory.join("output");
+        let output = File::create(&log).context("make a file for the output")?;
+        let child = Command::new(directory.join(program))
+            .args(arguments)
+            .env(LIBRARY_PATH, self.library_path()?)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().context("share the output")?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("start {program}"))?;
+        let mut child = KilledOnDrop(child);
+        let mut status = None;
+        wait_until(&format!("{program} has ended"), deadline, || {
+            status = child.0.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        let text = fs::read_to_string(&log).context("read the output")?;
+        Ok(Output { status: status.context("it has ended")?, text })
+    }
+
+    fn library_path(&self) -> anyhow::Result<OsString> {
+        let before = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
+        let folders = [self.directory.path().to_owned()].into_iter().chain(std::env::split_paths(&before));
+        std::env::join_paths(folders).context("join the folders of libraries")
+    }
+}
+
+/// A test that fails leaves nobody behind.
+struct KilledOnDrop(Child);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        // Whoever has ended by itself cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,68 @@
+//! Without libtorch, or with a damaged one, there is one error that names it and says what to do.
+//!
+//! The message is that of the loader of Linux; elsewhere a program may not be changed once it is built.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::time::Duration;
+
+use tests::{Installation, Output};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const REMEDY: &str = "libtorch is missing or damaged; run cargo xtask libtorch";
+/// The commands that ask a network.
+const ASKING: [&[&str]; 3] = [&["play", "--run", "first"], &["eval", "--run", "first"], &["bench", "selfplay"]];
+
+/// Exactly one error line, which says all of `words`.
+fn check_refused(output: &Output, words: &[&str]) {
+    assert!(!output.status.success(), "{}", output.text);
+    let errors = output.errors();
+    assert_eq!(errors.len(), 1, "one error: {}", output.text);
+    for word in words {
+        assert!(errors[0].contains(word), "`{}` does not say `{word}`", errors[0]);
+    }
+}
+
+#[test]
+fn a_command_that_asks_a_network_says_that_libtorch_is_missing_and_how_to_get_it() {
+    let installation = Installation::new(&["zerofleet", "zerofleet-torch"]).unwrap();
+    installation.lose_libtorch("zerofleet-torch").unwrap();
+    for arguments in ASKING {
+        let output = installation.run("zerofleet", arguments, DEADLINE).unwrap();
+        check_refused(&output, &[REMEDY, Installation::LOST]);
+        assert_eq!(output.text.lines().count(), 1, "nothing beside it: {}", output.text);
+    }
+}
+
+#[test]
+fn a_damaged_libtorch_is_reported_like_a_missing_one() {
+    let installation = Installation::new(&["zerofleet", "zerofleet-torch"]).unwrap();
+    installation.lose_libtorch("zerofleet-torch").unwrap();
+    std::fs::write(installation.directory().join(Installation::LOST), b"not a library").unwrap();
+    let output = installation.run("zerofleet", ASKING[0], DEADLINE).unwrap();
+    check_refused(&output, &[REMEDY, "file too short"]);
+}
+
+#[test]
+fn training_ends_at_once_and_says_that_libtorch_is_missing_and_how_to_get_it() {
+    let installation = Installation::new(&["zerofleet", "replay-server", "learner", "actor", "arena"]).unwrap();
+    // The one process that never does without.
+    installation.lose_libtorch("learner").unwrap();
+    let output = installation.run("zerofleet", &["train", "--run", "first"], DEADLINE).unwrap();
+    check_refused(&output, &["cannot start", REMEDY, Installation::LOST, ".log"]);
+}
+
+#[test]
+fn a_companion_that_was_not_built_is_named_with_the_command_that_builds_it() {
+    let installation = Installation::new(&["zerofleet"]).unwrap();
+    let output = installation.run("zerofleet", ASKING[0], DEADLINE).unwrap();
+    check_refused(&output, &["zerofleet-torch is missing", "cargo build --release --package cli"]);
+}
+
+/// The errors above are due to what was taken away, and to nothing else.
+#[test]
+fn with_libtorch_a_command_gets_as_far_as_looking_for_the_run() {
+    let installation = Installation::new(&["zerofleet", "zerofleet-torch"]).unwrap();
+    let output = installation.run("zerofleet", ASKING[0], DEADLINE).unwrap();
+    check_refused(&output, &["no run first in runs"]);
+}
