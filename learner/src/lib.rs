@@ -121,7 +121,8 @@ fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoi
     );
     let trainer = Trainer::restore(&architecture, trainer_settings, device, &found.checkpoint.files)
         .context("restore the checkpoint")?;
-    tracing::info!("continuing at training step {}", progress.training_step);
+    let (step, learning_rate) = (trainer.step_count(), trainer.learning_rate());
+    tracing::info!("continuing at training step {step}, learning rate {learning_rate}");
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 

@@ -26,15 +26,19 @@ pub(crate) fn spent(phase: Phase, time: Duration) {
     gauge!("zerofleet_learner_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-pub(crate) fn stepped(step: u64, positions: u64, losses: &Losses, learning_rate: f64) {
+/// Where training stands: at the beginning, where an earlier life of the learner left it.
+pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
     gauge!("zerofleet_learner_steps_total").set(step as f64);
     gauge!("zerofleet_learner_positions_total").set(positions as f64);
+    gauge!("zerofleet_learner_learning_rate").set(learning_rate);
+}
+
+pub(crate) fn losses(losses: &Losses) {
     for (part, loss) in [("total", losses.total), ("policy", losses.policy), ("value", losses.value), ("l2", losses.l2)]
     {
         gauge!("zerofleet_learner_loss", "part" => part).set(loss);
     }
     gauge!("zerofleet_learner_gradient_norm").set(losses.gradient_norm);
-    gauge!("zerofleet_learner_learning_rate").set(learning_rate);
 }
 
 pub(crate) fn published(version: WeightsVersion) {

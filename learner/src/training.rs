@@ -98,6 +98,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     /// # Errors
     /// Where the first version or the last checkpoint cannot be written, or libtorch fails.
     pub fn run(mut self, batches: &Receiver<Prepared>, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+        self.tell_progress();
         self.publish_first()?;
         let (mut published_at, mut checkpoint_at) = (Instant::now(), Instant::now());
         while !stop() {
@@ -121,7 +122,14 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             metrics::spent(Phase::Publish, publishing.elapsed());
         }
         self.publish()?;
-        self.checkpoint()
+        self.checkpoint()?;
+        let (step, learning_rate) = (self.trainer.step_count(), self.trainer.learning_rate());
+        tracing::info!("stopped at training step {step}, learning rate {learning_rate}");
+        Ok(())
+    }
+
+    fn tell_progress(&self) {
+        metrics::stands_at(self.trainer.step_count(), self.positions, self.trainer.learning_rate());
     }
 
     fn step(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
@@ -134,7 +142,8 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         };
         self.not_finite = 0;
         self.positions += prepared.batch.policy_weights.len() as u64;
-        metrics::stepped(self.trainer.step_count(), self.positions, &losses, self.trainer.learning_rate());
+        self.tell_progress();
+        metrics::losses(&losses);
         metrics::sample_version_lag(self.version.0 as f64 - prepared.mean_version);
         metrics::spent(Phase::Train, begun.elapsed());
         Ok(())

@@ -82,6 +82,7 @@ pub struct Cluster {
     directory: TempDir,
     processes: [Process; 4],
     replay: u16,
+    learner: u16,
 }
 
 impl Cluster {
@@ -116,7 +117,7 @@ impl Cluster {
             )?,
             process("arena", d, directory.path(), None, &[format!("arena.weights=http://127.0.0.1:{learner}")])?,
         ];
-        Ok(Self { directory, processes, replay })
+        Ok(Self { directory, processes, replay, learner })
     }
 
     /// Starts these roles, in order, each ready before the next where it serves someone.
@@ -154,6 +155,12 @@ impl Cluster {
     #[must_use]
     pub fn replay_endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.replay)
+    }
+
+    /// Where the learner serves weights.
+    #[must_use]
+    pub fn learner_endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.learner)
     }
 
     /// The port on which the replay server listens.
