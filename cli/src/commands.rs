@@ -1,5 +1,5 @@
-//! The command lines of `play`, `eval` and `bench`: from what was typed to what [`crate::play`], [`crate::eval`] and
-//! [`crate::bench`] want.
+//! The command lines of `play`, `eval`, `bench` and `picture`: from what was typed to what [`crate::play`],
+//! [`crate::eval`], [`crate::bench`] and [`mod@crate::report`] want.
 
 use std::fs;
 use std::io;
@@ -8,8 +8,13 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow};
 use games::{GameKind, with_game};
 
+use crate::report::Report;
+use crate::run_directory::RunDirectory;
 use crate::trained::{self, Trained};
 use crate::{bench, eval, play};
+
+#[cfg(test)]
+mod tests;
 
 /// Plays against you in the terminal with the newest weights of a run.
 #[derive(Debug, Clone, clap::Args)]
@@ -99,5 +104,26 @@ impl Bench {
         match self.part {
             Part::Selfplay(args) => bench::selfplay::run(&args, &mut io::stdout().lock()),
         }
+    }
+}
+
+/// Draws picture and summary of a run anew, from the numbers it has written.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Picture {
+    /// The run's name.
+    #[arg(long, value_name = "NAME")]
+    run: String,
+
+    /// Where runs lie.
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    runs: PathBuf,
+}
+
+impl Picture {
+    /// Draws, and prints the summary.
+    pub fn run(self) -> anyhow::Result<()> {
+        let run = RunDirectory::existing(&self.runs, &self.run)?;
+        Report::again(&run)?.print(&mut io::stdout().lock())?;
+        Ok(())
     }
 }

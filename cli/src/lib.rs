@@ -1,8 +1,8 @@
-//! `zerofleet`: train, play, eval, bench.
+//! `zerofleet`: train, play, eval, bench, picture.
 //!
 //! The command line of the fleet. [`train`] is the supervisor of a run's processes; it knows them by their command lines,
 //! their admin ports and their exit statuses, and nothing of games or networks. Start reading there. [`play`], [`eval`] and
-//! [`mod@bench`] need no fleet: they ask the newest weights of a run themselves.
+//! [`mod@bench`] need no fleet: they ask the newest weights of a run themselves. [`mod@report`] says what a run came to.
 
 pub mod bench;
 pub mod child;
@@ -18,6 +18,7 @@ pub mod play;
 pub mod preset;
 pub mod readings;
 pub mod record;
+pub mod report;
 pub mod run_directory;
 pub mod screen;
 pub mod summary;
@@ -40,6 +41,7 @@ enum Command {
     Play(commands::Play),
     Eval(commands::Eval),
     Bench(commands::Bench),
+    Picture(commands::Picture),
 }
 
 impl Cli {
@@ -47,6 +49,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Train(args) => train::run(args).map(|()| ExitCode::SUCCESS),
+            Command::Picture(command) => command.run().map(|()| ExitCode::SUCCESS),
             Command::Play(_) | Command::Eval(_) | Command::Bench(_) => companion::run(),
         }
     }
@@ -56,7 +59,9 @@ impl Cli {
     /// Only the companion may reach this: it is what ties a program to libtorch.
     pub fn run_with_libtorch(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Train(_) => anyhow::bail!("zerofleet train trains; this program plays, evaluates and measures"),
+            Command::Train(_) | Command::Picture(_) => {
+                anyhow::bail!("zerofleet trains and draws; this program plays, evaluates and measures")
+            }
             Command::Play(command) => command.run()?,
             Command::Eval(command) => command.run()?,
             Command::Bench(command) => command.run()?,

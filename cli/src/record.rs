@@ -37,9 +37,12 @@ impl Record {
     }
 }
 
-/// The whole memory of a run; lines cut short by a crash are skipped.
+/// The whole memory of a run, nothing if it has none yet; lines cut short by a crash are skipped.
 pub fn read(run: &RunDirectory) -> anyhow::Result<Vec<Readings>> {
     let path = run.metrics();
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }

@@ -29,6 +29,22 @@ impl RunDirectory {
         Ok(Self { name: name.to_owned(), path })
     }
 
+    /// The run `name` below `runs`, which has begun.
+    ///
+    /// # Errors
+    /// There is no such run; the error names those there are.
+    pub fn existing(runs: &Path, name: &str) -> anyhow::Result<Self> {
+        let run = Self::new(runs, name)?;
+        if run.config().is_file() {
+            return Ok(run);
+        }
+        let there_are = match names(runs).as_slice() {
+            [] => "there is none yet, zerofleet train makes one".to_owned(),
+            names => format!("there are {}", names.join(", ")),
+        };
+        bail!("no run {name} in {}; {there_are}", runs.display())
+    }
+
     /// The first of `game-1`, `game-2`, … that does not exist yet.
     pub fn fresh(runs: &Path, game: &str) -> anyhow::Result<Self> {
         for number in 1.. {
@@ -101,6 +117,11 @@ impl RunDirectory {
         self.path.join("metrics.jsonl")
     }
 
+    /// What the run came to, for machines.
+    pub fn summary(&self) -> PathBuf {
+        self.path.join("summary.json")
+    }
+
     /// How far the run has come; nothing, if it has not begun.
     pub fn progress(&self) -> anyhow::Result<Option<Progress>> {
         let path = self.path.join("progress.json");
@@ -119,6 +140,15 @@ impl RunDirectory {
         fs::write(&fresh, serde_json::to_vec_pretty(progress)?)?;
         fs::rename(&fresh, &path).with_context(|| format!("replace {}", path.display()))
     }
+}
+
+/// The runs in a folder, by name; none, if the folder cannot be read.
+fn names(runs: &Path) -> Vec<String> {
+    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+    let runs = entries.filter(|entry| entry.path().join("config.toml").is_file());
+    let mut names: Vec<String> = runs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 /// Held by the one supervisor of a run.

@@ -14,13 +14,12 @@ use service::{ConfigError, Drain};
 use crate::child::Event;
 use crate::config::{self, Fleet as Config};
 use crate::fleet::{self, Fleet, Undrained};
-use crate::picture;
 use crate::preset::preset;
 use crate::readings::{Meter, Readings};
-use crate::record::{self, Record};
+use crate::record::Record;
+use crate::report::Report;
 use crate::run_directory::{Progress, RunDirectory};
 use crate::screen::Screen;
-use crate::summary::Summary;
 
 /// How long a run takes unless told otherwise.
 const MINUTES_DEFAULT: f64 = 15.0;
@@ -295,24 +294,12 @@ impl Session<'_> {
 
 /// Summary and picture, in the run's folder and on the screen.
 fn report(plan: &Plan, session: &Session<'_>) -> anyhow::Result<()> {
-    let run = &plan.run;
     let restarts = session.fleet.members().iter().map(|m| (m.child.name().to_owned(), m.child.restarts()));
-    let readings = record::read(run)?;
-    let summary = Summary {
-        run: run.name().to_owned(),
-        game: plan.config.run.game.clone(),
-        seed: plan.config.run.seed,
-        minutes: plan.progress.minutes,
-        restarts: restarts.collect(),
-        last: session.last.clone(),
-    };
-    fs::write(run.path().join("summary.md"), summary.markdown()).context("write summary.md")?;
-    fs::write(run.path().join("summary.json"), serde_json::to_vec_pretty(&summary)?).context("write summary.json")?;
-    let picture = run.path().join("picture.svg");
-    picture::draw(&picture, &format!("zerofleet learns {}: run {}", summary.game, summary.run), &readings)?;
-    println!("\n{}\npicture: {}", summary.plain(), picture.display());
+    let report = Report::write(&plan.run, restarts.collect())?;
+    println!();
+    report.print(&mut std::io::stdout().lock())?;
     if session.elapsed() < session.total {
-        println!("go on with: zerofleet train --run {}", run.name());
+        println!("go on with: zerofleet train --run {}", plan.run.name());
     }
     Ok(())
 }

@@ -2,8 +2,7 @@
 //!
 //! The way from a run's name to an evaluator, for the commands that ask one. Start with [`Trained::open`].
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
@@ -57,7 +56,7 @@ impl Trained {
     /// # Errors
     /// A run that does not exist or has published nothing yet, weights that do not fit the run's game.
     pub fn open(args: &Args) -> anyhow::Result<Self> {
-        let run = existing(&args.runs, &args.run)?;
+        let run = RunDirectory::existing(&args.runs, &args.run)?;
         let config = load_run(&run)?;
         let game: GameKind = config.run.game.parse().context("run.game")?;
         let search = config.search.settings()?;
@@ -73,27 +72,6 @@ impl Trained {
             .with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
         Ok(Self { game, search, evaluator })
     }
-}
-
-fn existing(runs: &Path, name: &str) -> anyhow::Result<RunDirectory> {
-    let run = RunDirectory::new(runs, name)?;
-    if run.config().is_file() {
-        return Ok(run);
-    }
-    let there_are = match names(runs).as_slice() {
-        [] => "there is none yet, zerofleet train makes one".to_owned(),
-        names => format!("there are {}", names.join(", ")),
-    };
-    bail!("no run {name} in {}; {there_are}", runs.display())
-}
-
-/// The runs in a folder, by name; none, if the folder cannot be read.
-fn names(runs: &Path) -> Vec<String> {
-    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
-    let runs = entries.filter(|entry| entry.path().join("config.toml").is_file());
-    let mut names: Vec<String> = runs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
 }
 
 fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {

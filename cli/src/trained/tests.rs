@@ -1,3 +1,6 @@
+use std::fs;
+use std::path::Path;
+
 use inference::Evaluator;
 use weights::{Digest, WeightsVersion};
 
