@@ -6,7 +6,9 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
+use game::Player;
 use games::{GameKind, with_game};
+use selfplay::SearchSettings;
 
 use crate::report::Report;
 use crate::run_directory::RunDirectory;
@@ -25,16 +27,25 @@ pub struct Play {
     /// Simulations for each move of the program and each hint; 0 plays the raw policy.
     #[arg(long, value_name = "N", default_value_t = 200)]
     simulations: u32,
+
+    /// You are the second player: the program makes the first move.
+    #[arg(long)]
+    second: bool,
 }
 
 impl Play {
     /// Plays until the person has enough.
     pub fn run(self) -> anyhow::Result<()> {
         let Trained { game, search, mut evaluator } = Trained::open(&self.trained)?;
-        let settings = play::Settings { search, ..play::Settings::new(self.simulations) };
+        let settings = self.settings(search);
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
         with_game!(game, |game| play::play(&game, &settings, &mut evaluator, &mut input, &mut output))?;
         Ok(())
+    }
+
+    fn settings(&self, search: SearchSettings) -> play::Settings {
+        let person = if self.second { Player::Second } else { Player::First };
+        play::Settings { search, person, ..play::Settings::new(self.simulations) }
     }
 }
 
