@@ -8,6 +8,20 @@ use crate::config::Settings;
 /// Builds the evaluator of a weights version from its bytes.
 pub type Build = Box<dyn Fn(&Manifest, &[u8]) -> anyhow::Result<Box<dyn Evaluator>> + Send>;
 
+/// The evaluator of a version that must be of `game`.
+///
+/// # Errors
+/// If it is of another game, or `build` fails.
+pub fn evaluator_of(
+    build: &Build,
+    game: &str,
+    manifest: &Manifest,
+    bytes: &[u8],
+) -> anyhow::Result<Box<dyn Evaluator>> {
+    anyhow::ensure!(manifest.architecture.game == game, "they are of {}, not {game}", manifest.architecture.game);
+    build(manifest, bytes)
+}
+
 /// The evaluators of this build: libtorch in this process, on one thread.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,14 +17,14 @@ use rand_chacha::ChaCha8Rng;
 use weights::{Manifest, WeightsVersion};
 
 use crate::accuracy;
+use crate::breaks::{Breaks, Questions};
 use crate::config::Measurement;
 use crate::contestant::{Contestant, Fidelity, PlayoutMover, RandomMover, Searcher, analysis};
-use crate::evaluators::Build;
+use crate::evaluators::{Build, evaluator_of};
 use crate::exhaustive;
 use crate::ledger::{Ledger, Rated};
 use crate::matches;
 use crate::metrics::{self, Answered};
-use crate::pacing::Pacing;
 use crate::past_versions::PastVersions;
 use crate::player::Player;
 use crate::rating::expected_score;
@@ -31,9 +32,6 @@ use crate::solved::SolvedPosition;
 
 /// After this many intervals a version makes room for a newer one even if it has games left.
 const PATIENCE: u32 = 4;
-
-/// How long to wait for weights before looking again.
-const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// What every opponent is worth trying at least: a rating may be wrong.
 const INFORMATION_MIN: f64 = 0.01;
@@ -90,8 +88,16 @@ pub struct Parts<G, O> {
 
 /// The measuring thread's state; see the module.
 pub struct Worker<G, O> {
-    parts: Parts<G, O>,
-    pacing: Pacing,
+    game: G,
+    measurement: Measurement,
+    seed: u64,
+    build: Rc<Build>,
+    ledger: Ledger,
+    ratings_path: PathBuf,
+    past: PastVersions,
+    positions: Rc<[SolvedPosition]>,
+    exhaustive: Exhaustive,
+    breaks: Breaks<G, O>,
     ratings: Vec<Rated>,
     current: Option<Current>,
     /// A version whose weights turned out to be unusable: not tried again.
@@ -121,10 +127,46 @@ impl From<inference::Error> for Stop {
 
 impl<G: Game, O: Outside> Worker<G, O> {
     /// Ready to run.
-    pub fn new(mut parts: Parts<G, O>) -> Self {
-        let pacing = Pacing::new(parts.cpu_share, parts.outside.now());
-        let ratings = parts.ledger.ratings();
-        Self { parts, pacing, ratings, current: None, refused: None }
+    pub fn new(parts: Parts<G, O>) -> Self {
+        let Parts {
+            game,
+            outside,
+            measurement,
+            seed,
+            cpu_share,
+            build,
+            ledger,
+            ratings_path,
+            past,
+            positions,
+            exhaustive,
+        } = parts;
+        let (positions, build) = (Rc::from(positions), Rc::new(build));
+        let questions = Questions {
+            game: game.clone(),
+            positions: Rc::clone(&positions),
+            build: Rc::clone(&build),
+            settings: analysis(0, &measurement.search, Fidelity::Exact),
+            seed,
+        };
+        let breaks = Breaks::new(outside, cpu_share, questions);
+        let ratings = ledger.ratings();
+        let (current, refused) = (None, None);
+        Self {
+            game,
+            measurement,
+            seed,
+            build,
+            ledger,
+            ratings_path,
+            past,
+            positions,
+            exhaustive,
+            breaks,
+            ratings,
+            current,
+            refused,
+        }
     }
 
     /// Measures version after version until the process drains; everything measured is on disk by then.
@@ -151,7 +193,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
 
     /// The version to measure next, if it is time for it.
     fn due(&mut self) -> Option<Arc<Published>> {
-        let newest = self.parts.outside.newest()?;
+        let newest = self.breaks.newest()?;
         let version = newest.manifest.version;
         if self.refused == Some(version) {
             return None;
@@ -160,42 +202,33 @@ impl<G: Game, O: Outside> Worker<G, O> {
         if current.published.manifest.version == version {
             return None;
         }
-        let (adopted, interval) = (current.adopted, self.parts.measurement.version_interval);
-        let measured = self.parts.outside.now().saturating_duration_since(adopted);
+        let (adopted, interval) = (current.adopted, self.measurement.version_interval);
+        let measured = self.breaks.now().saturating_duration_since(adopted);
         let is_done = self.games_left() == 0 && measured >= interval;
         (is_done || measured >= interval.saturating_mul(PATIENCE)).then_some(newest)
     }
 
     fn games_left(&self) -> u64 {
         let Some(current) = &self.current else { return 0 };
-        let played = self.parts.ledger.games_of(current.player());
-        self.parts.measurement.games_per_version.saturating_sub(played)
+        let played = self.ledger.games_of(current.player());
+        self.measurement.games_per_version.saturating_sub(played)
     }
 
     /// Nothing to do until newer weights come, or until the interval of the current ones is over.
     fn idle(&mut self) -> ControlFlow<()> {
-        let now = self.parts.outside.now();
-        let interval = self.parts.measurement.version_interval;
-        let remaining = self
-            .current
-            .as_ref()
-            .map(|current| interval.saturating_sub(now.saturating_duration_since(current.adopted)));
-        self.pacing.pause(now);
-        let flow = match remaining.filter(|remaining| !remaining.is_zero()) {
-            Some(remaining) => self.parts.outside.sleep(remaining),
-            None => self.parts.outside.wait_for_weights(WAIT_MAX),
-        };
-        self.pacing.resume(self.parts.outside.now());
-        flow
+        let now = self.breaks.now();
+        let measured = self.current.as_ref().map(|current| now.saturating_duration_since(current.adopted));
+        let remaining = measured.map(|measured| self.measurement.version_interval.saturating_sub(measured));
+        self.breaks.idle(remaining.unwrap_or_default())
     }
 
     /// Makes `published` the version being measured, and measures everything but its games.
     fn adopt(&mut self, published: Arc<Published>) -> anyhow::Result<ControlFlow<()>> {
         if let Some(Current { published, .. }) = self.current.take() {
-            self.parts.past.keep(&published.manifest, &published.bytes).context("keep an earlier version")?;
+            self.past.keep(&published.manifest, &published.bytes).context("keep an earlier version")?;
         }
         let version = published.manifest.version;
-        let evaluator = match self.evaluator_of(&published.manifest, &published.bytes) {
+        let evaluator = match self.evaluator(&published.manifest, &published.bytes) {
             Ok(evaluator) => evaluator,
             Err(error) => {
                 tracing::error!(%version, error = service::chain(&error), "weights cannot be used");
@@ -203,7 +236,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
                 return Ok(ControlFlow::Continue(()));
             }
         };
-        let adopted = self.parts.outside.now();
+        let adopted = self.breaks.now();
         metrics::version(version);
         let mut current = Current { published, evaluator, adopted };
         let measured = self.measure(&mut current);
@@ -211,60 +244,71 @@ impl<G: Game, O: Outside> Worker<G, O> {
         Ok(self.settle(measured))
     }
 
-    fn evaluator_of(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
-        let game = &self.parts.game.spec().name;
-        anyhow::ensure!(manifest.architecture.game == *game, "they are of {}, not {game}", manifest.architecture.game);
-        (self.parts.build)(manifest, bytes)
+    fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
+        evaluator_of(&self.build, &self.game.spec().name, manifest, bytes)
     }
 
     /// Solved positions, without search and with it, and every line of a tiny game.
     fn measure(&mut self, current: &mut Current) -> Result<(), Stop> {
         let version = current.published.manifest.version;
-        let Parts { game, outside, measurement, seed, positions, exhaustive, .. } = &mut self.parts;
-        let rng = || draws(*seed, version, 0);
-        for (answered, simulations) in [(Answered::Raw, 0), (Answered::Searched, measurement.simulations)] {
-            let settings = analysis(simulations, &measurement.search, Fidelity::Exact);
-            if !positions.is_empty() {
-                let mut searcher =
-                    Searcher { evaluator: &mut *current.evaluator, settings: settings.clone(), rng: rng() };
-                let mut pause = || pause(outside, &mut self.pacing);
-                let measured = accuracy::measure(game, positions, &mut searcher, &mut pause)?.ok_or(Stop::Drain)?;
-                metrics::accuracy(answered, &measured);
-                let (preserving, optimal) =
-                    (measured.overall.outcome_preserving_share(), measured.overall.optimal_share());
-                tracing::info!(%version, simulations, positions = positions.len(), preserving, optimal, "solved positions");
-            }
-            if *exhaustive == Exhaustive::Check {
-                let mut searcher = Searcher { evaluator: &mut *current.evaluator, settings, rng: rng() };
-                let report = exhaustive::check(game, &mut searcher)?;
-                metrics::exhaustive(answered, &report);
-                let (lost, drawn, won) = (report.lost, report.drawn, report.won);
-                tracing::info!(%version, simulations, lost, drawn, won, "every line played");
-                if pause(outside, &mut self.pacing).is_break() {
-                    return Err(Stop::Drain);
-                }
+        if self.breaks.ask(version, &mut *current.evaluator)?.is_break() {
+            return Err(Stop::Drain);
+        }
+        self.measure_search(current)?;
+        if self.exhaustive == Exhaustive::Check {
+            for (answered, simulations) in [(Answered::Raw, 0), (Answered::Searched, self.measurement.simulations)] {
+                self.play_every_line(current, answered, simulations)?;
             }
         }
-        metrics::busy(self.pacing.busy());
+        metrics::busy(self.breaks.busy());
         Ok(())
+    }
+
+    /// Solved positions with search.
+    fn measure_search(&mut self, current: &mut Current) -> Result<(), Stop> {
+        if self.positions.is_empty() {
+            return Ok(());
+        }
+        let Self { game, measurement, seed, positions, breaks, .. } = self;
+        let (version, simulations) = (current.published.manifest.version, measurement.simulations);
+        let settings = analysis(simulations, &measurement.search, Fidelity::Exact);
+        let mut searcher = Searcher { evaluator: &mut *current.evaluator, settings, rng: draws(*seed, version, 0) };
+        let mut pause = || breaks.take();
+        let measured = accuracy::measure(game, positions, &mut searcher, &mut pause)?.ok_or(Stop::Drain)?;
+        metrics::accuracy(Answered::Searched, &measured);
+        let (preserving, optimal) = (measured.overall.outcome_preserving_share(), measured.overall.optimal_share());
+        tracing::info!(%version, simulations, positions = positions.len(), preserving, optimal, "solved positions");
+        Ok(())
+    }
+
+    /// Perfect play, checked against every reply.
+    fn play_every_line(&mut self, current: &mut Current, answered: Answered, simulations: u32) -> Result<(), Stop> {
+        let version = current.published.manifest.version;
+        let settings = analysis(simulations, &self.measurement.search, Fidelity::Exact);
+        let mut searcher = Searcher { evaluator: &mut *current.evaluator, settings, rng: draws(self.seed, version, 0) };
+        let report = exhaustive::check(&self.game, &mut searcher)?;
+        metrics::exhaustive(answered, &report);
+        let (lost, drawn, won) = (report.lost, report.drawn, report.won);
+        tracing::info!(%version, simulations, lost, drawn, won, "every line played");
+        if self.breaks.take().is_break() { Err(Stop::Drain) } else { Ok(()) }
     }
 
     /// Neighbours among the fixed opponents that have never met: until they have, the scale hangs on the prior alone.
     fn unanchored(&self) -> Option<(Player, Player)> {
         let fixed: Vec<Player> = self.fixed_opponents().collect();
-        let met = |pair: &[Player]| self.parts.ledger.games_between(pair[0], pair[1]) > 0;
+        let met = |pair: &[Player]| self.ledger.games_between(pair[0], pair[1]) > 0;
         fixed.windows(2).find(|pair| !met(pair)).map(|pair| (pair[0], pair[1]))
     }
 
     /// One match between two fixed opponents, once in a run.
     fn anchor(&mut self, weaker: Player, stronger: Player) -> anyhow::Result<ControlFlow<()>> {
-        let Parts { game, outside, measurement, seed, ledger, .. } = &mut self.parts;
+        let Self { game, measurement, seed, ledger, breaks, .. } = self;
         let draws = |stream| draws(*seed, WeightsVersion(0), ledger.games().wrapping_mul(4).wrapping_add(stream));
         let (mut a, mut b) = (fixed_contestant(weaker, draws(1)), fixed_contestant(stronger, draws(2)));
-        let mut pause = || pause(outside, &mut self.pacing);
+        let mut pause = || breaks.take();
         let contestants: [&mut dyn Contestant<G>; 2] = [&mut *a, &mut *b];
         let tally = matches::play(game, contestants, measurement.matches, &mut draws(3), &mut pause);
-        metrics::busy(self.pacing.busy());
+        metrics::busy(breaks.busy());
         match tally.context("play between fixed opponents")? {
             None => Ok(ControlFlow::Break(())),
             Some(tally) => {
@@ -276,9 +320,9 @@ impl<G: Game, O: Outside> Worker<G, O> {
 
     /// Enters a match into the ledger, on the disk before it counts.
     fn enter(&mut self, player: Player, opponent: Player, tally: &matches::Tally) -> anyhow::Result<()> {
-        self.parts.ledger.add(player, opponent, tally);
-        self.parts.ledger.save(&self.parts.ratings_path).context("keep the ratings")?;
-        self.ratings = self.parts.ledger.ratings();
+        self.ledger.add(player, opponent, tally);
+        self.ledger.save(&self.ratings_path).context("keep the ratings")?;
+        self.ratings = self.ledger.ratings();
         self.publish_ratings();
         let rating = self.ratings.iter().find(|rated| rated.player == player).map(|rated| rated.rating);
         let (points, games, elo) = (tally.points(), tally.games(), rating.map(|rating| rating.elo));
@@ -288,7 +332,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
 
     /// Random play, then random playouts from the smallest budget to the greatest.
     fn fixed_opponents(&self) -> impl Iterator<Item = Player> + '_ {
-        let playouts = self.parts.measurement.playouts.iter().map(|&simulations| Player::Playouts { simulations });
+        let playouts = self.measurement.playouts.iter().map(|&simulations| Player::Playouts { simulations });
         [Player::Random].into_iter().chain(playouts)
     }
 
@@ -301,7 +345,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
             Ok(evaluator) => self.play_against(&mut current, opponent, evaluator),
             Err((version, error)) => {
                 tracing::warn!(%version, error = service::chain(&error), "an earlier version cannot be used");
-                self.parts.past.drop_version(version).context("give up an earlier version")?;
+                self.past.drop_version(version).context("give up an earlier version")?;
                 self.current = Some(current);
                 return Ok(ControlFlow::Continue(()));
             }
@@ -323,11 +367,11 @@ impl<G: Game, O: Outside> Worker<G, O> {
         let elo = elo_of(player).or(before.map(|rated| rated.rating.elo)).unwrap_or(0.0);
         let information = |opponent: Player| {
             let expected = expected_score(elo, elo_of(opponent).unwrap_or(elo));
-            let games = self.parts.ledger.games_between(player, opponent) as f64;
-            let per_match = 2.0 * self.parts.measurement.matches.openings as f64;
+            let games = self.ledger.games_between(player, opponent) as f64;
+            let per_match = 2.0 * self.measurement.matches.openings as f64;
             expected.mul_add(1.0 - expected, INFORMATION_MIN) / (1.0 + games / per_match)
         };
-        let past = self.parts.past.manifests().iter().map(|manifest| Player::Version(manifest.version));
+        let past = self.past.manifests().iter().map(|manifest| Player::Version(manifest.version));
         self.fixed_opponents()
             .chain(past)
             .filter(|&opponent| opponent != player)
@@ -340,10 +384,10 @@ impl<G: Game, O: Outside> Worker<G, O> {
         opponent: Player,
     ) -> Result<Option<Box<dyn Evaluator>>, (WeightsVersion, anyhow::Error)> {
         let Player::Version(version) = opponent else { return Ok(None) };
-        let manifests = self.parts.past.manifests();
+        let manifests = self.past.manifests();
         let manifest = manifests.iter().find(|manifest| manifest.version == version).expect("opponents are kept");
-        let bytes = self.parts.past.bytes(manifest).map_err(|error| (version, error.into()))?;
-        self.evaluator_of(manifest, &bytes).map(Some).map_err(|error| (version, error))
+        let bytes = self.past.bytes(manifest).map_err(|error| (version, error.into()))?;
+        self.evaluator(manifest, &bytes).map(Some).map_err(|error| (version, error))
     }
 
     fn play_against(
@@ -353,7 +397,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
         mut evaluator: Option<Box<dyn Evaluator>>,
     ) -> Result<matches::Tally, Stop> {
         let version = current.published.manifest.version;
-        let Parts { game, outside, measurement, seed, ledger, .. } = &mut self.parts;
+        let Self { game, measurement, seed, ledger, breaks, .. } = self;
         // Other openings for every match, the same again if it is repeated.
         let draws = |stream| draws(*seed, version, ledger.games().wrapping_mul(4).wrapping_add(stream));
         let settings = || analysis(measurement.simulations, &measurement.search, Fidelity::Batched);
@@ -362,10 +406,10 @@ impl<G: Game, O: Outside> Worker<G, O> {
             Some(evaluator) => Box::new(Searcher { evaluator: &mut **evaluator, settings: settings(), rng: draws(2) }),
             None => fixed_contestant(opponent, draws(2)),
         };
-        let mut pause = || pause(outside, &mut self.pacing);
+        let mut pause = || breaks.take();
         let contestants: [&mut dyn Contestant<G>; 2] = [&mut player, &mut *other];
         let tally = matches::play(game, contestants, measurement.matches, &mut draws(3), &mut pause)?;
-        metrics::busy(self.pacing.busy());
+        metrics::busy(breaks.busy());
         tally.ok_or(Stop::Drain)
     }
 
@@ -387,7 +431,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
 
     fn publish_ratings(&self) {
         let current = self.current.as_ref().map(|current| current.published.manifest.version);
-        metrics::ratings(&self.ratings, current, self.parts.ledger.games());
+        metrics::ratings(&self.ratings, current, self.ledger.games());
     }
 }
 
@@ -405,16 +449,8 @@ fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Box<dyn Contest
     }
 }
 
-/// Ends a stretch of work and sleeps for as long as the pacing says.
-fn pause(outside: &mut impl Outside, pacing: &mut Pacing) -> ControlFlow<()> {
-    let sleep = pacing.pause(outside.now());
-    let flow = outside.sleep(sleep);
-    pacing.resume(outside.now());
-    flow
-}
-
 /// A generator of its own for every version and stream.
-fn draws(seed: u64, version: WeightsVersion, stream: u64) -> ChaCha8Rng {
+pub(crate) fn draws(seed: u64, version: WeightsVersion, stream: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ version.0.rotate_left(32));
     rng.set_stream(stream);
     rng
