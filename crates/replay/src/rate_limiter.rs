@@ -3,7 +3,8 @@
 /// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor
 /// `inserted · samples_per_insert − sampled` stays within `error` of `min_items · samples_per_insert`: above, inserts
 /// wait for the learner; below, samples wait for the actors. Counting is separate from asking, so the caller can ask
-/// about what is still on its way to the disk.
+/// about what is still on its way to the disk, and about one item of several that come together: the others of them then
+/// leave the band above.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateLimiter {
     settings: RateLimiterSettings,

@@ -138,6 +138,32 @@ proptest! {
         }
     }
 
+    /// As the server does it: a trajectory enters whole as soon as its first item may.
+    #[test]
+    fn the_cursor_leaves_the_band_by_the_other_items_of_one_trajectory_at_most(
+        quarters in 1_u32..64, min_items in 1_u64..20, slack in 0_u32..20,
+        script in prop::collection::vec((any::<bool>(), 1_u64..50), 1..200),
+    ) {
+        let samples_per_insert = f64::from(quarters) / 4.0;
+        let settings = ratio(samples_per_insert, min_items, samples_per_insert.max(1.0) + f64::from(slack));
+        let offset = min_items as f64 * samples_per_insert;
+        let (least, greatest) = (offset - settings.error, offset + settings.error);
+        let mut limiter = RateLimiter::new(settings).unwrap();
+        let mut most_items = 1;
+        for (insert, items) in script {
+            if insert && limiter.can_insert(1).is_ok() {
+                limiter.insert(items);
+                most_items = most_items.max(items);
+            }
+            if !insert && limiter.can_sample(items).is_ok() {
+                limiter.sample(items);
+                prop_assert!(limiter.cursor() >= least, "{:?}", limiter);
+            }
+            let beyond = (most_items - 1) as f64 * samples_per_insert;
+            prop_assert!(limiter.cursor() <= greatest + beyond, "{:?}", limiter);
+        }
+    }
+
     #[test]
     fn while_nothing_is_deleted_one_side_can_always_go_on(
         quarters in 1_u32..64, min_items in 1_u64..20, slack in 0_u32..20,
