@@ -2,7 +2,7 @@ use crate::{Batch, Predictions};
 
 /// Something that turns a batch of observations into priors over the legal actions and win/draw/loss values.
 pub trait Evaluator: Send {
-    /// What the caller may want to know to fill batches well.
+    /// What it says about itself: which weights answer, and how many positions at once.
     fn attributes(&self) -> Attributes;
 
     /// Evaluates every position of `batch` and replaces the contents of `predictions`, in the same order.

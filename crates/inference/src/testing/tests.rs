@@ -38,9 +38,37 @@ fn the_suite_catches_priors_that_do_not_sum_to_one() {
     conformance::run(&mut Scripted::new(SHAPE, 0, half), SHAPE, 20, 0.0);
 }
 
+/// Answers like the evaluator inside, but every value leans towards a win by its distance from the end of the batch.
+struct Leaning(Hashing);
+
+impl Evaluator for Leaning {
+    fn attributes(&self) -> Attributes {
+        self.0.attributes()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        let mut straight = Predictions::new();
+        self.0.evaluate(batch, &mut straight)?;
+        predictions.clear();
+        for i in 0..batch.len() {
+            let lean = (batch.len() - i) as f32 / MAX_BATCH as f32;
+            let Wdl { win, draw, loss } = straight.value(i);
+            let value = Wdl { win: win * (1.0 - lean) + lean, draw: draw * (1.0 - lean), loss: loss * (1.0 - lean) };
+            predictions.push(straight.priors(i), value);
+        }
+        Ok(())
+    }
+}
+
 #[test]
-#[should_panic(expected = "other positions of the batch")]
+#[should_panic(expected = "with the other positions of the batch")]
 fn the_suite_catches_answers_that_depend_on_the_rest_of_the_batch() {
+    conformance::run(&mut Leaning(Hashing::new(SHAPE, 3)), SHAPE, 20, 1e-5);
+}
+
+#[test]
+#[should_panic(expected = "the same batch is answered differently")]
+fn the_suite_catches_answers_that_depend_on_what_was_asked_before() {
     let mut asked = 0;
     let drifting = move |_: &[f32], legal: &[Action], priors: &mut [f32]| {
         asked = (asked + 1) % 23;
