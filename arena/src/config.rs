@@ -52,6 +52,8 @@ pub struct ArenaSection {
     pub device: String,
     /// `auto`, `f32` or `bf16`.
     pub precision: String,
+    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    pub kernel: String,
 }
 
 impl Default for ArenaSection {
@@ -72,6 +74,7 @@ impl Default for ArenaSection {
             cpu_share: 0.1,
             device: "cpu".into(),
             precision: "auto".into(),
+            kernel: "auto".into(),
         }
     }
 }
@@ -95,6 +98,8 @@ pub struct Settings {
     pub device: String,
     /// In which precision, as written.
     pub precision: String,
+    /// What a CPU computes with, as written.
+    pub kernel: String,
 }
 
 /// How weights versions are measured.
@@ -158,6 +163,7 @@ impl Config {
             cpu_share: arena.cpu_share,
             device: arena.device.clone(),
             precision: arena.precision.clone(),
+            kernel: arena.kernel.clone(),
         })
     }
 }

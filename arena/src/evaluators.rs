@@ -1,6 +1,8 @@
 //! From published weights to something that evaluates; the one place that knows which builds have libtorch.
 
 use inference::Evaluator;
+use service::ConfigError;
+use tower::{Kernel, Preference};
 use weights::Manifest;
 
 use crate::config::Settings;
@@ -22,41 +24,57 @@ pub fn evaluator_of(
     build(manifest, bytes)
 }
 
-/// The evaluators of this build: libtorch in this process, on one thread.
+/// The evaluators that the configuration asks for: an accelerator if one works, else the CPU kernel, else libtorch.
 ///
 /// # Errors
-/// If device or precision are no such things.
-#[cfg(feature = "torch")]
-pub fn build(settings: &Settings) -> Result<Build, service::ConfigError> {
-    use network::{DevicePreference, LibtorchEvaluator, PrecisionPreference};
-    use service::ConfigError;
+/// [`ConfigError`] names the key that makes no sense, or that this build cannot do.
+pub fn build(settings: &Settings) -> Result<Build, ConfigError> {
+    let preference: Preference =
+        settings.kernel.parse().map_err(|reason: String| ConfigError::invalid("arena.kernel", reason))?;
+    let bf16 = match settings.precision.as_str() {
+        "auto" | "bf16" => true,
+        "f32" => false,
+        precision => {
+            let reason = format!("`{precision}` is not a precision: expected auto, f32 or bf16");
+            return Err(ConfigError::invalid("arena.precision", reason));
+        }
+    };
+    let only = if let Preference::Only(path) = preference { Some(path) } else { None };
+    let kernel = (preference != Preference::Libtorch).then(|| Kernel::new(only, bf16));
+    of_device(settings, kernel, preference)
+}
 
-    let device: DevicePreference =
-        settings.device.parse().map_err(|error: String| ConfigError::invalid("arena.device", error))?;
-    let precision: PrecisionPreference =
-        settings.precision.parse().map_err(|error: String| ConfigError::invalid("arena.precision", error))?;
-    // Training has the other cores.
-    network::set_threads(1);
-    let device = network::choose_device(device);
-    let precision = network::choose_precision(precision, device.device, &mut std::time::Instant::now);
-    tracing::info!(%device, %precision, "evaluating with libtorch");
-    Ok(Box::new(move |manifest, bytes| {
-        let evaluator = LibtorchEvaluator::new(
-            &manifest.architecture,
-            manifest.version,
-            bytes,
-            device.device,
-            precision.precision,
-        )?;
-        Ok(Box::new(evaluator))
+/// In a build with libtorch.
+#[cfg(feature = "torch")]
+fn of_device(settings: &Settings, kernel: Option<Kernel>, preference: Preference) -> Result<Build, ConfigError> {
+    let device = settings.device.parse().map_err(|reason: String| ConfigError::invalid("arena.device", reason))?;
+    let precision =
+        settings.precision.parse().map_err(|reason: String| ConfigError::invalid("arena.precision", reason))?;
+    let libtorch = network::Libtorch::new(device, precision, std::time::Instant::now);
+    let Some(kernel) = kernel.filter(|_| !libtorch.is_accelerated()) else {
+        return Ok(Box::new(move |manifest, bytes| Ok(Box::new(libtorch.evaluator(manifest, bytes)?))));
+    };
+    // Who names a path wants no other evaluator.
+    let takes_over = preference == Preference::Auto;
+    Ok(Box::new(move |manifest, bytes| match kernel.evaluator(manifest, bytes) {
+        Ok(evaluator) => Ok(Box::new(evaluator)),
+        Err(error) if takes_over && error.is_of_the_kernel() => {
+            tracing::warn!(%error, "libtorch takes over");
+            Ok(Box::new(libtorch.evaluator(manifest, bytes)?))
+        }
+        Err(error) => Err(error.into()),
     }))
 }
 
-/// This build evaluates nothing.
-///
-/// # Errors
-/// Always.
+/// In a build without libtorch.
 #[cfg(not(feature = "torch"))]
-pub fn build(_settings: &Settings) -> Result<Build, service::ConfigError> {
-    Err(service::ConfigError::invalid("arena", "was built without the feature `torch`: it cannot evaluate weights"))
+fn of_device(settings: &Settings, kernel: Option<Kernel>, _preference: Preference) -> Result<Build, ConfigError> {
+    let without = "this arena was built without libtorch; build it with --features torch";
+    let device = settings.device.as_str();
+    if !matches!(device, "auto" | "cpu") {
+        return Err(ConfigError::invalid("arena.device", format!("`{device}` cannot be had: {without}")));
+    }
+    let reason = || ConfigError::invalid("arena.kernel", format!("`libtorch` cannot be had: {without}"));
+    let kernel = kernel.ok_or_else(reason)?;
+    Ok(Box::new(move |manifest, bytes| Ok(Box::new(kernel.evaluator(manifest, bytes)?))))
 }

@@ -39,7 +39,7 @@ impl Play {
         let Trained { game, search, mut evaluator } = Trained::open(&self.trained)?;
         let settings = self.settings(search);
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
-        with_game!(game, |game| play::play(&game, &settings, &mut evaluator, &mut input, &mut output))?;
+        with_game!(game, |game| play::play(&game, &settings, evaluator.as_mut(), &mut input, &mut output))?;
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl Eval {
         let settings = eval::Settings { search, ..eval::Settings::new(self.simulations) };
         let format = if self.json { eval::Format::Json } else { eval::Format::Table };
         let mut output = io::stdout().lock();
-        with_game!(game, |game| eval::run(&game, &file, &text, &settings, &mut evaluator, format, &mut output))?;
+        with_game!(game, |game| eval::run(&game, &file, &text, &settings, evaluator.as_mut(), format, &mut output))?;
         Ok(())
     }
 

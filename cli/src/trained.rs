@@ -8,9 +8,11 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use game::Game;
 use games::{GameKind, with_game};
+use inference::Evaluator;
 use learner::published::Published;
-use network::{Device, DevicePreference, LibtorchEvaluator, PrecisionPreference};
+use network::{DevicePreference, Libtorch, PrecisionPreference};
 use selfplay::SearchSettings;
+use tower::{Kernel, Preference};
 use weights::{Architecture, Manifest};
 
 use crate::config::load_run;
@@ -37,17 +39,28 @@ pub struct Args {
     /// `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
+
+    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    #[arg(long, default_value = "auto")]
+    pub kernel: tower::Preference,
 }
 
 /// The newest weights of a run, and what they were trained for.
-#[derive(Debug)]
 pub struct Trained {
     /// The game.
     pub game: GameKind,
     /// How the run's trees search.
     pub search: SearchSettings,
     /// The weights.
-    pub evaluator: LibtorchEvaluator,
+    pub evaluator: Box<dyn Evaluator>,
+}
+
+impl std::fmt::Debug for Trained {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let evaluator = self.evaluator.attributes();
+        let mut all = f.debug_struct("Trained");
+        all.field("game", &self.game).field("search", &self.search).field("evaluator", &evaluator).finish()
+    }
 }
 
 impl Trained {
@@ -62,15 +75,29 @@ impl Trained {
         let search = config.search.settings()?;
         let (manifest, bytes) = newest(&run)?;
         with_game!(game, |rules| check(&rules, &manifest, &run))?;
-        let device = network::choose_device(args.device).device;
-        if device == Device::Cpu {
-            // Training may be under way on the other cores, and threads that share cores wait for each other.
-            network::set_threads(1);
-        }
-        let precision = network::choose_precision(args.precision, device, &mut Instant::now).precision;
-        let evaluator = LibtorchEvaluator::new(&manifest.architecture, manifest.version, &bytes, device, precision)
+        let evaluator = evaluator(args, &manifest, &bytes)
             .with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
         Ok(Self { game, search, evaluator })
+    }
+}
+
+/// An accelerator if one works, else the CPU kernel, else libtorch.
+fn evaluator(args: &Args, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
+    let libtorch = Libtorch::new(args.device, args.precision, Instant::now);
+    let only = match args.kernel {
+        Preference::Libtorch => return Ok(Box::new(libtorch.evaluator(manifest, bytes)?)),
+        Preference::Auto if libtorch.is_accelerated() => return Ok(Box::new(libtorch.evaluator(manifest, bytes)?)),
+        Preference::Auto => None,
+        Preference::Only(path) => Some(path),
+    };
+    match Kernel::new(only, args.precision != PrecisionPreference::F32).evaluator(manifest, bytes) {
+        Ok(evaluator) => Ok(Box::new(evaluator)),
+        // Who names a path wants no other evaluator.
+        Err(error) if error.is_of_the_kernel() && only.is_none() => {
+            tracing::warn!(%error, "libtorch takes over");
+            Ok(Box::new(libtorch.evaluator(manifest, bytes)?))
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -23,6 +23,9 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     for package in FLEET {
         build.args(["--package", package]);
     }
+    if has_accelerator() {
+        build.args(["--features", "actor/torch,arena/torch"]);
+    }
     workspace::run(&mut build)?;
 
     let program = workspace::metadata(root)?.target_directory.join("release").join("zerofleet");
@@ -30,6 +33,12 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     train.arg("train").args(options);
     find_libraries(&mut train, &libtorch);
     replace_by(train).with_context(|| format!("start {program}"))
+}
+
+/// Whether self-play may use libtorch on this machine: an Apple GPU, or the driver of an NVIDIA one. Everywhere else the CPU
+/// kernel is the faster evaluator, and actors do without libtorch.
+fn has_accelerator() -> bool {
+    cfg!(target_os = "macos") || Path::new("/dev/nvidiactl").exists()
 }
 
 /// Binaries know the way to `.libtorch`; to any other place they must be shown it.

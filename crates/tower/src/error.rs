@@ -53,3 +53,11 @@ pub enum Error {
         value: f32,
     },
 }
+
+impl Error {
+    /// Whether another evaluator may take the network: the weights themselves are not to blame.
+    #[must_use]
+    pub fn is_of_the_kernel(&self) -> bool {
+        matches!(self, Self::Unsupported { .. } | Self::Unavailable { .. })
+    }
+}
