@@ -23,7 +23,7 @@ pub enum Screen {
         lines: MultiProgress,
         /// Time.
         bar: ProgressBar,
-        /// Self-play, replay, training, strength.
+        /// [`NAMES`].
         details: Vec<ProgressBar>,
     },
     /// A file or a pipe: a line is added now and then.
@@ -40,9 +40,10 @@ impl Screen {
             return Self::Plain { last: None };
         }
         let lines = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
-        let style = ProgressStyle::with_template("{prefix:9} {bar:40} {msg}").expect("the template is a constant");
+        // Wide messages are cut at the edge: a line that wraps would be left behind when the next is drawn.
+        let style = ProgressStyle::with_template("{prefix:9} {bar:40} {wide_msg}").expect("the template is a constant");
         let bar = lines.add(ProgressBar::new(total.as_secs()).with_style(style).with_prefix("time"));
-        let style = ProgressStyle::with_template("{prefix:9} {msg}").expect("the template is a constant");
+        let style = ProgressStyle::with_template("{prefix:9} {wide_msg}").expect("the template is a constant");
         let detail = |name: &'static str| {
             lines.add(ProgressBar::new_spinner().with_style(style.clone()).with_prefix(name).with_message(MISSING))
         };
@@ -65,7 +66,9 @@ impl Screen {
             Self::Plain { last } => {
                 if last.is_none_or(|last| now.duration_since(last) >= PLAIN_INTERVAL) {
                     *last = Some(now);
-                    println!("{time} | {}", texts.join(" | "));
+                    let named: Vec<String> =
+                        NAMES.iter().zip(texts).map(|(name, text)| format!("{name} {text}")).collect();
+                    println!("{time} | {}", named.join(" | "));
                 }
             }
         }
@@ -89,22 +92,22 @@ impl Screen {
     }
 }
 
-const NAMES: [&str; 4] = ["self-play", "replay", "learner", "strength"];
+/// Lines under the time, each of at most eighty columns while numbers are of the usual size.
+const NAMES: [&str; 7] = ["self-play", "batches", "replay", "learner", "loss", "strength", "opponents"];
 
 fn time_line(elapsed_seconds: f64, total: Duration) -> String {
     let left = (total.as_secs_f64() - elapsed_seconds).max(0.0);
     format!("{} of {}, {} left", clock(elapsed_seconds), clock(total.as_secs_f64()), clock(left))
 }
 
-fn detail_lines(r: &Readings) -> [String; 4] {
+fn detail_lines(r: &Readings) -> [String; NAMES.len()] {
     let play = format!(
-        "{} games/s · {} positions/s · {} evaluations/s · batch {} · cache hits {}",
+        "{} games/s · {} positions/s · {} evaluations/s",
         number(r.games_per_second),
         number(r.positions_per_second),
         number(r.evaluations_per_second),
-        number(r.batch_mean),
-        percent(r.cache_hit_share),
     );
+    let batches = format!("{} positions · cache hits {}", number(r.batch_mean), percent(r.cache_hit_share));
     let replay = format!(
         "{} items · window {} · {} samples per insert",
         number(r.replay_items),
@@ -112,23 +115,23 @@ fn detail_lines(r: &Readings) -> [String; 4] {
         number(r.samples_per_insert),
     );
     let learner = format!(
-        "step {} · {} steps/s · loss {} = policy {} + value {} · weights {}, lag {}",
+        "step {} · {} steps/s · weights {}, lag {}",
         number(r.steps),
         number(r.steps_per_second),
-        precise(r.loss_total),
-        precise(r.loss_policy),
-        precise(r.loss_value),
         whole(r.weights_version),
         whole(r.weights_lag),
     );
-    let opponents: String = r.opponents.iter().map(|(name, elo)| format!(" · {name} {elo:.0}")).collect();
+    let loss =
+        format!("{} = policy {} + value {}", precise(r.loss_total), precise(r.loss_policy), precise(r.loss_value));
     let strength = format!(
-        "solved positions {} raw, {} with search · Elo {}{opponents}",
+        "solved {} raw, {} with search · Elo {}",
         percent(r.accuracy_of("raw", "preserving")),
         percent(r.accuracy_of("search", "preserving")),
         elo(r),
     );
-    [play, replay, learner, strength]
+    let opponents: Vec<String> = r.opponents.iter().map(|(name, elo)| format!("{name} {elo:.0}")).collect();
+    let opponents = if opponents.is_empty() { MISSING.to_owned() } else { opponents.join(" · ") };
+    [play, batches, replay, learner, loss, strength, opponents]
 }
 
 /// A rating with its confidence interval.
