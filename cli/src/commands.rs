@@ -107,6 +107,8 @@ pub struct Bench {
 enum Part {
     /// Self-play, as a share of what the evaluator alone does.
     Selfplay(bench::selfplay::Args),
+    /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of what the instructions can do.
+    Kernel(bench::kernel::Args),
 }
 
 impl Bench {
@@ -114,6 +116,7 @@ impl Bench {
     pub fn run(self) -> anyhow::Result<()> {
         match self.part {
             Part::Selfplay(args) => bench::selfplay::run(&args, &mut io::stdout().lock()),
+            Part::Kernel(args) => bench::kernel::run(&args, &mut io::stdout().lock()),
         }
     }
 }

@@ -242,7 +242,7 @@ fn write(root: &Area<'_>, text: &str, at: (i32, i32), colour: RGBColor, align: H
 }
 
 /// Heights, ascending, at least [`NAME_HEIGHT`] apart and between the edges as far as there is room.
-fn moved_apart(heights: &[i32], top: i32, bottom: i32) -> Vec<i32> {
+pub(crate) fn moved_apart(heights: &[i32], top: i32, bottom: i32) -> Vec<i32> {
     let mut moved = heights.to_vec();
     let mut free = top;
     for height in &mut moved {

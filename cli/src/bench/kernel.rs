@@ -1,0 +1,245 @@
+//! `zerofleet bench kernel`: evaluations/s of the CPU kernel beside libtorch and, where Python can install them,
+//! OpenVINO and onnxruntime.
+//!
+//! Every engine computes on one thread, and every thread has an engine of its own, as in self-play. Everything of one
+//! network is measured in turns within one run, because a machine slows down and speeds up while it is measured; so is
+//! what bounds the kernel, multiply-adds from registers alone. Start with [`run`].
+
+mod engine;
+mod machine;
+mod markdown;
+mod network_size;
+mod peers;
+mod plot;
+mod positions;
+mod ratio;
+mod report;
+mod series;
+#[cfg(test)]
+mod testing;
+mod threads;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::network::{Device, LibtorchEvaluator, Network, Precision};
+use ::tower::{Path, Tower, TowerEvaluator, choose_path};
+use ::weights::{Architecture, WeightsVersion};
+use anyhow::{Context, anyhow, ensure};
+
+pub use engine::{Engine, Family};
+pub use markdown::markdown;
+pub use network_size::NetworkSize;
+pub use plot::draw;
+pub use ratio::{Ratio, ratios};
+pub use report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
+
+use peers::Peers;
+use series::{Course, Series, Source};
+
+#[cfg(test)]
+mod tests;
+
+/// Options of `zerofleet bench kernel`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
+    #[arg(long, value_delimiter = ',', default_value = "6x64@6x7,6x128@9x9,10x128@19x19,20x256@19x19")]
+    pub networks: Vec<NetworkSize>,
+    /// Batch sizes.
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32,128,256")]
+    pub batches: Vec<usize>,
+    /// Threads, each with its own engine; 0 takes one per core.
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+    /// Paths of the kernel [default: all that this machine has].
+    #[arg(long, value_delimiter = ',')]
+    pub paths: Vec<Path>,
+    /// How long each of the measurements takes.
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
+    /// How often everything is measured; the medians count.
+    #[arg(long, default_value_t = 3)]
+    pub repeats: usize,
+    /// Batches that take longer than this are left out.
+    #[arg(long, default_value_t = 10.0)]
+    pub batch_seconds_max: f64,
+    /// Measures OpenVINO and onnxruntime too, with the Python environment in this folder; makes it with python3 and pip
+    /// if it is not there.
+    #[arg(long, value_name = "FOLDER")]
+    pub peers: Option<PathBuf>,
+    /// Every random weight and position descends from it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Writes kernel.md, kernel.json and kernel.svg here, anew after each network.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+}
+
+/// Measures, prints and writes.
+///
+/// # Errors
+/// Options that make no sense, a network that cannot be built, a folder that cannot be written.
+pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    let report = measure(args, |report| args.out.as_deref().map_or(Ok(()), |folder| write(folder, report)))?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &report).context("write the report")?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", markdown(&report))?;
+    }
+    Ok(())
+}
+
+/// Measures; `so_far` sees the report after each network.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(args: &Args, mut so_far: impl FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+    let bench = Bench::new(args)?;
+    // Each thread has an engine of its own; nothing within one is shared out.
+    ::network::set_threads(1);
+    let started = args.peers.as_deref().map(|folder| Peers::start(folder, bench.threads, args.seed));
+    let mut peers = started.map(|started| started.map_err(|error| service::chain(&error)));
+    let mut report = bench.empty_report(peers.as_ref());
+    for size in &args.networks {
+        let network = bench.measure(*size, &mut peers).with_context(|| format!("measure {size}"))?;
+        report.networks.push(network);
+        so_far(&report)?;
+    }
+    Ok(report)
+}
+
+/// The engines that Python runs, or why there are none; `None` if nobody asked for them.
+type MaybePeers = Option<Result<Peers, String>>;
+
+/// Checked options.
+struct Bench<'a> {
+    args: &'a Args,
+    /// Ascending.
+    batches: Vec<usize>,
+    paths: Vec<Path>,
+    threads: usize,
+    cores: usize,
+    time: Duration,
+    batch_time_max: Duration,
+}
+
+impl<'a> Bench<'a> {
+    fn new(args: &'a Args) -> anyhow::Result<Self> {
+        ensure!(args.repeats > 0, "--repeats must be at least 1");
+        ensure!(!args.batches.is_empty() && !args.batches.contains(&0), "--batches needs sizes of at least 1");
+        let mut batches = args.batches.clone();
+        batches.sort_unstable();
+        batches.dedup();
+        let available = || Path::ALL.into_iter().filter(|path| path.is_available()).collect();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self {
+            args,
+            batches,
+            paths: if args.paths.is_empty() { available() } else { args.paths.clone() },
+            threads: if args.threads == 0 { cores } else { args.threads },
+            cores,
+            time: Duration::try_from_secs_f64(args.seconds).context("read --seconds")?,
+            batch_time_max: Duration::try_from_secs_f64(args.batch_seconds_max).context("read --batch-seconds-max")?,
+        })
+    }
+
+    fn empty_report(&self, peers: Option<&Result<Peers, String>>) -> Report {
+        Report {
+            cpu: machine::cpu_model(),
+            target: format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
+            cores: self.cores,
+            threads: self.threads,
+            seconds: self.args.seconds,
+            repeats: self.args.repeats,
+            batch_seconds_max: self.args.batch_seconds_max,
+            seed: self.args.seed,
+            peers: peers.map(|peers| match peers {
+                Ok(peers) => peers.versions.clone(),
+                Err(reason) => format!("not measured: {reason}"),
+            }),
+            networks: Vec::new(),
+        }
+    }
+
+    /// Measures everything of one network in turns.
+    fn measure(&self, size: NetworkSize, peers: &mut MaybePeers) -> anyhow::Result<NetworkReport> {
+        let architecture = size.architecture();
+        let bytes = Network::new(&architecture, Device::Cpu, self.args.seed)?.to_safetensors()?;
+        let choice = choose_path(&architecture, |path| self.paths.contains(&path));
+        let course = Course {
+            architecture: &architecture,
+            threads: self.threads,
+            seed: self.args.seed,
+            time: self.time,
+            batch_time_max: self.batch_time_max,
+        };
+        let mut all = self.series(&architecture, &bytes, peers.as_ref());
+        for _ in 0..self.args.repeats {
+            for series in &mut all {
+                series.measure_peak(&course)?;
+            }
+            for &batch in &self.batches {
+                for series in &mut all {
+                    series.measure(batch, &course, peers.as_mut().and_then(|peers| peers.as_mut().ok()));
+                }
+            }
+        }
+        let multiply_adds = all.iter().find_map(Series::multiply_adds);
+        let engines: Vec<EngineReport> = all.iter().map(|series| series.report(multiply_adds)).collect();
+        let (chosen, reason) = match choice {
+            Ok(choice) => (Some(Engine::Kernel(choice.path)), choice.reason),
+            Err(error) => (None, error.to_string()),
+        };
+        let ratios = ratios(&engines, chosen);
+        Ok(NetworkReport { network: size.to_string(), multiply_adds, chosen, reason, engines, ratios })
+    }
+
+    /// Every engine, ready or with the reason why not.
+    fn series(&self, architecture: &Architecture, bytes: &[u8], peers: Option<&Result<Peers, String>>) -> Vec<Series> {
+        let kernel = |&path: &Path| Series::new(Engine::Kernel(path), self.kernel(architecture, bytes, path));
+        let libtorch =
+            |precision| Series::new(Engine::Libtorch(precision), self.libtorch(architecture, bytes, precision));
+        let peer = |peers: &Result<Peers, String>, engine| {
+            let source = peers.as_ref().map(|_| Source::Python).map_err(|reason| anyhow!("{reason}"));
+            Series::new(engine, source)
+        };
+        let ours = self.paths.iter().map(kernel).chain([Precision::Bf16, Precision::F32].map(libtorch));
+        ours.chain(peers.into_iter().flat_map(|peers| Engine::PEERS.map(|engine| peer(peers, engine)))).collect()
+    }
+
+    fn kernel(&self, architecture: &Architecture, bytes: &[u8], path: Path) -> anyhow::Result<Source> {
+        let tower = Arc::new(Tower::new(architecture, bytes, path)?);
+        let evaluator = |_| TowerEvaluator::new(Arc::clone(&tower), WeightsVersion(1));
+        Ok(Source::Kernel((0..self.threads).map(evaluator).collect()))
+    }
+
+    fn libtorch(&self, architecture: &Architecture, bytes: &[u8], precision: Precision) -> anyhow::Result<Source> {
+        let evaluator = |_| LibtorchEvaluator::new(architecture, WeightsVersion(1), bytes, Device::Cpu, precision);
+        Ok(Source::Libtorch((0..self.threads).map(evaluator).collect::<Result<_, _>>()?))
+    }
+}
+
+/// Writes tables, numbers and picture into `folder`.
+fn write(folder: &std::path::Path, report: &Report) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
+    let file = |name: &str, text: String| {
+        std::fs::write(folder.join(name), text).with_context(|| format!("write {name} into {}", folder.display()))
+    };
+    file("kernel.md", markdown(report))?;
+    file("kernel.json", serde_json::to_string_pretty(report)? + "\n")?;
+    draw(&folder.join("kernel.svg"), report)
+}
+
+/// The upper one of an even number.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}

@@ -1,0 +1,25 @@
+use std::process::Command;
+
+/// The model of the CPU as the system calls it, or `unknown`.
+#[must_use]
+pub(super) fn cpu_model() -> String {
+    let listed = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model_in(&text));
+    listed.or_else(asked).unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The first model that Linux lists.
+fn model_in(cpuinfo: &str) -> Option<String> {
+    let values = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let mut models = values.filter(|(key, _)| key.trim() == "model name").map(|(_, value)| value.trim());
+    models.find(|model| !model.is_empty()).map(str::to_owned)
+}
+
+/// What macOS answers.
+fn asked() -> Option<String> {
+    let output = Command::new("sysctl").args(["-n", "machdep.cpu.brand_string"]).output().ok()?;
+    let model = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (output.status.success() && !model.is_empty()).then_some(model)
+}
+
+#[cfg(test)]
+mod tests;

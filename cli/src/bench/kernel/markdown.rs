@@ -1,0 +1,114 @@
+use super::engine::Engine;
+use super::ratio::Ratio;
+use super::report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
+
+/// The report as tables for people and documents.
+#[must_use]
+pub fn markdown(report: &Report) -> String {
+    let Report { cpu, target, cores, threads, seconds, repeats, batch_seconds_max, seed, peers, networks } = report;
+    let mut text = format!(
+        "# The CPU kernel beside other engines\n\n\
+         - machine: {cpu}, {target}, {cores} cores\n\
+         - threads: {threads}, each with an engine of its own that computes on one thread\n\
+         - every number: the median of {repeats} turns of {seconds} s; seed {seed}\n\
+         - left out (–): batches that take longer than {batch_seconds_max} s\n"
+    );
+    if let Some(peers) = peers {
+        text += &format!("- called from Python, with the softmax left out: {peers}\n");
+    }
+    networks.iter().for_each(|network| text += &section(network));
+    text
+}
+
+fn section(report: &NetworkReport) -> String {
+    let NetworkReport { network, multiply_adds, engines, .. } = report;
+    let work =
+        multiply_adds.map_or(String::new(), |n| format!(": {:.1} million multiply-adds a position", n as f64 / 1e6));
+    let mut text = format!("\n## {network}{work}\n\n{}\n\n{}", in_words(report), speeds(report));
+    for EngineReport { engine, not_measured, .. } in engines {
+        if let Some(reason) = not_measured {
+            text += &format!("\n{engine}: not measured: {reason}\n");
+        }
+    }
+    text + &layers(engines)
+}
+
+/// What the kernel chooses and what that is worth.
+fn in_words(report: &NetworkReport) -> String {
+    let mut text = match report.chosen {
+        Some(path) => format!("The kernel chooses {path} ({}).", report.reason),
+        None => format!("The kernel does not compute this network: {}.", report.reason),
+    };
+    for ratio in &report.ratios {
+        text += &format!("\n- {}", ratio_in_words(ratio));
+    }
+    text
+}
+
+fn ratio_in_words(ratio: &Ratio) -> String {
+    let Ratio { kernel, over, precision, best_batch, batch_1, batch_8 } = ratio;
+    let other = match precision {
+        Some(precision) => format!("{over} in {precision}"),
+        None => over.to_string(),
+    };
+    let times = [(best_batch, "the best batch of each"), (batch_1, "batch 1"), (batch_8, "batch 8")]
+        .into_iter()
+        .filter_map(|(ratio, at)| ratio.map(|ratio| format!("{ratio:.2} times at {at}")))
+        .collect::<Vec<_>>();
+    format!("{kernel} over {other}: {}", times.join(", "))
+}
+
+/// Evaluations/s by engine and batch size.
+fn speeds(report: &NetworkReport) -> String {
+    let batches = report.batches();
+    let mut text = "| evaluations/s (share of the peak) |".to_owned();
+    batches.iter().for_each(|batch| text += &format!(" batch {batch} |"));
+    text += " peak, 10⁹ multiply-adds/s |\n|---|";
+    text += &"---:|".repeat(batches.len() + 1);
+    for engine in report.engines.iter().filter(|engine| !engine.speeds.is_empty()) {
+        let chosen = report.chosen == Some(engine.engine);
+        text += &if chosen { format!("\n| **{}** |", engine.engine) } else { format!("\n| {} |", engine.engine) };
+        for batch in &batches {
+            let speed = engine.speeds.iter().find(|speed| speed.batch == *batch);
+            text += &format!(" {} |", speed.map_or("–".to_owned(), cell));
+        }
+        text += &format!(" {} |", engine.peak.map_or("–".to_owned(), |peak| format!("{:.0}", peak / 1e9)));
+    }
+    text + "\n"
+}
+
+fn cell(speed: &Speed) -> String {
+    let share = speed.share_of_peak.map_or(String::new(), |share| format!(" ({:.0} %)", 100.0 * share));
+    number(speed.evaluations_per_second) + &share
+}
+
+/// Three digits at least.
+fn number(value: f64) -> String {
+    let decimals =
+        [(100.0, 0), (10.0, 1)].into_iter().find(|(from, _)| value >= *from).map_or(2, |(_, decimals)| decimals);
+    format!("{value:.decimals$}")
+}
+
+/// Where the kernel's time goes.
+fn layers(engines: &[EngineReport]) -> String {
+    let rows: String =
+        engines.iter().flat_map(|report| report.layers.iter().map(|times| layer_row(report.engine, times))).collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    "\n| ns per position and thread | batch | observations | stem | a block | convolution of the heads | layers of the heads |\n\
+     |---|---:|---:|---:|---:|---:|---:|\n"
+        .to_owned()
+        + &rows
+}
+
+fn layer_row(engine: Engine, times: &LayerTimes) -> String {
+    let LayerTimes { batch, observe_ns, stem_ns, heads_ns, layers_ns, .. } = times;
+    let block_ns = times.mean_block_ns();
+    format!(
+        "| {engine} | {batch} | {observe_ns:.0} | {stem_ns:.0} | {block_ns:.0} | {heads_ns:.0} | {layers_ns:.0} |\n"
+    )
+}
+
+#[cfg(test)]
+mod tests;

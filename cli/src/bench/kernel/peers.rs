@@ -1,0 +1,195 @@
+//! The engines that Python runs: OpenVINO and onnxruntime, in a virtual environment of their own.
+//!
+//! Whatever is missing or fails is a reason in the report, never a failure of the benchmark.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use serde::{Deserialize, Serialize};
+use weights::Architecture;
+
+use super::engine::Engine;
+
+#[cfg(test)]
+mod tests;
+
+const SCRIPT: &str = include_str!("peers.py");
+/// How long an answer may take beyond the measured time: large networks are built and compiled first.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A script that measures on request.
+#[derive(Debug)]
+pub(super) struct Peers {
+    /// What the script said about itself when it started.
+    pub(super) versions: String,
+    child: Child,
+    requests: ChildStdin,
+    answers: Receiver<String>,
+    reader: Option<JoinHandle<()>>,
+    last_id: u64,
+    patience: Duration,
+}
+
+/// What the script is asked.
+#[derive(Debug, Serialize)]
+struct Request {
+    id: u64,
+    engine: Engine,
+    network: Network,
+    batch: usize,
+    seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Network {
+    blocks: usize,
+    channels: usize,
+    planes: usize,
+    height: usize,
+    width: usize,
+    actions: usize,
+}
+
+/// What it answers.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    id: u64,
+    evaluations_per_second: Option<f64>,
+    versions: Option<String>,
+    error: Option<String>,
+}
+
+impl Peers {
+    /// Starts the script with the Python of `folder`, which is made and filled if it is not there.
+    ///
+    /// # Errors
+    /// Whatever is missing, in words.
+    pub(super) fn start(folder: &Path, threads: usize, seed: u64) -> anyhow::Result<Self> {
+        let python = environment(folder)?;
+        let script = folder.join("peers.py");
+        std::fs::write(&script, SCRIPT).with_context(|| format!("write {}", script.display()))?;
+        let mut command = Command::new(python);
+        command.arg(script).arg(threads.to_string()).arg(seed.to_string());
+        Self::converse(command, PATIENCE)
+    }
+
+    /// Starts `command` and waits until it has said which versions it runs.
+    fn converse(mut command: Command, patience: Duration) -> anyhow::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().context("start the script")?;
+        let requests = child.stdin.take().context("open its standard input")?;
+        let output = child.stdout.take().context("open its standard output")?;
+        let (sender, answers) = sync_channel(1);
+        let read = move || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            while lines.next().is_some_and(|line| sender.send(line).is_ok()) {}
+        };
+        let reader = Some(std::thread::Builder::new().name("peers".to_owned()).spawn(read)?);
+        let mut peers = Self { versions: String::new(), child, requests, answers, reader, last_id: 0, patience };
+        let said = peers.receive(patience)?;
+        peers.versions = said.versions.context("it did not say which versions it runs")?;
+        Ok(peers)
+    }
+
+    /// Evaluations/s of one of [`Engine::PEERS`] over all threads.
+    ///
+    /// # Errors
+    /// What the engine, or the script, has to say.
+    pub(super) fn measure(
+        &mut self,
+        engine: Engine,
+        architecture: &Architecture,
+        batch: usize,
+        time: Duration,
+    ) -> anyhow::Result<f64> {
+        self.last_id += 1;
+        let &Architecture { blocks, channels, planes, height, width, actions, .. } = architecture;
+        let network = Network { blocks, channels, planes, height, width, actions };
+        let request = Request { id: self.last_id, engine, network, batch, seconds: time.as_secs_f64() };
+        let line = serde_json::to_string(&request)?;
+        writeln!(self.requests, "{line}").and_then(|()| self.requests.flush()).context("ask the script")?;
+        let answer = self.receive(self.patience + time)?;
+        match (answer.evaluations_per_second, answer.error) {
+            (_, Some(error)) => Err(anyhow!(error)),
+            (Some(speed), None) if speed > 0.0 => Ok(speed),
+            _ => Err(anyhow!("it did not answer with a speed")),
+        }
+    }
+
+    /// The next line, which must answer the last request.
+    fn receive(&mut self, patience: Duration) -> anyhow::Result<Answer> {
+        let line = self.answers.recv_timeout(patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => anyhow!("it did not answer within {} s", patience.as_secs()),
+            RecvTimeoutError::Disconnected => anyhow!("it ended"),
+        })?;
+        read(&line, self.last_id)
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        // It may be busy: nobody waits for what it would answer.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // A reader that still holds a line gives up when nobody takes it.
+        self.answers = sync_channel(0).1;
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+/// A line of the script, in answer to request `id`.
+fn read(line: &str, id: u64) -> anyhow::Result<Answer> {
+    let answer: Answer = serde_json::from_str(line).map_err(|_| {
+        let begin: String = line.chars().take(80).collect();
+        anyhow!("it said `{begin}`, which is no answer")
+    })?;
+    ensure!(answer.id == id, "it answered request {} instead of {id}", answer.id);
+    Ok(answer)
+}
+
+/// The Python of a virtual environment with everything the script needs.
+fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
+    // Absolute, because the environment's own scripts name it.
+    let folder = std::path::absolute(folder).context("find the folder")?;
+    let python = folder.join("bin").join("python");
+    if !python.is_file() {
+        let mut command = Command::new("python3");
+        run(command.args(["-m", "venv"]).arg(&folder), "make a virtual environment")?;
+    }
+    install(&python, &["numpy", "onnx"])?;
+    // One without the other can be measured; the script says which is missing.
+    let found = ["openvino", "onnxruntime"].map(|package| install(&python, &[package]));
+    match found {
+        [Err(error), Err(_)] => Err(error),
+        _ => Ok(python),
+    }
+}
+
+/// Installs what cannot be imported: a package is asked for by the name it is imported by.
+fn install(python: &Path, packages: &[&str]) -> anyhow::Result<()> {
+    let import = format!("import {}", packages.join(", "));
+    if run(Command::new(python).args(["-c", &import]), "import").is_ok() {
+        return Ok(());
+    }
+    let mut command = Command::new(python);
+    command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages);
+    run(&mut command, &format!("install {}", packages.join(" and ")))
+}
+
+/// Runs a command to its end; its last words if it fails.
+fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| what.to_owned())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    bail!("{what}: {}", last.trim())
+}

@@ -1,0 +1,55 @@
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+
+/// Share of the measured time that is spent before it, so that buffers have grown and clocks have risen.
+const WARM_UP: f64 = 0.25;
+
+/// Units/s over all threads, one thread for each of `states`: `round` works and says how many units that were.
+///
+/// All begin at the same moment, once warm, and end with the first round that ends after `time`.
+///
+/// # Errors
+/// The first failure of a round.
+pub(super) fn rate<S: Send>(
+    states: &mut [S],
+    time: Duration,
+    round: impl Fn(&mut S) -> anyhow::Result<usize> + Sync,
+) -> anyhow::Result<f64> {
+    let (barrier, round) = (&Barrier::new(states.len()), &round);
+    std::thread::scope(|scope| {
+        let run = |state| scope.spawn(move || rate_of_one(state, time, round, barrier));
+        let threads: Vec<_> = states.iter_mut().map(run).collect();
+        let rates = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?);
+        rates.sum()
+    })
+}
+
+fn rate_of_one<S>(
+    state: &mut S,
+    time: Duration,
+    round: &impl Fn(&mut S) -> anyhow::Result<usize>,
+    barrier: &Barrier,
+) -> anyhow::Result<f64> {
+    // Whoever fails still meets the others at the barrier.
+    let warm = rounds(state, time.mul_f64(WARM_UP), round);
+    barrier.wait();
+    warm?;
+    rounds(state, time, round)
+}
+
+/// Units/s of at least one round.
+fn rounds<S>(state: &mut S, time: Duration, round: impl Fn(&mut S) -> anyhow::Result<usize>) -> anyhow::Result<f64> {
+    let (start, mut units) = (Instant::now(), 0);
+    loop {
+        units += round(state)?;
+        let elapsed = start.elapsed();
+        if elapsed >= time {
+            return Ok(units as f64 / elapsed.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
