@@ -1,7 +1,7 @@
 mod reference;
 
 use super::*;
-use crate::settings::{FirstPlay, VirtualLoss};
+use crate::settings::{FirstPlay, ValueRange, VirtualLoss};
 use crate::toy::{Silent, Turns, games, run, run_with, search};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -15,25 +15,33 @@ fn gumbel() -> Settings {
     Settings { root: RootPolicy::GUMBEL, ..settings() }
 }
 
-#[test]
-fn puct_grows_the_tree_of_the_reference_node_for_node() {
-    let first_plays = [FirstPlay::Absolute(0.0), FirstPlay::Absolute(-1.0), FirstPlay::Reduction(0.25)];
+fn check_by_the_reference(settings: &Settings) {
     for turns in [Turns::Alternating, Turns::Mixed] {
         for solver in [Solver::On, Solver::Off] {
-            for first_play in first_plays {
-                for toy in games(40, 6, turns) {
-                    let settings = Settings { first_play, solver, ..settings() };
-                    let mut tree = toy.tree(&settings);
-                    let mut reference = Reference::new(toy, settings);
-                    for simulations in [1, 2, 5, 30, 200] {
-                        search(&mut tree, simulations, Exploration::Greedy, 1);
-                        reference.search(simulations);
-                        reference.check(&tree);
-                    }
+            for toy in games(40, 6, turns) {
+                let settings = Settings { solver, ..settings.clone() };
+                let mut tree = toy.tree(&settings);
+                let mut reference = Reference::new(toy, settings);
+                for simulations in [1, 2, 5, 30, 200] {
+                    search(&mut tree, simulations, Exploration::Greedy, 1);
+                    reference.search(simulations);
+                    reference.check(&tree);
                 }
             }
         }
     }
+}
+
+#[test]
+fn puct_grows_the_tree_of_the_reference_node_for_node() {
+    for first_play in [FirstPlay::Absolute(0.0), FirstPlay::Absolute(-1.0), FirstPlay::Reduction(0.25)] {
+        check_by_the_reference(&Settings { first_play, ..settings() });
+    }
+}
+
+#[test]
+fn so_does_puct_with_normalised_values() {
+    check_by_the_reference(&Settings { values: ValueRange::Normalised, ..settings() });
 }
 
 #[test]
@@ -402,15 +410,6 @@ fn the_principal_variation_starts_with_the_best_action() {
             tree.principal_variation(&mut line);
             assert_eq!(line[0], tree.best_action());
         }
-    }
-}
-
-#[test]
-fn normalised_values_search_games_with_rewards() {
-    for toy in games(30, 8, Turns::Mixed) {
-        let mut tree = toy.tree(&Settings { values: crate::ValueRange::Normalised, solver: Solver::Off, ..settings() });
-        search(&mut tree, 200, Exploration::Explore, 4);
-        check_books(&tree);
     }
 }
 

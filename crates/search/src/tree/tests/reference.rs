@@ -6,7 +6,7 @@ use game::Action;
 
 use crate::arena::NodeId;
 use crate::toy::Toy;
-use crate::{FirstPlay, Proven, Settings, Solver, Tree};
+use crate::{FirstPlay, Proven, Settings, Solver, Tree, ValueRange};
 
 #[derive(Debug, Clone, PartialEq)]
 struct Visited {
@@ -20,11 +20,13 @@ struct Visited {
 pub(super) struct Reference {
     settings: Settings,
     tree: HashMap<Vec<Action>, Visited>,
+    /// The least and the greatest action value met.
+    bounds: (f32, f32),
 }
 
 impl Reference {
     pub(super) fn new(toy: Toy, settings: Settings) -> Self {
-        let mut reference = Self { settings, tree: HashMap::new() };
+        let mut reference = Self { settings, tree: HashMap::new(), bounds: (f32::INFINITY, f32::NEG_INFINITY) };
         reference.insert(&[], Visited { toy, reward: 0.0, discount: 1.0, visits: 0, value_sum: 0.0 });
         reference.simulate(&[]);
         reference
@@ -56,7 +58,10 @@ impl Reference {
                     let (reward, discount) = (step.reward, step.discount);
                     self.insert(&next, Visited { toy: step.toy, reward, discount, visits: 0, value_sum: 0.0 });
                 }
-                step.reward + step.discount * self.simulate(&next)
+                let value = self.simulate(&next);
+                let met = self.action_value(&next);
+                self.bounds = (self.bounds.0.min(met), self.bounds.1.max(met));
+                step.reward + step.discount * value
             }
         };
         let value = self.proven(path).value().unwrap_or(value);
@@ -76,7 +81,7 @@ impl Reference {
             actions.iter().zip(&priors).filter(|(action, _)| n(**action) > 0.0).map(|(_, prior)| prior).sum();
         let first_play = match self.settings.first_play {
             FirstPlay::Absolute(value) => value,
-            FirstPlay::Reduction(r) => here.value_sum as f32 / big_n - r * seen.sqrt(),
+            FirstPlay::Reduction(r) => self.scaled(here.value_sum as f32 / big_n) - r * seen.sqrt(),
         };
         let (base, init) = (self.settings.c_base, self.settings.c_init);
         let mut best = None;
@@ -85,14 +90,29 @@ impl Reference {
             if matches!(self.proven_for_chooser(path, action), Proven::Win | Proven::Loss) {
                 continue;
             }
-            let q = child(action)
-                .map_or(first_play, |child| child.reward + child.discount * self.value(&[path, &[action]].concat()));
+            let next = [path, &[action]].concat();
+            let q = child(action).map_or(first_play, |_| self.scaled(self.action_value(&next)));
             let u = prior / (1.0 + n(action)) * (big_n.sqrt() * (init + ((big_n + base + 1.0) / base).ln()));
             if best.is_none_or(|(score, _)| q + u > score) {
                 best = Some((q + u, action));
             }
         }
         best.unwrap().1
+    }
+
+    /// What a visited position is worth to the player whose action led there.
+    fn action_value(&self, path: &[Action]) -> f32 {
+        let here = &self.tree[path];
+        here.reward + here.discount * self.value(path)
+    }
+
+    /// Zero for the least action value met, one for the greatest; as it is on boards and until two were met.
+    fn scaled(&self, value: f32) -> f32 {
+        let (least, greatest) = self.bounds;
+        if self.settings.values == ValueRange::Board || least >= greatest {
+            return value;
+        }
+        (value - least) / (greatest - least)
     }
 
     fn proven(&self, path: &[Action]) -> Proven {
