@@ -7,7 +7,6 @@
 use game::Action;
 
 use crate::proven::Proven;
-use crate::settings::VirtualLoss;
 use crate::value_range::Bounds;
 
 /// The place of a node. The root is always [`NodeId::ROOT`].
@@ -154,12 +153,11 @@ pub(crate) struct Arena {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Edges,
     pub(crate) bounds: Bounds,
-    virtual_loss: VirtualLoss,
 }
 
 impl Arena {
-    pub(crate) fn new(virtual_loss: VirtualLoss, bounds: Bounds) -> Self {
-        Self { nodes: Vec::new(), edges: Edges::default(), bounds, virtual_loss }
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { nodes: Vec::new(), edges: Edges::default(), bounds }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -216,25 +214,14 @@ impl Arena {
         }
         self.edges.value[at] = match self.edges.child[at] {
             NodeId::NONE => UNVISITED,
-            child => self.value_in_flight(child),
+            child => {
+                let node = self.node(child);
+                node.value_to_parent(node.value())
+            }
         };
     }
 
-    /// The value of a child to its parent, with the visits in flight taken as [`VirtualLoss`] says.
-    #[inline]
-    fn value_in_flight(&mut self, child: NodeId) -> f32 {
-        let node = &self.nodes[child.index()];
-        let value = node.value_to_parent(node.value());
-        match self.virtual_loss {
-            VirtualLoss::Loss(loss) if node.in_flight > 0 => {
-                let (visits, in_flight) = (node.visits as f32, node.in_flight as f32);
-                (visits * value - in_flight * loss) / (visits + in_flight)
-            }
-            _ => value,
-        }
-    }
-
-    /// Counts a descent through `node`.
+    /// Counts a descent through `node`: as a visit, but not in the value (WU-UCT, Liu et al. 2020).
     #[inline]
     pub(crate) fn enter(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
@@ -242,9 +229,6 @@ impl Arena {
         let edge = node.edge;
         if edge != EdgeId::NONE {
             self.edges.count[edge.index()] += 1.0;
-            if self.virtual_loss != VirtualLoss::Unobserved {
-                self.refresh(edge);
-            }
         }
     }
 
@@ -255,7 +239,6 @@ impl Arena {
         let edge = node.edge;
         if edge != EdgeId::NONE {
             self.edges.count[edge.index()] -= 1.0;
-            self.refresh(edge);
         }
     }
 

@@ -32,5 +32,5 @@ pub use expand::Expansion;
 pub use proven::Proven;
 pub use request::{Request, Selection};
 pub use root::RootView;
-pub use settings::{Dirichlet, Exploration, FirstPlay, RootPolicy, Settings, Solver, ValueRange, VirtualLoss};
+pub use settings::{Dirichlet, Exploration, RootPolicy, Settings, Solver, ValueRange};
 pub use tree::Tree;

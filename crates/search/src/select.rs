@@ -6,14 +6,14 @@ pub(crate) mod puct;
 use crate::arena::{Arena, EdgeId, Node, NodeId};
 use crate::backup::back_up;
 use crate::completed_values::Sigma;
-use crate::settings::{FirstPlay, RootPolicy, Settings};
+use crate::settings::{RootPolicy, Settings};
 use puct::ExplorationFactors;
 
 /// The rule that chooses below the root, and at the root of pUCT.
 #[derive(Debug)]
 pub(crate) struct Rule {
     kind: Kind,
-    first_play: FirstPlay,
+    first_play_reduction: f32,
     factors: ExplorationFactors,
     /// Reused by every choice.
     scratch: Vec<f32>,
@@ -40,7 +40,7 @@ impl Rule {
             RootPolicy::Gumbel { c_visit, c_scale, .. } => Kind::Gumbel(Sigma { c_visit, c_scale }),
         };
         let factors = ExplorationFactors::new(settings.c_base, settings.c_init);
-        Self { kind, first_play: settings.first_play, factors, scratch: Vec::new() }
+        Self { kind, first_play_reduction: settings.first_play_reduction, factors, scratch: Vec::new() }
     }
 
     /// The edge to take at a node that has an available one. `reduction` scales first-play reduction.
@@ -52,12 +52,8 @@ impl Rule {
         let scale = arena.bounds.scale();
         let choice = match self.kind {
             Kind::Puct => {
-                let first_play = match self.first_play {
-                    FirstPlay::Absolute(value) => value,
-                    FirstPlay::Reduction(r) => {
-                        scale.apply(node.mean_value()) - reduction * r * node.visited_mass.sqrt()
-                    }
-                };
+                let reduction = reduction * self.first_play_reduction * node.visited_mass.sqrt();
+                let first_play = scale.apply(node.mean_value()) - reduction;
                 let factor = self.factors.at(node.visits + node.in_flight);
                 puct::best(values, counts, priors, puct::Terms { factor, first_play, scale })
             }

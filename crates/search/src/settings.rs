@@ -9,12 +9,12 @@ pub struct Settings {
     pub c_base: f32,
     /// `c_init` of pUCT: exploration while visits are few. Published: 1.25.
     pub c_init: f32,
-    /// The value a child has in pUCT before its first visit.
-    pub first_play: FirstPlay,
+    /// First-play reduction `r`: before its first visit a child is worth, in pUCT, the mean value of its parent less
+    /// `r · √(prior mass of the children visited)` (KataGo; Wu 2020). Nothing is taken off at a root that is being
+    /// explored: there every action deserves a look.
+    pub first_play_reduction: f32,
     /// Noise on the priors of a root that is explored by pUCT.
     pub dirichlet: Dirichlet,
-    /// What a visit in flight does to the choices made meanwhile.
-    pub virtual_loss: VirtualLoss,
     /// Whether proven results are backed up.
     pub solver: Solver,
     /// The range values live in.
@@ -28,9 +28,8 @@ impl Default for Settings {
             root: RootPolicy::Puct,
             c_base: 19_652.0,
             c_init: 1.25,
-            first_play: FirstPlay::Reduction(0.2),
+            first_play_reduction: 0.2,
             dirichlet: Dirichlet { total_concentration: 10.83, fraction: 0.25 },
-            virtual_loss: VirtualLoss::Unobserved,
             solver: Solver::On,
             values: ValueRange::Board,
         }
@@ -59,17 +58,6 @@ impl RootPolicy {
     pub const GUMBEL: Self = Self::Gumbel { considered: 16, c_visit: 50.0, c_scale: 1.0 };
 }
 
-/// The value a child has in pUCT before its first visit, as seen by the player who chooses it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FirstPlay {
-    /// The same value everywhere; 0 is AlphaZero's pseudocode.
-    Absolute(f32),
-    /// The mean value of the parent less `r · √(prior mass of the children visited)`.
-    ///
-    /// Nothing is taken off at a root that is being explored: there every action deserves a look.
-    Reduction(f32),
-}
-
 /// Dirichlet noise on the priors of an explored root: `(1 − fraction) · P + fraction · Dir(total / legal)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dirichlet {
@@ -77,15 +65,6 @@ pub struct Dirichlet {
     pub total_concentration: f32,
     /// How much of the prior the noise replaces; 0 draws nothing.
     pub fraction: f32,
-}
-
-/// What a visit in flight does to the choices made meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum VirtualLoss {
-    /// It counts as a visit, but not in the value (WU-UCT, Liu et al. 2020).
-    Unobserved,
-    /// It counts as a visit that returned minus this much to the player who chose it.
-    Loss(f32),
 }
 
 /// Whether proven results are backed up.

@@ -51,7 +51,7 @@ impl<S> Tree<S> {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
-            arena: Arena::new(settings.virtual_loss, Bounds::new(settings.values)),
+            arena: Arena::new(Bounds::new(settings.values)),
             rule: Rule::new(&settings),
             settings,
             states: Vec::new(),

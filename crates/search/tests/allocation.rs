@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use game::Action;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use search::{Expansion, Exploration, RootPolicy, Selection, Settings, Tree, VirtualLoss};
+use search::{Expansion, Exploration, RootPolicy, Selection, Settings, Tree};
 
 struct Counting;
 
@@ -73,14 +73,12 @@ fn play(tree: &mut Tree<u64>, rng: &mut ChaCha8Rng) {
 #[test]
 fn a_warm_tree_allocates_nothing() {
     for root in [RootPolicy::Puct, RootPolicy::GUMBEL] {
-        for virtual_loss in [VirtualLoss::Unobserved, VirtualLoss::Loss(1.0)] {
-            let mut tree = Tree::new(Settings { root, virtual_loss, ..Settings::default() });
-            // The same seed twice: the second time every buffer has the size it needs.
-            play(&mut tree, &mut ChaCha8Rng::seed_from_u64(1));
-            let mut rng = ChaCha8Rng::seed_from_u64(1);
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
-            play(&mut tree, &mut rng);
-            assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{root:?}, {virtual_loss:?}");
-        }
+        let mut tree = Tree::new(Settings { root, ..Settings::default() });
+        // The same seed twice: the second time every buffer has the size it needs.
+        play(&mut tree, &mut ChaCha8Rng::seed_from_u64(1));
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        play(&mut tree, &mut rng);
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{root:?}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Keys are plain numbers and words; [`SearchSection::settings`] and [`SelfplaySection::settings`] check their ranges.
 
-use search::{Dirichlet, FirstPlay, RootPolicy, Settings as SearchSettings, Solver, ValueRange, VirtualLoss};
+use search::{Dirichlet, RootPolicy, Settings as SearchSettings, Solver, ValueRange};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{Openings, Resignation, Resigned, Settings, SubtreeReuse, Temperature, TemperatureDecay};
@@ -96,9 +96,8 @@ impl SearchSection {
             root,
             c_base: self.c_base,
             c_init: self.c_init,
-            first_play: FirstPlay::Reduction(self.first_play_reduction),
+            first_play_reduction: self.first_play_reduction,
             dirichlet: Dirichlet { total_concentration: self.dirichlet_total, fraction: self.dirichlet_fraction },
-            virtual_loss: VirtualLoss::Unobserved,
             solver: if self.solver { Solver::On } else { Solver::Off },
             values: ValueRange::Board,
         })

@@ -19,7 +19,5 @@ pub use analysis::{Analysis, AnalysisSettings, analyse, analyse_with};
 pub use episode::{Ending, FinishedEpisode};
 pub use episodes::{Calibration, Episodes, Round};
 pub use leaves::{LeafEvaluator, NetworkLeaves};
-pub use search::{
-    Dirichlet, Exploration, FirstPlay, Proven, RootPolicy, Settings as SearchSettings, Solver, ValueRange, VirtualLoss,
-};
+pub use search::{Dirichlet, Exploration, Proven, RootPolicy, Settings as SearchSettings, Solver, ValueRange};
 pub use settings::{Openings, Resignation, Resigned, Settings, SubtreeReuse, Temperature, TemperatureDecay};

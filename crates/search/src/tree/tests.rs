@@ -1,7 +1,7 @@
 mod reference;
 
 use super::*;
-use crate::settings::{FirstPlay, ValueRange, VirtualLoss};
+use crate::settings::ValueRange;
 use crate::toy::{Silent, Turns, games, run, run_with, search};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -34,8 +34,8 @@ fn check_by_the_reference(settings: &Settings) {
 
 #[test]
 fn puct_grows_the_tree_of_the_reference_node_for_node() {
-    for first_play in [FirstPlay::Absolute(0.0), FirstPlay::Absolute(-1.0), FirstPlay::Reduction(0.25)] {
-        check_by_the_reference(&Settings { first_play, ..settings() });
+    for first_play_reduction in [0.0, 0.25, 1.0] {
+        check_by_the_reference(&Settings { first_play_reduction, ..settings() });
     }
 }
 
@@ -59,31 +59,29 @@ fn a_node_has_one_visit_more_than_its_children_together() {
 
 #[test]
 fn a_request_taken_back_leaves_no_trace() {
-    for virtual_loss in [VirtualLoss::Unobserved, VirtualLoss::Loss(1.0)] {
-        for toy in games(40, 7, Turns::Alternating) {
-            let mut tree = toy.tree(&Settings { virtual_loss, solver: Solver::Off, ..settings() });
-            search(&mut tree, 20, Exploration::Greedy, 1);
-            tree.begin(1000, Exploration::Greedy, &mut Silent);
-            let before = hot_values(&tree);
-            let mut requests = Vec::new();
-            while let Selection::Leaf(request) = tree.select() {
-                requests.push(request);
-            }
-            let completed_in_between = tree.root().simulations() > 20;
-            requests.into_iter().for_each(|request| tree.cancel(request));
-            if !completed_in_between {
-                assert_eq!(before, hot_values(&tree));
-            }
-            check_books(&tree);
+    for toy in games(40, 7, Turns::Alternating) {
+        let mut tree = toy.tree(&Settings { solver: Solver::Off, ..settings() });
+        search(&mut tree, 20, Exploration::Greedy, 1);
+        tree.begin(1000, Exploration::Greedy, &mut Silent);
+        let before = hot_values(&tree);
+        let mut requests = Vec::new();
+        while let Selection::Leaf(request) = tree.select() {
+            requests.push(request);
         }
+        let completed_in_between = tree.root().simulations() > 20;
+        requests.into_iter().for_each(|request| tree.cancel(request));
+        if !completed_in_between {
+            assert_eq!(before, hot_values(&tree));
+        }
+        check_books(&tree);
     }
 }
 
 #[test]
-fn virtual_loss_is_gone_once_all_is_answered() {
-    for virtual_loss in [VirtualLoss::Unobserved, VirtualLoss::Loss(1.0)] {
+fn nothing_of_visits_in_flight_is_left_once_all_are_answered() {
+    for settings in [settings(), gumbel()] {
         for toy in games(40, 7, Turns::Alternating) {
-            let mut tree = toy.tree(&Settings { virtual_loss, ..settings() });
+            let mut tree = toy.tree(&settings);
             search(&mut tree, 100, Exploration::Greedy, 8);
             check_books(&tree);
         }

@@ -3,13 +3,12 @@ use std::collections::HashMap;
 use game::{Outcome, Player};
 use games::TicTacToe;
 use rand_chacha::ChaCha8Rng;
-use search::{FirstPlay, Settings as SearchSettings};
+use search::Settings as SearchSettings;
 
 use super::*;
 
 fn settings(simulations: u32) -> AnalysisSettings {
-    let search = SearchSettings { first_play: FirstPlay::Absolute(0.0), ..SearchSettings::default() };
-    AnalysisSettings { simulations, search, leaves_per_tree: 1, batch: 64 }
+    AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree: 1, batch: 64 }
 }
 
 type Position = <TicTacToe as Game>::Position;

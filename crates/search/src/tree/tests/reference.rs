@@ -6,7 +6,7 @@ use game::Action;
 
 use crate::arena::NodeId;
 use crate::toy::Toy;
-use crate::{FirstPlay, Proven, Settings, Solver, Tree, ValueRange};
+use crate::{Proven, Settings, Solver, Tree, ValueRange};
 
 #[derive(Debug, Clone, PartialEq)]
 struct Visited {
@@ -79,10 +79,8 @@ impl Reference {
         let big_n = here.visits as f32;
         let seen: f32 =
             actions.iter().zip(&priors).filter(|(action, _)| n(**action) > 0.0).map(|(_, prior)| prior).sum();
-        let first_play = match self.settings.first_play {
-            FirstPlay::Absolute(value) => value,
-            FirstPlay::Reduction(r) => self.scaled(here.value_sum as f32 / big_n) - r * seen.sqrt(),
-        };
+        let mean = here.value_sum as f32 / big_n;
+        let first_play = self.scaled(mean) - self.settings.first_play_reduction * seen.sqrt();
         let (base, init) = (self.settings.c_base, self.settings.c_init);
         let mut best = None;
         for (&action, &prior) in actions.iter().zip(&priors) {
