@@ -5,11 +5,13 @@
 
 mod action;
 pub mod conformance;
+mod mix;
 mod outcome;
 mod spec;
 mod symmetry;
 
 pub use action::Action;
+pub use mix::mix;
 pub use outcome::{Outcome, Player};
 pub use spec::{ObservationShape, Players, Spec};
 pub use symmetry::Symmetry;

@@ -6,10 +6,9 @@
 #[cfg(test)]
 mod tests;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry};
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
 
 use crate::grid::{self, Cell, narrow};
-use crate::mix::mix;
 
 /// Positions with the exact score of every move, as text: see `data/README.md` for the form.
 pub const SOLVED_CSV: &str = include_str!("../data/connect4_solved.csv");

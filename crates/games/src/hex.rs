@@ -7,10 +7,9 @@ mod board;
 #[cfg(test)]
 mod tests;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry};
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
 
 use crate::grid::{self, Cell, narrow};
-use crate::mix::mix;
 use board::Stones;
 
 /// How many cells a side of the board has, 3 to 19.

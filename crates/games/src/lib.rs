@@ -7,7 +7,6 @@ pub mod connect_four;
 mod grid;
 pub mod hex;
 mod kind;
-mod mix;
 pub mod tic_tac_toe;
 
 pub use connect_four::ConnectFour;

@@ -7,10 +7,9 @@ mod tests;
 
 use std::fmt::Write as _;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry};
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
 
 use crate::grid::{self, Cell, narrow};
-use crate::mix::mix;
 
 const SIDE: usize = 3;
 const CELLS: usize = SIDE * SIDE;

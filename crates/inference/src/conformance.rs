@@ -3,9 +3,9 @@
 //! A batch over [`Attributes::max_batch`](crate::Attributes::max_batch) is refused with [`Error::Shape`], not split: the
 //! caller who fills batches knows the limit, and a silent split would hide a batch that is twice as slow as it looks.
 
-use game::{Action, ObservationShape};
+use game::{Action, ObservationShape, mix};
 
-use crate::testing::{mix, unit};
+use crate::testing::unit;
 use crate::{Batch, Error, Evaluator, Predictions};
 
 /// f32 softmaxes over a few hundred actions stay well inside; bf16 networks compute theirs in f32.

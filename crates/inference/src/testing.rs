@@ -2,7 +2,7 @@
 //!
 //! None of them knows anything about a game. [`Uniform`] is also what self-play begins with before there are weights.
 
-use game::{Action, ObservationShape};
+use game::{Action, ObservationShape, mix};
 
 use crate::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
 
@@ -100,14 +100,6 @@ impl Evaluator for Hashing {
         }
         Ok(())
     }
-}
-
-/// SplitMix64's finaliser (Steele et al. 2014).
-pub(crate) fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 /// The top 24 bits as a number in `[0, 1)`: exact in f32.

@@ -1,7 +1,9 @@
-/// Spreads the bits of `key` over all 64 bits of the result, one to one: distinct keys keep distinct hashes.
+/// Spreads the bits of `key` over all 64 bits of the result, one to one: distinct keys keep distinct hashes. For the
+/// hashes of positions, and for whoever needs numbers without pattern that are the same on every machine.
 ///
 /// The finaliser of SplitMix64, Steele et al. 2014.
-pub(crate) const fn mix(key: u64) -> u64 {
+#[must_use]
+pub const fn mix(key: u64) -> u64 {
     let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
