@@ -172,9 +172,17 @@ impl Game for Hex {
         if position.winner.is_some() {
             return;
         }
-        let mover = position.to_move();
-        let empty = (0..self.cells()).filter(|&cell| !self.is_occupied(position, self.framed(cell, mover)));
-        actions.extend(empty.map(|cell| Action(narrow(cell))));
+        // Steps on the board as drawn: to the next cell of a row in the mover's frame, and to the next row.
+        let (along, on) = match position.to_move() {
+            Player::First => (1, self.size),
+            Player::Second => (self.size, 1),
+        };
+        for row in 0..self.size {
+            let first = narrow(row * self.size);
+            let cells = (row * on..).step_by(along).take(self.size).zip(first..);
+            actions
+                .extend(cells.filter(|&(cell, _)| !self.is_occupied(position, cell)).map(|(_, action)| Action(action)));
+        }
         if self.is_swap_legal(position) {
             actions.push(self.swap());
         }
