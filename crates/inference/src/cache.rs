@@ -20,17 +20,6 @@ pub struct CacheKey {
     pub weights_version: u64,
 }
 
-/// What a cache has been asked so far, and what it holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CacheStats {
-    /// How many positions were looked up.
-    pub lookups: u64,
-    /// How many of them were there.
-    pub hits: u64,
-    /// How many answers it holds now.
-    pub positions: usize,
-}
-
 /// Answers to positions that were evaluated before, by position hash and weights version; at most its capacity.
 ///
 /// Cheap to share behind a reference or an `Arc`. Answers are kept in full precision: a hit is the same answer to the
@@ -45,11 +34,9 @@ pub struct Cache {
     generation_positions_max: usize,
     /// Answers of earlier versions are not taken any more.
     oldest_version: AtomicU64,
-    lookups: AtomicU64,
-    hits: AtomicU64,
 }
 
-type Answers = DashMap<CacheKey, Answer, BuildHasherDefault<KeyHasher>>;
+type Answers = DashMap<CacheKey, Answer, BuildHasherDefault<PositionHasher>>;
 
 #[derive(Debug, Default)]
 struct Generation {
@@ -92,25 +79,14 @@ impl Cache {
             turning: AtomicBool::new(false),
             generation_positions_max: positions_max / 2,
             oldest_version: AtomicU64::new(0),
-            lookups: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
         }
     }
 
     /// Adds the answer for `key` to `predictions` and returns true, if it is there.
     ///
     /// An answer with another number of legal actions belongs to another position whose hash happens to be the same; it
-    /// counts as a miss.
+    /// counts as a miss. Who asks counts hits and misses: a counter here would be written by every thread at every question.
     pub fn get(&self, key: CacheKey, legal_actions: usize, predictions: &mut Predictions) -> bool {
-        self.lookups.fetch_add(1, Ordering::Relaxed);
-        let hit = self.find(key, legal_actions, predictions);
-        if hit {
-            self.hits.fetch_add(1, Ordering::Relaxed);
-        }
-        hit
-    }
-
-    fn find(&self, key: CacheKey, legal_actions: usize, predictions: &mut Predictions) -> bool {
         let (young, old) = self.young_and_old();
         if let Some(answer) = young.answers.get(&key) {
             return answer.answers(legal_actions) && {
@@ -144,14 +120,10 @@ impl Cache {
         }
     }
 
-    /// What it was asked and what it holds.
+    /// How many answers it holds.
     #[must_use]
-    pub fn stats(&self) -> CacheStats {
-        CacheStats {
-            lookups: self.lookups.load(Ordering::Relaxed),
-            hits: self.hits.load(Ordering::Relaxed),
-            positions: self.generations.iter().map(|generation| generation.answers.len()).sum(),
-        }
+    pub fn positions(&self) -> usize {
+        self.generations.iter().map(|generation| generation.answers.len()).sum()
     }
 
     fn young_and_old(&self) -> (&Generation, &Generation) {
@@ -208,11 +180,11 @@ impl Generation {
     }
 }
 
-/// Position hashes are already well mixed: one multiplication spreads the version over them.
-#[derive(Default)]
-struct KeyHasher(u64);
+/// For maps by position hash, which is well mixed already: one multiplication spreads what else is in the key over it.
+#[derive(Debug, Default)]
+pub struct PositionHasher(u64);
 
-impl Hasher for KeyHasher {
+impl Hasher for PositionHasher {
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.write_u64(u64::from(byte));

@@ -11,6 +11,6 @@ mod prediction;
 pub mod testing;
 
 pub use batch::Batch;
-pub use cache::{Cache, CacheKey, CacheStats};
+pub use cache::{Cache, CacheKey, PositionHasher};
 pub use evaluator::{Attributes, Error, Evaluator};
 pub use prediction::{Predictions, Wdl};

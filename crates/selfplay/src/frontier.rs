@@ -1,10 +1,11 @@
 //! The gatherer: descends trees to leaves, answers at once what is over or cached, and collects the rest for one batch.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use game::{Action, Game, Player, Players};
-use inference::{Cache, CacheKey, Error, Predictions};
+use inference::{Cache, CacheKey, Error, PositionHasher, Predictions};
 use search::{Expansion, Request, Selection, Tree};
 
 use crate::leaves::LeafEvaluator;
@@ -33,7 +34,7 @@ pub(crate) struct Frontier<G: Game> {
     /// Legal actions of all leaves, one after another.
     legal: Vec<Action>,
     /// Which leaf a position hash is.
-    known: HashMap<u64, usize>,
+    known: HashMap<u64, usize, BuildHasherDefault<PositionHasher>>,
     scratch: Vec<Action>,
     cached: Predictions,
     pub(crate) cache_lookups: usize,
@@ -95,7 +96,7 @@ impl<G: Game> Frontier<G> {
             waiting: Vec::new(),
             leaves: Vec::new(),
             legal: Vec::new(),
-            known: HashMap::new(),
+            known: HashMap::default(),
             scratch: Vec::new(),
             cached: Predictions::new(),
             cache_lookups: 0,

@@ -136,8 +136,8 @@ fn a_cache_changes_no_game_and_saves_evaluations() {
     let (without, uncached) = play(game.clone(), &settings(), &mut hashing(&game, 3), None, 2);
     assert_eq!(with, without);
     assert!(cached.cache_hits > 0 && cached.evaluated < uncached.evaluated, "{cached:?} {uncached:?}");
-    assert_eq!(cached.cache_hits as u64, cache.stats().hits);
-    assert_eq!(cached.cache_lookups as u64, cache.stats().lookups);
+    let misses = cached.cache_lookups - cached.cache_hits;
+    assert!(misses >= cached.evaluated, "a miss is evaluated, or shares the batch with its like: {cached:?}");
 }
 
 #[test]
