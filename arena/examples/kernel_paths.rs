@@ -1,0 +1,121 @@
+//! What bfloat16 changes: the widest path of the CPU kernel against its plainest float32 path, with trained weights of
+//! Connect Four, on all solved positions and in a match.
+//!
+//! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS]`
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    clippy::print_stdout,
+    reason = "a measurement reads its arguments and prints"
+)]
+
+use std::ops::ControlFlow;
+
+use anyhow::Context as _;
+use arena::contestant::{Fidelity, Searcher, analysis};
+use arena::{matches, solved};
+use game::Game;
+use games::ConnectFour;
+use inference::{Batch, Evaluator, Predictions};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use selfplay::SearchSettings;
+use tower::{Kernel, Path, TowerEvaluator};
+use weights::Manifest;
+
+/// Simulations per move of the match.
+const SIMULATIONS: u32 = 64;
+/// Everything random descends from it.
+const SEED: u64 = 1;
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let stem = arguments.next().context("name a weights version: runs/NAME/weights/v000181")?;
+    let openings = arguments.next().map_or(Ok(500), |openings| openings.parse()).context("a number of openings")?;
+    let manifest: Manifest = serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
+    let bytes = std::fs::read(format!("{stem}.safetensors"))?;
+    let game = ConnectFour::new();
+    let mut wide = Kernel::new(None, true).evaluator(&manifest, &bytes)?;
+    let mut plain = Kernel::new(Some(Path::PortableF32), false).evaluator(&manifest, &bytes)?;
+    println!("{} against {}, seed {SEED}", wide.attributes().name, plain.attributes().name);
+    compare_answers(&game, &mut wide, &mut plain)?;
+    let widest_float32 = Path::ALL.into_iter().find(|path| path.is_available() && !path.is_bf16());
+    let mut float32 = Kernel::new(widest_float32, false).evaluator(&manifest, &bytes)?;
+    play_match(&game, &mut wide, &mut float32, openings)
+}
+
+fn compare_answers(game: &ConnectFour, wide: &mut TowerEvaluator, plain: &mut TowerEvaluator) -> anyhow::Result<()> {
+    let positions = solved::bundled(game).context("solved positions are bundled")?;
+    let mut batch = Batch::new(game.spec().observation);
+    let mut legal = Vec::new();
+    for solved in &positions {
+        let mut position = game.start();
+        for &action in solved.moves() {
+            game.play(&mut position, action);
+        }
+        game.legal_actions(&position, &mut legal);
+        batch.push(&legal, |planes| game.observe(&position, planes));
+    }
+    let (mut got, mut exact) = (Predictions::new(), Predictions::new());
+    wide.evaluate(&batch, &mut got)?;
+    plain.evaluate(&batch, &mut exact)?;
+    let best = |priors: &[f32]| (0..priors.len()).max_by(|&a, &b| priors[a].total_cmp(&priors[b]));
+    let (mut priors, mut policy, mut value, mut same) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    for i in 0..batch.len() {
+        let off = || got.priors(i).iter().zip(exact.priors(i)).map(|(got, exact)| (got - exact).abs());
+        priors.extend(off());
+        policy.push(off().fold(0.0, f32::max));
+        value.push((got.value(i).value() - exact.value(i).value()).abs());
+        same += usize::from(best(got.priors(i)) == best(exact.priors(i)));
+    }
+    println!("priors, difference: {}", spread(priors));
+    println!("policy, largest difference of a prior: {}", spread(policy));
+    println!("value (win - loss), difference: {}", spread(value));
+    println!(
+        "same move by the raw policy: {:.2} % of {} positions",
+        100.0 * same as f64 / batch.len() as f64,
+        batch.len()
+    );
+    Ok(())
+}
+
+fn spread(mut values: Vec<f32>) -> String {
+    values.sort_by(f32::total_cmp);
+    let mean = values.iter().sum::<f32>() / values.len() as f32;
+    let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
+    format!("mean {mean:.5}, median {:.5}, 99 % below {:.5}, largest {:.5}", at(0.5), at(0.99), at(1.0))
+}
+
+fn play_match(
+    game: &ConnectFour,
+    wide: &mut TowerEvaluator,
+    float32: &mut TowerEvaluator,
+    openings: usize,
+) -> anyhow::Result<()> {
+    let settings = analysis(SIMULATIONS, &SearchSettings::default(), Fidelity::Exact);
+    let name = float32.attributes().name;
+    let rng = ChaCha8Rng::seed_from_u64;
+    let mut a = Searcher { evaluator: wide, settings: settings.clone(), rng: rng(SEED) };
+    let mut b = Searcher { evaluator: float32, settings, rng: rng(SEED + 1) };
+    let settings = matches::Settings { openings, opening_plies_max: 8 };
+    let tally = matches::play(game, [&mut a, &mut b], settings, &mut rng(SEED + 2), &mut || ControlFlow::Continue(()))?
+        .context("nobody breaks the match off")?;
+    let won = (tally.first_won[0] + tally.second_won[1]) as f64;
+    let lost = (tally.first_won[1] + tally.second_won[0]) as f64;
+    let drawn = tally.drawn.iter().sum::<u64>() as f64;
+    let games = won + drawn + lost;
+    let score = (won + drawn / 2.0) / games;
+    // The score's standard error from the games' own variance, and the slope of Elo at an even score.
+    let variance = (won + drawn / 4.0) / games - score * score;
+    let error = 1.96 * (variance / games).sqrt();
+    let elo = |score: f64| -400.0 * (1.0 / score - 1.0).log10();
+    println!(
+        "{games} games at {SIMULATIONS} simulations against {name}: {won} won, {drawn} drawn, {lost} lost; Elo {:.1}, 95 % \
+         interval {:.1} to {:.1}",
+        elo(score),
+        elo(score - error),
+        elo(score + error)
+    );
+    Ok(())
+}
