@@ -1,14 +1,17 @@
 //! What turns published weights into evaluators.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use inference::Evaluator;
+#[cfg(feature = "torch")]
+use network::Libtorch;
 use proto::weights::Published;
 use service::ConfigError;
+use tower::{Kernel, Preference};
 
 /// Builds an evaluator from a weights version, once per thread and version.
 pub trait Backend: Send + Sync {
-    /// For people: device and precision, and why they were chosen.
+    /// For people: what evaluates, and why it was chosen.
     fn describe(&self) -> String;
 
     /// The evaluator of one thread.
@@ -18,57 +21,118 @@ pub trait Backend: Send + Sync {
     fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>>;
 }
 
-/// The backend a configuration asks for.
+/// The backend a configuration asks for: an accelerator if one works, else the CPU kernel, else libtorch.
+///
+/// # Errors
+/// [`ConfigError`] names the key that makes no sense, or that this build cannot do.
+pub(crate) fn choose(device: &str, precision: &str, kernel: &str) -> Result<Arc<dyn Backend>, ConfigError> {
+    let preference: Preference =
+        kernel.parse().map_err(|reason: String| ConfigError::invalid("actor.kernel", reason))?;
+    let bf16 = match precision {
+        "auto" | "bf16" => true,
+        "f32" => false,
+        _ => {
+            let reason = format!("`{precision}` is not a precision: expected auto, f32 or bf16");
+            return Err(ConfigError::invalid("actor.precision", reason));
+        }
+    };
+    let only = if let Preference::Only(path) = preference { Some(path) } else { None };
+    let kernel = (preference != Preference::Libtorch).then(|| Kernel::new(only, bf16));
+    of_device(device, precision, kernel, preference)
+}
+
+/// In a build with libtorch.
 #[cfg(feature = "torch")]
-pub(crate) fn of_device(device: &str, precision: &str) -> Result<Arc<dyn Backend>, ConfigError> {
+fn of_device(
+    device: &str,
+    precision: &str,
+    kernel: Option<Kernel>,
+    preference: Preference,
+) -> Result<Arc<dyn Backend>, ConfigError> {
     let device = device.parse().map_err(|reason: String| ConfigError::invalid("actor.device", reason))?;
     let precision = precision.parse().map_err(|reason: String| ConfigError::invalid("actor.precision", reason))?;
-    Ok(Arc::new(torch::Torch::choose(device, precision)))
+    let libtorch = Libtorch::new(device, precision, std::time::Instant::now);
+    Ok(match kernel {
+        Some(kernel) if !libtorch.is_accelerated() => {
+            // Who names a path wants no other evaluator.
+            let libtorch = (preference == Preference::Auto).then_some(libtorch);
+            Arc::new(Cpu { kernel, announced: Once::new(), libtorch })
+        }
+        _ => Arc::new(libtorch),
+    })
 }
 
-/// The backend a configuration asks for.
+/// In a build without libtorch.
 #[cfg(not(feature = "torch"))]
-pub(crate) fn of_device(device: &str, _precision: &str) -> Result<Arc<dyn Backend>, ConfigError> {
-    let reason = format!("`{device}` cannot be had: this actor was built without the feature `torch`");
-    Err(ConfigError::invalid("actor.device", reason))
+fn of_device(
+    device: &str,
+    _precision: &str,
+    kernel: Option<Kernel>,
+    _preference: Preference,
+) -> Result<Arc<dyn Backend>, ConfigError> {
+    let without = "this actor was built without libtorch; build it with --features torch";
+    if !matches!(device, "auto" | "cpu") {
+        return Err(ConfigError::invalid("actor.device", format!("`{device}` cannot be had: {without}")));
+    }
+    match kernel {
+        Some(kernel) => Ok(Arc::new(Cpu { kernel, announced: Once::new() })),
+        None => Err(ConfigError::invalid("actor.kernel", format!("`libtorch` cannot be had: {without}"))),
+    }
+}
+
+/// The CPU kernel, and libtorch for networks that it does not take.
+struct Cpu {
+    kernel: Kernel,
+    /// The path is known with the first weights.
+    announced: Once,
+    #[cfg(feature = "torch")]
+    libtorch: Option<Libtorch>,
+}
+
+impl Backend for Cpu {
+    fn describe(&self) -> String {
+        match self.kernel.chosen() {
+            Some(path) => format!("CPU kernel, {path}"),
+            None => "CPU kernel".to_owned(),
+        }
+    }
+
+    fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+        match self.kernel.evaluator(&published.manifest, &published.bytes) {
+            Ok(evaluator) => {
+                self.announced
+                    .call_once(|| tracing::info!(evaluator = self.describe(), "the weights are ready to use"));
+                Ok(Box::new(evaluator))
+            }
+            Err(error) if error.is_of_the_kernel() => self.build_otherwise(error, published),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Cpu {
+    /// What the kernel does not take: libtorch's, where it is.
+    #[cfg(feature = "torch")]
+    fn build_otherwise(&self, error: tower::Error, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+        let Some(libtorch) = &self.libtorch else { return Err(error.into()) };
+        tracing::warn!(%error, "libtorch takes over");
+        libtorch.build(published)
+    }
+
+    #[cfg(not(feature = "torch"))]
+    fn build_otherwise(&self, error: tower::Error, _published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+        Err(anyhow::Error::from(error).context("this actor was built without libtorch, which may take the network"))
+    }
 }
 
 #[cfg(feature = "torch")]
-mod torch {
-    use std::time::Instant;
-
-    use inference::Evaluator;
-    use network::{Chosen, ChosenPrecision, Device, DevicePreference, LibtorchEvaluator, PrecisionPreference};
-    use proto::weights::Published;
-
-    /// libtorch in this process: one evaluator per thread, one thread per operation on the CPU.
-    pub(super) struct Torch {
-        device: Chosen,
-        precision: ChosenPrecision,
+impl Backend for Libtorch {
+    fn describe(&self) -> String {
+        // The one of its own.
+        Libtorch::describe(self)
     }
 
-    impl Torch {
-        pub(super) fn choose(device: DevicePreference, precision: PrecisionPreference) -> Self {
-            let device = network::choose_device(device);
-            if device.device == Device::Cpu {
-                network::set_threads(1);
-            }
-            let precision = network::choose_precision(precision, device.device, &mut Instant::now);
-            Self { device, precision }
-        }
-    }
-
-    impl super::Backend for Torch {
-        fn describe(&self) -> String {
-            format!("libtorch on {}, {}", self.device, self.precision)
-        }
-
-        fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
-            let manifest = &published.manifest;
-            let (device, precision) = (self.device.device, self.precision.precision);
-            let evaluator =
-                LibtorchEvaluator::new(&manifest.architecture, manifest.version, &published.bytes, device, precision)?;
-            Ok(Box::new(evaluator))
-        }
+    fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+        Ok(Box::new(self.evaluator(&published.manifest, &published.bytes)?))
     }
 }

@@ -39,6 +39,8 @@ pub struct ActorSection {
     pub device: String,
     /// `auto`, `f32` or `bf16`.
     pub precision: String,
+    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    pub kernel: String,
     /// Positions the cache of all threads holds; 0 switches it off.
     pub cache_positions: usize,
     /// Trajectories that may wait for their acknowledgement; then self-play waits.
@@ -58,6 +60,7 @@ impl Default for ActorSection {
             learner: "http://127.0.0.1:7002".into(),
             device: "auto".into(),
             precision: "auto".into(),
+            kernel: "auto".into(),
             // A Connect Four answer takes about a hundred bytes: some 25 MB.
             cache_positions: 250_000,
             unacknowledged_max: 64,
@@ -90,6 +93,8 @@ pub struct Settings {
     pub device: String,
     /// In which precision, as written.
     pub precision: String,
+    /// What a CPU computes with, as written.
+    pub kernel: String,
     /// Positions the cache holds; 0 is none.
     pub cache_positions: usize,
     /// Trajectories that may wait for their acknowledgement, at least one.
@@ -131,6 +136,7 @@ impl Config {
             learner: actor.learner.clone(),
             device: actor.device.clone(),
             precision: actor.precision.clone(),
+            kernel: actor.kernel.clone(),
             cache_positions: actor.cache_positions,
             unacknowledged_max: actor.unacknowledged_max,
             weights_bytes_max: actor.weights_bytes_max,
