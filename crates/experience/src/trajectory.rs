@@ -140,29 +140,37 @@ impl Step {
             return invalid("value", "is not finite".into());
         }
         let Some(policy) = policy else { return Ok(()) };
-        let mut sum = 0.0;
-        let mut previous = None;
-        for entry in policy {
-            if entry.action.index() >= limits.actions {
-                return invalid("policy", format!("{} is not below {}", entry.action.0, limits.actions));
-            }
-            if previous.is_some_and(|previous| entry.action <= previous) {
-                return invalid("policy", "is not ascending by action".into());
-            }
-            if !(entry.probability > 0.0 && entry.probability <= 1.0 + Self::SUM_TOLERANCE) {
-                return invalid("policy", format!("{} is not a probability", entry.probability));
-            }
-            previous = Some(entry.action);
-            sum += entry.probability;
+        if let Some(entry) = policy.iter().find(|entry| entry.action.index() >= limits.actions) {
+            return invalid("policy", format!("{} is not below {}", entry.action.0, limits.actions));
         }
-        if (sum - 1.0).abs() > Self::SUM_TOLERANCE {
-            return invalid("policy", format!("sums to {sum}"));
-        }
-        Ok(())
+        ActionProbability::check(policy).or_else(|reason| invalid("policy", reason))
     }
+}
 
-    /// f32 sums over a few hundred entries stay well inside.
-    const SUM_TOLERANCE: f32 = 1e-3;
+impl ActionProbability {
+    /// Whoever makes a policy divides in f32: over a few thousand entries its sum stays well inside.
+    const SUM_TOLERANCE: f64 = 1e-3;
+
+    /// Whether `policy` is a distribution: ascending by action, every probability above zero, their sum one.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn check(policy: &[Self]) -> Result<(), String> {
+        if policy.is_empty() {
+            return Err("is empty".to_owned());
+        }
+        if !policy.is_sorted_by(|before, after| before.action < after.action) {
+            return Err("is not ascending by action".to_owned());
+        }
+        let probabilities = || policy.iter().map(|entry| f64::from(entry.probability));
+        // Written so that NaN is no probability.
+        let is_probability = |p: f64| p > 0.0 && p <= 1.0 + Self::SUM_TOLERANCE;
+        if let Some(index) = probabilities().position(|p| !is_probability(p)) {
+            return Err(format!("{} is not a probability", policy[index].probability));
+        }
+        let sum: f64 = probabilities().sum();
+        if (sum - 1.0).abs() > Self::SUM_TOLERANCE { Err(format!("sums to {sum}")) } else { Ok(()) }
+    }
 }
 
 #[cfg(test)]

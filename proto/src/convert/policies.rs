@@ -7,8 +7,6 @@ use crate::replay::v1;
 
 /// Bytes of an action on the wire.
 const ACTION_BYTES: usize = size_of::<u16>();
-/// Sums of f32 over a few hundred entries stay well inside; experience allows as much.
-const SUM_TOLERANCE: f64 = 1e-3;
 
 pub(super) fn actions_to_wire(actions: impl ExactSizeIterator<Item = Action>) -> Bytes {
     let mut bytes = BytesMut::with_capacity(actions.len() * ACTION_BYTES);
@@ -83,20 +81,8 @@ pub(super) enum Empty {
 }
 
 fn check(index: usize, policy: &[ActionProbability], empty: Empty) -> Result<(), Invalid> {
-    let fault = |reason: String| Err(invalid(format!("policies[{index}]"), reason));
-    if policy.is_empty() {
-        return match empty {
-            Empty::Legal => Ok(()),
-            Empty::Illegal => fault("is empty".into()),
-        };
+    if policy.is_empty() && empty == Empty::Legal {
+        return Ok(());
     }
-    if !policy.is_sorted_by(|before, after| before.action < after.action) {
-        return fault("is not ascending by action".into());
-    }
-    // Written so that NaN is no probability.
-    if let Some(entry) = policy.iter().find(|entry| !(entry.probability > 0.0 && entry.probability <= 1.001)) {
-        return fault(format!("{} is not a probability", entry.probability));
-    }
-    let sum = policy.iter().map(|entry| f64::from(entry.probability)).sum::<f64>();
-    if (sum - 1.0).abs() > SUM_TOLERANCE { fault(format!("sums to {sum}")) } else { Ok(()) }
+    ActionProbability::check(policy).map_err(|reason| invalid(format!("policies[{index}]"), reason))
 }

@@ -38,7 +38,7 @@ fn a_nan_is_refused_by_name() {
 #[test]
 fn a_policy_must_sum_to_one() {
     check(full(&[(0, 0.25), (1, 0.25)]), "steps[0].policy: sums to 0.5");
-    check(full(&[]), "steps[0].policy: sums to 0");
+    check(full(&[]), "steps[0].policy: is empty");
 }
 
 #[test]
