@@ -15,7 +15,7 @@ mod versions;
 pub(crate) mod weights;
 
 pub use experience::Invalid;
-pub use sample::waiting_to_wire;
+pub use sample::{batch_to_wire, waiting_to_wire};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 

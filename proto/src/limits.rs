@@ -1,8 +1,17 @@
 //! The bounds of the wire, each with its reason. A receiver checks them before it allocates.
 
 /// The largest message that servers and clients of this crate accept, in bytes. A Connect Four trajectory has about
-/// 2 kB, a batch of 1024 samples of Hex 19×19 about 2 MB.
+/// 2 kB, a batch of 1024 samples of Hex 19×19 about 3 MB.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// The largest trajectory, in bytes: a message less what messages add to a trajectory, or to a sample cut from it.
+pub const TRAJECTORY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (4 << 10);
+
+/// The size at which a batch goes on in another message, in bytes: what the window of a stream holds.
+pub const PART_BYTES_MAX: usize = 4 << 20;
+
+/// The most trajectories that a writer keeps unacknowledged: they wait in memory.
+pub const UNACKNOWLEDGED_MAX: usize = 1 << 16;
 
 /// The largest chunk of weights, in bytes: one message, small enough to share a connection with others.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
@@ -13,7 +22,7 @@ pub const STEPS_MAX: usize = 1 << 16;
 /// A of the widest game the wire can carry: actions are u16.
 pub const ACTIONS_MAX: usize = 1 << 16;
 
-/// The most samples in a batch: larger ones would not fit a message.
+/// The most samples in a batch: they are drawn at once and wait in memory.
 pub const SAMPLES_PER_BATCH_MAX: usize = 4096;
 
 /// The largest K: segments unroll 5 to 10 steps in the papers.

@@ -1,11 +1,12 @@
 use experience::{Sample, Segment, Target};
+use prost::Message as _;
 
 use super::policies::{self, Empty};
 use super::{
     Invalid, between, count, cut, dense_rewards, finite, inside, invalid, length, name, outcome, required, sentence,
     sparse_rewards, versions, wire_count,
 };
-use crate::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, STEPS_MAX, UNROLL_STEPS_MAX};
+use crate::limits::{CREDIT_BATCHES_MAX, PART_BYTES_MAX, SAMPLES_PER_BATCH_MAX, STEPS_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{SampleBatch, SampleQuery, v1};
 
 impl From<SampleQuery> for v1::Open {
@@ -43,10 +44,32 @@ pub(crate) fn waiting_from_wire(v1::Waiting { reason }: v1::Waiting) -> Result<S
     sentence("reason", reason)
 }
 
-impl From<&SampleBatch> for v1::SampleResponse {
-    fn from(batch: &SampleBatch) -> Self {
-        Self { message: Some(v1::sample_response::Message::Batch(batch.into())) }
+/// The messages that carry a batch, in order: parts of at most [`PART_BYTES_MAX`], or of one sample.
+#[must_use]
+pub fn batch_to_wire(batch: &SampleBatch) -> Vec<v1::SampleResponse> {
+    let response = |part| v1::SampleResponse { message: Some(v1::sample_response::Message::Batch(part)) };
+    parts(batch, PART_BYTES_MAX).into_iter().map(response).collect()
+}
+
+/// Each part has the table of the whole, so that it can be read alone.
+pub(crate) fn parts(batch: &SampleBatch, part_bytes_max: usize) -> Vec<v1::Batch> {
+    let v1::Batch { samples, table } = batch.into();
+    let mut parts: Vec<v1::Batch> = Vec::new();
+    let mut room = 0;
+    for sample in samples {
+        let bytes = sample.encoded_len();
+        match parts.last_mut() {
+            Some(part) if bytes <= room => {
+                part.samples.push(sample);
+                room -= bytes;
+            }
+            _ => {
+                parts.push(v1::Batch { samples: vec![sample], table: table.clone() });
+                room = part_bytes_max.saturating_sub(bytes);
+            }
+        }
     }
+    parts
 }
 
 impl From<&Sample> for v1::Sample {
@@ -121,12 +144,14 @@ impl TryFrom<v1::Sample> for Sample {
     }
 }
 
+/// All of a batch in one part, whatever its size.
 impl From<&SampleBatch> for v1::Batch {
     fn from(SampleBatch { samples, table }: &SampleBatch) -> Self {
         Self { samples: samples.iter().map(v1::Sample::from).collect(), table: Some(table.clone().into()) }
     }
 }
 
+/// A part of a batch, or all of it.
 impl TryFrom<v1::Batch> for SampleBatch {
     type Error = Invalid;
 

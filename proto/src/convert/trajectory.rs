@@ -1,8 +1,9 @@
 use experience::{ActionProbability, Step, StepKind, Trajectory};
+use prost::Message as _;
 
 use super::policies::{self, Empty};
 use super::{Invalid, dense_rewards, finite, invalid, length, name, outcome, required, sparse_rewards, versions};
-use crate::limits::STEPS_MAX;
+use crate::limits::{STEPS_MAX, TRAJECTORY_BYTES_MAX};
 use crate::replay::v1;
 
 impl From<&Trajectory> for v1::Trajectory {
@@ -26,6 +27,10 @@ impl TryFrom<v1::Trajectory> for Trajectory {
     type Error = Invalid;
 
     fn try_from(message: v1::Trajectory) -> Result<Self, Invalid> {
+        let bytes = message.encoded_len();
+        if bytes > TRAJECTORY_BYTES_MAX {
+            return Err(invalid("trajectory", format!("has {bytes} bytes, the limit is {TRAJECTORY_BYTES_MAX}")));
+        }
         let v1::Trajectory { id, game, outcome: ended, actions, kinds, values, policies, rewards, versions } = message;
         let id = required("id", id)?.into();
         let game = name("game", game)?;

@@ -148,6 +148,7 @@ impl Drawing {
                 }
                 reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?)? {
                     SampleReply::Waiting(reason) => drop(self.reason.send_replace(Some(reason.into()))),
+                    SampleReply::Part => {}
                     SampleReply::Batch(batch) => self.put_down(batch),
                 },
             }

@@ -14,10 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Origin, v1};
-use crate::limits::MESSAGE_BYTES_MAX;
-
-/// What a message adds to the trajectory inside it, at most: a tag and a length.
-const ENVELOPE_BYTES: usize = 16;
+use crate::limits::{TRAJECTORY_BYTES_MAX, UNACKNOWLEDGED_MAX};
 
 /// What a [`Writer`] writes, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +27,7 @@ pub struct WriterSettings {
     pub epoch: u64,
     /// The name of the game, as in its spec.
     pub game: String,
-    /// How many trajectories may wait for their acknowledgement; at least one. They are kept in memory.
+    /// How many trajectories may wait for their acknowledgement, 1 to [`UNACKNOWLEDGED_MAX`]. They are kept in memory.
     pub in_flight_max: usize,
 }
 
@@ -64,7 +61,7 @@ pub enum WriterError {
         expected: Origin,
     },
     /// It does not fit into a message.
-    #[error("trajectory {id} has {bytes} bytes, the limit is {MESSAGE_BYTES_MAX}")]
+    #[error("trajectory {id} has {bytes} bytes, the limit is {TRAJECTORY_BYTES_MAX}")]
     TooLarge {
         /// Its id.
         id: TrajectoryId,
@@ -102,7 +99,7 @@ impl Writer {
     #[must_use]
     pub fn start(settings: WriterSettings) -> Self {
         let WriterSettings { endpoint, actor, epoch, game, in_flight_max } = settings;
-        let in_flight_max = in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
+        let in_flight_max = in_flight_max.clamp(1, UNACKNOWLEDGED_MAX);
         let origin = Origin { actor, epoch, game };
         let (items, received) = mpsc::channel(in_flight_max);
         let in_flight = Arc::new(Semaphore::new(in_flight_max));
@@ -127,8 +124,8 @@ impl Writer {
             return Err(WriterError::NotOurs { id, game, expected: self.origin.clone() });
         }
         let message = v1::Trajectory::from(&trajectory);
-        let bytes = message.encoded_len() + ENVELOPE_BYTES;
-        if bytes > MESSAGE_BYTES_MAX {
+        let bytes = message.encoded_len();
+        if bytes > TRAJECTORY_BYTES_MAX {
             return Err(WriterError::TooLarge { id: trajectory.id, bytes });
         }
         let slot = self.in_flight.acquire().await.map_err(|_| WriterError::Stopped)?;

@@ -9,6 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 use weights::WeightsVersion;
 
 use super::{endpoint, listen, within};
+use crate::convert::batch_to_wire;
 use crate::replay::v1::insert_request::Message as InsertMessage;
 use crate::replay::v1::replay_server::Replay;
 use crate::replay::v1::sample_request::Message as SampleMessage;
@@ -140,7 +141,9 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
     }
 
     pub(crate) async fn batch(&self, batch: &SampleBatch) {
-        self.reply(batch.into()).await;
+        for part in batch_to_wire(batch) {
+            self.reply(part).await;
+        }
     }
 }
 

@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use experience::{Sample, Segment};
 use proto::convert;
 use proto::limits::CREDIT_BATCHES_MAX;
@@ -25,10 +27,11 @@ pub(super) struct SampleStream {
     drain: CancellationToken,
     reply: mpsc::Sender<Sampled>,
     replies: mpsc::Receiver<Sampled>,
-    /// Batches asked for and not yet sent.
+    /// Batches asked for and not yet drawn.
     requested: u32,
+    /// What is left of the batch that was drawn last.
+    parts: VecDeque<v1::SampleResponse>,
     reading: bool,
-    over: bool,
 }
 
 impl SampleStream {
@@ -50,25 +53,23 @@ impl SampleStream {
             reply,
             replies,
             requested: 0,
+            parts: VecDeque::new(),
             reading: true,
-            over: false,
         }
     }
 
     pub(super) fn answers(self) -> Answers<v1::SampleResponse> {
-        Box::pin(futures::stream::unfold(self, async |mut stream| {
-            if stream.over {
-                return None;
-            }
-            let next = stream.next().await.transpose()?;
-            stream.over = next.is_err();
-            Some((next, stream))
+        Box::pin(futures::stream::try_unfold(self, async |mut stream| {
+            Ok::<_, Status>(stream.next().await?.map(|answer| (answer, stream)))
         }))
     }
 
-    /// The next batch or reason; an error or `None` ends the stream.
+    /// The next part of a batch, or reason; an error or `None` ends the stream.
     async fn next(&mut self) -> Result<Option<v1::SampleResponse>, Status> {
         loop {
+            if let Some(part) = self.parts.pop_front() {
+                return Ok(Some(part));
+            }
             if !self.reading && self.requested == 0 {
                 return Ok(None);
             }
@@ -79,7 +80,10 @@ impl SampleStream {
                     None => self.reading = false,
                     Some(message) => self.receive(message).await?,
                 },
-                Some(sampled) = self.replies.recv() => return self.convert(sampled).await.map(Some),
+                Some(sampled) = self.replies.recv() => match sampled {
+                    Sampled::Waiting(reason) => return Ok(Some(convert::waiting_to_wire(reason))),
+                    Sampled::Batch { drawn, table } => self.parts = self.batch(drawn, *table).await?.into(),
+                },
             }
         }
     }
@@ -109,27 +113,22 @@ impl SampleStream {
         Ok(())
     }
 
-    async fn convert(&mut self, sampled: Sampled) -> Result<v1::SampleResponse, Status> {
-        let message = match sampled {
-            Sampled::Waiting(reason) => return Ok(proto::convert::waiting_to_wire(reason)),
-            Sampled::Batch { drawn, table } => {
-                self.requested -= 1;
-                self.order.sent();
-                let unroll_steps = self.query.as_ref().map_or(0, |query| query.unroll_steps);
-                // A large batch takes milliseconds: not on a thread that drives sockets.
-                let batch = tokio::task::spawn_blocking(move || cut(&drawn, *table, unroll_steps)).await;
-                v1::sample_response::Message::Batch(batch.map_err(|_| Status::internal("cannot cut a batch"))?)
-            }
-        };
-        Ok(v1::SampleResponse { message: Some(message) })
+    async fn batch(&mut self, drawn: Vec<Drawn>, table: TableStats) -> Result<Vec<v1::SampleResponse>, Status> {
+        self.requested -= 1;
+        self.order.sent();
+        let unroll_steps = self.query.as_ref().map_or(0, |query| query.unroll_steps);
+        // A large batch takes milliseconds: not on a thread that drives sockets.
+        let parts =
+            tokio::task::spawn_blocking(move || convert::batch_to_wire(&cut(&drawn, table, unroll_steps))).await;
+        parts.map_err(|_| Status::internal("cannot cut a batch"))
     }
 }
 
-fn cut(drawn: &[Drawn], table: TableStats, unroll_steps: usize) -> v1::Batch {
+fn cut(drawn: &[Drawn], table: TableStats, unroll_steps: usize) -> SampleBatch {
     let sample = |Drawn { trajectory, ply, probability, table_items }: &Drawn| Sample {
         segment: Segment::cut(trajectory, *ply, unroll_steps).expect("a drawn ply is one of the trajectory"),
         probability: *probability,
         table_items: *table_items,
     };
-    v1::Batch::from(&SampleBatch { samples: drawn.iter().map(sample).collect(), table })
+    SampleBatch { samples: drawn.iter().map(sample).collect(), table }
 }

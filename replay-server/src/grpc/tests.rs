@@ -2,6 +2,7 @@ use std::path::Path;
 
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
+use prost::Message as _;
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::v1;
 use proto::replay::v1::insert_request::Message as In;
@@ -175,6 +176,41 @@ async fn samples_wait_with_a_reason_until_the_table_holds_its_minimum() {
             None => panic!("an empty message"),
         }
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_larger_than_a_message_comes_in_parts_for_one_credit() {
+    let directory = tempfile::tempdir().unwrap();
+    let wide = |replay: &mut ReplaySection| (replay.actions_max, replay.error_items) = (1 << 16, 200.0);
+    let server = serve_with(directory.path(), wide).await;
+    let entry = |action| ActionProbability { action: Action(action), probability: 1.0 / 65536.0 };
+    let kind = StepKind::Full { policy: (0..=u16::MAX).map(entry).collect(), value: 0.5 };
+    let step = Step { action: Action(3), reward: 0.0, kind, weights_version: WeightsVersion(7) };
+    let id = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
+    let trajectory = Trajectory { id, game: GAME.into(), steps: vec![step; 4], outcome: Outcome::Draw };
+    let (sender, mut answers) = server.insert().await;
+    for message in [hello(), wrap(In::Trajectory((&trajectory).into()))] {
+        sender.send(message).await.unwrap();
+        answers.message().await.unwrap().unwrap();
+    }
+
+    let (asker, mut batches) = server.sample().await;
+    for message in [open(64), credit(1)] {
+        asker.send(message).await.unwrap();
+    }
+    let (mut samples, mut bytes) = (0, 0);
+    while samples < 64 {
+        match batches.message().await.unwrap().unwrap().message {
+            Some(Out::Batch(part)) => (samples, bytes) = (samples + part.samples.len(), bytes + part.encoded_len()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(samples, 64);
+    assert!(bytes > MESSAGE_BYTES_MAX, "{bytes} bytes fit one message");
+    drop(asker);
+    assert_eq!(batches.message().await.unwrap(), None, "one credit is one batch");
+    assert_eq!(server.stats().await.samples_total, 64);
     server.stop().await;
 }
 

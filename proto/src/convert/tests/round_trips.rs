@@ -14,6 +14,10 @@ fn sent<M: Message + Default>(message: M) -> M {
     M::decode(message.encode_to_vec().as_slice()).unwrap()
 }
 
+/// What a sample has besides the steps of its trajectory: the difference between the limits of a message and of a
+/// trajectory holds it twice, with the table and the lengths of a part.
+const SAMPLE_OWN_BYTES_MAX: usize = 1 << 10;
+
 /// Equal in every bit: `==` takes −0 for 0.
 fn bits(trajectory: &Trajectory) -> Vec<u32> {
     trajectory.steps.iter().map(|step| step.reward.to_bits()).collect()
@@ -39,6 +43,29 @@ proptest! {
     #[test]
     fn batches_come_back_as_they_went_out(batch in batches()) {
         prop_assert_eq!(SampleBatch::try_from(sent(v1::Batch::from(&batch))), Ok(batch));
+    }
+
+    #[test]
+    fn a_batch_in_parts_is_the_same_samples_in_the_same_order(batch in batches(), part_bytes_max in 0_usize..500) {
+        let parts = sample::parts(&batch, part_bytes_max);
+        for part in &parts {
+            let bytes = part.samples.iter().map(Message::encoded_len).sum::<usize>();
+            prop_assert!(part.samples.len() == 1 || bytes <= part_bytes_max);
+        }
+        let parts = parts.into_iter().map(|part| SampleBatch::try_from(sent(part)).unwrap()).collect::<Vec<_>>();
+        prop_assert!(parts.iter().all(|part| part.table == batch.table));
+        let samples = parts.into_iter().flat_map(|part| part.samples).collect::<Vec<_>>();
+        prop_assert_eq!(samples, batch.samples);
+    }
+
+    #[test]
+    fn a_sample_fits_wherever_its_trajectory_does(trajectory in trajectories(), unroll_steps in 0_usize..12) {
+        let bytes = v1::Trajectory::from(&trajectory).encoded_len();
+        for ply in 0..trajectory.steps.len() {
+            let segment = Segment::cut(&trajectory, ply, unroll_steps).unwrap();
+            let sample = Sample { segment, probability: 1.0, table_items: u64::MAX };
+            prop_assert!(v1::Sample::from(&sample).encoded_len() <= bytes + SAMPLE_OWN_BYTES_MAX);
+        }
     }
 
     #[test]

@@ -1,3 +1,5 @@
+use experience::Sample;
+
 use super::{Fault, unlike};
 use crate::convert;
 use crate::limits::CREDIT_BATCHES_MAX;
@@ -74,18 +76,22 @@ impl SampleOrder {
     }
 }
 
-/// The client's side of a sample stream: batches of the size that was asked for, within the credit.
+/// The client's side of a sample stream: batches of the size that was asked for, in parts, within the credit.
 #[derive(Debug)]
 pub struct SampleReplies {
     batch_size: usize,
     unroll_steps: usize,
     credit: u32,
+    /// What has come of the next batch.
+    samples: Vec<Sample>,
 }
 
 /// What a server's message on a sample stream means.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SampleReply {
-    /// One batch, for one credit.
+    /// A part of a batch, whose others are still to come.
+    Part,
+    /// One batch, for one credit: its last part has come.
     Batch(SampleBatch),
     /// Why none comes.
     Waiting(String),
@@ -95,7 +101,7 @@ impl SampleReplies {
     /// A stream that was opened for batches of `batch_size` segments of `unroll_steps` at most.
     #[must_use]
     pub fn new(batch_size: usize, unroll_steps: usize) -> Self {
-        Self { batch_size, unroll_steps, credit: 0 }
+        Self { batch_size, unroll_steps, credit: 0, samples: Vec::new() }
     }
 
     /// Credit goes out.
@@ -112,23 +118,33 @@ impl SampleReplies {
         match message.ok_or(Fault::Empty)? {
             Response::Waiting(waiting) => Ok(SampleReply::Waiting(convert::sample::waiting_from_wire(waiting)?)),
             Response::Batch(_) if self.credit == 0 => Err(Fault::OverCredit { message: "batch", credit: 0 }),
-            Response::Batch(batch) => {
-                convert::length("samples", batch.samples.len(), self.batch_size)?;
-                let batch = SampleBatch::try_from(batch)?;
-                self.check_segments(&batch)?;
-                self.credit -= 1;
-                Ok(SampleReply::Batch(batch))
-            }
+            Response::Batch(part) => self.add(part),
         }
     }
 
+    fn add(&mut self, part: v1::Batch) -> Result<SampleReply, Fault> {
+        let (got, wanted) = (part.samples.len(), self.batch_size - self.samples.len());
+        if got > wanted {
+            let reason = format!("has {got} entries, expected 1 to {wanted}");
+            return Err(Fault::Invalid(convert::invalid("samples", reason)));
+        }
+        let SampleBatch { samples, table } = part.try_into()?;
+        self.check_segments(&samples)?;
+        self.samples.extend(samples);
+        if got < wanted {
+            return Ok(SampleReply::Part);
+        }
+        self.credit -= 1;
+        Ok(SampleReply::Batch(SampleBatch { samples: std::mem::take(&mut self.samples), table }))
+    }
+
     /// Segments may be shorter than was asked for, where an episode ends, but not longer.
-    fn check_segments(&self, batch: &SampleBatch) -> Result<(), Fault> {
+    fn check_segments(&self, samples: &[Sample]) -> Result<(), Fault> {
         let most = self.unroll_steps + 1;
-        match batch.samples.iter().position(|sample| sample.segment.targets.len() > most) {
-            Some(index) => {
-                let reason =
-                    format!("has {} entries, expected 1 to {most}", batch.samples[index].segment.targets.len());
+        let lengths = samples.iter().map(|sample| sample.segment.targets.len());
+        match lengths.enumerate().find(|&(_, targets)| targets > most) {
+            Some((index, targets)) => {
+                let reason = format!("has {targets} entries, expected 1 to {most}");
                 Err(Fault::Invalid(convert::invalid(format!("samples[{index}].values"), reason)))
             }
             None => Ok(()),

@@ -6,7 +6,9 @@ use super::{
     Fault, InsertOrder, InsertReplies, InsertReply, Inserted, SampleOrder, SampleReplies, SampleReply, Sampled,
 };
 use crate::convert::waiting_to_wire;
-use crate::limits::{CREDIT_BATCHES_MAX, REASON_BYTES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
+use crate::limits::{
+    CREDIT_BATCHES_MAX, REASON_BYTES_MAX, SAMPLES_PER_BATCH_MAX, TRAJECTORY_BYTES_MAX, UNROLL_STEPS_MAX,
+};
 use crate::replay::v1::{self, insert_request, insert_response, sample_request, sample_response};
 use crate::replay::{Answer, Origin, SampleQuery};
 use crate::scripted::{batch, trajectory};
@@ -161,6 +163,17 @@ mod insert_requests {
         assert_eq!(refused(&events[2]), "1 steps[0].action: 9 is not below 9");
         assert_eq!(events[3], Inserted::Trajectory(trajectory(2)));
         assert_eq!(order.unanswered(), 3);
+    }
+
+    #[test]
+    fn a_trajectory_whose_samples_might_fit_no_message_is_refused() {
+        let mut order = order(1);
+        order.receive(hello()).unwrap();
+        let large = sends_changed(0, |message| message.rewards = vec![1.0; TRAJECTORY_BYTES_MAX / 4]);
+        match order.receive(large).unwrap() {
+            Inserted::Refused(Answer::Refused { sequence: 0, fault }) => assert_eq!(fault.field, "trajectory"),
+            other => panic!("expected a refusal, got {other:?}"),
+        }
     }
 
     #[test]
@@ -356,8 +369,9 @@ mod sample_replies {
         order
     }
 
-    fn sends(batch_size: usize) -> v1::SampleResponse {
-        (&batch(1, batch_size)).into()
+    /// Samples of batch 1.
+    fn sends(samples: usize) -> v1::SampleResponse {
+        sends_changed(|part| part.samples = v1::Batch::from(&batch(1, samples)).samples)
     }
 
     fn sends_changed(change: impl FnOnce(&mut v1::Batch)) -> v1::SampleResponse {
@@ -374,6 +388,23 @@ mod sample_replies {
         let (events, fault) = heard(messages, |message| order.receive(message));
         let (sent, waits) = (SampleReply::Batch(batch(1, 2)), SampleReply::Waiting("too few".into()));
         assert_eq!((events, fault), (vec![waits.clone(), sent.clone(), waits.clone(), waits, sent], None));
+    }
+
+    #[test]
+    fn the_parts_of_a_batch_use_one_credit_and_reasons_may_come_between_them() {
+        let mut order = order(2);
+        let messages = [sends(1), waiting_to_wire("too few".into()), sends(1), sends(1), sends(1)];
+        let (events, fault) = heard(messages, |message| order.receive(message));
+        let (part, whole) = (SampleReply::Part, SampleReply::Batch(batch(1, 2)));
+        let waits = SampleReply::Waiting("too few".into());
+        assert_eq!((events, fault), (vec![part.clone(), waits, whole.clone(), part, whole], None));
+    }
+
+    #[test]
+    fn a_part_with_more_samples_than_the_batch_lacks_ends_the_stream() {
+        let mut order = order(1);
+        let reason = "samples: has 2 entries, expected 1 to 1";
+        ends(&[sends(1), sends(2)], |message| order.receive(message), Code::InvalidArgument, reason);
     }
 
     #[test]
@@ -406,8 +437,8 @@ mod sample_replies {
         let reason = v1::Waiting { reason: "x".repeat(REASON_BYTES_MAX + 1) };
         let reason = v1::SampleResponse { message: Some(sample_response::Message::Waiting(reason)) };
         let cases = [
-            (sends(1), "samples: has 1 entries, expected 2"),
-            (sends(3), "samples: has 3 entries, expected 2"),
+            (sends(0), "samples: has 0 entries, expected 1 to 4096"),
+            (sends(3), "samples: has 3 entries, expected 1 to 2"),
             (sends_changed(|batch| batch.table = None), "table: is missing"),
             (sends_changed(|batch| batch.samples[1].trajectory = None), "samples[1].trajectory: is missing"),
             (sends_changed(long), "samples[1].values: has 3 entries, expected 1 to 2"),

@@ -1,11 +1,15 @@
 use std::pin::pin;
 
+use experience::ActionProbability;
 use futures::poll;
+use game::Action;
+use prost::Message as _;
 use tonic::Status;
 
 use super::{Sampler, SamplerSettings};
 use crate::convert::waiting_to_wire;
-use crate::replay::SampleQuery;
+use crate::limits::MESSAGE_BYTES_MAX;
+use crate::replay::{SampleQuery, v1};
 use crate::scripted::{Link, ReplayScript, batch, until, within};
 
 fn sampler(endpoint: String, prefetch_batches: usize) -> Sampler {
@@ -24,6 +28,25 @@ async fn a_stream_opens_with_the_query_and_batches_arrive_as_they_were_sent() {
     stream.batch(&batch(2, 2)).await;
     assert_eq!([within(sampler.next()).await, within(sampler.next()).await], [batch(1, 2), batch(2, 2)]);
     sampler.close().await;
+}
+
+#[tokio::test]
+async fn a_batch_larger_than_a_message_arrives_whole() {
+    let entry = |action| ActionProbability { action: Action(action), probability: 1.0 / 65536.0 };
+    let policy: Vec<_> = (0..=u16::MAX).map(entry).collect();
+    let mut large = batch(1, 50);
+    large.samples.iter_mut().for_each(|sample| sample.segment.targets[1].policy.clone_from(&policy));
+    assert!(v1::Batch::from(&large).encoded_len() > MESSAGE_BYTES_MAX);
+
+    let mut server = ReplayScript::start().await;
+    let (endpoint, game) = (server.endpoint(), "tic_tac_toe".into());
+    let mut sampler =
+        Sampler::start(SamplerSettings { endpoint, game, batch_size: 50, unroll_steps: 1, prefetch_batches: 1 });
+    let mut stream = server.sampling().await;
+    stream.open().await;
+    stream.credit_of(1).await;
+    stream.batch(&large).await;
+    assert!(within(sampler.next()).await == large, "another batch than the one that was sent");
 }
 
 #[tokio::test]
