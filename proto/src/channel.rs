@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
 
 use crate::server::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
@@ -35,11 +34,6 @@ pub fn channel(endpoint: &str) -> Result<Channel, InvalidEndpoint> {
 /// [`InvalidEndpoint`].
 pub fn check(endpoint: &str) -> Result<(), InvalidEndpoint> {
     settings(endpoint).map(drop)
-}
-
-/// Whether a status names a fault of ours that no waiting cures, so that a human must look.
-pub(crate) fn is_our_fault(status: &Status) -> bool {
-    matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition | Code::Unimplemented)
 }
 
 fn settings(endpoint: &str) -> Result<Endpoint, InvalidEndpoint> {

@@ -6,10 +6,10 @@
 //! [`weights::Subscriber`]) and the settings that every server and channel shares. It knows no table, no tensor and no
 //! rules. Start with [`replay`].
 
-mod backoff;
 mod channel;
 pub mod convert;
 pub mod limits;
+mod reconnect;
 pub mod replay;
 #[cfg(test)]
 mod scripted;

@@ -1,17 +1,14 @@
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::Status;
+use tonic::transport::Channel;
 
-use super::order::{Fault, SampleReplies, SampleReply};
+use super::order::{SampleReplies, SampleReply};
 use super::v1::sample_request::Message;
 use super::{SampleBatch, SampleQuery, client, v1};
-use crate::backoff::Backoff;
-use crate::channel::{InvalidEndpoint, channel, is_our_fault};
 use crate::limits::CREDIT_BATCHES_MAX;
+use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
 /// What a [`Sampler`] draws, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +33,7 @@ pub struct SamplerSettings {
 pub struct Sampler {
     batches: mpsc::Receiver<SampleBatch>,
     waiting: watch::Receiver<Option<Arc<str>>>,
-    task: JoinHandle<()>,
-    stop: DropGuard,
+    drawing: Reconnecting<Drawing>,
 }
 
 impl Sampler {
@@ -47,15 +43,9 @@ impl Sampler {
         let SamplerSettings { endpoint, game, batch_size, unroll_steps, prefetch_batches } = settings;
         let (sender, batches) = mpsc::channel(prefetch_batches.clamp(1, CREDIT_BATCHES_MAX as usize));
         let (reason, waiting) = watch::channel(None);
-        let stop = CancellationToken::new();
         let query = SampleQuery { game, batch_size, unroll_steps };
-        let drawing =
-            Drawing { endpoint, query, batches: sender, slots: Vec::new(), reason, backoff: Backoff::from_entropy() };
-        let stopped = stop.clone();
-        let task = tokio::spawn(async move {
-            let _ = stopped.run_until_cancelled(drawing.run()).await;
-        });
-        Self { batches, waiting, task, stop: stop.drop_guard() }
+        let drawing = Drawing { endpoint, query, batches: sender, slots: Vec::new(), reason };
+        Self { batches, waiting, drawing: Reconnecting::start(drawing, entropy()) }
     }
 
     /// The next batch; waits for as long as the table holds it back or the server is away. Cancel-safe.
@@ -71,13 +61,12 @@ impl Sampler {
 
     /// Ends the stream and joins the task.
     pub async fn close(self) {
-        let Self { task, stop, batches: _, waiting: _ } = self;
-        drop(stop);
-        task.await.expect("the sampler's task does not panic");
+        drop(self.drawing.stop().await);
     }
 }
 
-/// The task of a sampler: one stream at a time, and a slot for each batch it has given credit for.
+/// The client of a sampler: one stream at a time, and a slot for each batch it has given credit for.
+#[derive(Debug)]
 struct Drawing {
     endpoint: String,
     query: SampleQuery,
@@ -85,49 +74,16 @@ struct Drawing {
     /// A reserved slot is a credit: nothing is asked for that could not be put down.
     slots: Vec<mpsc::OwnedPermit<SampleBatch>>,
     reason: watch::Sender<Option<Arc<str>>>,
-    backoff: Backoff,
 }
 
-/// Why a stream is over.
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error(transparent)]
-    Endpoint(#[from] InvalidEndpoint),
-    #[error(transparent)]
-    Status(#[from] Status),
-    #[error(transparent)]
-    Order(#[from] Fault),
-    #[error("the server ended the stream")]
-    Ended,
-    #[error("the sampler is gone")]
-    Abandoned,
-}
+impl Client for Drawing {
+    const STREAM: &'static str = "sample";
 
-impl Drawing {
-    async fn run(mut self) {
-        loop {
-            let broken = match self.stream().await {
-                Err(Broken::Abandoned) => return,
-                Err(broken) => broken,
-                Ok(never) => match never {},
-            };
-            let delay = self.backoff.delay();
-            let delay_ms = delay.as_millis();
-            match &broken {
-                Broken::Status(status) if !is_our_fault(status) => {
-                    tracing::info!(endpoint = self.endpoint, %broken, delay_ms, "sample stream broke");
-                }
-                Broken::Ended => tracing::info!(endpoint = self.endpoint, %broken, delay_ms, "sample stream broke"),
-                // Nothing that waiting cures: a human must look.
-                _ => tracing::error!(endpoint = self.endpoint, %broken, delay_ms, "sample stream broke"),
-            }
-            self.reason.send_replace(Some(format!("no stream from {}: {broken}", self.endpoint).into()));
-            tokio::time::sleep(delay).await;
-        }
+    fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 
-    /// One stream, from `open` to its end.
-    async fn stream(&mut self) -> Result<std::convert::Infallible, Broken> {
+    async fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> Result<(), Broken> {
         let (requests, receiver) = mpsc::channel(CREDIT_BATCHES_MAX as usize + 2);
         let mut order = SampleReplies::new(self.query.batch_size, self.query.unroll_steps);
         requests.try_send(request(Message::Open(self.query.clone().into()))).expect("a new channel has room");
@@ -135,13 +91,15 @@ impl Drawing {
             order.gave(batches);
             requests.try_send(request(Message::Credit(v1::Credit { batches }))).expect("a new channel has room");
         }
-        let mut client = client(channel(&self.endpoint)?);
+        let mut client = client(channel);
         let mut replies = client.sample(ReceiverStream::new(receiver)).await?.into_inner();
         self.reason.send_replace(None);
         loop {
             tokio::select! {
                 slot = self.batches.clone().reserve_owned() => {
-                    self.slots.push(slot.map_err(|_| Broken::Abandoned)?);
+                    // Nobody is there to take a batch.
+                    let Ok(slot) = slot else { return Ok(()) };
+                    self.slots.push(slot);
                     order.gave(1);
                     let credit = request(Message::Credit(v1::Credit { batches: 1 }));
                     requests.send(credit).await.map_err(|_| Broken::Ended)?;
@@ -149,16 +107,24 @@ impl Drawing {
                 reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?)? {
                     SampleReply::Waiting(reason) => drop(self.reason.send_replace(Some(reason.into()))),
                     SampleReply::Part => {}
-                    SampleReply::Batch(batch) => self.put_down(batch),
+                    SampleReply::Batch(batch) => {
+                        self.put_down(batch);
+                        backoff.reset();
+                    }
                 },
             }
         }
     }
 
+    fn broke(&mut self, broken: &Broken) {
+        self.reason.send_replace(Some(format!("no stream from {}: {broken}", self.endpoint).into()));
+    }
+}
+
+impl Drawing {
     fn put_down(&mut self, batch: SampleBatch) {
         self.slots.pop().expect("a batch came for a slot").send(batch);
         self.reason.send_replace(None);
-        self.backoff.reset();
     }
 }
 

@@ -10,11 +10,10 @@ use experience::{Trajectory, TrajectoryId};
 use outstanding::Item;
 use prost::Message as _;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Origin, v1};
 use crate::limits::{TRAJECTORY_BYTES_MAX, UNACKNOWLEDGED_MAX};
+use crate::reconnect::{Reconnecting, entropy};
 
 /// What a [`Writer`] writes, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +42,7 @@ pub struct Writer {
     in_flight: Arc<Semaphore>,
     in_flight_max: usize,
     counters: Arc<Counters>,
-    task: JoinHandle<Vec<Trajectory>>,
-    stop: DropGuard,
+    connection: Reconnecting<Connection>,
 }
 
 /// Why a trajectory is not accepted. It was not sent.
@@ -104,11 +102,10 @@ impl Writer {
         let (items, received) = mpsc::channel(in_flight_max);
         let in_flight = Arc::new(Semaphore::new(in_flight_max));
         let counters = Arc::new(Counters::default());
-        let stop = CancellationToken::new();
         let connection =
             Connection::new(endpoint, origin.clone(), received, Arc::clone(&in_flight), Arc::clone(&counters));
-        let task = tokio::spawn(connection.run(stop.clone()));
-        Self { origin, items, in_flight, in_flight_max, counters, task, stop: stop.drop_guard() }
+        let connection = Reconnecting::start(connection, entropy());
+        Self { origin, items, in_flight, in_flight_max, counters, connection }
     }
 
     /// Accepts a trajectory; waits while `in_flight_max` others are unacknowledged. Cancel-safe: a trajectory whose
@@ -154,18 +151,17 @@ impl Writer {
         }
     }
 
-    /// Waits until everything is acknowledged, at most `deadline`, and hands back in order what is not.
-    pub async fn close(self, deadline: Duration) -> Vec<Trajectory> {
-        let Self { items, mut task, stop, .. } = self;
+    /// Waits until everything is acknowledged, at most `timeout`, and hands back in order what is not.
+    pub async fn close(self, timeout: Duration) -> Vec<Trajectory> {
+        self.close_by(tokio::time::sleep(timeout)).await
+    }
+
+    /// Waits until everything is acknowledged, at most until `deadline` resolves, and hands back in order what is not.
+    pub async fn close_by(self, deadline: impl Future<Output = ()>) -> Vec<Trajectory> {
+        let Self { items, connection, .. } = self;
+        // The connection has nothing left to do once nothing more can come.
         drop(items);
-        let stop = stop.disarm();
-        let joined = if let Ok(joined) = tokio::time::timeout(deadline, &mut task).await {
-            joined
-        } else {
-            stop.cancel();
-            task.await
-        };
-        joined.expect("the writer's task does not panic")
+        connection.finish(deadline).await.into_unacknowledged()
     }
 }
 

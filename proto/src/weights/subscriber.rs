@@ -1,21 +1,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ::weights::{Assembly, AssemblyError, Manifest};
+use ::weights::{Assembly, Manifest};
 use futures::FutureExt as _;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Streaming};
 
-use super::fetch::{FetchError, fetch};
+use super::fetch::fetch;
 use super::v1::weights_client::WeightsClient;
 use super::{Published, v1};
-use crate::backoff::Backoff;
-use crate::channel::{InvalidEndpoint, channel, is_our_fault};
-use crate::convert::Invalid;
 use crate::limits::MESSAGE_BYTES_MAX;
+use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
 /// What a [`Subscriber`] follows, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +34,7 @@ pub struct SubscriberSettings {
 pub struct Subscriber {
     latest: watch::Receiver<Option<Arc<Published>>>,
     counters: Arc<Counters>,
-    task: JoinHandle<()>,
-    stop: DropGuard,
+    following: Reconnecting<Following>,
 }
 
 /// What a subscriber has done so far.
@@ -67,19 +62,8 @@ impl Subscriber {
         let (sender, mut latest) = watch::channel(None);
         latest.mark_unchanged();
         let counters = Arc::new(Counters::default());
-        let stop = CancellationToken::new();
-        let following = Following {
-            settings,
-            latest: sender,
-            partial: None,
-            counters: Arc::clone(&counters),
-            backoff: Backoff::from_entropy(),
-        };
-        let stopped = stop.clone();
-        let task = tokio::spawn(async move {
-            let _ = stopped.run_until_cancelled(following.run()).await;
-        });
-        Self { latest, counters, task, stop: stop.drop_guard() }
+        let following = Following { settings, latest: sender, partial: None, counters: Arc::clone(&counters) };
+        Self { latest, counters, following: Reconnecting::start(following, entropy()) }
     }
 
     /// The last good version, if one has come yet.
@@ -118,73 +102,50 @@ impl Subscriber {
 
     /// Ends the stream and joins the task.
     pub async fn close(self) {
-        let Self { task, stop, latest: _, counters: _ } = self;
-        drop(stop);
-        task.await.expect("the subscriber's task does not panic");
+        drop(self.following.stop().await);
     }
 }
 
-/// The task of a subscriber: one subscription at a time, and the version that is being put together.
+/// The client of a subscriber: one subscription at a time, and the version that is being put together.
+#[derive(Debug)]
 struct Following {
     settings: SubscriberSettings,
     latest: watch::Sender<Option<Arc<Published>>>,
     /// What has arrived of a version; survives broken connections.
     partial: Option<Assembly>,
     counters: Arc<Counters>,
-    backoff: Backoff,
 }
 
-/// Why a subscription is over.
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error(transparent)]
-    Endpoint(#[from] InvalidEndpoint),
-    #[error(transparent)]
-    Status(#[from] Status),
-    #[error(transparent)]
-    Manifest(#[from] Invalid),
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    #[error("the server ended the stream")]
-    Ended,
-}
+impl Client for Following {
+    const STREAM: &'static str = "weights";
 
-impl Following {
-    async fn run(mut self) {
-        loop {
-            let broken = match self.subscription().await {
-                Err(broken) => broken,
-                Ok(never) => match never {},
-            };
-            self.counters.broken_streams.fetch_add(1, Ordering::Relaxed);
-            let delay = self.backoff.delay();
-            let (endpoint, delay_ms) = (&self.settings.endpoint, delay.as_millis());
-            match &broken {
-                Broken::Status(status) | Broken::Fetch(FetchError::Status(status)) if !is_our_fault(status) => {
-                    tracing::info!(endpoint, %broken, delay_ms, "weights stream broke");
-                }
-                Broken::Ended => tracing::info!(endpoint, %broken, delay_ms, "weights stream broke"),
-                // Nothing that waiting surely cures: a human must look.
-                _ => tracing::error!(endpoint, %broken, delay_ms, "weights stream broke"),
-            }
-            tokio::time::sleep(delay).await;
-        }
+    fn endpoint(&self) -> &str {
+        &self.settings.endpoint
     }
 
-    /// One subscription, to its end.
-    async fn subscription(&mut self) -> Result<std::convert::Infallible, Broken> {
-        let channel = channel(&self.settings.endpoint)?;
+    async fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> Result<(), Broken> {
         let mut client = WeightsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let request = v1::SubscribeRequest { name: self.settings.name.clone() };
         let mut manifests = client.subscribe(request).await?.into_inner();
         loop {
             let manifest = newest(&mut manifests).await?;
-            self.follow(&mut client, manifest).await?;
+            self.follow(&mut client, manifest, backoff).await?;
         }
     }
 
+    fn broke(&mut self, _: &Broken) {
+        self.counters.broken_streams.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Following {
     /// Fetches the version of `manifest` unless it is there, going on with what has arrived of it.
-    async fn follow(&mut self, client: &mut WeightsClient<Channel>, manifest: Manifest) -> Result<(), Broken> {
+    async fn follow(
+        &mut self,
+        client: &mut WeightsClient<Channel>,
+        manifest: Manifest,
+        backoff: &mut Backoff,
+    ) -> Result<(), Broken> {
         if self.latest.borrow().as_ref().is_some_and(|latest| latest.manifest == manifest) {
             return Ok(());
         }
@@ -199,47 +160,29 @@ impl Following {
                 }
             },
         };
-        match self.complete(client, &mut assembly).await {
+        let before = assembly.next_offset();
+        match fetch(client, &mut assembly).await {
             Ok(()) => {}
             // It has left the shelf: the stream has a newer one, or is about to.
-            Err(FetchError::Status(status)) if status.code() == Code::NotFound => return Ok(()),
-            Err(error @ FetchError::Status(_)) => {
+            Err(Broken::Status(status)) if status.code() == Code::NotFound => return Ok(()),
+            Err(link @ (Broken::Status(_) | Broken::Ended)) => {
+                // A link that breaks often is worth trying soon if it makes progress.
+                if assembly.next_offset() > before {
+                    backoff.reset();
+                }
                 self.partial = Some(assembly);
-                return Err(error.into());
+                return Err(link);
             }
-            Err(error @ FetchError::Assembly(AssemblyError::TooShort { .. })) => {
-                self.partial = Some(assembly);
-                return Err(error.into());
-            }
-            Err(error) => {
-                self.refuse(&manifest, &error);
-                return Err(error.into());
+            Err(wrong) => {
+                self.refuse(&manifest, &wrong);
+                return Err(wrong);
             }
         }
-        let bytes = assembly.finish().map_err(|error| {
-            self.refuse(&manifest, &error);
-            FetchError::from(error)
-        })?;
+        let bytes = assembly.finish().inspect_err(|wrong| self.refuse(&manifest, wrong))?;
         self.counters.versions.fetch_add(1, Ordering::Relaxed);
-        self.backoff.reset();
         self.latest.send_replace(Some(Arc::new(Published { manifest, bytes })));
+        backoff.reset();
         Ok(())
-    }
-
-    async fn complete(
-        &mut self,
-        client: &mut WeightsClient<Channel>,
-        assembly: &mut Assembly,
-    ) -> Result<(), FetchError> {
-        let before = assembly.next_offset();
-        let result = fetch(client, assembly).await;
-        let link_broke =
-            matches!(result, Err(FetchError::Status(_) | FetchError::Assembly(AssemblyError::TooShort { .. })));
-        // A link that breaks often is worth trying soon if it makes progress; bytes that are wrong are not.
-        if link_broke && assembly.next_offset() > before {
-            self.backoff.reset();
-        }
-        result
     }
 
     fn refuse(&self, manifest: &Manifest, error: &dyn std::error::Error) {

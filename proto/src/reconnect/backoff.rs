@@ -17,13 +17,9 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { next: FIRST, rng: ChaCha8Rng::seed_from_u64(seed) }
-    }
-
-    /// Seeded by the system: two processes must not wait alike.
-    pub(crate) fn from_entropy() -> Self {
-        Self::new(RandomState::new().hash_one(()))
+    /// Begins with the shortest delay; `rng` draws the jitter.
+    pub(crate) fn new(rng: ChaCha8Rng) -> Self {
+        Self { next: FIRST, rng }
     }
 
     /// The delay before the next attempt: between half of the bound and the bound, which then doubles.
@@ -37,6 +33,11 @@ impl Backoff {
     pub(crate) fn reset(&mut self) {
         self.next = FIRST;
     }
+}
+
+/// A generator seeded by the system: two processes must not wait alike.
+pub(crate) fn entropy() -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(RandomState::new().hash_one(()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,15 @@
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+
 use super::{Backoff, FIRST, LONGEST};
+
+fn backoff(seed: u64) -> Backoff {
+    Backoff::new(ChaCha8Rng::seed_from_u64(seed))
+}
 
 #[test]
 fn delays_double_up_to_the_longest_and_stay_within_their_jitter() {
-    let mut backoff = Backoff::new(1);
+    let mut backoff = backoff(1);
     let mut bound = FIRST;
     for _ in 0..20 {
         let delay = backoff.delay();
@@ -13,7 +20,7 @@ fn delays_double_up_to_the_longest_and_stay_within_their_jitter() {
 
 #[test]
 fn success_starts_over() {
-    let mut backoff = Backoff::new(2);
+    let mut backoff = backoff(2);
     for _ in 0..10 {
         let _ = backoff.delay();
     }
@@ -23,5 +30,5 @@ fn success_starts_over() {
 
 #[test]
 fn two_clients_do_not_wait_alike() {
-    assert_ne!(Backoff::new(3).delay(), Backoff::new(4).delay());
+    assert_ne!(backoff(3).delay(), backoff(4).delay());
 }
