@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
@@ -13,32 +14,32 @@ use crate::spool;
 #[cfg(test)]
 mod tests;
 
-/// `DIRECTORY/actors/ID`: the epoch and the spool.
+/// `DIRECTORY/actors/ID`: the epoch and the spool. One process at a time has it.
 #[derive(Debug, Clone)]
 pub(crate) struct Home {
     directory: PathBuf,
+    _lock: Arc<File>,
 }
 
 impl Home {
     pub(crate) fn open(run: &Path, actor: u64) -> anyhow::Result<Self> {
         let directory = run.join("actors").join(actor.to_string());
         service::directory::writable(&directory)?;
-        Ok(Self { directory })
+        // Two actors with one id would give one id to two trajectories, and one of them would be lost.
+        let lock = service::directory::lock(&directory)?;
+        Ok(Self { directory, _lock: Arc::new(lock) })
     }
 
     /// A number above every epoch this actor has had; remembered before it is used.
     pub(crate) fn next_epoch(&self) -> anyhow::Result<u64> {
         let path = self.directory.join("epoch");
-        let epoch = match fs::read_to_string(&path) {
-            Ok(text) => match text.trim().parse::<u64>() {
-                Ok(last) => last + 1,
-                Err(_) => {
-                    // Milliseconds since 1970 are above any count of starts.
-                    let epoch = milliseconds_since_1970();
-                    tracing::warn!(path = %path.display(), epoch, "the epoch is not a number, taking the time");
-                    epoch
-                }
-            },
+        let epoch = match fs::read(&path) {
+            Ok(text) => after(&text).unwrap_or_else(|| {
+                // Milliseconds since 1970 are above any count of starts.
+                let epoch = milliseconds_since_1970();
+                tracing::warn!(path = %path.display(), epoch, "the last epoch cannot be read, taking the time");
+                epoch
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => 1,
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
@@ -53,7 +54,7 @@ impl Home {
     /// What earlier epochs finished and were never told to be safe.
     pub(crate) fn read_spool(&self) -> anyhow::Result<Vec<Trajectory>> {
         let path = self.spool_path();
-        let text = match fs::read_to_string(&path) {
+        let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
@@ -77,6 +78,11 @@ impl Home {
         };
         written.with_context(|| format!("write {}", path.display()))
     }
+}
+
+/// The number after the one that `text` says.
+fn after(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.trim().parse::<u64>().ok()?.checked_add(1)
 }
 
 /// Puts a file in place whole or not at all.

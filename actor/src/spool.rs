@@ -58,10 +58,10 @@ pub(crate) fn encode(trajectories: &[Trajectory]) -> String {
 }
 
 /// The trajectories, and what is wrong with the lines that are none, counted from one.
-pub(crate) fn decode(text: &str) -> (Vec<Trajectory>, Vec<(usize, String)>) {
+pub(crate) fn decode(text: &[u8]) -> (Vec<Trajectory>, Vec<(usize, String)>) {
     let (mut trajectories, mut faults) = (Vec::new(), Vec::new());
-    for (i, line) in text.lines().enumerate() {
-        match serde_json::from_str::<Line>(line) {
+    for (i, line) in text.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
+        match serde_json::from_slice::<Line>(line) {
             Ok(line) => trajectories.push(line.into()),
             Err(error) => faults.push((i + 1, error.to_string())),
         }

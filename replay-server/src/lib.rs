@@ -12,9 +12,7 @@ pub mod log;
 mod metrics;
 pub mod storage;
 
-use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle as Thread;
 use std::time::Duration;
@@ -38,9 +36,6 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// How long streams may take to end once the server drains; they only have to hear it.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The name of the file whose lock says that a process owns the log.
-const LOCK_FILE: &str = "lock";
 
 /// The body of the process, for [`service::run`].
 ///
@@ -80,7 +75,8 @@ impl Running {
 pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> anyhow::Result<Running> {
     let address = listener.local_addr().context("read the address of the listener")?;
     service::directory::writable(&settings.directory)?;
-    let lock = lock(&settings.directory)?;
+    // One process at a time writes a log.
+    let lock = service::directory::lock(&settings.directory)?;
     let (handle, threads) = {
         let settings = settings.clone();
         tokio::task::spawn_blocking(move || start_threads(&settings)).await.context("restore the replay table")??
@@ -92,18 +88,6 @@ pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> a
         served.and(joined)
     });
     Ok(Running { address, serving })
-}
-
-/// One process at a time writes a log. The lock goes with the process, however that ends.
-fn lock(directory: &Path) -> anyhow::Result<File> {
-    let file = File::create(directory.join(LOCK_FILE)).context("create the lock of the replay log")?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(anyhow!("another replay-server uses {}: stop it, or choose another run", directory.display()))
-        }
-        Err(TryLockError::Error(error)) => Err(error).context("lock the replay log"),
-    }
 }
 
 /// The two threads behind a server.

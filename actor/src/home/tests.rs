@@ -12,10 +12,22 @@ fn epochs_grow_with_every_start() {
 fn a_damaged_epoch_is_replaced_by_a_larger_one() {
     let run = tempfile::tempdir().unwrap();
     let home = Home::open(run.path(), 7).unwrap();
-    fs::write(home.directory.join("epoch"), "x").unwrap();
-    let epoch = home.next_epoch().unwrap();
-    assert!(epoch > 1_000_000_000_000);
-    assert_eq!(home.next_epoch().unwrap(), epoch + 1);
+    for damaged in [&b"x"[..], b"", b"\xff\xfe", b"18446744073709551615"] {
+        fs::write(home.directory.join("epoch"), damaged).unwrap();
+        let epoch = home.next_epoch().unwrap();
+        assert!(epoch > 1_000_000_000_000);
+        assert_eq!(home.next_epoch().unwrap(), epoch + 1);
+    }
+}
+
+#[test]
+fn two_processes_do_not_share_an_actor() {
+    let run = tempfile::tempdir().unwrap();
+    let first = Home::open(run.path(), 7).unwrap();
+    let error = Home::open(run.path(), 7).unwrap_err().to_string();
+    assert!(error.contains("another process uses"), "{error}");
+    drop(first);
+    Home::open(run.path(), 7).unwrap();
 }
 
 #[test]

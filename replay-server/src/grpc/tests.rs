@@ -364,6 +364,6 @@ async fn a_second_server_on_the_same_directory_is_refused() {
     config.run.directory = directory.path().to_owned();
     let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let error = start(config.settings().unwrap(), listener, Drain::new()).await.unwrap_err();
-    assert!(error.to_string().contains("another replay-server uses"), "{error:#}");
+    assert!(error.to_string().contains("another process uses"), "{error:#}");
     server.stop().await;
 }

@@ -30,3 +30,13 @@ fn a_directory_that_takes_no_files_is_named() {
     let expected = "the directory /proc/self is not writable (change its permissions or choose another)";
     assert_eq!(error.to_string(), expected);
 }
+
+#[test]
+fn a_directory_is_locked_by_one_until_they_are_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = lock(folder.path()).unwrap();
+    let error = lock(folder.path()).unwrap_err().to_string();
+    assert!(error.starts_with("another process uses the directory"), "{error}");
+    drop(first);
+    lock(folder.path()).unwrap();
+}
