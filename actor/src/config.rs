@@ -4,10 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use games::GameKind;
+use proto::limits::UNACKNOWLEDGED_MAX;
 use selfplay::config::{SearchSection, SelfplaySection};
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::RunSection;
+
+/// More threads than any machine has cores.
+const THREADS_MAX: usize = 1024;
+/// Nobody who ends a process waits for hours.
+const DRAIN_SECONDS_MAX: f64 = 3600.0;
 
 /// The sections of the run file that an actor reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,8 +45,6 @@ pub struct ActorSection {
     pub device: String,
     /// `auto`, `f32` or `bf16`.
     pub precision: String,
-    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
-    pub kernel: String,
     /// Positions the cache of all threads holds; 0 switches it off.
     pub cache_positions: usize,
     /// Trajectories that may wait for their acknowledgement; then self-play waits.
@@ -60,7 +64,6 @@ impl Default for ActorSection {
             learner: "http://127.0.0.1:7002".into(),
             device: "auto".into(),
             precision: "auto".into(),
-            kernel: "auto".into(),
             // A Connect Four answer takes about a hundred bytes: some 25 MB.
             cache_positions: 250_000,
             unacknowledged_max: 64,
@@ -81,27 +84,9 @@ pub struct Settings {
     pub seed: u64,
     /// How episodes are played.
     pub selfplay: selfplay::Settings,
-    /// Which actor this is.
-    pub id: u64,
-    /// Self-play threads, at least one.
-    pub threads: usize,
-    /// Where the replay server listens.
-    pub replay: String,
-    /// Where the learner serves weights.
-    pub learner: String,
-    /// Where evaluators run, as written.
-    pub device: String,
-    /// In which precision, as written.
-    pub precision: String,
-    /// What a CPU computes with, as written.
-    pub kernel: String,
-    /// Positions the cache holds; 0 is none.
-    pub cache_positions: usize,
-    /// Trajectories that may wait for their acknowledgement, at least one.
-    pub unacknowledged_max: usize,
-    /// Larger weights are refused.
-    pub weights_bytes_max: u64,
-    /// How long acknowledgements are waited for at the end.
+    /// This process; its ranges are checked, and `threads` is the number of threads.
+    pub actor: ActorSection,
+    /// `actor.drain_seconds`.
     pub drain: Duration,
 }
 
@@ -111,37 +96,40 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the first key that makes no sense.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
-        let actor = &self.actor;
         let game = self.run.game.parse().map_err(|e: games::Error| ConfigError::invalid("run.game", e.to_string()))?;
         let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
         let search = self.search.settings().map_err(out_of_range)?;
         let selfplay = self.selfplay.settings(search).map_err(out_of_range)?;
-        if actor.unacknowledged_max == 0 {
-            return Err(ConfigError::invalid("actor.unacknowledged_max", "must be at least 1"));
+        let mut actor = self.actor.clone();
+        actor.check()?;
+        if actor.threads == 0 {
+            actor.threads = std::thread::available_parallelism().map_or(1, usize::from);
         }
-        for (key, endpoint) in [("actor.replay", &actor.replay), ("actor.learner", &actor.learner)] {
-            proto::check_endpoint(endpoint).map_err(|error| ConfigError::invalid(key, error.to_string()))?;
-        }
-        let drain = Duration::try_from_secs_f64(actor.drain_seconds)
-            .map_err(|error| ConfigError::invalid("actor.drain_seconds", error.to_string()))?;
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Settings {
             game,
             directory: self.run.directory.clone(),
             seed: self.run.seed,
             selfplay,
-            id: actor.id,
-            threads: if actor.threads == 0 { cores() } else { actor.threads },
-            replay: actor.replay.clone(),
-            learner: actor.learner.clone(),
-            device: actor.device.clone(),
-            precision: actor.precision.clone(),
-            kernel: actor.kernel.clone(),
-            cache_positions: actor.cache_positions,
-            unacknowledged_max: actor.unacknowledged_max,
-            weights_bytes_max: actor.weights_bytes_max,
-            drain,
+            drain: Duration::from_secs_f64(actor.drain_seconds),
+            actor,
         })
+    }
+}
+
+impl ActorSection {
+    fn check(&self) -> Result<(), ConfigError> {
+        let range = |key, is_good: bool, range: String| {
+            if is_good { Ok(()) } else { Err(ConfigError::invalid(key, format!("must be from {range}"))) }
+        };
+        range("actor.threads", self.threads <= THREADS_MAX, format!("0 to {THREADS_MAX}"))?;
+        let waiting = (1..=UNACKNOWLEDGED_MAX).contains(&self.unacknowledged_max);
+        range("actor.unacknowledged_max", waiting, format!("1 to {UNACKNOWLEDGED_MAX}"))?;
+        let drain = (0.0..=DRAIN_SECONDS_MAX).contains(&self.drain_seconds);
+        range("actor.drain_seconds", drain, format!("0 to {DRAIN_SECONDS_MAX}"))?;
+        for (key, endpoint) in [("actor.replay", &self.replay), ("actor.learner", &self.learner)] {
+            proto::check_endpoint(endpoint).map_err(|error| ConfigError::invalid(key, error.to_string()))?;
+        }
+        Ok(())
     }
 }
 

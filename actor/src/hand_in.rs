@@ -57,10 +57,10 @@ impl Target {
 impl HandIn {
     pub(crate) fn start(settings: &Settings, epoch: u64, home: Home, drain: &Drain) -> anyhow::Result<Self> {
         let target = Target {
-            endpoint: settings.replay.clone(),
-            actor: settings.id,
+            endpoint: settings.actor.replay.clone(),
+            actor: settings.actor.id,
             game: settings.game.to_string(),
-            in_flight_max: settings.unacknowledged_max,
+            in_flight_max: settings.actor.unacknowledged_max,
         };
         let left = home.read_spool()?;
         let spooled = hand_in_spooled(target.clone(), left, home.clone(), drain.clone(), settings.drain);

@@ -31,7 +31,7 @@ use crate::workers::Workers;
 /// A configuration that makes no sense, a run directory that cannot be written, an evaluator that keeps failing.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
-    let backend = backend::choose(&settings.device, &settings.precision, &settings.kernel)?;
+    let backend = backend::of_device(&settings.actor.device, &settings.actor.precision)?;
     run_with(settings, backend, context).await
 }
 
@@ -40,15 +40,16 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
 /// # Errors
 /// As [`run`].
 pub async fn run_with(settings: Settings, backend: Arc<dyn Backend>, context: service::Context) -> anyhow::Result<()> {
-    let home = Home::open(&settings.directory, settings.id)?;
+    let actor = &settings.actor;
+    let home = Home::open(&settings.directory, actor.id)?;
     let epoch = home.next_epoch()?;
-    tracing::info!(actor = settings.id, epoch, threads = settings.threads, backend = %backend.describe(), "self-play");
+    tracing::info!(actor = actor.id, epoch, threads = actor.threads, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");
 
     let subscriber = Subscriber::start(SubscriberSettings {
-        endpoint: settings.learner.clone(),
-        name: format!("actor-{}", settings.id),
-        size_limit_bytes: settings.weights_bytes_max,
+        endpoint: actor.learner.clone(),
+        name: format!("actor-{}", actor.id),
+        size_limit_bytes: actor.weights_bytes_max,
     });
     let hand_in = HandIn::start(&settings, epoch, home, &context.drain)?;
     let (weights, readiness) = (subscriber.handle(), context.readiness.clone());

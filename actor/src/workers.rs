@@ -47,10 +47,11 @@ impl Workers {
         readiness: Readiness,
         drain: &Drain,
     ) -> anyhow::Result<Self> {
-        let (sender, finished) = mpsc::channel(settings.threads * FINISHED_PER_THREAD_MAX);
-        let cache = (settings.cache_positions > 0).then(|| Arc::new(Cache::new(settings.cache_positions)));
-        let mut threads = Vec::with_capacity(settings.threads);
-        for index in 0..settings.threads {
+        let (count, cache_positions) = (settings.actor.threads, settings.actor.cache_positions);
+        let (sender, finished) = mpsc::channel(count * FINISHED_PER_THREAD_MAX);
+        let cache = (cache_positions > 0).then(|| Arc::new(Cache::new(cache_positions)));
+        let mut threads = Vec::with_capacity(count);
+        for index in 0..count {
             let seed = thread_seed(settings, epoch, index);
             let surroundings = Surroundings {
                 backend: Arc::clone(&backend),
@@ -93,7 +94,7 @@ impl Threads {
 
 /// Differs between actors, epochs and threads: a restart must not play the same games again.
 fn thread_seed(settings: &Settings, epoch: u64, thread: usize) -> u64 {
-    [settings.id, epoch, thread as u64].iter().fold(settings.seed, |seed, part| {
+    [settings.actor.id, epoch, thread as u64].iter().fold(settings.seed, |seed, part| {
         // SplitMix64's finaliser (Steele et al. 2014).
         let mut x = (seed ^ part).wrapping_add(0x9E37_79B9_7F4A_7C15);
         x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -4,7 +4,7 @@ use super::*;
 fn the_defaults_make_sense() {
     let settings = Config::default().settings().unwrap();
     assert_eq!(settings.game, GameKind::ConnectFour);
-    assert!(settings.threads >= 1);
+    assert!(settings.actor.threads >= 1);
 }
 
 #[test]
@@ -19,9 +19,23 @@ fn keys_out_of_range_are_named() {
     let mut config = Config::default();
     config.selfplay.full_share = 0.0;
     assert!(refused(config).contains("selfplay.full_share"));
+    // A drain until after the end of time would end in a panic, and not with what was finished handed in.
+    for drain_seconds in [-1.0, 1e19, f64::INFINITY, f64::NAN] {
+        let mut config = Config::default();
+        config.actor.drain_seconds = drain_seconds;
+        assert!(refused(config).contains("actor.drain_seconds"), "{drain_seconds}");
+    }
+    for unacknowledged_max in [0, usize::MAX] {
+        let mut config = Config::default();
+        config.actor.unacknowledged_max = unacknowledged_max;
+        assert!(refused(config).contains("actor.unacknowledged_max"));
+    }
     let mut config = Config::default();
-    config.actor.drain_seconds = -1.0;
-    assert!(refused(config).contains("actor.drain_seconds"));
+    config.actor.threads = usize::MAX;
+    assert!(refused(config).contains("actor.threads"));
+    let mut config = Config::default();
+    config.selfplay.games = usize::MAX;
+    assert!(refused(config).contains("selfplay.games"));
     let mut config = Config::default();
     config.actor.replay = "not an address".into();
     assert!(refused(config).contains("actor.replay"));

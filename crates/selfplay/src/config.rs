@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::{Openings, Resignation, Resigned, Settings, SubtreeReuse, Temperature, TemperatureDecay};
 
+/// The trees of more games would not fit any machine.
+const GAMES_MAX: usize = 1 << 16;
+
 /// A key with a value that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} {reason}")]
@@ -195,6 +198,7 @@ impl SelfplaySection {
     /// [`Invalid`] names the first key out of its range.
     pub fn settings(&self, search: SearchSettings) -> Result<Settings, Invalid> {
         at_least("selfplay.games", self.games, 1)?;
+        at_most("selfplay.games", self.games, GAMES_MAX)?;
         at_least("selfplay.leaves_per_game", self.leaves_per_game, 1)?;
         at_least("selfplay.full_simulations", self.full_simulations as usize, 1)?;
         at_least("selfplay.fast_simulations", self.fast_simulations as usize, 1)?;
@@ -255,6 +259,13 @@ fn at_least(key: &'static str, value: usize, least: usize) -> Result<(), Invalid
         return Ok(());
     }
     Err(Invalid { key, reason: format!("must be at least {least}, not {value}") })
+}
+
+fn at_most(key: &'static str, value: usize, most: usize) -> Result<(), Invalid> {
+    if value <= most {
+        return Ok(());
+    }
+    Err(Invalid { key, reason: format!("must be at most {most}, not {value}") })
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ fn a_value_out_of_range_is_named_with_its_key() {
     let section = SelfplaySection { games: 0, ..SelfplaySection::default() };
     let error = section.settings(SearchSettings::default()).unwrap_err();
     assert_eq!(error.to_string(), "selfplay.games must be at least 1, not 0");
+    let section = SelfplaySection { games: usize::MAX, ..SelfplaySection::default() };
+    assert_eq!(section.settings(SearchSettings::default()).unwrap_err().key, "selfplay.games");
     let section = SelfplaySection { temperature_early: f32::NAN, ..SelfplaySection::default() };
     assert_eq!(section.settings(SearchSettings::default()).unwrap_err().key, "selfplay.temperature_early");
 }
