@@ -18,6 +18,9 @@ use crate::backend::Backend;
 use crate::config::Settings;
 use crate::metrics::{self, Phase};
 
+#[cfg(test)]
+mod tests;
+
 /// Finished episodes that may wait between the threads and the writer, per thread.
 const FINISHED_PER_THREAD_MAX: usize = 16;
 /// A backend that fails this often in a row is gone: the process ends and its supervisor decides.
@@ -160,7 +163,17 @@ impl<G: Game> Worker<G> {
     }
 
     fn run(mut self) -> anyhow::Result<()> {
-        let _ends_together = EndsTogether(self.around.drain.clone());
+        let played = {
+            let _ends_together = EndsTogether(self.around.drain.clone());
+            self.play_until_drained()
+        };
+        // However that ended; an error means that nobody takes it any more.
+        let _ = self.hand_over();
+        metrics::unfinished(self.episodes.under_way());
+        played
+    }
+
+    fn play_until_drained(&mut self) -> anyhow::Result<()> {
         while !self.around.drain.started() {
             self.swap_weights()?;
             if self.evaluator.is_none() {
@@ -172,7 +185,6 @@ impl<G: Game> Worker<G> {
                 break;
             }
         }
-        metrics::unfinished(self.episodes.under_way());
         Ok(())
     }
 
@@ -216,7 +228,8 @@ impl<G: Game> Worker<G> {
         }
     }
 
-    /// Takes newer weights if there are any. Searches under way are finished first, with the old ones.
+    /// Takes newer weights if there are any. Searches under way are finished first, with the old ones; where those fail,
+    /// they begin again with the new ones.
     fn swap_weights(&mut self) -> anyhow::Result<()> {
         if !self.around.weights.has_changed().unwrap_or(false) {
             return Ok(());
@@ -232,6 +245,7 @@ impl<G: Game> Worker<G> {
             }
         };
         self.play(Episodes::settle)?;
+        self.episodes.abandon();
         if let Some(cache) = &self.around.cache {
             cache.forget_before(version.0);
         }

@@ -11,8 +11,8 @@ pub mod convert;
 pub mod limits;
 mod reconnect;
 pub mod replay;
-#[cfg(test)]
-mod scripted;
+#[cfg(any(test, feature = "scripted"))]
+pub mod scripted;
 mod server;
 pub mod weights;
 

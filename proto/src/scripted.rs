@@ -1,7 +1,8 @@
 //! The other side of the clients in tests: servers whose streams the test itself drives, and a link that can be cut.
 //!
 //! A server here decides nothing. It hands each stream that a client opens to the test, which reads the requests and
-//! writes the replies, one after another: what a test claims does not depend on time.
+//! writes the replies, one after another: what a test claims does not depend on time. Whatever is not as the test
+//! expects panics. Other crates have this behind the feature `scripted`.
 
 mod link;
 mod replay;
@@ -10,22 +11,22 @@ mod weights;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-pub(crate) use link::Link;
-pub(crate) use replay::{ReplayScript, batch, trajectory};
+pub use link::Link;
+pub use replay::{ReplayScript, Stream, batch, trajectory};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-pub(crate) use weights::{WeightsScript, version};
+pub use weights::{Replies, WeightsScript, version};
 
 /// Whatever is awaited comes long before that, or never.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Awaits what must come.
-pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.expect("it comes before the deadline")
 }
 
 /// Waits until `condition` holds; other tasks run between two looks.
-pub(crate) async fn until(condition: impl Fn() -> bool) {
+pub async fn until(condition: impl Fn() -> bool) {
     within(async {
         while !condition() {
             tokio::task::yield_now().await;
@@ -41,6 +42,7 @@ pub(crate) async fn listen() -> (TcpListenerStream, SocketAddr) {
     (TcpListenerStream::new(listener), address)
 }
 
-pub(crate) fn endpoint(address: SocketAddr) -> String {
+/// Where a client connects to `address`.
+pub fn endpoint(address: SocketAddr) -> String {
     format!("http://{address}")
 }

@@ -133,6 +133,14 @@ impl<G: Game> Episode<G> {
         matches!(self.phase, Phase::Fresh | Phase::AtMove)
     }
 
+    /// Gives up the search under way, if one is.
+    pub(crate) fn abandon(&mut self, settings: &Settings) {
+        if !self.is_at_move() {
+            self.tree = Tree::new(settings.search.clone());
+            self.phase = Phase::AtMove;
+        }
+    }
+
     pub(crate) fn tree(&mut self) -> &mut Tree<G::Position> {
         &mut self.tree
     }

@@ -158,6 +158,14 @@ impl<G: Game> Episodes<G> {
         Ok(sum)
     }
 
+    /// Gives up every search under way: its move is searched again, from a fresh root. For whoever has to replace an
+    /// evaluator that cannot [`settle`](Self::settle), so that no search knows two of them.
+    pub fn abandon(&mut self) {
+        for episode in &mut self.episodes {
+            episode.abandon(&self.settings);
+        }
+    }
+
     fn round(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>, pace: Pace) -> Result<Round, Error> {
         let mut round = std::mem::take(&mut self.unreported);
         let mut leaves = NetworkLeaves::new(evaluator, &mut self.buffers);

@@ -9,7 +9,8 @@ use tokio_stream::StreamExt as _;
 use super::{endpoint, listen};
 
 /// A link between a client and a server that can be cut.
-pub(crate) struct Link {
+#[derive(Debug)]
+pub struct Link {
     endpoint: String,
     cuts: watch::Sender<()>,
     connections: watch::Receiver<usize>,
@@ -18,27 +19,27 @@ pub(crate) struct Link {
 
 impl Link {
     /// To `server`, without a limit.
-    pub(crate) async fn to(server: SocketAddr) -> Self {
+    pub async fn to(server: SocketAddr) -> Self {
         Self::start(server, usize::MAX).await
     }
 
     /// To `server`; each connection breaks after that many bytes from it.
-    pub(crate) async fn breaking_after(bytes: usize, server: SocketAddr) -> Self {
+    pub async fn breaking_after(bytes: usize, server: SocketAddr) -> Self {
         Self::start(server, bytes).await
     }
 
     /// Where clients connect.
-    pub(crate) fn endpoint(&self) -> String {
+    pub fn endpoint(&self) -> String {
         self.endpoint.clone()
     }
 
     /// Breaks every connection that there is; new ones are accepted.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.cuts.send_replace(());
     }
 
     /// How many connections there have been.
-    pub(crate) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         *self.connections.borrow()
     }
 

@@ -16,26 +16,30 @@ use crate::replay::v1::sample_request::Message as SampleMessage;
 use crate::replay::{Answer, ListQuery, Origin, Report, SampleBatch, SampleQuery, TableStats, service, v1};
 
 /// A replay server that hands its streams to the test.
-pub(crate) struct ReplayScript {
-    pub(crate) address: SocketAddr,
+#[derive(Debug)]
+pub struct ReplayScript {
+    /// Where it listens.
+    pub address: SocketAddr,
     inserts: mpsc::Receiver<Stream<v1::InsertRequest, v1::InsertResponse>>,
     samples: mpsc::Receiver<Stream<v1::SampleRequest, v1::SampleResponse>>,
     _task: JoinSet<()>,
 }
 
 /// One stream, as the server sees it.
-pub(crate) struct Stream<Q, R> {
+#[derive(Debug)]
+pub struct Stream<Q, R> {
     requests: Streaming<Q>,
     replies: mpsc::Sender<Result<R, Status>>,
 }
 
 impl ReplayScript {
-    pub(crate) async fn start() -> Self {
+    /// A server with an empty table.
+    pub async fn start() -> Self {
         Self::holding(TableStats::default(), Vec::new()).await
     }
 
     /// A table that answers requests with these.
-    pub(crate) async fn holding(table: TableStats, ids: Vec<TrajectoryId>) -> Self {
+    pub async fn holding(table: TableStats, ids: Vec<TrajectoryId>) -> Self {
         let (incoming, address) = listen().await;
         let (insert, inserts) = mpsc::channel(1);
         let (sample, samples) = mpsc::channel(1);
@@ -48,17 +52,18 @@ impl ReplayScript {
         Self { address, inserts, samples, _task: task }
     }
 
-    pub(crate) fn endpoint(&self) -> String {
+    /// Where clients connect.
+    pub fn endpoint(&self) -> String {
         endpoint(self.address)
     }
 
     /// The next insert stream that a client opens.
-    pub(crate) async fn inserting(&mut self) -> Stream<v1::InsertRequest, v1::InsertResponse> {
+    pub async fn inserting(&mut self) -> Stream<v1::InsertRequest, v1::InsertResponse> {
         within(self.inserts.recv()).await.expect("the script serves")
     }
 
     /// The next insert stream, past `hello` and `ready`.
-    pub(crate) async fn ready(&mut self, credit: u32) -> Stream<v1::InsertRequest, v1::InsertResponse> {
+    pub async fn ready(&mut self, credit: u32) -> Stream<v1::InsertRequest, v1::InsertResponse> {
         let mut stream = self.inserting().await;
         stream.hello().await;
         stream.reply(v1::Ready { credit }.into()).await;
@@ -66,36 +71,39 @@ impl ReplayScript {
     }
 
     /// The next sample stream that a client opens.
-    pub(crate) async fn sampling(&mut self) -> Stream<v1::SampleRequest, v1::SampleResponse> {
+    pub async fn sampling(&mut self) -> Stream<v1::SampleRequest, v1::SampleResponse> {
         within(self.samples.recv()).await.expect("the script serves")
     }
 }
 
 impl<Q, R> Stream<Q, R> {
     /// The client's next message; nothing once the client has ended the stream or the link is cut.
-    pub(crate) async fn request(&mut self) -> Option<Q> {
+    pub async fn request(&mut self) -> Option<Q> {
         within(self.requests.message()).await.unwrap_or(None)
     }
 
-    pub(crate) async fn reply(&self, reply: R) {
+    /// Says `reply`; nothing happens if the client has gone.
+    pub async fn reply(&self, reply: R) {
         let _ = within(self.replies.send(Ok(reply))).await;
     }
 
     /// Ends the stream with a status.
-    pub(crate) async fn end(self, status: Status) {
+    pub async fn end(self, status: Status) {
         let _ = within(self.replies.send(Err(status))).await;
     }
 }
 
 impl Stream<v1::InsertRequest, v1::InsertResponse> {
-    pub(crate) async fn hello(&mut self) -> Origin {
+    /// The client's next message, which is `hello`.
+    pub async fn hello(&mut self) -> Origin {
         match self.request().await.and_then(|request| request.message) {
             Some(InsertMessage::Hello(hello)) => hello.try_into().expect("the writer's hello is valid"),
             other => panic!("expected hello, got {other:?}"),
         }
     }
 
-    pub(crate) async fn trajectory(&mut self) -> Trajectory {
+    /// The client's next message, which is a trajectory.
+    pub async fn trajectory(&mut self) -> Trajectory {
         match self.request().await.and_then(|request| request.message) {
             Some(InsertMessage::Trajectory(message)) => message.try_into().expect("the writer's trajectory is valid"),
             other => panic!("expected a trajectory, got {other:?}"),
@@ -103,7 +111,7 @@ impl Stream<v1::InsertRequest, v1::InsertResponse> {
     }
 
     /// The numbers of the next `count` trajectories.
-    pub(crate) async fn sequences(&mut self, count: usize) -> Vec<u64> {
+    pub async fn sequences(&mut self, count: usize) -> Vec<u64> {
         let mut sequences = Vec::new();
         for _ in 0..count {
             sequences.push(self.trajectory().await.id.sequence);
@@ -111,20 +119,23 @@ impl Stream<v1::InsertRequest, v1::InsertResponse> {
         sequences
     }
 
-    pub(crate) async fn answer(&self, answer: Answer) {
+    /// Answers a trajectory.
+    pub async fn answer(&self, answer: Answer) {
         self.reply(answer.into()).await;
     }
 }
 
 impl Stream<v1::SampleRequest, v1::SampleResponse> {
-    pub(crate) async fn open(&mut self) -> SampleQuery {
+    /// The client's next message, which is `open`.
+    pub async fn open(&mut self) -> SampleQuery {
         match self.request().await.and_then(|request| request.message) {
             Some(SampleMessage::Open(open)) => open.try_into().expect("the sampler's open is valid"),
             other => panic!("expected open, got {other:?}"),
         }
     }
 
-    pub(crate) async fn credit(&mut self) -> u32 {
+    /// The client's next message, which is credit.
+    pub async fn credit(&mut self) -> u32 {
         match self.request().await.and_then(|request| request.message) {
             Some(SampleMessage::Credit(credit)) => credit.batches,
             other => panic!("expected credit, got {other:?}"),
@@ -132,7 +143,7 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
     }
 
     /// Reads credit until it sums to `batches`; fails where it passes them.
-    pub(crate) async fn credit_of(&mut self, batches: u32) {
+    pub async fn credit_of(&mut self, batches: u32) {
         let mut given = 0;
         while given < batches {
             given += self.credit().await;
@@ -140,7 +151,8 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
         assert_eq!(given, batches);
     }
 
-    pub(crate) async fn batch(&self, batch: &SampleBatch) {
+    /// Sends a batch, in as many parts as it takes.
+    pub async fn batch(&self, batch: &SampleBatch) {
         for part in batch_to_wire(batch) {
             self.reply(part).await;
         }
@@ -206,7 +218,7 @@ impl Replay for Handover {
 }
 
 /// A trajectory with one step of each kind, by actor 7 in its epoch 3.
-pub(crate) fn trajectory(sequence: u64) -> Trajectory {
+pub fn trajectory(sequence: u64) -> Trajectory {
     let entry = |action, probability| ActionProbability { action: Action(action), probability };
     let policy = vec![entry(0, 0.25), entry(3, 0.75)];
     let kinds = [StepKind::Opening, StepKind::Fast { value: -0.5 }, StepKind::Full { policy, value: 0.5 }];
@@ -220,7 +232,7 @@ pub(crate) fn trajectory(sequence: u64) -> Trajectory {
 }
 
 /// A batch of segments of at most one unroll step; `number` tells it from others.
-pub(crate) fn batch(number: u64, batch_size: usize) -> SampleBatch {
+pub fn batch(number: u64, batch_size: usize) -> SampleBatch {
     let segment = Segment::cut(&trajectory(number), 1, 1).expect("the trajectory has a second ply");
     let samples = vec![Sample { segment, probability: 0.5, table_items: 2 }; batch_size];
     SampleBatch { samples, table: TableStats { samples_total: number, ..TableStats::default() } }

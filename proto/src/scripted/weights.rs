@@ -12,7 +12,8 @@ use crate::weights::v1::weights_server::{Weights, WeightsServer};
 use crate::weights::{FetchQuery, Published, v1};
 
 /// A weights server that hands its streams to the test.
-pub(crate) struct WeightsScript {
+#[derive(Debug)]
+pub struct WeightsScript {
     address: SocketAddr,
     subscriptions: mpsc::Receiver<Replies<v1::Manifest>>,
     fetches: mpsc::Receiver<(FetchQuery, Replies<v1::Chunk>)>,
@@ -20,10 +21,12 @@ pub(crate) struct WeightsScript {
 }
 
 /// What a stream's client receives; dropping it ends the stream well.
-pub(crate) struct Replies<R>(mpsc::Sender<Result<R, Status>>);
+#[derive(Debug)]
+pub struct Replies<R>(mpsc::Sender<Result<R, Status>>);
 
 impl WeightsScript {
-    pub(crate) async fn start() -> Self {
+    /// A server that has published nothing.
+    pub async fn start() -> Self {
         let (incoming, address) = listen().await;
         let (subscribe, subscriptions) = mpsc::channel(1);
         let (fetch, fetches) = mpsc::channel(1);
@@ -35,40 +38,44 @@ impl WeightsScript {
         Self { address, subscriptions, fetches, _task: task }
     }
 
-    pub(crate) fn endpoint(&self) -> String {
+    /// Where clients connect.
+    pub fn endpoint(&self) -> String {
         endpoint(self.address)
     }
 
     /// The next subscription that a client opens.
-    pub(crate) async fn subscription(&mut self) -> Replies<v1::Manifest> {
+    pub async fn subscription(&mut self) -> Replies<v1::Manifest> {
         within(self.subscriptions.recv()).await.expect("the script serves")
     }
 
     /// The next fetch that a client asks for.
-    pub(crate) async fn fetch(&mut self) -> (FetchQuery, Replies<v1::Chunk>) {
+    pub async fn fetch(&mut self) -> (FetchQuery, Replies<v1::Chunk>) {
         within(self.fetches.recv()).await.expect("the script serves")
     }
 }
 
 impl<R> Replies<R> {
-    pub(crate) async fn send(&self, reply: R) {
+    /// Says `reply`; nothing happens if the client has gone.
+    pub async fn send(&self, reply: R) {
         let _ = within(self.0.send(Ok(reply))).await;
     }
 
     /// Ends the stream with a status.
-    pub(crate) async fn end(self, status: Status) {
+    pub async fn end(self, status: Status) {
         let _ = within(self.0.send(Err(status))).await;
     }
 }
 
 impl Replies<v1::Manifest> {
-    pub(crate) async fn announce(&self, published: &Published) {
+    /// Says that this is the newest version.
+    pub async fn announce(&self, published: &Published) {
         self.send((&published.manifest).into()).await;
     }
 }
 
 impl Replies<v1::Chunk> {
-    pub(crate) async fn chunk(&self, offset: u64, data: &[u8]) {
+    /// Sends these bytes as those from `offset` on.
+    pub async fn chunk(&self, offset: u64, data: &[u8]) {
         self.send(v1::Chunk { offset, data: Bytes::copy_from_slice(data) }).await;
     }
 }
@@ -100,7 +107,7 @@ impl Weights for Handover {
 }
 
 /// A version with these bytes.
-pub(crate) fn version(number: u64, bytes: impl Into<Bytes>) -> Published {
+pub fn version(number: u64, bytes: impl Into<Bytes>) -> Published {
     let bytes = bytes.into();
     let architecture = Architecture {
         game: "tic_tac_toe".into(),

@@ -345,6 +345,35 @@ fn settling_ends_every_search_and_begins_none() {
 }
 
 #[test]
+fn an_abandoned_search_begins_again_and_knows_nothing_of_its_first_evaluator() {
+    let game = TicTacToe::new();
+    let mut settings = Settings { full_share: 1.0, games: 1, ..settings() };
+    settings.search.dirichlet.fraction = 0.0;
+    let policy_of_first_move = |abandons: bool| {
+        let mut episodes = Episodes::new(game.clone(), settings.clone(), 5);
+        if abandons {
+            for _ in 0..10 {
+                episodes.advance(&mut hashing(&game, 1), None).unwrap();
+            }
+            episodes.abandon();
+            assert_eq!(
+                episodes.settle(&mut hashing(&game, 1), None).unwrap(),
+                Round::default(),
+                "nothing is under way"
+            );
+        }
+        loop {
+            episodes.advance(&mut hashing(&game, 2), None).unwrap();
+            if let Some(episode) = episodes.drain_finished().next() {
+                return episode.steps[0].clone();
+            }
+        }
+    };
+    let (again, fresh) = (policy_of_first_move(true), policy_of_first_move(false));
+    assert_eq!((&again.kind, again.weights_version), (&fresh.kind, fresh.weights_version));
+}
+
+#[test]
 fn an_evaluator_that_comes_and_goes_costs_time_and_nothing_else() {
     let game = ConnectFour::new();
     let (expected, _) = play(game.clone(), &settings(), &mut Uniform::new(game.spec().observation), None, 2);

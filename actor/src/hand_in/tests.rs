@@ -1,0 +1,260 @@
+use std::collections::BTreeSet;
+
+use proto::replay::v1::Ready;
+use proto::replay::{Answer, Origin};
+use proto::scripted::{Link, ReplayScript, until, within};
+use selfplay::Ending;
+use tempfile::TempDir;
+
+use super::*;
+use crate::Config;
+
+const GAME: &str = "tic_tac_toe";
+const ACTOR: u64 = 7;
+/// Where nobody listens.
+const NOWHERE: &str = "http://127.0.0.1:0";
+
+/// How long a life waits for its last acknowledgements.
+#[derive(Clone, Copy)]
+enum Patience {
+    /// Longer than anything that comes takes.
+    Long,
+    /// Not at all.
+    None,
+}
+
+/// One life of the actor: its hand-in, and the threads' end of the channel that feeds it.
+struct Life {
+    episodes: mpsc::Sender<FinishedEpisode>,
+    drain: Drain,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+fn hand_in_of(run: &TempDir, replay: impl Into<String>, patience: Patience, drain: &Drain) -> HandIn {
+    let mut config = Config::default();
+    config.run.game = GAME.into();
+    config.actor.id = ACTOR;
+    config.actor.replay = replay.into();
+    config.actor.unacknowledged_max = 3;
+    config.actor.drain_seconds = match patience {
+        Patience::Long => 60.0,
+        Patience::None => 0.0,
+    };
+    let home = Home::open(run.path(), ACTOR).unwrap();
+    let epoch = home.next_epoch().unwrap();
+    HandIn::start(&config.settings().unwrap(), epoch, home, drain).unwrap()
+}
+
+fn start(run: &TempDir, replay: impl Into<String>, patience: Patience) -> Life {
+    let drain = Drain::new();
+    let hand_in = hand_in_of(run, replay, patience, &drain);
+    // Room for one: what was sent before the last has been received.
+    let (episodes, finished) = mpsc::channel(1);
+    let told = drain.clone();
+    let task = tokio::spawn(async move { hand_in.run(finished, &told).await });
+    Life { episodes, drain, task }
+}
+
+impl Life {
+    /// The threads finish so many episodes.
+    async fn play(&self, episodes: u64) {
+        for number in 0..episodes {
+            within(self.episodes.send(episode(number))).await.unwrap();
+        }
+    }
+
+    /// The threads have ended, and then the hand-in does.
+    async fn end(self) {
+        let Self { episodes, drain, task } = self;
+        drain.start();
+        drop(episodes);
+        within(task).await.unwrap().unwrap();
+    }
+}
+
+fn episode(number: u64) -> FinishedEpisode {
+    let Trajectory { steps, outcome, .. } = proto::scripted::trajectory(number);
+    FinishedEpisode { slot: 0, number, steps, outcome, ending: Ending::Rules }
+}
+
+fn inserted(sequence: u64) -> Answer {
+    Answer::Inserted { sequence }
+}
+
+/// The ids in the spool, as epoch and sequence.
+fn spool(run: &TempDir) -> Vec<(u64, u64)> {
+    let trajectories = Home::open(run.path(), ACTOR).unwrap().read_spool().unwrap();
+    trajectories.iter().map(|trajectory| (trajectory.id.epoch, trajectory.id.sequence)).collect()
+}
+
+#[tokio::test]
+async fn episodes_become_trajectories_numbered_in_their_epoch() {
+    let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
+    let life = start(&run, server.endpoint(), Patience::None);
+    life.play(2).await;
+    let mut stream = server.inserting().await;
+    assert_eq!(stream.hello().await, Origin { actor: ACTOR, epoch: 1, game: GAME.into() });
+    stream.reply(Ready { credit: 8 }.into()).await;
+    for sequence in 0..2 {
+        let FinishedEpisode { steps, outcome, .. } = episode(sequence);
+        let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence };
+        assert_eq!(stream.trajectory().await, Trajectory { id, game: GAME.into(), steps, outcome });
+    }
+    life.end().await;
+}
+
+#[tokio::test]
+async fn a_trajectory_that_is_not_acknowledged_is_sent_again_after_a_reconnect() {
+    let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
+    let life = start(&run, server.endpoint(), Patience::Long);
+    life.play(3).await;
+    let mut first = server.ready(8).await;
+    assert_eq!(first.sequences(3).await, [0, 1, 2]);
+    first.answer(inserted(1)).await;
+    // The stream ends.
+    drop(first);
+
+    let mut second = server.ready(8).await;
+    assert_eq!(second.sequences(2).await, [0, 2]);
+    second.answer(Answer::Duplicate { sequence: 0 }).await;
+    second.answer(inserted(2)).await;
+    life.end().await;
+    assert_eq!(spool(&run), []);
+}
+
+#[tokio::test]
+async fn so_is_everything_that_was_under_way_when_the_link_is_cut() {
+    let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
+    let link = Link::to(server.address).await;
+    let life = start(&run, link.endpoint(), Patience::Long);
+    life.play(2).await;
+    let mut cut = server.ready(8).await;
+    assert_eq!(cut.sequences(2).await, [0, 1]);
+    link.cut();
+    let mut stream = server.ready(8).await;
+    for sequence in stream.sequences(2).await {
+        stream.answer(inserted(sequence)).await;
+    }
+    life.end().await;
+    assert_eq!(spool(&run), []);
+}
+
+#[tokio::test]
+async fn what_is_finished_while_the_actor_drains_is_handed_in() {
+    let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
+    let life = start(&run, server.endpoint(), Patience::Long);
+    life.drain.start();
+    life.play(3).await;
+    let mut stream = server.ready(8).await;
+    let answer_all = async {
+        for sequence in stream.sequences(3).await {
+            stream.answer(inserted(sequence)).await;
+        }
+    };
+    tokio::join!(life.end(), answer_all);
+    assert_eq!(spool(&run), []);
+}
+
+#[tokio::test]
+async fn what_is_not_acknowledged_at_the_end_is_spooled_in_order() {
+    let run = tempfile::tempdir().unwrap();
+    let life = start(&run, NOWHERE, Patience::None);
+    // Three in the writer, one that waits for it, one that waits for its id.
+    life.play(5).await;
+    life.end().await;
+    assert_eq!(spool(&run), [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]);
+}
+
+#[tokio::test]
+async fn what_a_thread_finishes_after_the_patience_is_over_is_spooled() {
+    let (run, drain) = (tempfile::tempdir().unwrap(), Drain::new());
+    let hand_in = hand_in_of(&run, NOWHERE, Patience::None, &drain);
+    let (episodes, finished) = mpsc::channel(2);
+    drain.start();
+    let mut running = std::pin::pin!(hand_in.run(finished, &drain));
+    tokio::select! {
+        biased;
+        _ = &mut running => panic!("a thread still plays"),
+        () = std::future::ready(()) => {}
+    }
+    for number in 0..2 {
+        episodes.try_send(episode(number)).unwrap();
+    }
+    drop(episodes);
+    within(running).await.unwrap();
+    assert_eq!(spool(&run), [(1, 0), (1, 1)]);
+}
+
+#[tokio::test]
+async fn a_refused_trajectory_is_not_kept() {
+    let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
+    let life = start(&run, server.endpoint(), Patience::Long);
+    life.play(2).await;
+    let mut stream = server.ready(8).await;
+    assert_eq!(stream.sequences(2).await, [0, 1]);
+    let fault = experience::Invalid { field: "values[0]".into(), reason: "is not finite".into() };
+    stream.answer(Answer::Refused { sequence: 0, fault }).await;
+    stream.answer(inserted(1)).await;
+    life.end().await;
+    assert_eq!(spool(&run), []);
+}
+
+#[tokio::test]
+async fn the_spool_outlives_a_restart_and_its_ids_are_not_used_again() {
+    let run = tempfile::tempdir().unwrap();
+    let first = start(&run, NOWHERE, Patience::None);
+    first.play(3).await;
+    first.end().await;
+
+    let mut server = ReplayScript::start().await;
+    let second = start(&run, server.endpoint(), Patience::Long);
+    second.play(2).await;
+    let (mut streams, mut ids) = (Vec::new(), BTreeSet::new());
+    for _ in 0..2 {
+        let mut stream = server.inserting().await;
+        let epoch = stream.hello().await.epoch;
+        stream.reply(Ready { credit: 8 }.into()).await;
+        for sequence in stream.sequences(if epoch == 1 { 3 } else { 2 }).await {
+            stream.answer(inserted(sequence)).await;
+            ids.insert((epoch, sequence));
+        }
+        streams.push(stream);
+    }
+    assert_eq!(ids, BTreeSet::from([(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]));
+    let file = run.path().join("actors").join(ACTOR.to_string()).join("unacknowledged.jsonl");
+    until(|| !file.exists()).await;
+    second.end().await;
+    assert_eq!(spool(&run), []);
+}
+
+#[tokio::test]
+async fn a_spool_that_the_server_holds_up_is_there_at_the_next_start_again() {
+    let run = tempfile::tempdir().unwrap();
+    let first = start(&run, NOWHERE, Patience::None);
+    first.play(2).await;
+    first.end().await;
+    for _ in 0..2 {
+        let mut server = ReplayScript::start().await;
+        let held_up = start(&run, server.endpoint(), Patience::None);
+        let mut streams = [server.inserting().await, server.inserting().await];
+        for stream in &mut streams {
+            let epoch = stream.hello().await.epoch;
+            stream.reply(Ready { credit: 8 }.into()).await;
+            if epoch == 1 {
+                assert_eq!(stream.sequences(2).await, [0, 1]);
+            }
+        }
+        held_up.end().await;
+        assert_eq!(spool(&run), [(1, 0), (1, 1)]);
+    }
+}
+
+#[tokio::test]
+async fn what_was_spooled_for_another_game_stays_in_the_spool() {
+    let run = tempfile::tempdir().unwrap();
+    let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence: 4 };
+    let other = Trajectory { id, game: "hex-5".into(), ..proto::scripted::trajectory(4) };
+    Home::open(run.path(), ACTOR).unwrap().write_spool(&[other]).unwrap();
+    start(&run, NOWHERE, Patience::None).end().await;
+    assert_eq!(spool(&run), [(1, 4)]);
+}

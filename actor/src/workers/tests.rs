@@ -1,0 +1,304 @@
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use games::TicTacToe;
+use inference::testing::{Hashing, Uniform};
+use proto::scripted::{version, within};
+use selfplay::Round;
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::Config;
+
+const SEED: u64 = 5;
+
+/// What an evaluator does before it answers its batch, which the test numbers from one.
+type Before = Arc<dyn Fn(u64, usize) -> Result<(), Error> + Send + Sync>;
+
+/// A backend whose evaluators answer pseudo-randomly, differently for each version, after what the test wants done.
+struct Hashed {
+    before: Before,
+}
+
+struct Watched {
+    inner: Hashing,
+    before: Before,
+    batches: usize,
+}
+
+impl Backend for Hashed {
+    fn describe(&self) -> String {
+        "hashing".into()
+    }
+
+    fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+        Ok(Box::new(watched(published.manifest.version.0, &self.before)))
+    }
+}
+
+impl Evaluator for Watched {
+    fn attributes(&self) -> Attributes {
+        self.inner.attributes()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        self.batches += 1;
+        (self.before)(self.attributes().weights_version, self.batches)?;
+        self.inner.evaluate(batch, predictions)
+    }
+}
+
+fn watched(version: u64, before: &Before) -> Watched {
+    let inner = Hashing::new(TicTacToe::new().spec().observation, version);
+    Watched { inner, before: Arc::clone(before), batches: 0 }
+}
+
+fn broken() -> Error {
+    Error::Shape { expected: "this".into(), got: "that".into() }
+}
+
+fn selfplay() -> selfplay::Settings {
+    selfplay::Settings { games: 8, full_simulations: 24, fast_simulations: 8, ..selfplay::Settings::default() }
+}
+
+fn episodes() -> Episodes<TicTacToe> {
+    Episodes::new(TicTacToe::new(), selfplay(), SEED)
+}
+
+/// Weights of this version for `game`.
+fn published(game: &TicTacToe, number: u64) -> Arc<Published> {
+    let spec = game.spec();
+    let mut published = version(number, number.to_le_bytes().to_vec());
+    let architecture = &mut published.manifest.architecture;
+    (architecture.planes, architecture.actions) = (spec.observation.planes, spec.actions);
+    (architecture.height, architecture.width) = (spec.observation.height, spec.observation.width);
+    Arc::new(published)
+}
+
+/// A worker that the test drives call by call, and the process around it.
+struct Bench {
+    worker: Worker<TicTacToe>,
+    weights: watch::Sender<Option<Arc<Published>>>,
+    finished: mpsc::Receiver<FinishedEpisode>,
+    readiness: Readiness,
+    drain: Drain,
+    _runtime: Runtime,
+}
+
+fn bench(before: impl Fn(u64, usize) -> Result<(), Error> + Send + Sync + 'static) -> Bench {
+    bench_of(Drain::new(), Arc::new(before))
+}
+
+fn bench_of(drain: Drain, before: Before) -> Bench {
+    let runtime = Runtime::new().unwrap();
+    let (weights, newest) = watch::channel(None);
+    let (sender, finished) = mpsc::channel(10_000);
+    let readiness = Readiness::starting();
+    let around = Surroundings {
+        backend: Arc::new(Hashed { before }),
+        weights: newest,
+        finished: sender,
+        cache: None,
+        readiness: readiness.clone(),
+        drain: drain.clone(),
+        runtime: runtime.handle().clone(),
+    };
+    let worker = Worker::new(episodes(), TicTacToe::new(), around);
+    Bench { worker, weights, finished, readiness, drain, _runtime: runtime }
+}
+
+impl Bench {
+    fn publish(&self, number: u64) {
+        self.weights.send_replace(Some(published(&TicTacToe::new(), number)));
+    }
+
+    /// Plays `rounds`, taking newer weights before each.
+    fn play(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            self.worker.swap_weights().unwrap();
+            self.worker.play(Episodes::advance).unwrap();
+        }
+    }
+
+    /// Whether a search has begun and is not finished.
+    fn searches(&mut self) -> bool {
+        let mut anyone = Uniform::new(TicTacToe::new().spec().observation);
+        self.worker.episodes.settle(&mut anyone, None).unwrap() != Round::default()
+    }
+
+    fn version(&self) -> Option<u64> {
+        self.worker.evaluator.as_ref().map(|evaluator| evaluator.attributes().weights_version)
+    }
+}
+
+/// What episodes finish that are driven by hand, with the same seed and answers, for so many rounds or until they fail.
+fn finished_by_hand(rounds: usize, before: &Before) -> Vec<FinishedEpisode> {
+    let (mut episodes, mut evaluator) = (episodes(), watched(1, before));
+    for _ in 0..rounds {
+        if episodes.advance(&mut evaluator, None).is_err() {
+            break;
+        }
+    }
+    episodes.drain_finished().collect()
+}
+
+fn received(mut finished: mpsc::Receiver<FinishedEpisode>) -> Vec<FinishedEpisode> {
+    std::iter::from_fn(|| finished.blocking_recv()).collect()
+}
+
+#[test]
+fn weights_change_between_moves_only() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    let mut bench = bench(move |version, _| {
+        log.lock().unwrap().push(version);
+        Ok(())
+    });
+    bench.publish(1);
+    bench.play(5);
+    let before = asked.lock().unwrap().len();
+    bench.publish(2);
+    bench.worker.swap_weights().unwrap();
+    assert_eq!(bench.version(), Some(2));
+    let after = asked.lock().unwrap().split_off(before);
+    assert!(!after.is_empty(), "searches were under way");
+    assert!(after.iter().all(|&version| version == 1), "they are finished by the weights that began them: {after:?}");
+    assert!(!bench.searches(), "the new weights find none that they did not begin");
+}
+
+#[test]
+fn a_search_that_its_weights_cannot_finish_begins_again_with_the_next() {
+    for failure in [|| Error::NotFinite { weights_version: 1 }, || Error::Backend("gone".into())] {
+        let mut bench = bench(move |version, batch| if version == 1 && batch > 5 { Err(failure()) } else { Ok(()) });
+        bench.publish(1);
+        bench.play(5);
+        // A failing backend is waited for, but not by a worker that drains.
+        bench.drain.start();
+        bench.publish(2);
+        bench.worker.swap_weights().unwrap();
+        assert_eq!(bench.version(), Some(2));
+        assert!(!bench.searches(), "what version 1 began is not gone on with");
+    }
+}
+
+#[test]
+fn weights_that_answer_nan_are_put_away_until_the_next_come() {
+    let mut bench =
+        bench(|version, _| if version == 1 { Err(Error::NotFinite { weights_version: 1 }) } else { Ok(()) });
+    bench.publish(1);
+    bench.play(1);
+    assert_eq!(bench.version(), None);
+    assert_eq!(bench.readiness.reason().unwrap(), "weights version 1 answers NaN");
+    bench.publish(2);
+    bench.play(1);
+    assert_eq!((bench.version(), bench.readiness.reason()), (Some(2), None));
+}
+
+#[test]
+fn weights_of_another_game_or_shape_are_passed_over() {
+    let mut bench = bench(|_, _| Ok(()));
+    bench.publish(1);
+    bench.play(1);
+    let mut other_game = (*published(&TicTacToe::new(), 2)).clone();
+    other_game.manifest.architecture.game = "hex-3".into();
+    let mut other_shape = (*published(&TicTacToe::new(), 3)).clone();
+    other_shape.manifest.architecture.actions += 1;
+    for other in [other_game, other_shape] {
+        bench.weights.send_replace(Some(Arc::new(other)));
+        bench.play(1);
+        assert_eq!(bench.version(), Some(1));
+    }
+    bench.publish(4);
+    bench.play(1);
+    assert_eq!(bench.version(), Some(4));
+}
+
+#[test]
+fn a_backend_that_keeps_failing_is_given_up() {
+    let mut bench = bench(|_, _| Err(Error::Backend("gone".into())));
+    bench.publish(1);
+    bench.worker.swap_weights().unwrap();
+    // So that nobody waits between the tries.
+    bench.drain.start();
+    for _ in 1..FAILURES_MAX {
+        bench.worker.play(Episodes::advance).unwrap();
+    }
+    let error = bench.worker.play(Episodes::advance).unwrap_err();
+    assert!(service::chain(&error).contains("gone"), "{error:#}");
+}
+
+#[test]
+fn a_drained_worker_hands_in_what_it_finished() {
+    let drain = Drain::new();
+    let told = drain.clone();
+    let rounds = 200;
+    let before: Before = Arc::new(move |_, batch| {
+        if batch == rounds {
+            told.start();
+        }
+        Ok(())
+    });
+    let bench = bench_of(drain, before);
+    bench.publish(1);
+    let Bench { worker, weights: _weights, finished, .. } = bench;
+    worker.run().unwrap();
+    let expected = finished_by_hand(rounds, &(Arc::new(|_, _| Ok(())) as Before));
+    assert!(!expected.is_empty());
+    assert_eq!(received(finished), expected);
+}
+
+#[test]
+fn a_worker_that_fails_hands_in_what_it_finished_before_and_ends_the_others() {
+    let mut left_by_the_last_round = 0;
+    for last in 1..120 {
+        let before: Before = Arc::new(move |_, batch| if batch > last { Err(broken()) } else { Ok(()) });
+        let bench = bench_of(Drain::new(), Arc::clone(&before));
+        bench.publish(1);
+        let Bench { worker, weights: _weights, finished, drain, .. } = bench;
+        worker.run().unwrap_err();
+        assert!(drain.started());
+        let expected = finished_by_hand(usize::MAX, &before);
+        left_by_the_last_round += expected.len() - finished_by_hand(last, &before).len();
+        assert_eq!(received(finished), expected, "failed after {last} batches");
+    }
+    assert!(left_by_the_last_round > 0, "some rounds finish an episode and then fail");
+}
+
+fn settings(actor: u64, threads: usize) -> Settings {
+    let mut config = Config::default();
+    config.run.game = "tic_tac_toe".into();
+    (config.actor.id, config.actor.threads) = (actor, threads);
+    Settings { selfplay: selfplay(), ..config.settings().unwrap() }
+}
+
+#[tokio::test]
+async fn when_one_thread_fails_all_end_and_the_failure_is_told() {
+    // Of two evaluators one fails.
+    let failures = AtomicUsize::new(0);
+    let before: Before =
+        Arc::new(
+            move |_, batch| {
+                if batch == 30 && failures.fetch_add(1, Ordering::Relaxed) == 0 { Err(broken()) } else { Ok(()) }
+            },
+        );
+    let (weights, newest) = watch::channel(Some(published(&TicTacToe::new(), 1)));
+    let (backend, readiness, drain) = (Arc::new(Hashed { before }), Readiness::starting(), Drain::new());
+    let Workers { mut finished, threads } =
+        Workers::start(&settings(0, 2), 1, backend, newest, readiness.clone(), &drain).unwrap();
+    let drained = async { while finished.recv().await.is_some() {} };
+    let (ended, ()) = within(async { tokio::join!(threads.join(), drained) }).await;
+    assert!(service::chain(&ended.unwrap_err()).contains("the network takes this"));
+    assert!(drain.started());
+    assert_eq!(readiness.reason(), None, "it was ready when it had weights");
+    drop(weights);
+}
+
+#[test]
+fn no_two_actors_epochs_or_threads_play_the_same_games() {
+    let seeds: BTreeSet<u64> = [(0, 1, 0), (1, 1, 0), (0, 2, 0), (0, 1, 1), (1, 0, 0), (0, 0, 1)]
+        .into_iter()
+        .map(|(actor, epoch, thread)| thread_seed(&settings(actor, 1), epoch, thread))
+        .collect();
+    assert_eq!(seeds.len(), 6);
+}
