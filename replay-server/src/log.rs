@@ -38,8 +38,10 @@ impl SegmentNumber {
         format!("{:020}{}", self.0, Self::SUFFIX)
     }
 
+    /// The other way around; `None` for a file of any other name.
     fn from_file_name(name: &str) -> Option<Self> {
-        name.strip_suffix(Self::SUFFIX)?.parse().ok().map(Self)
+        let number = name.strip_suffix(Self::SUFFIX)?.parse().ok().map(Self)?;
+        (number.file_name() == name).then_some(number)
     }
 }
 
@@ -192,21 +194,20 @@ impl<V: Volume> Log<V> {
     /// None of the entries counts; the log is as it was and may be tried again.
     pub fn commit(&mut self, entries: &[Entry], samples: u64) -> io::Result<SegmentNumber> {
         let (number, start) = self.segment_to_grow()?;
-        let mut state = self.state.counters;
+        let mut counters = self.state.counters;
         let mut bytes = Vec::new();
         for entry in entries {
             let record = match entry {
                 Entry::Trajectory { id, items, content } => {
-                    state.trajectories += 1;
-                    state.items += u64::from(*items);
+                    counters.count(*items);
                     Record::Trajectory { id: *id, items: *items, content: content.clone() }
                 }
                 Entry::Quarantine(id) => Record::Quarantine(*id),
             };
-            frame::append(&mut bytes, &record.encode()?);
+            frame::append(&mut bytes, &record.encode()?)?;
         }
-        state.samples = state.samples.max(samples);
-        frame::append(&mut bytes, &Record::Counters(state).encode()?);
+        counters.samples = counters.samples.max(samples);
+        frame::append(&mut bytes, &Record::Counters(counters).encode()?)?;
         let file = self.open.as_mut().expect("the segment to grow is open");
         if let Err(error) = file.append(&bytes).and_then(|()| file.sync()) {
             // After a failed fsync nobody knows what is on the disk: cut back to what is, or leave the file alone for good.
@@ -215,7 +216,7 @@ impl<V: Volume> Log<V> {
             }
             return Err(error);
         }
-        self.state.counters = state;
+        self.state.counters = counters;
         for entry in entries {
             if let Entry::Trajectory { id, .. } = entry {
                 self.state.seen.insert(*id);
@@ -290,8 +291,7 @@ impl<V: Volume> Log<V> {
             Record::Trajectory { id, .. } if self.state.seen.contains(id) => Ok(()),
             Record::Trajectory { id, items, content } => {
                 self.state.seen.insert(id);
-                self.state.counters.trajectories += 1;
-                self.state.counters.items += u64::from(items);
+                self.state.counters.count(items);
                 on_entry(number, Entry::Trajectory { id, items, content })
             }
             Record::Quarantine(id) => on_entry(number, Entry::Quarantine(id)),
@@ -307,10 +307,12 @@ impl<V: Volume> Log<V> {
         if let (Some(_), Some(&(number, size))) = (&self.open, self.segments.back()) {
             return Ok((number, size));
         }
-        let number = SegmentNumber(self.segments.back().map_or(1, |(number, _)| number.0 + 1));
+        let last = self.segments.back().map_or(0, |(number, _)| number.0);
+        let number = last.checked_add(1).ok_or_else(|| io::Error::other("no number is left for a segment"))?;
+        let number = SegmentNumber(number);
         let name = number.file_name();
         let mut bytes = Vec::new();
-        frame::append(&mut bytes, &Record::Head(self.state.clone()).encode()?);
+        frame::append(&mut bytes, &Record::Head(self.state.clone()).encode()?)?;
         let mut file = self.volume.create(&name)?;
         if let Err(error) = file.append(&bytes).and_then(|()| file.sync()).and_then(|()| self.volume.sync()) {
             // Best effort: a head without records does no harm, but its name would be in the way of the next attempt.

@@ -3,21 +3,29 @@
 //! `length u32 | crc32c of the payload u32 | crc32c of these eight bytes u32 | payload`, little-endian. The header has
 //! a checksum of its own, so a flipped bit in a length cannot swallow the records behind it.
 
+use std::io;
+
 /// Length, checksum of the payload, checksum of both.
 pub const HEADER_BYTES: usize = 12;
 
-/// Payloads are shorter than this; longer lengths are damage. Twice what a message may have.
+/// Payloads are no longer than this; longer lengths are damage. Twice what a message may have.
 pub const PAYLOAD_BYTES_MAX: usize = 32 << 20;
 
 /// Appends a frame around `payload`.
-pub fn append(out: &mut Vec<u8>, payload: &[u8]) {
-    let length = u32::try_from(payload.len()).expect("payloads are under 32 MiB");
+///
+/// # Errors
+/// A payload over [`PAYLOAD_BYTES_MAX`], which could not be read back; `out` is as it was.
+pub fn append(out: &mut Vec<u8>, payload: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(payload.len()).ok().filter(|&length| length as usize <= PAYLOAD_BYTES_MAX);
+    let too_large = || io::Error::other(format!("a record of {} bytes is over {PAYLOAD_BYTES_MAX}", payload.len()));
+    let length = length.ok_or_else(too_large)?;
     let start = out.len();
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
     let header = crc32c::crc32c(&out[start..start + 8]);
     out.extend_from_slice(&header.to_le_bytes());
     out.extend_from_slice(payload);
+    Ok(())
 }
 
 /// What a segment's bytes hold.

@@ -1,5 +1,7 @@
 //! Records: what the payload of a frame says.
 
+use std::io;
+
 use experience::TrajectoryId;
 use replay::SeenIds;
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,9 @@ const KIND_QUARANTINE: u8 = 3;
 const KIND_COUNTERS: u8 = 4;
 
 /// Trajectories are bounded by the message limit of the wire; a record that claims more is damage.
-const TRAJECTORY_BYTES_MAX: usize = 16 << 20;
+const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
+/// Room for the intervals of millions of gaps; a head that claims more is damage, and is not written.
+const HEAD_BYTES_MAX: usize = 256 << 20;
 /// Level 3 is zstd's own default: about a third of the size at a few tens of microseconds.
 const COMPRESSION_LEVEL: i32 = 3;
 
@@ -81,15 +85,21 @@ struct HeadText {
 
 impl Record {
     /// The payload of a frame.
-    pub fn encode(&self) -> std::io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// A head that has grown too large to be read back.
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
         match self {
             Self::Head(head) => {
                 out.extend_from_slice(&[KIND_HEAD, FORMAT]);
                 let seen =
                     head.seen.intervals().map(|(actor, epoch, s)| [actor, epoch, *s.start(), *s.end()]).collect();
-                let text = HeadText { game: head.game.clone(), counters: head.counters, seen };
-                out.extend_from_slice(&zstd::bulk::compress(&serde_json::to_vec(&text)?, COMPRESSION_LEVEL)?);
+                let text = serde_json::to_vec(&HeadText { game: head.game.clone(), counters: head.counters, seen })?;
+                if text.len() > HEAD_BYTES_MAX {
+                    return Err(io::Error::other(format!("the ids seen take {} bytes", text.len())));
+                }
+                out.extend_from_slice(&zstd::bulk::compress(&text, COMPRESSION_LEVEL)?);
             }
             Self::Trajectory { id, items, content } => {
                 out.push(KIND_TRAJECTORY);
@@ -126,7 +136,7 @@ impl Record {
             KIND_TRAJECTORY => {
                 let id = TrajectoryId { actor: word()?, epoch: word()?, sequence: word()? };
                 let (items, compressed) = rest.split_first_chunk::<4>().ok_or_else(short)?;
-                let content = decompress(compressed)?;
+                let content = decompress(compressed, CONTENT_BYTES_MAX)?;
                 Ok(Self::Trajectory { id, items: u32::from_le_bytes(*items), content })
             }
             KIND_QUARANTINE => Ok(Self::Quarantine(TrajectoryId { actor: word()?, epoch: word()?, sequence: word()? })),
@@ -142,7 +152,8 @@ impl Record {
             return Err(UnreadableRecord::Format(format));
         }
         let HeadText { game, counters, seen: intervals } =
-            serde_json::from_slice(&decompress(compressed)?).map_err(|error| content(error.to_string()))?;
+            serde_json::from_slice(&decompress(compressed, HEAD_BYTES_MAX)?)
+                .map_err(|error| content(error.to_string()))?;
         let mut seen = SeenIds::new();
         for [actor, epoch, first, last] in intervals {
             seen.insert_interval(actor, epoch, first..=last);
@@ -152,6 +163,13 @@ impl Record {
 }
 
 impl Counters {
+    /// Counts a trajectory of so many items.
+    pub fn count(&mut self, items: u32) {
+        // Saturates: what a file says may be damaged.
+        self.trajectories = self.trajectories.saturating_add(1);
+        self.items = self.items.saturating_add(items.into());
+    }
+
     /// The larger of each: totals only grow.
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -162,10 +180,10 @@ impl Counters {
     }
 }
 
-fn decompress(compressed: &[u8]) -> Result<Vec<u8>, UnreadableRecord> {
+fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>, UnreadableRecord> {
     // Bounded before anything is allocated: the size in a frame's header is not trusted beyond the limit.
-    let size = zstd::bulk::Decompressor::upper_bound(compressed).unwrap_or(TRAJECTORY_BYTES_MAX);
-    zstd::bulk::decompress(compressed, size.min(TRAJECTORY_BYTES_MAX))
+    let size = zstd::bulk::Decompressor::upper_bound(compressed).unwrap_or(bytes_max);
+    zstd::bulk::decompress(compressed, size.min(bytes_max))
         .map_err(|error| UnreadableRecord::Content(error.to_string()))
 }
 

@@ -275,9 +275,31 @@ fn a_log_of_another_game_or_format_is_refused_and_left_alone() {
     assert_eq!(memory.files(), files);
 
     let mut bytes = Vec::new();
-    frame::append(&mut bytes, &[1, 77]);
+    frame::append(&mut bytes, &[1, 77]).unwrap();
     let error = open(&Memory::with([("00000000000000000001.log".into(), bytes)].into()), 1 << 20).unwrap_err();
     assert!(error.to_string().contains("is of format 77, this program reads format 1"), "{error}");
+}
+
+#[test]
+fn files_of_other_names_are_no_segments() {
+    let memory = written(2, 1 << 20);
+    let mut files = memory.files();
+    for name in ["7.log", "+0000000000000000009.log", "00000000000000000002.log.old", "notes"] {
+        files.insert(name.into(), b"not a segment".to_vec());
+    }
+    let (_, entries, repairs) = open(&Memory::with(files), 1 << 20).unwrap();
+    assert_eq!((entries.len(), repairs), (2, Vec::new()));
+}
+
+#[test]
+fn a_log_whose_numbers_have_run_out_refuses_to_grow() {
+    let memory = written(1, 1 << 20);
+    let (_, bytes) = memory.files().pop_first().unwrap();
+    let last = Memory::with([(SegmentNumber(u64::MAX).file_name(), bytes)].into());
+    let (mut log, entries, _) = open(&last, 1).unwrap();
+    assert_eq!(entries, [entry(0)]);
+    log.commit(&[entry(1)], 0).unwrap_err();
+    assert_eq!(last.files().len(), 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@ use super::*;
 fn three() -> (Vec<u8>, [&'static [u8]; 3]) {
     let payloads: [&[u8]; 3] = [b"first record", b"second", b"the third one"];
     let mut bytes = Vec::new();
-    payloads.iter().for_each(|payload| append(&mut bytes, payload));
+    payloads.iter().for_each(|payload| append(&mut bytes, payload).unwrap());
     (bytes, payloads)
 }
 
@@ -44,4 +44,14 @@ fn a_flipped_bit_anywhere_costs_the_record_it_is_in_and_no_other() {
         let named: Vec<usize> = scan.damage.iter().chain(&scan.tail).map(|damage| damage.offset).collect();
         assert_eq!(named, [starts[hit]], "flipped {at}");
     }
+}
+
+#[test]
+fn a_payload_that_could_not_be_read_back_is_not_written() {
+    let mut bytes = Vec::new();
+    append(&mut bytes, &vec![0; PAYLOAD_BYTES_MAX + 1]).unwrap_err();
+    assert!(bytes.is_empty());
+    let largest = vec![0; PAYLOAD_BYTES_MAX];
+    append(&mut bytes, &largest).unwrap();
+    assert!(scan(&bytes).frames == [(0, largest.as_slice())], "the largest payload is read back");
 }
