@@ -30,7 +30,8 @@ pub const IN_LOG_MAX: usize = 512;
 /// What the channel to the log holds besides entries: counters and drops, which may be sent again.
 pub const LOG_COMMANDS_MAX: usize = IN_LOG_MAX + 64;
 
-/// Reports that the log has not yet taken; more are refused.
+/// Reports that wait for the log. Beyond them, or where the log fails, a report holds until the next start only: what is
+/// drawn again then is reported again.
 const QUARANTINES_WAITING_MAX: usize = 1024;
 
 /// What became of an insert.
@@ -280,6 +281,7 @@ impl Keeper {
             Command::Log(LogEvent::Failed { entries, error }) => self.failed(entries, &error),
             Command::Tick => {
                 self.told = None;
+                self.forget_abandoned();
                 self.drop_segments();
                 let _ = self.log.try_send(LogCommand::Samples(self.limiter.counts().sampled));
                 self.publish();
@@ -313,12 +315,25 @@ impl Keeper {
         self.waiting_inserts.push_back((trajectory, content));
     }
 
+    /// Forgets what is held up for clients that have gone: they will send and ask again. Without this a client that
+    /// comes and goes while the limiter holds it up would fill the memory.
+    fn forget_abandoned(&mut self) {
+        let replies = &mut self.replies;
+        self.waiting_inserts.retain(|(trajectory, _)| {
+            let awaited = is_awaited(replies, trajectory.id);
+            if !awaited {
+                replies.remove(&trajectory.id);
+            }
+            awaited
+        });
+        self.waiting_samples.retain(|request| !request.reply.is_closed());
+    }
+
     /// Sends to the log what the limiter lets in. A trajectory enters whole as soon as its first item may.
     fn admit(&mut self) -> Option<Wait> {
         while let Some((trajectory, _)) = self.waiting_inserts.front() {
             let id = trajectory.id;
-            if self.replies.get(&id).is_none_or(|replies| replies.iter().all(mpsc::Sender::is_closed)) {
-                // Nobody waits: it will be sent again.
+            if !is_awaited(&self.replies, id) {
                 self.replies.remove(&id);
                 self.waiting_inserts.pop_front();
                 continue;
@@ -534,6 +549,11 @@ pub fn forget_oldest(segments: &mut VecDeque<(SegmentNumber, u64)>) {
     if let Some((_, count)) = segments.iter_mut().find(|(_, count)| *count > 0) {
         *count -= 1;
     }
+}
+
+/// Whether somebody still waits for what becomes of a trajectory.
+fn is_awaited(replies: &HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>, id: TrajectoryId) -> bool {
+    replies.get(&id).is_some_and(|askers| askers.iter().any(|asker| !asker.is_closed()))
 }
 
 /// Whoever sends keeps room for every answer that is due; whoever has gone asks again.

@@ -19,11 +19,10 @@ pub(super) struct InsertStream {
     drain: CancellationToken,
     answer: mpsc::Sender<Inserted>,
     answers: mpsc::Receiver<Inserted>,
-    /// No more messages are read: the client has ended its side, or the server drains.
-    read: Reading,
-    over: bool,
+    reading: Reading,
 }
 
+/// Whether messages are still read, and if not, why.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     On,
@@ -41,29 +40,24 @@ impl InsertStream {
         let order = InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits);
         // Room for an answer to everything that may be unanswered: the keeper never finds it full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
-        Self { inbound, order, handle, drain, answer, answers, read: Reading::On, over: false }
+        Self { inbound, order, handle, drain, answer, answers, reading: Reading::On }
     }
 
     pub(super) fn answers(self) -> Answers<v1::InsertResponse> {
-        Box::pin(futures::stream::unfold(self, async |mut stream| {
-            if stream.over {
-                return None;
-            }
-            let next = stream.next().await.transpose()?;
-            stream.over = next.is_err();
-            Some((next, stream))
+        Box::pin(futures::stream::try_unfold(self, async |mut stream| {
+            Ok::<_, Status>(stream.next().await?.map(|answer| (answer, stream)))
         }))
     }
 
     /// The next answer; an error or `None` ends the stream.
     async fn next(&mut self) -> Result<Option<v1::InsertResponse>, Status> {
         loop {
-            match self.read {
+            match self.reading {
                 Reading::ClientEnded if self.order.unanswered() == 0 => return Ok(None),
                 Reading::Draining if self.order.unanswered() == 0 => return Err(draining()),
                 _ => {}
             }
-            let reading = self.read == Reading::On;
+            let reading = self.reading == Reading::On;
             tokio::select! {
                 biased;
                 Some(inserted) = self.answers.recv() => {
@@ -72,9 +66,9 @@ impl InsertStream {
                         return Ok(Some(answer.into()));
                     }
                 }
-                () = self.drain.cancelled(), if reading => self.read = Reading::Draining,
+                () = self.drain.cancelled(), if reading => self.reading = Reading::Draining,
                 message = self.inbound.message(), if reading => match message? {
-                    None => self.read = Reading::ClientEnded,
+                    None => self.reading = Reading::ClientEnded,
                     Some(message) => if let Some(response) = self.receive(message).await? {
                         return Ok(Some(response));
                     }
@@ -117,7 +111,7 @@ impl InsertStream {
                 Err(Status::resource_exhausted(reason))
             }
             Inserted::Draining(_) => {
-                self.read = Reading::Draining;
+                self.reading = Reading::Draining;
                 Ok(None)
             }
         }

@@ -97,3 +97,30 @@ fn the_channel_to_the_log_holds_everything_that_may_be_on_its_way() {
     assert_eq!(entries(&log).len(), IN_LOG_MAX);
     assert_eq!((keeper.waiting_inserts.len(), answers.len()), (10, IN_LOG_MAX + 10));
 }
+
+#[test]
+fn what_waits_for_clients_that_have_gone_is_forgotten_and_may_come_again() {
+    let (mut keeper, _log) = keeper();
+    // All but the first few wait: the log is full.
+    let mut answers: Vec<_> = (0..IN_LOG_MAX as u64 + 10).map(|sequence| insert(&mut keeper, sequence)).collect();
+    answers.truncate(IN_LOG_MAX + 1);
+    keeper.apply(Command::Tick, Instant::now());
+    assert_eq!((keeper.waiting_inserts.len(), keeper.replies.len()), (1, IN_LOG_MAX + 1));
+    answers.push(insert(&mut keeper, IN_LOG_MAX as u64 + 9));
+    assert_eq!(keeper.waiting_inserts.len(), 2);
+}
+
+#[test]
+fn batches_for_samplers_that_have_gone_are_forgotten() {
+    let (mut keeper, _log) = keeper();
+    let mut samplers: Vec<_> = (0..3)
+        .map(|_| {
+            let (reply, sampled) = mpsc::channel(100);
+            keeper.apply(Command::Sample(BatchRequest { items: 1, reply }), Instant::now());
+            sampled
+        })
+        .collect();
+    samplers.truncate(1);
+    keeper.apply(Command::Tick, Instant::now());
+    assert_eq!(keeper.waiting_samples.len(), 1);
+}
