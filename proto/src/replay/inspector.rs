@@ -47,15 +47,13 @@ impl Inspector {
     /// The ids that the table holds, ascending. `limit` bounds what is kept in memory here.
     ///
     /// # Errors
-    /// [`RequestError`]; ids that do not ascend are an invalid answer.
+    /// [`RequestError`]; ids that do not ascend, or pass the limit, are an invalid answer.
     pub async fn list(&self, query: ListQuery) -> Result<Vec<TrajectoryId>, RequestError> {
         let mut stream = self.client.clone().list(v1::ListRequest::from(query)).await?.into_inner();
         let mut ids: Vec<TrajectoryId> = Vec::new();
         while let Some(id) = stream.message().await? {
             let id = id.into();
-            if ids.last().copied().or(query.after).is_some_and(|before| id <= before) {
-                return Err(convert::invalid("id", format!("{id} does not ascend")).into());
-            }
+            check_next(&ids, id, query)?;
             ids.push(id);
         }
         Ok(ids)
@@ -70,6 +68,17 @@ impl Inspector {
             self.client.clone().report(v1::ReportRequest::from(report)).await?.into_inner();
         Ok(held)
     }
+}
+
+/// Whether `id` may come after `ids`.
+fn check_next(ids: &[TrajectoryId], id: TrajectoryId, ListQuery { after, limit }: ListQuery) -> Result<(), Invalid> {
+    if limit.is_some_and(|limit| ids.len() as u64 >= limit.get()) {
+        return Err(convert::invalid("id", format!("{id} is over the limit of {} ids", ids.len())));
+    }
+    if ids.last().copied().or(after).is_some_and(|before| id <= before) {
+        return Err(convert::invalid("id", format!("{id} does not ascend")));
+    }
+    Ok(())
 }
 
 /// What the table behind `endpoint` holds and has done.

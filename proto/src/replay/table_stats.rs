@@ -1,7 +1,7 @@
 use experience::TrajectoryId;
 use weights::WeightsVersion;
 
-/// What a table holds and has done. Totals count since the run began, over restarts.
+/// What a table holds and has done. Totals count since the run began, over restarts, unless they say otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableStats {
     /// Trajectories held.
@@ -16,11 +16,11 @@ pub struct TableStats {
     pub items_inserted_total: u64,
     /// Samples drawn.
     pub samples_total: u64,
-    /// Inserts that had been stored before.
+    /// Inserts that had been stored before, since the server started.
     pub duplicates_total: u64,
-    /// Trajectories refused as invalid.
+    /// Trajectories refused as invalid, since the server started.
     pub refused_total: u64,
-    /// Trajectories taken out of sampling by a report.
+    /// Trajectories held that a report took out of sampling.
     pub quarantined_total: u64,
     /// How many samples an inserted item shall give.
     pub samples_per_insert_target: f64,

@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 
 use experience::TrajectoryId;
 
-use super::{Inspector, RequestError, report, stats};
+use super::{Inspector, RequestError, check_next, report, stats};
 use crate::replay::{ListQuery, TableStats};
 use crate::scripted::{ReplayScript, within};
 
@@ -37,6 +37,14 @@ async fn ids_that_do_not_ascend_are_an_invalid_answer() {
         let error = within(Inspector::new(&server.endpoint()).unwrap().list(ListQuery::default())).await.unwrap_err();
         assert!(matches!(&error, RequestError::Answer(invalid) if invalid.field == "id"), "{error}");
     }
+}
+
+#[test]
+fn ids_over_the_limit_that_was_asked_for_are_an_invalid_answer() {
+    let query = ListQuery { after: None, limit: NonZeroU64::new(2) };
+    assert_eq!(check_next(&[id(0)], id(1), query), Ok(()));
+    let fault = check_next(&[id(0), id(1)], id(2), query).unwrap_err();
+    assert_eq!(fault.to_string(), "id: 7-3-2 is over the limit of 2 ids");
 }
 
 #[tokio::test]
