@@ -45,6 +45,8 @@ pub struct ActorSection {
     pub device: String,
     /// `auto`, `f32` or `bf16`.
     pub precision: String,
+    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    pub kernel: String,
     /// Positions the cache of all threads holds; 0 switches it off.
     pub cache_positions: usize,
     /// Trajectories that may wait for their acknowledgement; then self-play waits.
@@ -64,6 +66,7 @@ impl Default for ActorSection {
             learner: "http://127.0.0.1:7002".into(),
             device: "auto".into(),
             precision: "auto".into(),
+            kernel: "auto".into(),
             // A Connect Four answer takes about a hundred bytes: some 25 MB.
             cache_positions: 250_000,
             unacknowledged_max: 64,
