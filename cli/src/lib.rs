@@ -10,6 +10,7 @@ pub mod commands;
 pub mod companion;
 pub mod config;
 pub mod eval;
+pub mod evaluators;
 pub mod event_file;
 pub mod exposition;
 pub mod fleet;

@@ -3,19 +3,19 @@
 //! The way from a run's name to an evaluator, for the commands that ask one. Start with [`Trained::open`].
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use game::Game;
 use games::{GameKind, with_game};
 use inference::Evaluator;
 use learner::published::Published;
-use network::{DevicePreference, Libtorch, PrecisionPreference};
+use network::{DevicePreference, PrecisionPreference};
 use selfplay::SearchSettings;
-use tower::{Kernel, Preference};
+use tower::Preference;
 use weights::{Architecture, Manifest};
 
 use crate::config::load_run;
+use crate::evaluators::Evaluators;
 use crate::run_directory::RunDirectory;
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ pub struct Args {
 
     /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
-    pub kernel: tower::Preference,
+    pub kernel: Preference,
 }
 
 /// The newest weights of a run, and what they were trained for.
@@ -75,29 +75,10 @@ impl Trained {
         let search = config.search.settings()?;
         let (manifest, bytes) = newest(&run)?;
         with_game!(game, |rules| check(&rules, &manifest, &run))?;
-        let evaluator = evaluator(args, &manifest, &bytes)
+        let evaluator = Evaluators::new(args.device, args.precision, args.kernel)
+            .evaluator(&manifest, &bytes)
             .with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
         Ok(Self { game, search, evaluator })
-    }
-}
-
-/// An accelerator if one works, else the CPU kernel, else libtorch.
-fn evaluator(args: &Args, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
-    let libtorch = Libtorch::new(args.device, args.precision, Instant::now);
-    let only = match args.kernel {
-        Preference::Libtorch => return Ok(Box::new(libtorch.evaluator(manifest, bytes)?)),
-        Preference::Auto if libtorch.is_accelerated() => return Ok(Box::new(libtorch.evaluator(manifest, bytes)?)),
-        Preference::Auto => None,
-        Preference::Only(path) => Some(path),
-    };
-    match Kernel::new(only, args.precision != PrecisionPreference::F32).evaluator(manifest, bytes) {
-        Ok(evaluator) => Ok(Box::new(evaluator)),
-        // Who names a path wants no other evaluator.
-        Err(error) if error.is_of_the_kernel() && only.is_none() => {
-            tracing::warn!(%error, "libtorch takes over");
-            Ok(Box::new(libtorch.evaluator(manifest, bytes)?))
-        }
-        Err(error) => Err(error.into()),
     }
 }
 

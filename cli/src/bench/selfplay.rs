@@ -1,8 +1,8 @@
-//! `zerofleet bench selfplay`: evaluations/s of self-play, as a share of what the evaluator alone does.
+//! `zerofleet bench selfplay`: evaluations/s of self-play, as a share of what its evaluator alone does, and libtorch alone.
 //!
-//! Both sides use the same network, device, precision and number of threads, in the same run. The evaluator alone answers
-//! batches that are ready and full, at every batch size of a list; its best size is the bound. The two are measured in
-//! turns, because a machine slows down and speeds up while it is measured.
+//! All sides use the same network, device and number of threads, in the same run. An evaluator alone answers batches that
+//! are ready and full, at every batch size of a list; its best size is the bound. They are measured in turns, because a
+//! machine slows down and speeds up while it is measured.
 
 use std::io::Write;
 use std::sync::Barrier;
@@ -13,12 +13,15 @@ use anyhow::{Context, anyhow, ensure};
 use game::{Action, Game};
 use games::{GameKind, with_game};
 use inference::{Batch, Cache, Evaluator, Predictions};
-use network::{Device, DevicePreference, LibtorchEvaluator, Network, Precision, PrecisionPreference};
+use network::{Device, DevicePreference, Network, PrecisionPreference};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::Serialize;
-use weights::{Architecture, WeightsVersion};
+use tower::Preference;
+use weights::{Architecture, Digest, Manifest, WeightsVersion};
+
+use crate::evaluators::Evaluators;
 
 #[cfg(test)]
 mod tests;
@@ -65,6 +68,9 @@ pub struct Args {
     /// `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
+    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    #[arg(long, default_value = "auto")]
+    pub kernel: Preference,
     /// Every random draw descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -80,22 +86,26 @@ pub struct Report {
     pub game: String,
     /// Residual blocks and channels of the tower.
     pub network: String,
-    /// Where it ran, and why there.
-    pub device: String,
-    /// In which precision, and why.
-    pub precision: String,
+    /// What self-play evaluated with.
+    pub engine: String,
+    /// Where libtorch ran and in which precision, and why.
+    pub libtorch_engine: String,
     /// Threads of both sides.
     pub threads: usize,
     /// Games in each thread.
     pub games: usize,
     /// The seed.
     pub seed: u64,
-    /// The evaluator alone, by batch size.
+    /// The evaluator of self-play alone, by batch size.
     pub evaluator: Vec<EvaluatorSpeed>,
+    /// libtorch alone, by batch size.
+    pub libtorch: Vec<EvaluatorSpeed>,
     /// Self-play.
     pub selfplay: SelfplaySpeed,
-    /// Evaluations/s of self-play over those of the evaluator alone at its best batch size.
+    /// Evaluations/s of self-play over those of its evaluator alone at its best batch size.
     pub share: f64,
+    /// The same over those of libtorch alone.
+    pub share_of_libtorch: f64,
 }
 
 /// How fast the evaluator alone is.
@@ -153,47 +163,59 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 }
 
 fn measure_game<G: Game>(game: &G, args: &Args, time: Duration) -> anyhow::Result<Report> {
-    let device = network::choose_device(args.device);
-    if device.device == Device::Cpu {
-        network::set_threads(1);
-    }
-    let precision = network::choose_precision(args.precision, device.device, &mut Instant::now);
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    let bench = Bench { game, args, time, threads, device: device.device, precision: precision.precision };
-    let bytes = Network::new(&bench.architecture(), device.device, args.seed)?.to_safetensors()?;
+    let bench = Bench::new(game, args, time, threads)?;
 
     let mut evaluator: Vec<Vec<f64>> = vec![Vec::new(); args.batches.len()];
+    let mut libtorch = evaluator.clone();
     let mut selfplay = Vec::new();
     for repeat in 0..args.repeats {
-        for (&batch, speeds) in args.batches.iter().zip(&mut evaluator) {
-            speeds.push(bench.evaluator_alone(&bytes, batch)?);
+        for (index, &batch) in args.batches.iter().enumerate() {
+            evaluator[index].push(bench.alone(Engine::Selfplay, batch)?);
+            libtorch[index].push(bench.alone(Engine::Libtorch, batch)?);
         }
-        selfplay.push(bench.selfplay(&bytes, repeat as u64)?);
+        selfplay.push(bench.selfplay(repeat as u64)?);
     }
 
-    let evaluator: Vec<_> = args
-        .batches
-        .iter()
-        .zip(evaluator)
-        .map(|(&batch, speeds)| EvaluatorSpeed { batch, evaluations_per_second: middle(speeds, |&speed| speed) })
-        .collect();
     let selfplay = middle(selfplay, |speed| speed.evaluations_per_second);
-    let best = evaluator.iter().map(|speed| speed.evaluations_per_second).fold(0.0, f64::max);
+    let (evaluator, libtorch) = (by_batch(&args.batches, evaluator), by_batch(&args.batches, libtorch));
+    let share = |of: &[EvaluatorSpeed]| {
+        let best = of.iter().map(|speed| speed.evaluations_per_second).fold(0.0, f64::max);
+        if best > 0.0 { selfplay.evaluations_per_second / best } else { 0.0 }
+    };
     Ok(Report {
         game: game.spec().name.clone(),
         network: format!("{}x{}", args.blocks, args.channels),
-        device: device.to_string(),
-        precision: precision.to_string(),
+        engine: bench.evaluator(Engine::Selfplay)?.attributes().name,
+        libtorch_engine: bench.evaluators.describe_libtorch(),
         threads,
         games: args.games,
         seed: args.seed,
-        share: if best > 0.0 { selfplay.evaluations_per_second / best } else { 0.0 },
+        share: share(&evaluator),
+        share_of_libtorch: share(&libtorch),
         evaluator,
+        libtorch,
         selfplay,
     })
+}
+
+/// The middle speed at each batch size.
+fn by_batch(batches: &[usize], speeds: Vec<Vec<f64>>) -> Vec<EvaluatorSpeed> {
+    let middle = |speeds| middle(speeds, |&speed| speed);
+    let speeds = speeds.into_iter().map(middle);
+    batches.iter().zip(speeds).map(|(&batch, speed)| EvaluatorSpeed { batch, evaluations_per_second: speed }).collect()
+}
+
+/// Who evaluates.
+#[derive(Debug, Clone, Copy)]
+enum Engine {
+    /// What self-play takes on this machine.
+    Selfplay,
+    /// libtorch, whatever self-play takes.
+    Libtorch,
 }
 
 /// What all measurements share.
@@ -202,8 +224,9 @@ struct Bench<'a, G: Game> {
     args: &'a Args,
     time: Duration,
     threads: usize,
-    device: Device,
-    precision: Precision,
+    evaluators: Evaluators,
+    manifest: Manifest,
+    bytes: Vec<u8>,
 }
 
 /// What one thread counted, and how long it took.
@@ -212,40 +235,49 @@ struct Counted<T> {
     seconds: f64,
 }
 
-impl<G: Game> Bench<'_, G> {
-    fn architecture(&self) -> Architecture {
-        let (spec, shape) = (self.game.spec(), self.game.spec().observation);
-        Architecture {
+impl<'a, G: Game> Bench<'a, G> {
+    /// Random weights, as a published version.
+    fn new(game: &'a G, args: &'a Args, time: Duration, threads: usize) -> anyhow::Result<Self> {
+        let (spec, shape) = (game.spec(), game.spec().observation);
+        let architecture = Architecture {
             game: spec.name.clone(),
             planes: shape.planes,
             height: shape.height,
             width: shape.width,
             actions: spec.actions,
-            channels: self.args.channels,
-            blocks: self.args.blocks,
+            channels: args.channels,
+            blocks: args.blocks,
             squeeze_excitation: 0,
             global_pooling: 0,
+        };
+        let evaluators = Evaluators::new(args.device, args.precision, args.kernel);
+        let bytes = Network::new(&architecture, Device::Cpu, args.seed)?.to_safetensors()?;
+        let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
+        let manifest = Manifest { version: WeightsVersion(1), training_step: 0, digest, size_bytes, architecture };
+        Ok(Self { game, args, time, threads, evaluators, manifest, bytes })
+    }
+
+    fn evaluator(&self, engine: Engine) -> anyhow::Result<Box<dyn Evaluator>> {
+        match engine {
+            Engine::Selfplay => self.evaluators.evaluator(&self.manifest, &self.bytes),
+            Engine::Libtorch => self.evaluators.libtorch(&self.manifest, &self.bytes),
         }
     }
 
     /// Runs `body` in every thread with an evaluator of its own; all begin at the same moment, once warm.
     fn in_threads<T: Send>(
         &self,
-        bytes: &[u8],
-        body: impl Fn(usize, &mut LibtorchEvaluator, &Barrier) -> anyhow::Result<T> + Sync,
+        engine: Engine,
+        body: impl Fn(usize, &mut dyn Evaluator, &Barrier) -> anyhow::Result<T> + Sync,
     ) -> anyhow::Result<Vec<T>> {
-        let mut evaluators = Vec::with_capacity(self.threads);
-        for _ in 0..self.threads {
-            let architecture = self.architecture();
-            let version = WeightsVersion(1);
-            evaluators.push(LibtorchEvaluator::new(&architecture, version, bytes, self.device, self.precision)?);
-        }
+        let evaluators = (0..self.threads).map(|_| self.evaluator(engine));
+        let evaluators = evaluators.collect::<anyhow::Result<Vec<_>>>()?;
         let (barrier, body) = (&Barrier::new(self.threads), &body);
         std::thread::scope(|scope| {
             let threads: Vec<_> = evaluators
                 .into_iter()
                 .enumerate()
-                .map(|(index, mut evaluator)| scope.spawn(move || body(index, &mut evaluator, barrier)))
+                .map(|(index, mut evaluator)| scope.spawn(move || body(index, evaluator.as_mut(), barrier)))
                 .collect();
             threads
                 .into_iter()
@@ -255,8 +287,8 @@ impl<G: Game> Bench<'_, G> {
     }
 
     /// Evaluations/s over all threads, on batches of random positions that are ready.
-    fn evaluator_alone(&self, bytes: &[u8], positions: usize) -> anyhow::Result<f64> {
-        let counted = self.in_threads(bytes, |index, evaluator, barrier| {
+    fn alone(&self, engine: Engine, positions: usize) -> anyhow::Result<f64> {
+        let counted = self.in_threads(engine, |index, evaluator, barrier| {
             let mut rng = ChaCha8Rng::seed_from_u64(self.args.seed.wrapping_add(index as u64));
             let batch = random_batch(self.game, positions, &mut rng);
             let mut predictions = Predictions::new();
@@ -274,7 +306,7 @@ impl<G: Game> Bench<'_, G> {
         Ok(counted.iter().map(|thread| thread.count as f64 / thread.seconds).sum())
     }
 
-    fn selfplay(&self, bytes: &[u8], repeat: u64) -> anyhow::Result<SelfplaySpeed> {
+    fn selfplay(&self, repeat: u64) -> anyhow::Result<SelfplaySpeed> {
         let cache = (self.args.cache_positions > 0).then(|| Cache::new(self.args.cache_positions));
         let settings = SelfplaySettings {
             games: self.args.games,
@@ -283,7 +315,7 @@ impl<G: Game> Bench<'_, G> {
             fast_simulations: (self.args.simulations / 4).max(1),
             ..SelfplaySettings::default()
         };
-        let counted = self.in_threads(bytes, |index, evaluator, barrier| {
+        let counted = self.in_threads(Engine::Selfplay, |index, evaluator, barrier| {
             let seed = self.args.seed.wrapping_add(repeat << 32).wrapping_add(index as u64);
             let mut episodes = Episodes::new(self.game.clone(), settings.clone(), seed);
             let mut sum = ::selfplay::Round::default();
@@ -351,17 +383,20 @@ fn middle<T>(mut values: Vec<T>, key: impl Fn(&T) -> f64) -> T {
 /// The report as a table for people and documents.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
-    let Report { game, network, device, precision, threads, games, seed, evaluator, selfplay, share } = report;
+    let Report { game, network, engine, libtorch_engine, threads, games, seed, selfplay, .. } = report;
     let mut text = format!(
         "{game}, network {network}, {threads} threads, {games} games each, seed {seed}\n\
-         - device: {device}\n- precision: {precision}\n\n\
+         - self-play evaluates with: {engine}\n- libtorch: {libtorch_engine}\n\n\
          | | evaluations/s |\n|---|---:|\n"
     );
-    for EvaluatorSpeed { batch, evaluations_per_second } in evaluator {
-        text += &format!("| evaluator alone, batch {batch} | {evaluations_per_second:.0} |\n");
+    for (who, speeds) in [("its evaluator alone", &report.evaluator), ("libtorch alone", &report.libtorch)] {
+        for EvaluatorSpeed { batch, evaluations_per_second } in speeds {
+            text += &format!("| {who}, batch {batch} | {evaluations_per_second:.0} |\n");
+        }
     }
     text += &format!("| self-play, mean batch {:.1} | {:.0} |\n", selfplay.mean_batch, selfplay.evaluations_per_second);
-    text += &format!("| **share of the best batch** | **{:.1} %** |\n\n", 100.0 * share);
+    text += &format!("| **share of its evaluator's best batch** | **{:.1} %** |\n", 100.0 * report.share);
+    text += &format!("| share of libtorch's best batch | {:.1} % |\n\n", 100.0 * report.share_of_libtorch);
     text += &format!(
         "Self-play: {:.0} simulations/s, {:.1} moves/s, {:.2} episodes/s, {:.1} % cache hits\n",
         selfplay.simulations_per_second,

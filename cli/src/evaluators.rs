@@ -1,0 +1,61 @@
+//! What evaluates in this process: an accelerator if one works, else the CPU kernel, else libtorch.
+
+use std::time::Instant;
+
+use inference::Evaluator;
+use network::{DevicePreference, Libtorch, PrecisionPreference};
+use tower::{Kernel, Preference};
+use weights::Manifest;
+
+/// Hands out evaluators, one per thread.
+#[derive(Debug)]
+pub struct Evaluators {
+    libtorch: Libtorch,
+    /// `None` where libtorch is to do everything.
+    kernel: Option<Kernel>,
+    /// Whether libtorch may take the networks that the kernel does not take.
+    takes_over: bool,
+}
+
+impl Evaluators {
+    /// Chooses by what was asked for.
+    #[must_use]
+    pub fn new(device: DevicePreference, precision: PrecisionPreference, kernel: Preference) -> Self {
+        let libtorch = Libtorch::new(device, precision, Instant::now);
+        let only = if let Preference::Only(path) = kernel { Some(path) } else { None };
+        let is_libtorch = kernel == Preference::Libtorch || (only.is_none() && libtorch.is_accelerated());
+        let kernel = (!is_libtorch).then(|| Kernel::new(only, precision != PrecisionPreference::F32));
+        // Who names a path wants no other evaluator.
+        Self { libtorch, kernel, takes_over: only.is_none() }
+    }
+
+    /// An evaluator of a published version.
+    ///
+    /// # Errors
+    /// Weights that are not of the network their manifest names, a path that is not there, or a device that refuses.
+    pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
+        let Some(kernel) = &self.kernel else { return self.libtorch(manifest, bytes) };
+        match kernel.evaluator(manifest, bytes) {
+            Ok(evaluator) => Ok(Box::new(evaluator)),
+            Err(error) if error.is_of_the_kernel() && self.takes_over => {
+                tracing::warn!(%error, "libtorch takes over");
+                self.libtorch(manifest, bytes)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// libtorch on the same device, in the same precision.
+    ///
+    /// # Errors
+    /// As [`evaluator`](Self::evaluator).
+    pub fn libtorch(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
+        Ok(Box::new(self.libtorch.evaluator(manifest, bytes)?))
+    }
+
+    /// For people: libtorch's device and precision, and why they were chosen.
+    #[must_use]
+    pub fn describe_libtorch(&self) -> String {
+        self.libtorch.describe()
+    }
+}
