@@ -96,7 +96,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     /// Publishes what there is, then trains until `batches` closes or `stop` says so; ends with a checkpoint.
     ///
     /// # Errors
-    /// Where the first version or the last checkpoint cannot be written, or libtorch fails.
+    /// Where the first version, the last version or the last checkpoint cannot be written, or libtorch fails.
     pub fn run(mut self, batches: &Receiver<Prepared>, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
         self.tell_progress();
         self.publish_first()?;
@@ -121,8 +121,10 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             }
             metrics::spent(Phase::Publish, publishing.elapsed());
         }
-        self.publish()?;
+        // The checkpoint holds what no other file does: it must not depend on whether the last version finds room.
+        let published = self.publish();
         self.checkpoint()?;
+        published?;
         let (step, learning_rate) = (self.trainer.step_count(), self.trainer.learning_rate());
         tracing::info!("stopped at training step {step}, learning rate {learning_rate}");
         Ok(())
@@ -241,3 +243,6 @@ fn try_again_later(written: anyhow::Result<()>) {
         tracing::error!("training goes on, the next interval tries again: {error:#}");
     }
 }
+
+#[cfg(test)]
+mod tests;

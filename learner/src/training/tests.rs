@@ -1,0 +1,87 @@
+//! Claims about the training thread, with a network small enough to train in a test.
+
+use std::fs;
+use std::path::Path;
+
+use network::{Device, Network, TrainerSettings};
+
+use super::*;
+
+fn architecture() -> Architecture {
+    Architecture {
+        game: "any".into(),
+        planes: 2,
+        height: 3,
+        width: 3,
+        actions: 9,
+        channels: 8,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    }
+}
+
+/// An empty board with any move as good as any other.
+fn prepared() -> Prepared {
+    let batch = TrainingBatch {
+        observations: vec![0.0; 2 * 9],
+        policies: vec![1.0 / 9.0; 9],
+        legal: vec![1.0; 9],
+        wdl: vec![0.0, 1.0, 0.0],
+        policy_weights: vec![1.0],
+    };
+    Prepared { batch, mean_version: 1.0 }
+}
+
+fn checkpoints(folder: &Path) -> Checkpoints {
+    Checkpoints::new(folder.join("checkpoints"), 2)
+}
+
+/// A run that begins in `folder`, or goes on from the last checkpoint there.
+fn start(folder: &Path) -> Start {
+    let (architecture, settings) = (architecture(), TrainerSettings::default());
+    let Some(found) = checkpoints(folder).newest().unwrap() else {
+        let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
+        return Start { trainer: Trainer::new(network, settings).unwrap(), architecture, progress: None };
+    };
+    let trainer = Trainer::restore(&architecture, settings, Device::Cpu, &found.checkpoint.files).unwrap();
+    Start { trainer, architecture, progress: Some(found.checkpoint.progress) }
+}
+
+/// Trains on these batches in `folder` and ends; no interval passes in between.
+fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes)) -> anyhow::Result<()> {
+    let hour = Duration::from_secs(3600);
+    let schedule = Schedule { length: hour, publish_interval: hour, checkpoint_interval: hour };
+    let published = Published::new(folder.join("weights"), 2);
+    let (sender, receiver) = crossbeam_channel::unbounded();
+    batches.into_iter().for_each(|batch| sender.send(batch).unwrap());
+    drop(sender);
+    Training::new(start(folder), checkpoints(folder), published, publish, schedule).run(&receiver, &|| false)
+}
+
+fn last_checkpoint(folder: &Path) -> Option<u64> {
+    checkpoints(folder).newest().unwrap().map(|found| found.checkpoint.progress.training_step)
+}
+
+#[test]
+fn the_last_acts_are_a_version_and_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut steps = Vec::new();
+    train(folder.path(), vec![prepared()], |manifest, _| steps.push(manifest.training_step)).unwrap();
+    assert_eq!(steps, [0, 1]);
+    assert_eq!(last_checkpoint(folder.path()), Some(1));
+}
+
+#[test]
+fn the_last_checkpoint_is_written_also_when_the_last_version_cannot_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = folder.path().join("weights");
+    // Once the first version is out, a file takes the place of the folder.
+    let spoil = |_: Manifest, _: Bytes| {
+        fs::remove_dir_all(&weights).unwrap();
+        fs::write(&weights, "no folder").unwrap();
+    };
+    let error = train(folder.path(), vec![prepared()], spoil).unwrap_err();
+    assert!(format!("{error:#}").contains("weights"), "{error:#}");
+    assert_eq!(last_checkpoint(folder.path()), Some(1));
+}
