@@ -95,6 +95,8 @@ struct File {
 
 const CONTENTS: &str = "checkpoint.json";
 const PREFIX: &str = "step-";
+/// How the name of a checkpoint ends while it is being written.
+const INTERRUPTED: &str = ".partial";
 
 impl Checkpoints {
     /// The checkpoints in `directory`, of which the newest `kept` stay (at least one).
@@ -103,14 +105,17 @@ impl Checkpoints {
         Self { directory, kept: kept.max(1) }
     }
 
-    /// Writes a checkpoint and removes the oldest beyond those kept. Returns its path.
+    /// Writes a checkpoint and removes the oldest beyond those kept, with what a crash left half-written and what lies
+    /// ahead: a run that stands at this step has passed over later checkpoints as damaged. Returns its path.
     ///
     /// # Errors
     /// [`Error::Io`]; the older checkpoints are then untouched.
     pub fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, Error> {
         let name = format!("{PREFIX}{:09}", checkpoint.progress.training_step);
-        let (temporary, path) = (self.directory.join(format!(".{name}.partial")), self.directory.join(&name));
+        let (temporary, path) = (self.directory.join(format!(".{name}{INTERRUPTED}")), self.directory.join(&name));
         let io = |source| Error::Io { action: "write", path: path.clone(), source };
+        // First, because it makes room.
+        self.remove_interrupted().map_err(io)?;
         write_directory(&temporary, checkpoint).map_err(io)?;
         // A checkpoint of the same step is the same state: the older copy makes room.
         if path.exists() {
@@ -118,7 +123,7 @@ impl Checkpoints {
         }
         fs::rename(&temporary, &path).map_err(io)?;
         sync_directory(&self.directory).map_err(io)?;
-        self.remove_oldest().map_err(io)?;
+        self.remove_all_but_newest(&path).map_err(io)?;
         Ok(path)
     }
 
@@ -143,6 +148,11 @@ impl Checkpoints {
 
     /// Every finished checkpoint, oldest first.
     fn list(&self) -> Result<Vec<PathBuf>, Error> {
+        self.named(|name| name.starts_with(PREFIX))
+    }
+
+    /// What is in the directory under a name that `is_meant`, in order.
+    fn named(&self, is_meant: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Error> {
         let io = |source| Error::Io { action: "read", path: self.directory.clone(), source };
         if !self.directory.exists() {
             return Ok(Vec::new());
@@ -150,7 +160,7 @@ impl Checkpoints {
         let mut paths = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(io)? {
             let path = entry.map_err(io)?.path();
-            if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX)) {
+            if path.file_name().and_then(|name| name.to_str()).is_some_and(&is_meant) {
                 paths.push(path);
             }
         }
@@ -158,17 +168,23 @@ impl Checkpoints {
         Ok(paths)
     }
 
-    fn remove_oldest(&self) -> std::io::Result<()> {
+    fn remove_interrupted(&self) -> std::io::Result<()> {
+        let is_interrupted = |name: &str| {
+            name.strip_prefix('.').is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(INTERRUPTED))
+        };
+        self.named(is_interrupted).map_err(std::io::Error::other)?.iter().try_for_each(fs::remove_dir_all)
+    }
+
+    /// Keeps as many as are kept, of which `newest` is the last.
+    fn remove_all_but_newest(&self, newest: &Path) -> std::io::Result<()> {
         let paths = self.list().map_err(std::io::Error::other)?;
-        let excess = paths.len().saturating_sub(self.kept);
-        paths[..excess].iter().try_for_each(fs::remove_dir_all)
+        let (before, ahead) = paths.split_at(paths.partition_point(|path| path.as_path() <= newest));
+        let excess = before.len().saturating_sub(self.kept);
+        before[..excess].iter().chain(ahead).try_for_each(fs::remove_dir_all)
     }
 }
 
 fn write_directory(directory: &Path, checkpoint: &Checkpoint) -> std::io::Result<()> {
-    if directory.exists() {
-        fs::remove_dir_all(directory)?;
-    }
     fs::create_dir_all(directory)?;
     let mut files = Vec::new();
     for (name, bytes) in &checkpoint.files {

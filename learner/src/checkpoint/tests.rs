@@ -73,13 +73,37 @@ fn a_run_whose_checkpoints_are_all_damaged_does_not_start_from_nothing() {
     assert!(error.contains("every checkpoint") && error.contains("move the folder away"), "{error}");
 }
 
+/// What a crash leaves of the checkpoint of `step` when it comes in the middle of writing.
+fn interrupt_at(run: &Run, step: u64) -> PathBuf {
+    let partial = run.directory.path().join(format!("checkpoints/.step-{step:09}.partial"));
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("weights.safetensors"), b"half").unwrap();
+    partial
+}
+
 #[test]
 fn a_crash_while_writing_leaves_the_older_ones_as_they_were() {
     let run = run_with(&[1]);
-    let partial = run.directory.path().join("checkpoints/.step-000000002.partial");
-    fs::create_dir(&partial).unwrap();
-    fs::write(partial.join("weights.safetensors"), b"half").unwrap();
+    interrupt_at(&run, 2);
     assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, checkpoint(1));
     run.checkpoints.write(&checkpoint(2)).unwrap();
     assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, checkpoint(2));
+}
+
+#[test]
+fn what_a_crash_left_half_written_goes_with_the_next_checkpoint_of_whatever_step() {
+    let run = run_with(&[1]);
+    let partial = interrupt_at(&run, 2);
+    run.checkpoints.write(&checkpoint(3)).unwrap();
+    assert!(!partial.exists());
+    assert_eq!(run.checkpoints.list().unwrap().len(), 2);
+}
+
+#[test]
+fn a_checkpoint_written_after_a_fallback_is_kept_instead_of_the_damaged_one() {
+    let run = run_with(&[1, 10]);
+    flip_a_byte(&run, 10);
+    let one_kept = Checkpoints { kept: 1, ..run.checkpoints };
+    one_kept.write(&checkpoint(2)).unwrap();
+    assert_eq!(one_kept.newest().unwrap(), Some(Found { checkpoint: checkpoint(2), damaged: vec![] }));
 }
