@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "a person reads the summary")]
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,7 +67,7 @@ pub struct Args {
 
 /// Trains until the time is over or somebody says stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let plan = Plan::new(&args, std::env::vars())?;
+    let plan = Plan::new(&args, std::env::vars_os())?;
     let settings = fleet::Settings::beside_this_binary(plan.actors)?;
     plan.run.create()?;
     let _lock = plan.run.lock()?;
@@ -88,7 +89,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(args: &Args, env: impl Iterator<Item = (String, String)>) -> anyhow::Result<Self> {
+    fn new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Self> {
         let mut sets = args.sets.clone();
         sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
         let run = args.run.as_deref().map(|name| RunDirectory::new(&args.runs, name)).transpose()?;

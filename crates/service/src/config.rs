@@ -4,6 +4,7 @@
 //! environment and the command line over those defaults, in this order, and refuses what nobody asked for. Sections of other
 //! roles are left alone, so that one file serves every process. It deliberately does not know what any key means.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -41,18 +42,23 @@ impl Default for RunSection {
     }
 }
 
+/// Whether an environment variable of this name overrides the run file.
+pub fn is_override(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(ENVIRONMENT_PREFIX.as_bytes())
+}
+
 /// Where a configuration comes from; later sources win: defaults, file, environment, `--set`.
 #[derive(Debug)]
 pub struct Sources<E> {
     /// The run file, if one was named.
     pub file: Option<PathBuf>,
-    /// The environment; only variables that start with [`ENVIRONMENT_PREFIX`] are read.
+    /// The environment; only variables that start with [`ENVIRONMENT_PREFIX`] are read, the others need not be text.
     pub env: E,
     /// Assignments `section.key=value` from the command line.
     pub sets: Vec<String>,
 }
 
-impl<E: Iterator<Item = (String, String)>> Sources<E> {
+impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
     /// Lays file, environment and assignments over the defaults of `T`.
     ///
     /// `known` names every section of the run file, those of other roles included; [`SECTIONS`] in the fleet. Keys inside the
@@ -76,9 +82,10 @@ impl<E: Iterator<Item = (String, String)>> Sources<E> {
             schema.read_file(path, &mut overrides)?;
         }
         // The environment has no order; sorting makes the error that is reported first always the same one.
-        let mut env: Vec<_> = self.env.filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX)).collect();
+        let mut env: Vec<_> = self.env.filter(|(name, _)| is_override(name)).collect();
         env.sort();
         for (name, value) in env {
+            let (name, value) = (text_of(&name, &name)?, text_of(&name, &value)?);
             let path = name[ENVIRONMENT_PREFIX.len()..].to_lowercase();
             let path = path.split("__").map(str::to_owned).collect();
             schema.read_text(path, &value, Origin::Environment { name }, &mut overrides)?;
@@ -91,6 +98,12 @@ impl<E: Iterator<Item = (String, String)>> Sources<E> {
         }
         schema.apply(overrides)
     }
+}
+
+/// A part of the environment variable `name` as text.
+fn text_of(name: &OsStr, part: &OsStr) -> Result<String, ConfigError> {
+    let not_text = || ConfigError::NotText { name: name.to_string_lossy().into_owned() };
+    part.to_str().map(str::to_owned).ok_or_else(not_text)
 }
 
 /// The configuration as TOML, defaults included: what `--print-config` prints, and a run file in its own right.
@@ -210,6 +223,12 @@ pub enum ConfigError {
         key: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// An environment variable that overrides the run file with bytes that are no text.
+    #[error("the environment variable {name} is not UTF-8")]
+    NotText {
+        /// The variable, as far as it can be written.
+        name: String,
     },
     /// Something else than `section.key=value` after `--set`.
     #[error("--set {text}: expected section.key=value")]

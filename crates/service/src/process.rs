@@ -70,7 +70,7 @@ where
     // Before anything that takes time: from here on a signal asks for a drain and kills no more.
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() })?;
-    let sources = Sources { file: common.config, env: std::env::vars(), sets: common.sets };
+    let sources = Sources { file: common.config, env: std::env::vars_os(), sets: common.sets };
     let config: T = sources.load(SECTIONS)?;
     if common.print_config {
         print(&config::print(&config)?);

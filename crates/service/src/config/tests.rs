@@ -1,3 +1,5 @@
+use std::os::unix::ffi::OsStringExt as _;
+
 use super::*;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Default)]
@@ -53,7 +55,7 @@ fn load(file: &str, env: &[(&str, &str)], sets: &[&str]) -> Result<Fleet, String
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.toml");
     std::fs::write(&path, file).unwrap();
-    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let env = env.iter().map(|(name, value)| (name.into(), value.into()));
     let sets = sets.iter().map(|set| (*set).to_owned()).collect();
     let loaded = Sources { file: Some(path.clone()), env, sets }.load(SECTIONS);
     loaded.map_err(|error| error.to_string().replace(&path.display().to_string(), "run.toml"))
@@ -178,6 +180,27 @@ learner.batch in run.toml: invalid value: integer `-1`, expected u32
 learner.optimiser in --set learner.optimiser=adam: unknown variant `adam`, expected `adam_w` or `sgd`
 "
     );
+}
+
+/// Bytes that no text in UTF-8 holds.
+const NOT_TEXT: &[u8] = b"\xff";
+
+/// What comes of an environment of these variables, which are bytes.
+fn environment(variables: &[(&str, &[u8])]) -> Result<Fleet, String> {
+    let env = variables.iter().map(|(name, value)| (name.into(), OsString::from_vec(value.to_vec())));
+    Sources { file: None, env, sets: vec![] }.load(SECTIONS).map_err(|error| error.to_string())
+}
+
+#[test]
+fn variables_of_others_need_not_be_text() {
+    let fleet = environment(&[("X", NOT_TEXT), ("ZEROFLEET__RUN__GAME", b"hex-5")]).unwrap();
+    assert_eq!(fleet.run.game, "hex-5");
+}
+
+#[test]
+fn a_value_that_is_not_text_is_refused_by_the_name_of_its_variable() {
+    let error = environment(&[("ZEROFLEET__RUN__GAME", NOT_TEXT)]).unwrap_err();
+    assert_eq!(error, "the environment variable ZEROFLEET__RUN__GAME is not UTF-8");
 }
 
 #[test]
