@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use service::config::is_override;
+
 #[cfg(test)]
 mod tests;
 
@@ -201,8 +203,7 @@ impl Drop for Child {
 
 fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
     let log = File::options().create(true).append(true).open(&settings.log)?;
-    Command::new(&settings.program)
-        .args(&settings.arguments)
+    command(settings, std::env::vars_os().map(|(name, _)| name))
         // Held open as long as the supervisor lives; its end tells the process that the supervisor is gone.
         .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
@@ -210,6 +211,17 @@ fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
         // Ctrl-C must reach the supervisor alone: it decides in which order the fleet drains.
         .process_group(0)
         .spawn()
+}
+
+/// The command line, without those of the `variables` around us that go over the run file: the supervisor has written what
+/// they said into it, and has put its own decisions over them.
+fn command(settings: &Settings, variables: impl Iterator<Item = OsString>) -> Command {
+    let mut command = Command::new(&settings.program);
+    command.args(&settings.arguments);
+    for name in variables.filter(|name| is_override(name)) {
+        command.env_remove(name);
+    }
+    command
 }
 
 fn backoff(deaths_in_a_row: u32) -> Duration {

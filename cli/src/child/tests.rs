@@ -1,14 +1,17 @@
 use super::*;
 
-/// Runs a line of shell as a process of the fleet.
-fn start(folder: &std::path::Path, script: &str) -> Child {
-    let settings = Settings {
+/// A line of shell as a process of the fleet.
+fn shell(folder: &std::path::Path, script: &str) -> Settings {
+    Settings {
         name: "actor-0".to_owned(),
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), script.into()],
         log: folder.join("actor-0.log"),
-    };
-    Child::start(settings, Instant::now()).unwrap()
+    }
+}
+
+fn start(folder: &std::path::Path, script: &str) -> Child {
+    Child::start(shell(folder, script), Instant::now()).unwrap()
 }
 
 /// Waits for the next event, as of `now`; a minute is a deadline, not a measurement.
@@ -117,6 +120,16 @@ fn a_process_that_fails_to_drain_is_told_with_its_last_words() {
     }
     child.terminate();
     assert_eq!(end(&mut child).unwrap(), "ended with status 1; its last words: error: no more disk");
+}
+
+#[test]
+fn what_goes_over_the_run_file_is_not_passed_on_to_a_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = shell(folder.path(), "exit 0");
+    let variables = ["PATH", "ZEROFLEETS", "ZEROFLEET__RUN__DIRECTORY"].map(OsString::from);
+    let command = command(&settings, variables.into_iter());
+    let changes: Vec<_> = command.get_envs().collect();
+    assert_eq!(changes, [(std::ffi::OsStr::new("ZEROFLEET__RUN__DIRECTORY"), None)]);
 }
 
 #[test]
