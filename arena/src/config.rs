@@ -1,5 +1,6 @@
 //! The arena's part of the run file, as written and as used.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ pub struct ArenaSection {
     pub openings_per_match: usize,
     /// The most random plies of an opening.
     pub opening_plies_max: u16,
-    /// Simulations per move of the opponents that search with random playouts.
+    /// Simulations per move of the opponents that search with random playouts, in any order.
     pub playouts: Vec<u32>,
     /// Earlier versions kept as opponents.
     pub past_versions: usize,
@@ -115,7 +116,7 @@ pub struct Measurement {
     pub games_per_version: u64,
     /// How a match is played.
     pub matches: matches::Settings,
-    /// Simulations per move of the opponents that search with random playouts.
+    /// Simulations per move of the opponents that search with random playouts: ascending, each once.
     pub playouts: Vec<u32>,
     /// Earlier versions kept as opponents.
     pub past_versions: usize,
@@ -134,8 +135,9 @@ impl Config {
         let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
         at_least_one("arena.simulations", arena.simulations.into())?;
         at_least_one("arena.openings_per_match", arena.openings_per_match as u64)?;
-        for &simulations in &arena.playouts {
-            at_least_one("arena.playouts", simulations.into())?;
+        let playouts: BTreeSet<u32> = arena.playouts.iter().copied().collect();
+        if let Some(&least) = playouts.first() {
+            at_least_one("arena.playouts", least.into())?;
         }
         if !(arena.cpu_share > 0.0 && arena.cpu_share <= 1.0) {
             return Err(ConfigError::invalid("arena.cpu_share", "must be above 0 and at most 1"));
@@ -156,7 +158,7 @@ impl Config {
                     openings: arena.openings_per_match,
                     opening_plies_max: arena.opening_plies_max,
                 },
-                playouts: arena.playouts.clone(),
+                playouts: playouts.into_iter().collect(),
                 past_versions: arena.past_versions,
                 version_interval,
             },

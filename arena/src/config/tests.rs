@@ -27,6 +27,13 @@ fn zero_positions_mean_all() {
 }
 
 #[test]
+fn opponents_by_playouts_are_as_many_as_there_are_budgets_from_the_smallest_to_the_greatest() {
+    let mut config = Config::default();
+    config.arena.playouts = vec![200, 50, 200];
+    assert_eq!(config.settings().unwrap().measurement.playouts, [50, 200]);
+}
+
+#[test]
 fn values_out_of_range_are_refused_by_key() {
     assert!(refusal(|config| config.run.game = "chess".into()).starts_with("run.game: `chess` is not a game"));
     assert_eq!(arena(|arena| arena.simulations = 0), "arena.simulations: must be at least 1");
