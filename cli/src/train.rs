@@ -14,13 +14,16 @@ use service::{ConfigError, Drain};
 
 use crate::child::Event;
 use crate::config::{self, Fleet as Config};
-use crate::fleet::{self, Fleet, Undrained};
+use crate::fleet::{self, Fleet, Member, Undrained};
 use crate::preset::preset;
-use crate::readings::{Meter, Readings};
+use crate::readings::{Meter, Readings, Role};
 use crate::record::Record;
 use crate::report::Report;
 use crate::run_directory::{Progress, RunDirectory};
 use crate::screen::Screen;
+
+#[cfg(test)]
+mod tests;
 
 /// How long a run takes unless told otherwise.
 const MINUTES_DEFAULT: f64 = 15.0;
@@ -273,7 +276,8 @@ impl Session<'_> {
     }
 
     fn tell(&mut self, index: usize, event: Event) -> anyhow::Result<()> {
-        let name = self.fleet.members()[index].child.name();
+        let Member { role, child, .. } = &self.fleet.members()[index];
+        let name = child.name();
         match event {
             Event::Died { how, last_words, pause } => {
                 let seconds = pause.as_secs_f64();
@@ -286,10 +290,22 @@ impl Session<'_> {
             }
             Event::GivenUp { why } => {
                 let log = self.run.logs().join(format!("{name}.log"));
-                bail!("{name} {why} (all of it: {})", log.display());
+                self.screen.say(&without(*role, &format!("{name} {why} (all of it: {})", log.display()))?);
             }
         }
         Ok(())
+    }
+}
+
+/// What to say when a process of this role is given up.
+///
+/// # Errors
+/// There is no training without one.
+fn without(role: Role, what_happened: &str) -> anyhow::Result<String> {
+    match role {
+        // It only measures, and nobody waits for it.
+        Role::Arena => Ok(format!("{what_happened}; training goes on unmeasured")),
+        Role::Actor | Role::Replay | Role::Learner => bail!("{what_happened}"),
     }
 }
 
