@@ -34,19 +34,29 @@ struct Board<P> {
     first: usize,
 }
 
+/// An evaluator failed in the middle of a match.
+#[derive(Debug, thiserror::Error)]
+#[error("contestant {contestant} cannot choose")]
+pub struct Error {
+    /// Whose it is: 0 or 1.
+    pub contestant: usize,
+    /// Why it failed.
+    pub source: inference::Error,
+}
+
 /// Plays a match between two contestants; all its games advance together.
 ///
 /// `pause` is called after every round of moves: it may sleep, or break off; then there is no tally.
 ///
 /// # Errors
-/// If an evaluator fails.
+/// If an evaluator fails; [`Error`] says whose.
 pub fn play<G: Game>(
     game: &G,
     [a, b]: [&mut dyn Contestant<G>; 2],
     settings: Settings,
     rng: &mut impl Rng,
     pause: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Result<Option<Tally>, inference::Error> {
+) -> Result<Option<Tally>, Error> {
     let mut boards = Vec::with_capacity(2 * settings.openings);
     for _ in 0..settings.openings {
         let position = opening(game, settings.opening_plies_max, rng);
@@ -58,8 +68,8 @@ pub fn play<G: Game>(
         // Who is to move is decided before either moves: a board advances by one ply per round.
         let (of_a, of_b): (Vec<usize>, Vec<usize>) =
             (0..boards.len()).partition(|&index| boards[index].contestant_to_move(game) == 0);
-        advance(game, a, &mut boards, &of_a)?;
-        advance(game, b, &mut boards, &of_b)?;
+        advance(game, a, &mut boards, &of_a).map_err(|source| Error { contestant: 0, source })?;
+        advance(game, b, &mut boards, &of_b).map_err(|source| Error { contestant: 1, source })?;
         boards.retain(|board| match game.outcome(&board.position) {
             Some(outcome) => {
                 tally.count(board.first, outcome);

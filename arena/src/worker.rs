@@ -125,6 +125,22 @@ impl From<inference::Error> for Stop {
     }
 }
 
+/// Why a match has no tally.
+enum Unfinished {
+    /// The process drains.
+    Drain,
+    /// The version being measured cannot be evaluated.
+    Player(inference::Error),
+    /// The opponent cannot be used.
+    Opponent(anyhow::Error),
+}
+
+impl From<matches::Error> for Unfinished {
+    fn from(matches::Error { contestant, source }: matches::Error) -> Self {
+        if contestant == 0 { Self::Player(source) } else { Self::Opponent(source.into()) }
+    }
+}
+
 impl<G: Game, O: Outside> Worker<G, O> {
     /// Ready to run.
     pub fn new(parts: Parts<G, O>) -> Self {
@@ -341,22 +357,25 @@ impl<G: Game, O: Outside> Worker<G, O> {
         let Some(mut current) = self.current.take() else { return Ok(ControlFlow::Continue(())) };
         let player = current.player();
         let opponent = self.opponent_of(player);
-        let tally = match self.evaluator_of_opponent(opponent) {
+        let played = match self.evaluator_of_opponent(opponent) {
             Ok(evaluator) => self.play_against(&mut current, opponent, evaluator),
-            Err((version, error)) => {
-                tracing::warn!(%version, error = service::chain(&error), "an earlier version cannot be used");
-                self.past.drop_version(version).context("give up an earlier version")?;
-                self.current = Some(current);
-                return Ok(ControlFlow::Continue(()));
-            }
+            Err(error) => Err(Unfinished::Opponent(error)),
         };
         self.current = Some(current);
-        let tally = match tally {
-            Ok(tally) => tally,
-            Err(stop) => return Ok(self.settle(Err(stop))),
-        };
-        self.enter(player, opponent, &tally)?;
+        match played {
+            Ok(tally) => self.enter(player, opponent, &tally)?,
+            Err(Unfinished::Drain) => return Ok(ControlFlow::Break(())),
+            Err(Unfinished::Player(error)) => return Ok(self.settle(Err(Stop::Evaluator(error)))),
+            Err(Unfinished::Opponent(error)) => self.give_up(opponent, error)?,
+        }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Gives up an earlier version that cannot be used; there are others to measure against.
+    fn give_up(&mut self, opponent: Player, error: anyhow::Error) -> anyhow::Result<()> {
+        let Player::Version(version) = opponent else { return Err(error.context(format!("play against {opponent}"))) };
+        tracing::warn!(%version, error = service::chain(&error), "an earlier version cannot be used");
+        self.past.drop_version(version).context("give up an earlier version")
     }
 
     /// The opponent whose next match says most: strength nearest to the player's, and few games between them.
@@ -379,15 +398,12 @@ impl<G: Game, O: Outside> Worker<G, O> {
             .unwrap_or(Player::Random)
     }
 
-    fn evaluator_of_opponent(
-        &self,
-        opponent: Player,
-    ) -> Result<Option<Box<dyn Evaluator>>, (WeightsVersion, anyhow::Error)> {
+    /// What an opponent needs to choose; nothing, unless it is an earlier version.
+    fn evaluator_of_opponent(&self, opponent: Player) -> anyhow::Result<Option<Box<dyn Evaluator>>> {
         let Player::Version(version) = opponent else { return Ok(None) };
         let manifests = self.past.manifests();
         let manifest = manifests.iter().find(|manifest| manifest.version == version).expect("opponents are kept");
-        let bytes = self.past.bytes(manifest).map_err(|error| (version, error.into()))?;
-        self.evaluator(manifest, &bytes).map(Some).map_err(|error| (version, error))
+        self.evaluator(manifest, &self.past.bytes(manifest)?).map(Some)
     }
 
     fn play_against(
@@ -395,7 +411,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
         current: &mut Current,
         opponent: Player,
         mut evaluator: Option<Box<dyn Evaluator>>,
-    ) -> Result<matches::Tally, Stop> {
+    ) -> Result<matches::Tally, Unfinished> {
         let version = current.published.manifest.version;
         let Self { game, measurement, seed, ledger, breaks, .. } = self;
         // Other openings for every match, the same again if it is repeated.
@@ -410,7 +426,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
         let contestants: [&mut dyn Contestant<G>; 2] = [&mut player, &mut *other];
         let tally = matches::play(game, contestants, measurement.matches, &mut draws(3), &mut pause)?;
         metrics::busy(breaks.busy());
-        tally.ok_or(Stop::Drain)
+        tally.ok_or(Unfinished::Drain)
     }
 
     /// What follows from how a measurement ended: weights that cannot be evaluated are not tried again.

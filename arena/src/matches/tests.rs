@@ -42,6 +42,15 @@ impl<G: Game> Contestant<G> for Lowest {
     }
 }
 
+/// Has no answer.
+struct Failing;
+
+impl<G: Game> Contestant<G> for Failing {
+    fn choose(&mut self, _: &G, _: &[G::Position], _: &mut Vec<Action>) -> Result<(), inference::Error> {
+        Err(inference::Error::NotFinite { weights_version: 1 })
+    }
+}
+
 fn complete<G: Game>(game: &G, contestants: [&mut dyn Contestant<G>; 2], settings: Settings) -> Tally {
     play(game, contestants, settings, &mut rng(1), &mut || ControlFlow::Continue(())).unwrap().unwrap()
 }
@@ -86,4 +95,13 @@ fn a_match_that_is_broken_off_has_no_tally() {
     let game = ConnectFour::new();
     let tally = play(&game, [&mut random(2), &mut random(3)], settings(4, 0), &mut rng(1), &mut pause).unwrap();
     assert_eq!((tally, rounds), (None, 3));
+}
+
+#[test]
+fn a_match_that_cannot_go_on_names_the_contestant_that_cannot_choose() {
+    let fails = |contestants: [&mut dyn Contestant<TicTacToe>; 2]| {
+        let go_on = &mut || ControlFlow::Continue(());
+        play(&TicTacToe::new(), contestants, settings(1, 0), &mut rng(1), go_on).unwrap_err().contestant
+    };
+    assert_eq!((fails([&mut Failing, &mut Lowest]), fails([&mut Lowest, &mut Failing])), (0, 1));
 }

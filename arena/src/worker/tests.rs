@@ -114,12 +114,16 @@ impl Stage {
         Ledger::load(&self.folder.path().join("ratings.json"), "tic_tac_toe").unwrap()
     }
 
+    fn past(&self) -> PastVersions {
+        PastVersions::open(&self.folder.path().join("arena"), 2).unwrap().0
+    }
+
     /// Runs a worker through these versions until it drains.
     fn run(&self, versions: impl IntoIterator<Item = Arc<Published>>, sleeps: usize) {
         let game = TicTacToe::new();
         let outside =
             Script { now: Instant::now(), newest: None, coming: versions.into_iter().collect(), sleeps_left: sleeps };
-        let (past, _) = PastVersions::open(&self.folder.path().join("arena"), 2).unwrap();
+        let past = self.past();
         let parts = Parts {
             game,
             outside,
@@ -204,6 +208,16 @@ fn weights_that_answer_nan_are_passed_over_and_the_next_are_taken() {
     let stage = Stage::new();
     stage.run([version(13), version(14)], FOR_EVER);
     assert_eq!((stage.games_of(13), stage.games_of(14)), (0, 12));
+}
+
+#[test]
+fn an_earlier_version_that_answers_nan_is_given_up_and_the_one_that_met_it_plays_all_its_games() {
+    let stage = Stage::new();
+    let earlier = version(13);
+    stage.past().keep(&earlier.manifest, &earlier.bytes).unwrap();
+    stage.run([version(14)], FOR_EVER);
+    assert_eq!(stage.games_of(14), 12);
+    assert!(stage.past().manifests().is_empty(), "{:?}", stage.past().manifests());
 }
 
 #[test]
