@@ -133,6 +133,7 @@ impl Config {
         let arena = &self.arena;
         let game = self.run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
         let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
+        proto::check_endpoint(&arena.weights).map_err(|error| ConfigError::invalid("arena.weights", error))?;
         at_least_one("arena.simulations", arena.simulations.into())?;
         at_least_one("arena.openings_per_match", arena.openings_per_match as u64)?;
         let playouts: BTreeSet<u32> = arena.playouts.iter().copied().collect();

@@ -4,7 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use games::GameKind;
+use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
 use network::{Decay, DevicePreference, Optimiser, PrecisionPreference, TrainerSettings};
+use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::RunSection;
@@ -172,12 +174,14 @@ impl Config {
             }
             Err(ConfigError::invalid(key, format!("is {value}, it must lie in {low} to {high}")))
         };
-        in_range("network.channels", network.channels as f64, 1.0, 4096.0)?;
-        in_range("network.blocks", network.blocks as f64, 1.0, 256.0)?;
-        in_range("network.squeeze_excitation", network.squeeze_excitation as f64, 0.0, 2048.0)?;
+        in_range("network.channels", network.channels as f64, 1.0, CHANNELS_MAX as f64)?;
+        in_range("network.blocks", network.blocks as f64, 1.0, BLOCKS_MAX as f64)?;
+        let hidden = network.squeeze_excitation as f64;
+        in_range("network.squeeze_excitation", hidden, 0.0, SQUEEZE_EXCITATION_MAX as f64)?;
         in_range("network.global_pooling", network.global_pooling as f64, 0.0, network.channels as f64 - 1.0)?;
-        in_range("learner.batch_size", learner.batch_size as f64, 1.0, 65_536.0)?;
-        in_range("learner.prefetch_batches", learner.prefetch_batches as f64, 1.0, 64.0)?;
+        proto::check_endpoint(&learner.replay).map_err(|error| ConfigError::invalid("learner.replay", error))?;
+        in_range("learner.batch_size", learner.batch_size as f64, 1.0, SAMPLES_PER_BATCH_MAX as f64)?;
+        in_range("learner.prefetch_batches", learner.prefetch_batches as f64, 1.0, CREDIT_BATCHES_MAX.into())?;
         in_range("learner.learning_rate", learner.learning_rate, 0.0, 10.0)?;
         in_range("learner.learning_rate_floor", learner.learning_rate_floor, 0.0, 1.0)?;
         in_range("learner.schedule_minutes", learner.schedule_minutes, 1e-3, 1e9)?;

@@ -36,6 +36,9 @@ fn opponents_by_playouts_are_as_many_as_there_are_budgets_from_the_smallest_to_t
 #[test]
 fn values_out_of_range_are_refused_by_key() {
     assert!(refusal(|config| config.run.game = "chess".into()).starts_with("run.game: `chess` is not a game"));
+    assert!(
+        arena(|arena| arena.weights = "127.0.0.1:7002".into()).starts_with("arena.weights: `127.0.0.1:7002` is not")
+    );
     assert_eq!(arena(|arena| arena.simulations = 0), "arena.simulations: must be at least 1");
     assert_eq!(arena(|arena| arena.openings_per_match = 0), "arena.openings_per_match: must be at least 1");
     assert_eq!(arena(|arena| arena.playouts = vec![50, 0]), "arena.playouts: must be at least 1");

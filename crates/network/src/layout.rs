@@ -2,6 +2,13 @@ use weights::Architecture;
 
 use crate::Error;
 
+/// The most channels of a tower.
+pub const CHANNELS_MAX: usize = 2048;
+/// The most residual blocks of a tower.
+pub const BLOCKS_MAX: usize = 256;
+/// The most hidden units of squeeze-and-excitation.
+pub const SQUEEZE_EXCITATION_MAX: usize = 2048;
+
 /// Channels of the 1×1 convolution in front of each head.
 pub(crate) const HEAD_CHANNELS: i64 = 32;
 /// Units of the hidden layer of the value head.
@@ -141,10 +148,10 @@ fn check(architecture: &Architecture) -> Result<(), Error> {
         ("height", architecture.height, 1, 64),
         ("width", architecture.width, 1, 64),
         ("actions", architecture.actions, 1, 65_535),
-        ("channels", architecture.channels, 1, 2048),
+        ("channels", architecture.channels, 1, CHANNELS_MAX),
         // No block at all is a network too.
-        ("blocks", architecture.blocks, 0, 256),
-        ("squeeze_excitation", architecture.squeeze_excitation, 0, 2048),
+        ("blocks", architecture.blocks, 0, BLOCKS_MAX),
+        ("squeeze_excitation", architecture.squeeze_excitation, 0, SQUEEZE_EXCITATION_MAX),
         // At least one channel is left to tell what was pooled.
         ("global_pooling", architecture.global_pooling, 0, architecture.channels.saturating_sub(1)),
     ];

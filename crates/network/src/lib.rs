@@ -25,6 +25,7 @@ mod trainer;
 pub use device::{Chosen, DevicePreference, choose_device};
 pub use error::Error;
 pub use evaluator::LibtorchEvaluator;
+pub use layout::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
 pub use libtorch::Libtorch;
 pub use losses::{Losses, TrainingBatch};
 pub use network::Network;
