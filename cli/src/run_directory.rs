@@ -5,7 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
@@ -129,7 +129,11 @@ impl RunDirectory {
             return Ok(None);
         }
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let progress = serde_json::from_str(&text).with_context(|| format!("understand {}", path.display()))?;
+        let understand = || format!("understand {}", path.display());
+        let progress: Progress = serde_json::from_str(&text).with_context(understand)?;
+        if progress.elapsed_seconds < 0.0 {
+            return Err(anyhow!("elapsed_seconds is {}, below 0", progress.elapsed_seconds)).with_context(understand);
+        }
         Ok(Some(progress))
     }
 

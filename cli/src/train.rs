@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -89,6 +89,8 @@ struct Plan {
     config: Config,
     actors: usize,
     progress: Progress,
+    /// A run file that was given for a run which goes on by its own, and says something else.
+    unread: Option<PathBuf>,
 }
 
 impl Plan {
@@ -103,24 +105,7 @@ impl Plan {
         // The first reading only tells the game, whose preset the second goes over.
         let game = sources().load::<Config>(SECTIONS)?.run.game;
         let mut config: Config = sources().load_over(&preset(&game)?, SECTIONS)?;
-        if let Some(run) = existing {
-            let before = config::load_run(run)?;
-            unchanged("run.game", &before.run.game, &config.run.game, run)?;
-            unchanged(
-                "network",
-                &service::config::print(&before.network)?,
-                &service::config::print(&config.network)?,
-                run,
-            )?;
-            if let Some(file) = &args.config {
-                let given: Config =
-                    Sources { file: Some(file.clone()), env: std::iter::empty(), sets: Vec::new() }.load(SECTIONS)?;
-                unchanged("run.game", &before.run.game, &given.run.game, run)?;
-                let (before, given) =
-                    (service::config::print(&before.network)?, service::config::print(&given.network)?);
-                unchanged("network", &before, &given, run)?;
-            }
-        }
+        let unread = existing.map(|run| goes_on(run, &config, args.config.as_deref())).transpose()?.flatten();
         let run = match run {
             Some(run) => run,
             None => RunDirectory::fresh(&args.runs, &config.run.game)?,
@@ -149,7 +134,7 @@ impl Plan {
             config.actor.threads = threads_per_actor(cores, actors);
         }
         config.check()?;
-        Ok(Self { run, config, actors, progress })
+        Ok(Self { run, config, actors, progress, unread })
     }
 
     fn write_config(&self) -> anyhow::Result<()> {
@@ -163,6 +148,25 @@ impl Plan {
 /// A core is left to the learner, where there is one to leave.
 fn threads_per_actor(cores: usize, actors: usize) -> usize {
     (cores.saturating_sub(1) / actors).max(1)
+}
+
+/// Checks that the run was begun for the game and the network that it is asked to go on with. Returns the run file `given`
+/// if it differs from the run's own in what may change: those keys are not read.
+fn goes_on(run: &RunDirectory, asked: &Config, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+    let before = config::load_run(run)?;
+    same_game_and_network(run, &before, asked)?;
+    let Some(file) = given else { return Ok(None) };
+    let sources = Sources { file: Some(file.to_owned()), env: std::iter::empty(), sets: Vec::new() };
+    let given = sources.load_over(&before, SECTIONS)?;
+    same_game_and_network(run, &before, &given)?;
+    let differs = service::config::print(&given)? != service::config::print(&before)?;
+    Ok(differs.then(|| file.to_owned()))
+}
+
+fn same_game_and_network(run: &RunDirectory, before: &Config, after: &Config) -> anyhow::Result<()> {
+    unchanged("run.game", &before.run.game, &after.run.game, run)?;
+    let [before, after] = [before, after].map(|config| service::config::print(&config.network));
+    unchanged("network", &before?, &after?, run)
 }
 
 fn unchanged(key: &str, before: &str, after: &str, run: &RunDirectory) -> anyhow::Result<()> {
@@ -192,6 +196,13 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
         plan.actors,
         plan.config.actor.threads,
     ));
+    if let Some(file) = &plan.unread {
+        let (file, own) = (file.display(), run.config());
+        screen.say(&format!(
+            "{file} is not read: the run goes on with {}; change keys there, or with --set",
+            own.display()
+        ));
+    }
     let mut session = Session {
         run,
         record: Record::open(run, unix_seconds())?,

@@ -33,6 +33,15 @@ fn progress_survives() {
 }
 
 #[test]
+fn progress_below_nothing_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run(folder.path());
+    run.keep_progress(&Progress { elapsed_seconds: -1.0, ..Progress::default() }).unwrap();
+    let error = format!("{:#}", run.progress().unwrap_err());
+    assert!(error.contains("progress.json: elapsed_seconds is -1, below 0"), "{error}");
+}
+
+#[test]
 fn names_cannot_leave_the_folder() {
     for name in ["", "..", "a/b", ".hidden"] {
         assert!(RunDirectory::new(Path::new("runs"), name).is_err(), "{name}");

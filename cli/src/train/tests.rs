@@ -1,5 +1,74 @@
 use super::*;
 
+/// Runs in a folder of their own.
+struct Runs {
+    folder: tempfile::TempDir,
+}
+
+impl Runs {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A run file that says this.
+    fn file(&self, text: &str) -> PathBuf {
+        let path = self.folder.path().join("given.toml");
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// What is planned for the run `first`.
+    fn plan(&self, game: Option<&str>, config: Option<PathBuf>) -> anyhow::Result<Plan> {
+        let args = Args {
+            minutes: None,
+            game: game.map(str::to_owned),
+            actors: Some(1),
+            run: Some("first".to_owned()),
+            runs: self.folder.path().to_owned(),
+            config,
+            sets: Vec::new(),
+        };
+        Plan::new(&args, std::iter::empty())
+    }
+
+    /// Begins the run `first`.
+    fn begin(&self, game: Option<&str>, config: Option<PathBuf>) {
+        let plan = self.plan(game, config).unwrap();
+        plan.run.create().unwrap();
+        plan.write_config().unwrap();
+    }
+}
+
+#[test]
+fn a_run_file_that_an_existing_run_does_not_read_is_told() {
+    let runs = Runs::new();
+    runs.begin(Some("tic_tac_toe"), None);
+    let file = runs.file("[learner]\nlearning_rate = 0.1");
+    let plan = runs.plan(None, Some(file.clone())).unwrap();
+    assert_eq!(plan.unread, Some(file));
+    assert_eq!(plan.config.learner.learning_rate, preset("tic_tac_toe").unwrap().learner.learning_rate);
+}
+
+#[test]
+fn the_run_file_that_a_run_was_begun_with_says_nothing_else() {
+    let runs = Runs::new();
+    let file = runs.file("[learner]\nlearning_rate = 0.1");
+    runs.begin(Some("tic_tac_toe"), Some(file.clone()));
+    let plan = runs.plan(None, Some(file)).unwrap();
+    assert_eq!(plan.unread, None);
+    assert_eq!(plan.config.learner.learning_rate, 0.1);
+}
+
+#[test]
+fn a_run_goes_on_with_the_game_and_the_network_it_was_begun_with() {
+    let runs = Runs::new();
+    runs.begin(Some("tic_tac_toe"), None);
+    let error = runs.plan(Some("connect_four"), None).unwrap_err().to_string();
+    assert!(error.starts_with("run.game: run first was begun with tic_tac_toe, not connect_four"), "{error}");
+    let error = runs.plan(None, Some(runs.file("[network]\nblocks = 9"))).unwrap_err().to_string();
+    assert!(error.starts_with("network: run first was begun with channels = 32"), "{error}");
+}
+
 #[test]
 fn an_arena_that_is_given_up_does_not_end_the_training() {
     assert_eq!(without(Role::Arena, "arena is gone").unwrap(), "arena is gone; training goes on unmeasured");
