@@ -1,13 +1,16 @@
 //! The written memory of a session: `metrics.jsonl` and TensorBoard's event file.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use anyhow::Context;
 
 use crate::event_file::EventFile;
 use crate::readings::Readings;
 use crate::run_directory::RunDirectory;
+
+#[cfg(test)]
+mod tests;
 
 /// Appends to the memory of a run.
 #[derive(Debug)]
@@ -20,8 +23,9 @@ impl Record {
     /// Goes on with the run's memory.
     pub fn open(run: &RunDirectory, unix_seconds: f64) -> anyhow::Result<Self> {
         let path = run.metrics();
-        let lines = File::options().create(true).append(true).open(&path);
-        let lines = lines.with_context(|| format!("open {}", path.display()))?;
+        let lines = File::options().create(true).read(true).append(true).open(&path);
+        let mut lines = lines.with_context(|| format!("open {}", path.display()))?;
+        end_last_line(&mut lines).with_context(|| format!("go on with {}", path.display()))?;
         let events = EventFile::create(run.path(), unix_seconds).context("create the event file")?;
         Ok(Self { lines, events })
     }
@@ -35,6 +39,17 @@ impl Record {
         let step = readings.steps.unwrap_or(0.0) as i64;
         self.events.scalars(readings.unix_seconds, step, &readings.scalars()).context("append to the event file")
     }
+}
+
+/// A line that a crash cut short would take the next one with it.
+fn end_last_line(lines: &mut File) -> io::Result<()> {
+    if lines.metadata()?.len() == 0 {
+        return Ok(());
+    }
+    let mut last = [0];
+    lines.seek(SeekFrom::End(-1))?;
+    lines.read_exact(&mut last)?;
+    if last == *b"\n" { Ok(()) } else { lines.write_all(b"\n") }
 }
 
 /// The whole memory of a run, nothing if it has none yet; lines cut short by a crash are skipped.
