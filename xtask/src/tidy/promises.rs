@@ -26,14 +26,25 @@ pub(super) fn unkept(sources: &[Source]) -> Vec<String> {
     .collect()
 }
 
-/// Whether `crate::some::path::name` is a function of that crate; the path between serves people.
+/// Whether `crate::some::path::name` is a test of that crate; the path between serves people.
 fn exists(test: &str, sources: &[Source]) -> bool {
     let package = test.split("::").next().unwrap_or(test).replace('_', "-");
     let name = test.rsplit("::").next().unwrap_or(test);
     let folders = [format!("{package}/"), format!("crates/{package}/")];
-    let function = format!("fn {name}(");
     sources
         .iter()
         .filter(|source| folders.iter().any(|folder| source.path.starts_with(folder)))
-        .any(|source| source.text.contains(&function))
+        .any(|source| holds_test(&source.text, name))
+}
+
+/// Whether a function of this name stands below the mark of a test.
+fn holds_test(text: &str, name: &str) -> bool {
+    let function = format!("fn {name}(");
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let is_marked = |index: usize| {
+        let mut attributes =
+            lines[..index].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        attributes.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+    };
+    lines.iter().enumerate().any(|(index, line)| line.contains(&function) && is_marked(index))
 }

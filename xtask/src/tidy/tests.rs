@@ -1,6 +1,6 @@
 //! The tree itself, and claims about each rule.
 
-use std::path::Path;
+use std::fs;
 
 use super::{Source, generated, inline_tests, links, machine_paths, marks_without_issue, name_says_nothing};
 use super::{promises, too_long, violations};
@@ -55,25 +55,33 @@ fn long_files_and_inline_tests_are_refused() {
 
 #[test]
 fn links_lead_to_files_and_headings() {
-    let root = workspace::root();
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("docs")).unwrap();
     let text =
         "[a](../Cargo.toml) [b](lost.md) [c](#here-and-now) [d](#lost) [e](https://example.org)\n# Here and now\n";
-    let document = source("docs/page.md", text);
-    let sources = [source("docs/page.md", text)];
     // The heading is looked up in what was read; the file, on disk.
-    assert_eq!(links::broken(&root, &document, &sources).len(), 3, "docs/page.md is not on disk");
-    assert_eq!(links::broken(Path::new("."), &source("x.md", "```\n[a](lost.md)\n```"), &[]).len(), 0);
+    for path in ["Cargo.toml", "docs/page.md"] {
+        fs::write(root.path().join(path), text).unwrap();
+    }
+    let document = source("docs/page.md", text);
+    assert_eq!(
+        links::broken(root.path(), &document, &[source("docs/page.md", text)]),
+        ["docs/page.md:1: `lost.md` leads nowhere", "docs/page.md:1: `#lost` names a heading that is not there"]
+    );
+    assert_eq!(links::broken(root.path(), &source("x.md", "```\n[a](lost.md)\n```"), &[]).len(), 0);
 }
 
 #[test]
 fn a_promise_names_a_test_that_exists_or_is_pending() {
-    let text = "| promise | kept by |\n|---|---|\n| a | `game::b::holds` |\n| b | `game::lost` |\n| c | *pending* |\n| d | hope |\n";
-    let sources = [source("docs/specification.md", text), source("crates/game/src/b.rs", "fn holds() {}")];
+    let text = "| promise | kept by |\n|---|---|\n| a | `game::b::holds` |\n| b | `game::lost` |\n| c | *pending* |\n| d | hope |\n| e | `game::b::helps` |\n";
+    let tests = "/// Helps.\nfn helps() {}\n\n#[test]\n#[ignore = \"slow\"]\nfn holds() {}\n";
+    let sources = [source("docs/specification.md", text), source("crates/game/src/b.rs", tests)];
     assert_eq!(
         promises::unkept(&sources),
         [
             "docs/specification.md:4: there is no test `game::lost`",
-            "docs/specification.md:6: names no test and does not say *pending*"
+            "docs/specification.md:6: names no test and does not say *pending*",
+            "docs/specification.md:7: there is no test `game::b::helps`"
         ]
     );
 }
