@@ -1,3 +1,5 @@
+use std::io::Write as _;
+
 use super::*;
 
 /// A line of shell as a process of the fleet.
@@ -98,6 +100,15 @@ fn end(child: &mut Child) -> Option<String> {
     panic!("it does not end");
 }
 
+/// Waits until these are the last words in its log.
+fn hear(child: &Child, words: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while last_line(&child.settings) != words {
+        assert!(Instant::now() < deadline, "it never says {words}");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_process_that_our_signal_ends_before_it_listens_has_drained() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,11 +124,7 @@ fn a_process_that_fails_to_drain_is_told_with_its_last_words() {
         folder.path(),
         "trap 'echo error: no more disk; exit 1' TERM; echo listening; while :; do sleep 0.01; done",
     );
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while last_line(&child.settings) != "listening" {
-        assert!(Instant::now() < deadline, "it does not listen");
-        std::thread::yield_now();
-    }
+    hear(&child, "listening");
     child.terminate();
     assert_eq!(end(&mut child).unwrap(), "ended with status 1; its last words: error: no more disk");
 }
@@ -135,8 +142,14 @@ fn what_goes_over_the_run_file_is_not_passed_on_to_a_process() {
 #[test]
 fn standard_input_stays_open_until_the_supervisor_is_gone() {
     let folder = tempfile::tempdir().unwrap();
-    let mut child = start(folder.path(), "cat; exit 0");
-    assert!(child.running());
+    let mut child = start(folder.path(), "while read word; do echo $word; done; echo it is over");
+    for word in ["one", "another"] {
+        let input = child.process.as_mut().unwrap().stdin.as_mut().expect("its input is ours");
+        writeln!(input, "{word}").unwrap();
+        hear(&child, word);
+        assert_eq!(child.watch(Instant::now()).unwrap(), None);
+    }
     drop(child.process.as_mut().unwrap().stdin.take());
-    assert!(matches!(event(&mut child, Instant::now()), Event::Died { .. }));
+    let Event::Died { last_words, .. } = event(&mut child, Instant::now()) else { panic!("it did not end") };
+    assert_eq!(last_words, "it is over");
 }
