@@ -37,6 +37,13 @@ fn checkpoints(folder: &Path) -> Checkpoints {
     Checkpoints::new(folder.join("checkpoints"), 2)
 }
 
+/// A batch whose loss is no number.
+fn not_finite() -> Prepared {
+    let mut prepared = prepared();
+    prepared.batch.observations[0] = f32::NAN;
+    prepared
+}
+
 /// A run that begins in `folder`, or goes on from the last checkpoint there.
 fn start(folder: &Path) -> Start {
     let (architecture, settings) = (architecture(), TrainerSettings::default());
@@ -84,4 +91,23 @@ fn the_last_checkpoint_is_written_also_when_the_last_version_cannot_be() {
     let error = train(folder.path(), vec![prepared()], spoil).unwrap_err();
     assert!(format!("{error:#}").contains("weights"), "{error:#}");
     assert_eq!(last_checkpoint(folder.path()), Some(1));
+}
+
+#[test]
+fn batches_that_are_not_finite_bring_the_last_checkpoint_back_when_they_keep_coming() {
+    let trained_on = |not_finite_in_a_row: usize| {
+        let folder = tempfile::tempdir().unwrap();
+        train(folder.path(), vec![prepared()], |_, _| {}).unwrap();
+        let then = (0..not_finite_in_a_row).map(|_| not_finite());
+        train(folder.path(), [prepared()].into_iter().chain(then).collect(), |_, _| {}).unwrap();
+        last_checkpoint(folder.path())
+    };
+    assert_eq!((trained_on(2), trained_on(3)), (Some(2), Some(1)));
+}
+
+#[test]
+fn batches_that_are_not_finite_end_a_run_that_has_no_checkpoint_to_go_back_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = train(folder.path(), (0..3).map(|_| not_finite()).collect(), |_, _| {}).unwrap_err();
+    assert!(error.to_string().contains("there is no checkpoint to restore"), "{error:#}");
 }
