@@ -23,7 +23,7 @@ pub enum Screen {
         lines: MultiProgress,
         /// Time.
         bar: ProgressBar,
-        /// [`NAMES`].
+        /// The lines under the time.
         details: Vec<ProgressBar>,
     },
     /// A file or a pipe: a line is added now and then.
