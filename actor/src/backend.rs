@@ -36,9 +36,7 @@ pub(crate) fn choose(device: &str, precision: &str, kernel: &str) -> Result<Arc<
             return Err(ConfigError::invalid("actor.precision", reason));
         }
     };
-    let only = if let Preference::Only(path) = preference { Some(path) } else { None };
-    let kernel = (preference != Preference::Libtorch).then(|| Kernel::new(only, bf16));
-    of_device(device, precision, kernel, preference)
+    of_device(device, precision, preference.kernel(bf16), preference)
 }
 
 /// In a build with libtorch.

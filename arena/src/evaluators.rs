@@ -39,9 +39,7 @@ pub fn build(settings: &Settings) -> Result<Build, ConfigError> {
             return Err(ConfigError::invalid("arena.precision", reason));
         }
     };
-    let only = if let Preference::Only(path) = preference { Some(path) } else { None };
-    let kernel = (preference != Preference::Libtorch).then(|| Kernel::new(only, bf16));
-    of_device(settings, kernel, preference)
+    of_device(settings, preference.kernel(bf16), preference)
 }
 
 /// In a build with libtorch.

@@ -22,11 +22,11 @@ impl Evaluators {
     #[must_use]
     pub fn new(device: DevicePreference, precision: PrecisionPreference, kernel: Preference) -> Self {
         let libtorch = Libtorch::new(device, precision, Instant::now);
-        let only = if let Preference::Only(path) = kernel { Some(path) } else { None };
-        let is_libtorch = kernel == Preference::Libtorch || (only.is_none() && libtorch.is_accelerated());
-        let kernel = (!is_libtorch).then(|| Kernel::new(only, precision != PrecisionPreference::F32));
         // Who names a path wants no other evaluator.
-        Self { libtorch, kernel, takes_over: only.is_none() }
+        let takes_over = !matches!(kernel, Preference::Only(_));
+        let kernel = kernel.kernel(precision != PrecisionPreference::F32);
+        let kernel = kernel.filter(|_| !(takes_over && libtorch.is_accelerated()));
+        Self { libtorch, kernel, takes_over }
     }
 
     /// An evaluator of a published version.

@@ -1,5 +1,7 @@
 use game::{Action, ObservationShape};
 
+use crate::Error;
+
 /// Positions to evaluate together: observations `[B, C, H, W]` and, for each, its legal actions.
 ///
 /// Reused from batch to batch: [`clear`](Self::clear) keeps the memory.
@@ -52,6 +54,27 @@ impl Batch {
     #[must_use]
     pub fn shape(&self) -> ObservationShape {
         self.shape
+    }
+
+    /// Whether an evaluator of observations of `shape` with `actions` actions takes it, at most `max_batch` positions.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] says what does not fit.
+    pub fn check(&self, shape: ObservationShape, actions: usize, max_batch: usize) -> Result<(), Error> {
+        let refuse = |expected, got| Err(Error::Shape { expected, got });
+        if self.shape != shape {
+            let of = |shape: ObservationShape| {
+                format!("observations of [{}, {}, {}]", shape.planes, shape.height, shape.width)
+            };
+            return refuse(of(shape), of(self.shape));
+        }
+        if self.len() > max_batch {
+            return refuse(format!("at most {max_batch} positions"), format!("{} positions", self.len()));
+        }
+        match self.legal.iter().find(|action| action.index() >= actions) {
+            Some(action) => refuse(format!("actions below {actions}"), format!("action {}", action.index())),
+            None => Ok(()),
+        }
     }
 
     /// All observations, `[B, C, H, W]`.

@@ -1,3 +1,5 @@
+use game::Action;
+
 /// Chances of a win, a draw and a loss for the player to move; they sum to one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wdl {
@@ -46,6 +48,28 @@ impl Predictions {
     /// Adds an answer: priors `[legal actions]` that sum to one, and the value for the player to move.
     pub fn push(&mut self, priors: &[f32], value: Wdl) {
         self.priors.extend_from_slice(priors);
+        self.close(value);
+    }
+
+    /// Adds an answer from a network's logits: `[A]` of all actions, of which the `legal` ones count, and of a win, a draw
+    /// and a loss. Says whether all were finite; an answer is added only then.
+    #[must_use]
+    pub fn push_logits(&mut self, policy: &[f32], legal: &[Action], mut wdl: [f32; 3]) -> bool {
+        // Only what is legal is handed out, but a NaN anywhere says that the network is broken.
+        if policy.iter().chain(&wdl).any(|logit| !logit.is_finite()) {
+            return false;
+        }
+        let start = self.priors.len();
+        self.priors.extend(legal.iter().map(|action| policy[action.index()]));
+        softmax(&mut self.priors[start..]);
+        softmax(&mut wdl);
+        let [win, draw, loss] = wdl;
+        self.close(Wdl { win, draw, loss });
+        true
+    }
+
+    /// The answer whose priors are the last ones.
+    fn close(&mut self, value: Wdl) {
         self.ends.push(u32::try_from(self.priors.len()).expect("a batch holds fewer than 2^32 legal actions"));
         self.values.push(value);
     }
@@ -73,5 +97,18 @@ impl Predictions {
     #[must_use]
     pub fn value(&self, i: usize) -> Wdl {
         self.values[i]
+    }
+}
+
+/// Finite logits to probabilities, in place.
+fn softmax(logits: &mut [f32]) {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for logit in logits.iter_mut() {
+        *logit = (*logit - max).exp();
+        sum += *logit;
+    }
+    for logit in logits.iter_mut() {
+        *logit /= sum;
     }
 }

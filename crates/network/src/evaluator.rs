@@ -1,4 +1,5 @@
-use inference::{Attributes, Batch, Evaluator, Predictions, Wdl};
+use game::ObservationShape;
+use inference::{Attributes, Batch, Evaluator, Predictions};
 use tch::Device;
 use weights::{Architecture, WeightsVersion};
 
@@ -25,8 +26,6 @@ pub struct LibtorchEvaluator {
     staged: Vec<f32>,
     /// Reused for the answers, `[B, A + 3]`.
     logits: Vec<f32>,
-    /// Reused for the priors of one position.
-    priors: Vec<f32>,
 }
 
 impl LibtorchEvaluator {
@@ -64,33 +63,12 @@ impl LibtorchEvaluator {
             chunk,
             staged: Vec::new(),
             logits: Vec::new(),
-            priors: Vec::new(),
         })
     }
 
     fn check(&self, batch: &Batch) -> Result<(), inference::Error> {
-        let (shape, expected) = (batch.shape(), &self.architecture);
-        let fits = (shape.planes, shape.height, shape.width) == (expected.planes, expected.height, expected.width);
-        if !fits {
-            return Err(inference::Error::Shape {
-                expected: format!("observations of [{}, {}, {}]", expected.planes, expected.height, expected.width),
-                got: format!("observations of [{}, {}, {}]", shape.planes, shape.height, shape.width),
-            });
-        }
-        if batch.len() > MAX_BATCH {
-            return Err(inference::Error::Shape {
-                expected: format!("at most {MAX_BATCH} positions"),
-                got: format!("{} positions", batch.len()),
-            });
-        }
-        let legal = (0..batch.len()).flat_map(|i| batch.legal(i));
-        match legal.map(|action| action.index()).find(|&action| action >= expected.actions) {
-            Some(action) => Err(inference::Error::Shape {
-                expected: format!("actions below {}", expected.actions),
-                got: format!("action {action}"),
-            }),
-            None => Ok(()),
-        }
+        let &Architecture { planes, height, width, actions, .. } = &self.architecture;
+        batch.check(ObservationShape { planes, height, width }, actions, MAX_BATCH)
     }
 
     /// Logits `[B, A + 3]` of positions `from..to` into `self.logits`.
@@ -121,34 +99,14 @@ impl Evaluator for LibtorchEvaluator {
             let to = batch.len().min(from + self.chunk);
             self.ask(batch, from, to).map_err(|error| inference::Error::Backend(error.to_string()))?;
             for (i, row) in (from..to).zip(self.logits.chunks_exact(actions + 3)) {
-                // Only what is handed out counts, but a NaN anywhere in the row says the network is broken.
-                if row.iter().any(|logit| !logit.is_finite()) {
+                let (policy, wdl) = row.split_at(actions);
+                if !predictions.push_logits(policy, batch.legal(i), [wdl[0], wdl[1], wdl[2]]) {
                     let weights_version = self.attributes.weights_version;
                     return Err(inference::Error::NotFinite { weights_version });
                 }
-                let (policy, wdl) = row.split_at(actions);
-                self.priors.clear();
-                self.priors.extend(batch.legal(i).iter().map(|action| policy[action.index()]));
-                softmax(&mut self.priors);
-                let mut wdl = [wdl[0], wdl[1], wdl[2]];
-                softmax(&mut wdl);
-                predictions.push(&self.priors, Wdl { win: wdl[0], draw: wdl[1], loss: wdl[2] });
             }
         }
         Ok(())
-    }
-}
-
-/// Finite logits to probabilities, in place.
-fn softmax(logits: &mut [f32]) {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for logit in logits.iter_mut() {
-        *logit = (*logit - max).exp();
-        sum += *logit;
-    }
-    for logit in logits.iter_mut() {
-        *logit /= sum;
     }
 }
 

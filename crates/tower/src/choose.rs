@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use weights::Architecture;
 
 use crate::folded::Folded;
@@ -65,7 +63,7 @@ fn self_check(path: Path, architecture: &Architecture) -> Result<Result<(), Stri
     }
     let small = smaller(architecture);
     let network = Folded::random(&small, SEED)?;
-    let tower = Arc::new(Tower::from_folded(&network, path)?);
+    let tower = Tower::from_folded(&network, path)?;
     let mut workspace = tower.workspace();
     let len = small.planes * small.height * small.width;
     // Two positions, so that one has a neighbour; a pattern of zeros and ones without a period that a board has.

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use inference::{Attributes, Batch, Evaluator, Predictions, Wdl};
-use weights::WeightsVersion;
+use game::ObservationShape;
+use inference::{Attributes, Batch, Evaluator, Predictions};
+use weights::{Architecture, WeightsVersion};
 
 use crate::tower::{Stage, Tower, Workspace};
 
@@ -19,8 +20,6 @@ pub struct TowerEvaluator {
     tower: Arc<Tower>,
     workspace: Workspace,
     attributes: Attributes,
-    /// Reused for the priors of one position.
-    priors: Vec<f32>,
 }
 
 impl TowerEvaluator {
@@ -33,12 +32,7 @@ impl TowerEvaluator {
             preferred_batch: PREFERRED_BATCH,
             max_batch: MAX_BATCH,
         };
-        Self {
-            workspace: tower.workspace(),
-            priors: Vec::with_capacity(tower.architecture().actions),
-            tower,
-            attributes,
-        }
+        Self { workspace: tower.workspace(), tower, attributes }
     }
 
     /// The weights it answers with.
@@ -74,49 +68,8 @@ impl TowerEvaluator {
     }
 
     fn check(&self, batch: &Batch) -> Result<(), inference::Error> {
-        let (shape, expected) = (batch.shape(), self.tower.architecture());
-        if (shape.planes, shape.height, shape.width) != (expected.planes, expected.height, expected.width) {
-            return Err(inference::Error::Shape {
-                expected: format!("observations of [{}, {}, {}]", expected.planes, expected.height, expected.width),
-                got: format!("observations of [{}, {}, {}]", shape.planes, shape.height, shape.width),
-            });
-        }
-        if batch.len() > MAX_BATCH {
-            return Err(inference::Error::Shape {
-                expected: format!("at most {MAX_BATCH} positions"),
-                got: format!("{} positions", batch.len()),
-            });
-        }
-        let legal = (0..batch.len()).flat_map(|i| batch.legal(i));
-        match legal.map(|action| action.index()).find(|&action| action >= expected.actions) {
-            Some(action) => Err(inference::Error::Shape {
-                expected: format!("actions below {}", expected.actions),
-                got: format!("action {action}"),
-            }),
-            None => Ok(()),
-        }
-    }
-
-    /// The answer to a position of the last pass, whose index in the batch is `index`.
-    fn answer(
-        &mut self,
-        position: usize,
-        index: usize,
-        batch: &Batch,
-        predictions: &mut Predictions,
-    ) -> Result<(), inference::Error> {
-        let policy = self.tower.policy(&self.workspace, position);
-        let mut wdl = self.tower.value(&self.workspace, position);
-        // Only what is handed out counts, but a NaN anywhere says the network is broken.
-        if policy.iter().chain(&wdl).any(|logit| !logit.is_finite()) {
-            return Err(inference::Error::NotFinite { weights_version: self.attributes.weights_version });
-        }
-        self.priors.clear();
-        self.priors.extend(batch.legal(index).iter().map(|action| policy[action.index()]));
-        softmax(&mut self.priors);
-        softmax(&mut wdl);
-        predictions.push(&self.priors, Wdl { win: wdl[0], draw: wdl[1], loss: wdl[2] });
-        Ok(())
+        let &Architecture { planes, height, width, actions, .. } = self.tower.architecture();
+        batch.check(ObservationShape { planes, height, width }, actions, MAX_BATCH)
     }
 }
 
@@ -132,22 +85,14 @@ impl Evaluator for TowerEvaluator {
         for (first, observations) in batch.observations().chunks(pass * batch.shape().len()).enumerate() {
             self.tower.forward(&mut self.workspace, observations, |_| {});
             for index in first * pass..batch.len().min((first + 1) * pass) {
-                self.answer(index - first * pass, index, batch, predictions)?;
+                let position = index - first * pass;
+                let policy = self.tower.policy(&self.workspace, position);
+                let value = self.tower.value(&self.workspace, position);
+                if !predictions.push_logits(policy, batch.legal(index), value) {
+                    return Err(inference::Error::NotFinite { weights_version: self.attributes.weights_version });
+                }
             }
         }
         Ok(())
-    }
-}
-
-/// Finite logits to probabilities, in place.
-fn softmax(logits: &mut [f32]) {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for logit in logits.iter_mut() {
-        *logit = (*logit - max).exp();
-        sum += *logit;
-    }
-    for logit in logits.iter_mut() {
-        *logit /= sum;
     }
 }

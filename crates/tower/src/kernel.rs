@@ -17,6 +17,18 @@ pub enum Preference {
     Only(Path),
 }
 
+impl Preference {
+    /// The kernel it asks for, `None` where libtorch is to do everything; `bf16` says whether bfloat16 is allowed.
+    #[must_use]
+    pub fn kernel(self, bf16: bool) -> Option<Kernel> {
+        match self {
+            Self::Auto => Some(Kernel::new(None, bf16)),
+            Self::Libtorch => None,
+            Self::Only(path) => Some(Kernel::new(Some(path), bf16)),
+        }
+    }
+}
+
 impl std::fmt::Display for Preference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
