@@ -109,11 +109,17 @@ impl Folded {
         })
     }
 
-    /// Useful multiply-adds of one position in the tower: stem and blocks.
-    pub(crate) fn tower_multiply_adds(&self) -> usize {
-        let cells = self.architecture.height * self.architecture.width;
-        let blocks = self.blocks.iter().map(|block| block.first.weight.len() + block.second.weight.len());
-        cells * (self.stem.weight.len() + blocks.sum::<usize>())
+    /// Multiply-adds of one position that matter to its answer: those of cells with cells, not with the border.
+    pub(crate) fn multiply_adds(&self) -> usize {
+        let Architecture { height, width, .. } = self.architecture;
+        let of = |affine: &Affine| {
+            // Along a side of n cells, a tap of three reaches 3n - 2 of them.
+            let pairs = if affine.taps == 9 { (3 * height - 2) * (3 * width - 2) } else { height * width };
+            affine.weight.len() / affine.taps * pairs
+        };
+        let blocks = self.blocks.iter().map(|block| of(&block.first) + of(&block.second)).sum::<usize>();
+        let layers = self.policy.weight.len() + self.hidden.weight.len() + self.value.weight.len();
+        of(&self.stem) + blocks + of(&self.heads) + layers
     }
 }
 

@@ -5,7 +5,7 @@
 //! tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads.
 
 use crate::line::{Format, Line, WORDS, from_bf16, to_bf16};
-use crate::product::{GROUP, Panel, Product, Run, Segment};
+use crate::product::{Edges, GROUP, Panel, Product, Run, Segment};
 
 /// What a path multiplies with: a register of sums and the four operations on it.
 ///
@@ -69,9 +69,10 @@ pub(crate) struct Tile<'a> {
     pub(crate) row: *const Line,
     /// Lines from row to row.
     pub(crate) stride: usize,
+    pub(crate) edges: Edges,
 }
 
-/// The sums of one tile. `UNIT` says that its rows lie beside each other.
+/// The sums of one tile. `UNIT` says that its rows lie beside each other; only such a tile has edges.
 ///
 /// # Safety
 /// The CPU must have the path's instructions; weights and rows must be readable as far as the segments say.
@@ -86,20 +87,18 @@ pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, c
         let mut totals = [[L::zero(); REGISTERS]; ROWS];
         let mut weights = tile.weights.cast::<u32>();
         for segment in tile.segments {
-            let mut input = tile.row.offset(segment.offset).cast::<u32>();
-            for _ in 0..segment.words {
-                let mut of_word = [L::zero(); REGISTERS];
-                for (register, of_word) in of_word.iter_mut().enumerate() {
-                    *of_word = L::load(weights.add(register * L::WIDTH));
+            let input = tile.row.offset(segment.offset).cast::<u32>();
+            let of_segment = weights;
+            weights = weights.add(segment.words * REGISTERS * L::WIDTH);
+            match segment.tap.right {
+                _ if UNIT && tile.edges.hide(segment.tap) => {}
+                ..0 if UNIT && tile.edges.left => {
+                    segment_of::<L, ROWS, REGISTERS, 1, 0>(&mut totals, input, of_segment, segment.words, stride);
                 }
-                for (row, totals) in totals.iter_mut().enumerate() {
-                    let word = L::broadcast(input.add(row * stride));
-                    for (total, of_word) in totals.iter_mut().zip(of_word) {
-                        *total = L::multiply_add(*total, word, of_word);
-                    }
+                1.. if UNIT && tile.edges.right => {
+                    segment_of::<L, ROWS, REGISTERS, 0, 1>(&mut totals, input, of_segment, segment.words, stride);
                 }
-                input = input.add(1);
-                weights = weights.add(REGISTERS * L::WIDTH);
+                _ => segment_of::<L, ROWS, REGISTERS, 0, 0>(&mut totals, input, of_segment, segment.words, stride),
             }
         }
         let to = sums.0.as_mut_ptr();
@@ -107,6 +106,37 @@ pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, c
             for (register, &total) in totals.iter().enumerate() {
                 L::store(total, to.add((row * REGISTERS + register) * L::WIDTH));
             }
+        }
+    }
+}
+
+/// One segment of a tile, for all its rows but the first `SKIP` and the last `CUT`.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+unsafe fn segment_of<L: Lanes, const ROWS: usize, const REGISTERS: usize, const SKIP: usize, const CUT: usize>(
+    totals: &mut [[L::Register; REGISTERS]; ROWS],
+    mut input: *const u32,
+    mut weights: *const u32,
+    words: usize,
+    stride: usize,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        for _ in 0..words {
+            let mut of_word = [L::zero(); REGISTERS];
+            for (register, of_word) in of_word.iter_mut().enumerate() {
+                *of_word = L::load(weights.add(register * L::WIDTH));
+            }
+            for (row, totals) in totals.iter_mut().enumerate().take(ROWS - CUT).skip(SKIP) {
+                let word = L::broadcast(input.add(row * stride));
+                for (total, of_word) in totals.iter_mut().zip(of_word) {
+                    *total = L::multiply_add(*total, word, of_word);
+                }
+            }
+            input = input.add(1);
+            weights = weights.add(REGISTERS * L::WIDTH);
         }
     }
 }
@@ -130,7 +160,12 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
                 let rows = run.rows / tiles + usize::from(index < run.rows % tiles);
                 // SAFETY: as above.
                 let row = unsafe { job.input.add(run.line + first * job.stride) };
-                let part = Tile { segments: &job.product.segments, weights, row, stride: job.stride };
+                let edges = Edges {
+                    left: run.edges.left && index == 0,
+                    right: run.edges.right && index + 1 == tiles,
+                    ..run.edges
+                };
+                let part = Tile { segments: &job.product.segments, weights, row, stride: job.stride, edges };
                 tile(panel.groups, rows, &part, &mut sums);
                 // SAFETY: the rows of the run lie inside the output.
                 unsafe { finish::<L>(job, panel, run, first, rows, &sums.0) };

@@ -4,7 +4,7 @@ use crate::line::Format;
 use crate::multiply::{Job, Target};
 use crate::paths;
 use crate::planes::Planes;
-use crate::product::{Output, Packing, Product, Rows, Run};
+use crate::product::{Edges, Output, Packing, Product, Rows, Run};
 
 /// Instructions that a tower is computed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -109,11 +109,16 @@ impl Path {
             // A tile takes sixteen pixels whatever they are, so a position is one run.
             Self::AmxBf16 => {
                 let rows = board.pixel(board.cells() - 1) + 1;
-                let runs = (0..positions).map(|position| Run { line: first(position), rows }).collect();
+                let run = |position| Run { line: first(position), rows, edges: Edges::default() };
+                let runs = (0..positions).map(run).collect();
                 (runs, (0..rows).map(|pixel| board.is_cell(pixel)).collect())
             }
             _ => {
-                let run = |position, row| Run { line: first(position) + row * board.pitch(), rows: board.width };
+                let run = |position, row| Run {
+                    line: first(position) + row * board.pitch(),
+                    rows: board.width,
+                    edges: Edges { above: row == 0, below: row + 1 == board.height, left: true, right: true },
+                };
                 let runs = (0..positions).flat_map(|position| (0..board.height).map(move |row| run(position, row)));
                 (runs.collect(), Vec::new())
             }

@@ -22,9 +22,33 @@ pub(crate) struct Packing {
 /// Bytes of a panel's weights that stay in the first-level cache beside the activations.
 const CACHED_PANEL_BYTES: usize = 40 << 10;
 
+/// Which neighbour of a cell an input lies in: -1, 0 or 1 rows down and columns to the right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tap {
+    pub(crate) down: i8,
+    pub(crate) right: i8,
+}
+
+impl Tap {
+    /// The cell itself.
+    pub(crate) const HERE: Self = Self { down: 0, right: 0 };
+
+    /// All taps of a convolution, in the order of its weights.
+    fn of(taps: usize) -> Vec<Self> {
+        let reach = if taps == 9 { 1 } else { 0 };
+        (-reach..=reach).flat_map(|down| (-reach..=reach).map(move |right| Self { down, right })).collect()
+    }
+
+    /// Lines from a cell to the neighbour.
+    fn offset(self, board: Board) -> isize {
+        isize::from(self.down) * board.pitch() as isize + isize::from(self.right)
+    }
+}
+
 /// A stretch of inputs: `channels` channels, at most a line's, at `offset` lines from the row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
+    pub(crate) tap: Tap,
     pub(crate) offset: isize,
     pub(crate) channels: usize,
 }
@@ -32,6 +56,7 @@ pub(crate) struct Span {
 /// The same in words.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
+    pub(crate) tap: Tap,
     /// Lines from the row's own line.
     pub(crate) offset: isize,
     /// Words of that line which are multiplied, 1 to 16.
@@ -59,8 +84,6 @@ pub(crate) struct Product {
     /// `[groups]`, 16 outputs in each.
     pub(crate) bias: Vec<[f32; GROUP]>,
     pub(crate) format: Format,
-    /// Useful multiply-adds of one row.
-    pub(crate) multiply_adds: usize,
 }
 
 impl Product {
@@ -76,7 +99,7 @@ impl Product {
             .iter()
             .map(|span| {
                 let words = if packing.whole { WORDS } else { span.channels.div_ceil(format.per_word()) };
-                Segment { offset: span.offset, words }
+                Segment { tap: span.tap, offset: span.offset, words }
             })
             .collect();
         let words: usize = segments.iter().map(|segment| segment.words).sum();
@@ -116,23 +139,19 @@ impl Product {
         }
         let mut grouped = vec![[0.0; GROUP]; groups];
         grouped.as_flattened_mut()[..outputs].copy_from_slice(bias);
-        let multiply_adds = outputs * spans.iter().map(|span| span.channels).sum::<usize>();
-        Self { segments, panels, weights, bias: grouped, format, multiply_adds }
+        Self { segments, panels, weights, bias: grouped, format }
     }
 
     /// A convolution, 3×3 with a border of zeros or 1×1, over planes whose blocks are `block_lines` apart.
     pub(crate) fn convolution(packing: Packing, affine: &Affine, board: Board, block_lines: usize) -> Self {
         let per_line = packing.format.per_line();
         let blocks = affine.inputs.div_ceil(per_line);
-        let offsets = match affine.taps {
-            1 => vec![0],
-            _ => (-1..=1).flat_map(|dy| (-1..=1).map(move |dx| dy * board.pitch() as isize + dx)).collect::<Vec<_>>(),
-        };
-        let spans: Vec<Span> = offsets
-            .iter()
-            .flat_map(|offset| {
+        let spans: Vec<Span> = Tap::of(affine.taps)
+            .into_iter()
+            .flat_map(|tap| {
                 (0..blocks).map(move |block| Span {
-                    offset: offset + (block * block_lines) as isize,
+                    tap,
+                    offset: tap.offset(board) + (block * block_lines) as isize,
                     channels: per_line.min(affine.inputs - block * per_line),
                 })
             })
@@ -150,6 +169,7 @@ impl Product {
         let spans: Vec<Span> = (0..board.cells())
             .flat_map(|cell| {
                 (first_block..first_block + blocks).map(move |block| Span {
+                    tap: Tap::HERE,
                     offset: (board.pixel(cell) + block * block_lines) as isize,
                     channels: per_line,
                 })
@@ -173,11 +193,34 @@ impl Product {
     }
 }
 
+/// On which sides of a run of rows the border begins. A tap that reaches it would multiply zeros, and is left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Edges {
+    /// Above every row.
+    pub(crate) above: bool,
+    /// Below every row.
+    pub(crate) below: bool,
+    /// To the left of the first row.
+    pub(crate) left: bool,
+    /// To the right of the last row.
+    pub(crate) right: bool,
+}
+
+impl Edges {
+    /// Whether the tap of every row lies in the border.
+    #[inline(always)]
+    pub(crate) fn hide(self, tap: Tap) -> bool {
+        (self.above && tap.down < 0) || (self.below && tap.down > 0)
+    }
+}
+
 /// Rows that lie `stride` lines apart, from `line` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) line: usize,
     pub(crate) rows: usize,
+    /// Only runs of cells that lie beside each other have any.
+    pub(crate) edges: Edges,
 }
 
 /// The rows of a call.

@@ -5,7 +5,7 @@ use crate::folded::{Dense, Excitation, Folded, HEAD_CHANNELS, VALUE_HIDDEN};
 use crate::line::{Format, Line};
 use crate::planes::Planes;
 use crate::pooling::{self, Summaries};
-use crate::product::{Output, Product, Rows, Run};
+use crate::product::{Edges, Output, Product, Rows, Run};
 use crate::{Error, Path};
 
 /// Activations of all positions of a pass, so that they stay in the second-level cache beside the weights that pass.
@@ -29,7 +29,7 @@ pub struct Tower {
     policy: Product,
     hidden: Product,
     value: Dense,
-    tower_multiply_adds: usize,
+    multiply_adds: usize,
 }
 
 /// A residual block, packed.
@@ -126,7 +126,7 @@ impl Tower {
             policy: over_cells(&folded.policy, 0),
             hidden: over_cells(&folded.hidden, HEAD_CHANNELS),
             value: folded.value.clone(),
-            tower_multiply_adds: folded.tower_multiply_adds(),
+            multiply_adds: folded.multiply_adds(),
             architecture,
         })
     }
@@ -143,12 +143,11 @@ impl Tower {
         self.path
     }
 
-    /// Multiply-adds of one position that serve a cell of the board, in stem, blocks and heads: borders and padding do
-    /// not count.
+    /// Multiply-adds of one position that matter to the answer, in stem, blocks and heads: the border, whose inputs are
+    /// zero, and padding do not count.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
-        let heads = self.board.cells() * self.heads.multiply_adds;
-        self.tower_multiply_adds + heads + self.policy.multiply_adds + self.hidden.multiply_adds
+        self.multiply_adds
     }
 
     /// Positions that pass together at most.
@@ -211,7 +210,7 @@ impl Tower {
         multiply(&self.heads, stream, features, false, true);
         done(Stage::Heads);
 
-        let run = [Run { line: features.index(0, 0, 0), rows: positions }];
+        let run = [Run { line: features.index(0, 0, 0), rows: positions, edges: Edges::default() }];
         let rows = Rows { runs: &run, stride: self.board.pixels(), wanted: &[] };
         self.path.multiply(&self.policy, features, rows, Output::Matrix { values: policy, relu: false });
         self.path.multiply(&self.hidden, features, rows, Output::Matrix { values: hidden, relu: true });

@@ -136,10 +136,12 @@ fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, output
 }
 
 #[test]
-fn convolutions_are_right_for_every_width_of_a_board() {
+fn convolutions_are_right_for_every_width_and_edge_of_a_board() {
     for multiplier in Multiplier::all() {
         for width in 1..=20 {
-            check_convolution(multiplier, Board { height: 2, width }, 16, 64, 9, width as u64);
+            for height in 1..=3 {
+                check_convolution(multiplier, Board { height, width }, 16, 64, 9, width as u64);
+            }
         }
     }
 }
@@ -181,7 +183,7 @@ fn layers_over_cells_are_right_for_every_number_of_positions() {
             fill(&mut features, positions, 64, &mut rng);
             let product = Product::over_cells(packing, &dense, board, features.block_lines, 32);
             let mut values = vec![f32::NAN; positions * product.padded_outputs()];
-            let run = [Run { line: features.index(0, 0, 0), rows: positions }];
+            let run = [Run { line: features.index(0, 0, 0), rows: positions, edges: Edges::default() }];
             let rows = Rows { runs: &run, stride: board.pixels(), wanted: &[] };
             path.multiply(&product, &features, rows, Output::Matrix { values: &mut values, relu: false });
             for (position, row) in values.chunks_exact(product.padded_outputs()).enumerate() {
@@ -208,7 +210,7 @@ fn rows_outside_the_planes_are_refused() {
     let input = Planes::new(packing.format, board, 16, 1);
     let product = Product::convolution(packing, &affine, board, input.block_lines);
     let mut output = input.clone();
-    let run = [Run { line: input.lines.len() - 1, rows: 1 }];
+    let run = [Run { line: input.lines.len() - 1, rows: 1, edges: Edges::default() }];
     let rows = Rows { runs: &run, stride: 1, wanted: &[] };
     Path::PortableF32.multiply(&product, &input, rows, Output::Planes { planes: &mut output, add: false, relu: false });
 }
