@@ -1,13 +1,13 @@
 //! What turns published weights into evaluators.
 
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use inference::Evaluator;
 #[cfg(feature = "torch")]
 use network::Libtorch;
 use proto::weights::Published;
 use service::ConfigError;
-use tower::{Kernel, Preference};
+use tower::{ChosenPath, Kernel, Precision, Preference};
 
 /// Builds an evaluator from a weights version, once per thread and version.
 pub trait Backend: Send + Sync {
@@ -28,15 +28,9 @@ pub trait Backend: Send + Sync {
 pub(crate) fn choose(device: &str, precision: &str, kernel: &str) -> Result<Arc<dyn Backend>, ConfigError> {
     let preference: Preference =
         kernel.parse().map_err(|reason: String| ConfigError::invalid("actor.kernel", reason))?;
-    let bf16 = match precision {
-        "auto" | "bf16" => true,
-        "f32" => false,
-        _ => {
-            let reason = format!("`{precision}` is not a precision: expected auto, f32 or bf16");
-            return Err(ConfigError::invalid("actor.precision", reason));
-        }
-    };
-    of_device(device, precision, preference.kernel(bf16), preference)
+    let coarsest: Precision =
+        precision.parse().map_err(|reason: String| ConfigError::invalid("actor.precision", reason))?;
+    of_device(device, precision, preference.kernel(coarsest), preference)
 }
 
 /// In a build with libtorch.
@@ -48,13 +42,15 @@ fn of_device(
     preference: Preference,
 ) -> Result<Arc<dyn Backend>, ConfigError> {
     let device = device.parse().map_err(|reason: String| ConfigError::invalid("actor.device", reason))?;
+    // Only the kernel has integers.
+    let precision = if precision == "int8" { "auto" } else { precision };
     let precision = precision.parse().map_err(|reason: String| ConfigError::invalid("actor.precision", reason))?;
     let libtorch = Libtorch::new(device, precision, std::time::Instant::now);
     Ok(match kernel {
         Some(kernel) if !libtorch.is_accelerated() => {
             // Who names a path wants no other evaluator.
             let libtorch = (preference == Preference::Auto).then_some(libtorch);
-            Arc::new(Cpu { kernel, announced: Once::new(), libtorch })
+            Arc::new(Cpu { kernel, announced: Mutex::default(), libtorch })
         }
         _ => Arc::new(libtorch),
     })
@@ -73,7 +69,7 @@ fn of_device(
         return Err(ConfigError::invalid("actor.device", format!("`{device}` cannot be had: {without}")));
     }
     match kernel {
-        Some(kernel) => Ok(Arc::new(Cpu { kernel, announced: Once::new() })),
+        Some(kernel) => Ok(Arc::new(Cpu { kernel, announced: Mutex::default() })),
         None => Err(ConfigError::invalid("actor.kernel", format!("`libtorch` cannot be had: {without}"))),
     }
 }
@@ -81,8 +77,8 @@ fn of_device(
 /// The CPU kernel, and libtorch for networks that it does not take.
 struct Cpu {
     kernel: Kernel,
-    /// The path is known with the first weights.
-    announced: Once,
+    /// What was said last of the path, which is known with the first weights and may change with others.
+    announced: Mutex<Option<ChosenPath>>,
     #[cfg(feature = "torch")]
     libtorch: Option<Libtorch>,
 }
@@ -98,8 +94,7 @@ impl Backend for Cpu {
     fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
         match self.kernel.evaluator(&published.manifest, &published.bytes) {
             Ok(evaluator) => {
-                self.announced
-                    .call_once(|| tracing::info!(evaluator = self.describe(), "the weights are ready to use"));
+                self.announce();
                 Ok(Box::new(evaluator))
             }
             Err(error) if error.is_of_the_kernel() => self.build_otherwise(error, published),
@@ -109,6 +104,15 @@ impl Backend for Cpu {
 }
 
 impl Cpu {
+    fn announce(&self) {
+        let chosen = self.kernel.chosen();
+        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
+        if *announced != chosen {
+            tracing::info!(evaluator = self.describe(), "the weights are ready to use");
+            *announced = chosen;
+        }
+    }
+
     /// What the kernel does not take: libtorch's, where it is.
     #[cfg(feature = "torch")]
     fn build_otherwise(&self, error: tower::Error, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {

@@ -43,7 +43,8 @@ pub struct ActorSection {
     pub learner: String,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: String,
-    /// `auto`, `f32` or `bf16`.
+    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on what self-play evaluates, and used for as long as
+    /// it answers as floating point does.
     pub precision: String,
     /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     pub kernel: String,

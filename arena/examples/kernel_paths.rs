@@ -1,7 +1,8 @@
-//! What bfloat16 changes: the widest path of the CPU kernel against its plainest float32 path, with trained weights of
-//! Connect Four, on all solved positions and in a match.
+//! What coarser numbers change: a path of the CPU kernel, the widest unless one is named, against its plainest float32 path,
+//! with trained weights of Connect Four, on all solved positions and in a match. Integers are calibrated on 128 of the
+//! positions.
 //!
-//! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS]`
+//! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH]`
 
 #![allow(
     clippy::disallowed_methods,
@@ -21,7 +22,7 @@ use inference::{Batch, Evaluator, Predictions};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::SearchSettings;
-use tower::{Kernel, Path, TowerEvaluator};
+use tower::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator};
 use weights::Manifest;
 
 /// Simulations per move of the match.
@@ -35,17 +36,33 @@ fn main() -> anyhow::Result<()> {
     let openings = arguments.next().map_or(Ok(500), |openings| openings.parse()).context("a number of openings")?;
     let manifest: Manifest = serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
     let bytes = std::fs::read(format!("{stem}.safetensors"))?;
+    let path: Option<Path> =
+        arguments.next().map(|path| path.parse()).transpose().map_err(|reason: String| anyhow::anyhow!(reason))?;
     let game = ConnectFour::new();
-    let mut wide = Kernel::new(None, true).evaluator(&manifest, &bytes)?;
-    let mut plain = Kernel::new(Some(Path::PortableF32), false).evaluator(&manifest, &bytes)?;
+    let batch = solved_positions(&game)?;
+    let mut wide = match path {
+        Some(path) if path.is_int8() => integers(&manifest, &bytes, path, &batch)?,
+        path => Kernel::new(path, Precision::Bf16).evaluator(&manifest, &bytes)?,
+    };
+    let mut plain = Kernel::new(Some(Path::PortableF32), Precision::F32).evaluator(&manifest, &bytes)?;
     println!("{} against {}, seed {SEED}", wide.attributes().name, plain.attributes().name);
-    compare_answers(&game, &mut wide, &mut plain)?;
+    compare_answers(&batch, &mut wide, &mut plain)?;
     let widest_float32 = Path::ALL.into_iter().find(|path| path.is_available() && !path.is_bf16());
-    let mut float32 = Kernel::new(widest_float32, false).evaluator(&manifest, &bytes)?;
+    let mut float32 = Kernel::new(widest_float32, Precision::F32).evaluator(&manifest, &bytes)?;
     play_match(&game, &mut wide, &mut float32, openings)
 }
 
-fn compare_answers(game: &ConnectFour, wide: &mut TowerEvaluator, plain: &mut TowerEvaluator) -> anyhow::Result<()> {
+/// The version in integers, calibrated on every tenth position.
+fn integers(manifest: &Manifest, bytes: &[u8], path: Path, batch: &Batch) -> anyhow::Result<TowerEvaluator> {
+    let architecture = &manifest.architecture;
+    let observations: Vec<f32> =
+        (0..batch.len()).step_by(10).flat_map(|index| batch.observation(index)).copied().collect();
+    let ranges = Tower::new(architecture, bytes, Path::PortableF32)?.ranges(&observations);
+    let tower = Tower::quantised(architecture, bytes, path, &ranges)?;
+    Ok(TowerEvaluator::new(tower.into(), manifest.version))
+}
+
+fn solved_positions(game: &ConnectFour) -> anyhow::Result<Batch> {
     let positions = solved::bundled(game).context("solved positions are bundled")?;
     let mut batch = Batch::new(game.spec().observation);
     let mut legal = Vec::new();
@@ -57,9 +74,14 @@ fn compare_answers(game: &ConnectFour, wide: &mut TowerEvaluator, plain: &mut To
         game.legal_actions(&position, &mut legal);
         batch.push(&legal, |planes| game.observe(&position, planes));
     }
+    Ok(batch)
+}
+
+fn compare_answers(batch: &Batch, wide: &mut TowerEvaluator, plain: &mut TowerEvaluator) -> anyhow::Result<()> {
     let (mut got, mut exact) = (Predictions::new(), Predictions::new());
-    wide.evaluate(&batch, &mut got)?;
-    plain.evaluate(&batch, &mut exact)?;
+    wide.evaluate(batch, &mut got)?;
+    plain.evaluate(batch, &mut exact)?;
+    println!("on average over positions: {}", Drift::between(&exact, &got));
     let best = |priors: &[f32]| (0..priors.len()).max_by(|&a, &b| priors[a].total_cmp(&priors[b]));
     let (mut priors, mut policy, mut value, mut same) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for i in 0..batch.len() {

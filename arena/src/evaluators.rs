@@ -2,7 +2,7 @@
 
 use inference::Evaluator;
 use service::ConfigError;
-use tower::{Kernel, Preference};
+use tower::{Kernel, Precision, Preference};
 use weights::Manifest;
 
 use crate::config::Settings;
@@ -31,15 +31,13 @@ pub fn evaluator_of(
 pub fn build(settings: &Settings) -> Result<Build, ConfigError> {
     let preference: Preference =
         settings.kernel.parse().map_err(|reason: String| ConfigError::invalid("arena.kernel", reason))?;
-    let bf16 = match settings.precision.as_str() {
-        "auto" | "bf16" => true,
-        "f32" => false,
-        precision => {
-            let reason = format!("`{precision}` is not a precision: expected auto, f32 or bf16");
-            return Err(ConfigError::invalid("arena.precision", reason));
-        }
+    let coarsest = match settings.precision.parse() {
+        // Calibrating on the positions of a match would make its games depend on what was played before.
+        Ok(Precision::Int8) => Err("a match is played in auto, f32 or bf16".to_owned()),
+        parsed => parsed,
     };
-    of_device(settings, preference.kernel(bf16), preference)
+    let coarsest = coarsest.map_err(|reason: String| ConfigError::invalid("arena.precision", reason))?;
+    of_device(settings, preference.kernel(coarsest), preference)
 }
 
 /// In a build with libtorch.

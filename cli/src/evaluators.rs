@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use inference::Evaluator;
 use network::{DevicePreference, Libtorch, PrecisionPreference};
-use tower::{Kernel, Preference};
+use tower::{Kernel, Precision, Preference};
 use weights::Manifest;
 
 /// Hands out evaluators, one per thread.
@@ -24,7 +24,8 @@ impl Evaluators {
         let libtorch = Libtorch::new(device, precision, Instant::now);
         // Who names a path wants no other evaluator.
         let takes_over = !matches!(kernel, Preference::Only(_));
-        let kernel = kernel.kernel(precision != PrecisionPreference::F32);
+        let coarsest = if precision == PrecisionPreference::F32 { Precision::F32 } else { Precision::Bf16 };
+        let kernel = kernel.kernel(coarsest);
         let kernel = kernel.filter(|_| !(takes_over && libtorch.is_accelerated()));
         Self { libtorch, kernel, takes_over }
     }

@@ -63,12 +63,12 @@ fn self_check(path: Path, architecture: &Architecture) -> Result<Result<(), Stri
     }
     let small = smaller(architecture);
     let network = Folded::random(&small, SEED)?;
-    let tower = Tower::from_folded(&network, path)?;
+    let tower = Tower::from_folded(&network, path, None)?;
     let mut workspace = tower.workspace();
     let len = small.planes * small.height * small.width;
     // Two positions, so that one has a neighbour; a pattern of zeros and ones without a period that a board has.
     let observations: Vec<f32> = (0..2 * len).map(|i| if i * i % 11 < 4 { 1.0 } else { 0.0 }).collect();
-    tower.forward(&mut workspace, &observations, |_| {});
+    tower.forward(&mut workspace, &observations, |_, _| {});
     for (position, observation) in observations.chunks_exact(len).enumerate() {
         let value = tower.value(&workspace, position);
         let got = tower.policy(&workspace, position).iter().chain(&value).map(|&logit| f64::from(logit));

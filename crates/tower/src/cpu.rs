@@ -1,6 +1,6 @@
 //! What the CPU at hand can do, where the standard library does not say.
 
-/// Whether AMX with bfloat16 is there and the system lets this process use it. Asks the system for it once.
+/// Whether AMX with bfloat16 and with integers of eight bits is there and the system lets this process use it. Asks the system for it once.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(crate) fn grants_amx() -> bool {
     use std::sync::OnceLock;
@@ -15,13 +15,13 @@ pub(crate) fn grants_amx() -> bool {
     false
 }
 
-/// CPUID leaf 7: bit 24 of EDX is AMX-TILE, bit 22 is AMX-BF16.
+/// CPUID leaf 7: bit 24 of EDX is AMX-TILE, bit 22 is AMX-BF16, bit 25 is AMX-INT8.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn has_amx() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
 
-    const TILE_AND_BF16: u32 = 1 << 24 | 1 << 22;
-    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & TILE_AND_BF16 == TILE_AND_BF16
+    const ALL: u32 = 1 << 24 | 1 << 22 | 1 << 25;
+    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & ALL == ALL
 }
 
 /// XCR0: bits 17 and 18 say that the system saves the tiles of a thread that is not running.

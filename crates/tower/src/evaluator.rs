@@ -5,6 +5,7 @@ use game::ObservationShape;
 use inference::{Attributes, Batch, Evaluator, Predictions};
 use weights::{Architecture, WeightsVersion};
 
+use crate::recent::Recent;
 use crate::tower::{Stage, Tower, Workspace};
 
 /// The batch size from which larger ones gain little: weights are read once for all positions of a pass.
@@ -20,6 +21,8 @@ pub struct TowerEvaluator {
     tower: Arc<Tower>,
     workspace: Workspace,
     attributes: Attributes,
+    /// Who wants to see what is asked.
+    recent: Option<Arc<Recent>>,
 }
 
 impl TowerEvaluator {
@@ -32,7 +35,12 @@ impl TowerEvaluator {
             preferred_batch: PREFERRED_BATCH,
             max_batch: MAX_BATCH,
         };
-        Self { workspace: tower.workspace(), tower, attributes }
+        Self { workspace: tower.workspace(), tower, attributes, recent: None }
+    }
+
+    /// The same evaluator, which shows what it is asked.
+    pub(crate) fn showing(self, recent: Arc<Recent>) -> Self {
+        Self { recent: Some(recent), ..self }
     }
 
     /// The weights it answers with.
@@ -54,7 +62,9 @@ impl TowerEvaluator {
         let mut stages: Vec<(Stage, Duration)> = Vec::new();
         let mut last = now();
         for observations in batch.observations().chunks(self.tower.positions() * batch.shape().len()) {
-            self.tower.forward(&mut self.workspace, observations, |stage| {
+            self.tower.forward(&mut self.workspace, observations, |stage, _| {
+                // Both halves of a block count as one.
+                let stage = if let Stage::Inner(index) = stage { Stage::Block(index) } else { stage };
                 let instant = now();
                 let took = instant.duration_since(last);
                 last = instant;
@@ -83,7 +93,7 @@ impl Evaluator for TowerEvaluator {
         self.check(batch)?;
         let pass = self.tower.positions();
         for (first, observations) in batch.observations().chunks(pass * batch.shape().len()).enumerate() {
-            self.tower.forward(&mut self.workspace, observations, |_| {});
+            self.tower.forward(&mut self.workspace, observations, |_, _| {});
             for index in first * pass..batch.len().min((first + 1) * pass) {
                 let position = index - first * pass;
                 let policy = self.tower.policy(&self.workspace, position);
@@ -92,6 +102,9 @@ impl Evaluator for TowerEvaluator {
                     return Err(inference::Error::NotFinite { weights_version: self.attributes.weights_version });
                 }
             }
+        }
+        if let Some(recent) = &self.recent {
+            recent.show(batch);
         }
         Ok(())
     }

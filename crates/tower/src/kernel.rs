@@ -1,9 +1,36 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
+use game::ObservationShape;
 use weights::{Architecture, Digest, Manifest};
 
 use crate::choose::{ChosenPath, choose_path};
+use crate::integers::{self, Integers};
+use crate::recent::Recent;
 use crate::{Error, Path, Tower, TowerEvaluator};
+
+/// The coarsest numbers that a kernel may multiply: `auto` and `bf16`, `f32`, or `int8`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// float32.
+    F32,
+    /// bfloat16, where the CPU has it.
+    Bf16,
+    /// Integers of eight bits, where the CPU has them and they answer as floating point does.
+    Int8,
+}
+
+impl std::str::FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" | "bf16" => Ok(Self::Bf16),
+            "f32" => Ok(Self::F32),
+            "int8" => Ok(Self::Int8),
+            _ => Err(format!("`{text}` is not a precision: expected auto, f32, bf16 or int8")),
+        }
+    }
+}
 
 /// What a CPU should compute networks with: `auto`, `libtorch`, or a path of this kernel by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,13 +45,13 @@ pub enum Preference {
 }
 
 impl Preference {
-    /// The kernel it asks for, `None` where libtorch is to do everything; `bf16` says whether bfloat16 is allowed.
+    /// The kernel it asks for, `None` where libtorch is to do everything.
     #[must_use]
-    pub fn kernel(self, bf16: bool) -> Option<Kernel> {
+    pub fn kernel(self, precision: Precision) -> Option<Kernel> {
         match self {
-            Self::Auto => Some(Kernel::new(None, bf16)),
+            Self::Auto => Some(Kernel::new(None, precision)),
             Self::Libtorch => None,
-            Self::Only(path) => Some(Kernel::new(Some(path), bf16)),
+            Self::Only(path) => Some(Kernel::new(Some(path), precision)),
         }
     }
 }
@@ -46,7 +73,8 @@ impl std::str::FromStr for Preference {
         match text {
             "auto" => Ok(Self::Auto),
             "libtorch" => Ok(Self::Libtorch),
-            _ => text.parse().map(Self::Only).map_err(|_| {
+            // Integers are a precision: they need a floating-point path beside them.
+            _ => Path::ALL.into_iter().find(|path| path.name() == text).map(Self::Only).ok_or_else(|| {
                 let paths = Path::ALL.map(Path::name).join(", ");
                 format!("`{text}` is not a CPU kernel: expected auto, libtorch, {paths}")
             }),
@@ -55,26 +83,43 @@ impl std::str::FromStr for Preference {
 }
 
 /// Hands evaluators to the threads of a process: the path is chosen once, each weights version is packed once.
+///
+/// Where integers are allowed, each version is calibrated and checked on positions that its evaluators were asked lately, and
+/// answered in floating point until there are some, or if the check fails.
 #[derive(Debug)]
 pub struct Kernel {
+    /// The floating-point path to use and no other.
     only: Option<Path>,
     bf16: bool,
+    /// The path of integers to try, and the positions to try it on.
+    int8: Option<(Path, Arc<Recent>)>,
     packed: Mutex<Packed>,
 }
 
 #[derive(Debug, Default)]
 struct Packed {
-    /// The last choice and the network it was made for.
+    /// The last choice of a floating-point path and the network it was made for.
     choice: Option<(Architecture, ChosenPath)>,
-    /// The last version.
+    /// The last version, and what it is computed with.
     version: Option<(Digest, Arc<Tower>)>,
+    used: Option<ChosenPath>,
 }
 
 impl Kernel {
-    /// A kernel that may use `only` this path, or else any; `bf16` says whether bfloat16 is allowed.
+    /// A kernel that may use `only` this path, or else any that `precision` allows.
     #[must_use]
-    pub fn new(only: Option<Path>, bf16: bool) -> Self {
-        Self { only, bf16, packed: Mutex::default() }
+    pub fn new(only: Option<Path>, precision: Precision) -> Self {
+        let int8 = match only {
+            Some(path) if path.is_int8() => Some(path),
+            _ if precision == Precision::Int8 => integers::widest(),
+            _ => None,
+        };
+        Self {
+            only: only.filter(|path| !path.is_int8()),
+            bf16: precision != Precision::F32,
+            int8: int8.map(|path| (path, Arc::default())),
+            packed: Mutex::default(),
+        }
     }
 
     /// An evaluator of a published version for one thread.
@@ -88,39 +133,67 @@ impl Kernel {
         let tower = match &packed.version {
             Some((digest, tower)) if *digest == manifest.digest => Arc::clone(tower),
             _ => {
-                let path = self.path(&mut packed.choice, &manifest.architecture)?;
-                let tower = Arc::new(Tower::new(&manifest.architecture, bytes, path)?);
+                let (tower, used) = self.pack(&mut packed.choice, &manifest.architecture, bytes)?;
                 packed.version = Some((manifest.digest, Arc::clone(&tower)));
+                packed.used = Some(used);
                 tower
             }
         };
-        Ok(TowerEvaluator::new(tower, manifest.version))
+        let evaluator = TowerEvaluator::new(tower, manifest.version);
+        Ok(match &self.int8 {
+            Some((_, recent)) => evaluator.showing(Arc::clone(recent)),
+            None => evaluator,
+        })
     }
 
-    /// The path that was chosen, and why; `None` before the first weights.
+    /// What computes the last version, and why; `None` before the first.
     #[must_use]
     pub fn chosen(&self) -> Option<ChosenPath> {
-        let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        packed.choice.as_ref().map(|(_, chosen)| chosen.clone())
+        self.packed.lock().unwrap_or_else(PoisonError::into_inner).used.clone()
     }
 
-    fn path(
+    fn pack(
         &self,
         choice: &mut Option<(Architecture, ChosenPath)>,
         architecture: &Architecture,
-    ) -> Result<Path, Error> {
+        bytes: &[u8],
+    ) -> Result<(Arc<Tower>, ChosenPath), Error> {
+        let chosen = self.float_path(choice, architecture)?;
+        let float = Arc::new(Tower::new(architecture, bytes, chosen.path)?);
+        let Some((path, recent)) = &self.int8 else { return Ok((float, chosen)) };
+        let &Architecture { planes, height, width, .. } = architecture;
+        let Some(sample) = recent.sample(ObservationShape { planes, height, width }) else {
+            let reason = format!("until {path} has positions to be calibrated on");
+            return Ok((float, ChosenPath { reason, ..chosen }));
+        };
+        match integers::quantise(architecture, bytes, *path, &float, &sample)? {
+            Integers::Near(tower) => {
+                let reason = format!("calibrated on recent positions, checked against {}", float.path());
+                Ok((tower, ChosenPath { path: *path, reason }))
+            }
+            Integers::Far(drift) => {
+                let reason = format!("{path} drifts from it: {drift}");
+                Ok((float, ChosenPath { reason, ..chosen }))
+            }
+        }
+    }
+
+    fn float_path(
+        &self,
+        choice: &mut Option<(Architecture, ChosenPath)>,
+        architecture: &Architecture,
+    ) -> Result<ChosenPath, Error> {
         if let Some((known, chosen)) = choice
             && known == architecture
         {
-            return Ok(chosen.path);
+            return Ok(chosen.clone());
         }
         let allowed = |path: Path| match self.only {
             Some(only) => path == only,
             None => self.bf16 || !path.is_bf16(),
         };
         let chosen = choose_path(architecture, allowed)?;
-        let path = chosen.path;
-        *choice = Some((architecture.clone(), chosen));
-        Ok(path)
+        *choice = Some((architecture.clone(), chosen.clone()));
+        Ok(chosen)
     }
 }

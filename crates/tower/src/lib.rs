@@ -10,10 +10,12 @@
 mod board;
 mod choose;
 mod cpu;
+mod drift;
 mod error;
 mod evaluator;
 mod file;
 mod folded;
+mod integers;
 mod kernel;
 mod line;
 mod multiply;
@@ -22,14 +24,18 @@ mod paths;
 mod planes;
 mod pooling;
 mod product;
+mod quantise;
+mod recent;
 mod reference;
 mod tower;
 
 pub use choose::{ChosenPath, choose_path};
+pub use drift::Drift;
 pub use error::Error;
 pub use evaluator::TowerEvaluator;
-pub use kernel::{Kernel, Preference};
+pub use kernel::{Kernel, Precision, Preference};
 pub use path::Path;
+pub use quantise::Ranges;
 pub use tower::{Stage, Tower};
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 /// 64 bytes: a cache line, a vector register, a row of a matrix tile.
 ///
-/// What the sixteen words hold is up to the [`Format`]: 16 float32 channels of a pixel, or 32 bfloat16 channels.
+/// What the sixteen words hold is up to the [`Format`]: 16 float32 channels of a pixel, 32 bfloat16 channels, or 64 integers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u32; WORDS]);
@@ -8,7 +8,7 @@ pub(crate) struct Line(pub(crate) [u32; WORDS]);
 /// Words of a line, and lanes of a group of outputs.
 pub(crate) const WORDS: usize = 16;
 
-/// Channels of a line at most.
+/// Floating-point channels of a line at most.
 pub(crate) const CHANNELS_MAX: usize = 2 * WORDS;
 
 /// How channels are packed into the words of a line.
@@ -18,6 +18,8 @@ pub(crate) enum Format {
     F32,
     /// Two bfloat16 per word, the even channel in the low half.
     Bf16,
+    /// Four integers of eight bits per word, the first in the lowest: 0 to 255 as inputs, -127 to 127 as weights.
+    I8,
 }
 
 impl Format {
@@ -26,6 +28,15 @@ impl Format {
         match self {
             Self::F32 => 1,
             Self::Bf16 => 2,
+            Self::I8 => 4,
+        }
+    }
+
+    /// What products of this format are summed up into, once a bias has been added.
+    pub(crate) fn of_outputs(self) -> Self {
+        match self {
+            Self::I8 => Self::F32,
+            float => float,
         }
     }
 
@@ -62,6 +73,7 @@ impl Line {
         match format {
             Format::F32 => f32::from_bits(self.0[index]),
             Format::Bf16 => from_bf16((self.0[index / 2] >> (16 * (index % 2))) as u16),
+            Format::I8 => f32::from((self.0[index / 4] >> (8 * (index % 4))) as u8),
         }
     }
 
@@ -75,10 +87,15 @@ impl Line {
                 let word = &mut self.0[index / 2];
                 *word = *word & !(0xFFFF << shift) | u32::from(to_bf16(value)) << shift;
             }
+            Format::I8 => {
+                let shift = 8 * (index % 4);
+                let word = &mut self.0[index / 4];
+                *word = *word & !(0xFF << shift) | (value.round_ties_even() as i32 as u32 & 0xFF) << shift;
+            }
         }
     }
 
-    /// All channels; float32 leaves the upper half zero.
+    /// All channels of a floating-point format; float32 leaves the upper half zero.
     #[inline(always)]
     pub(crate) fn unpack(&self, format: Format) -> [f32; CHANNELS_MAX] {
         let mut values = [0.0; CHANNELS_MAX];
@@ -89,6 +106,7 @@ impl Line {
                     *values = [from_bf16(*word as u16), from_bf16((*word >> 16) as u16)];
                 }
             }
+            Format::I8 => unreachable!("integers are multiplied and nothing else"),
         }
         values
     }
@@ -103,6 +121,7 @@ impl Line {
                     *word = u32::from(to_bf16(*even)) | u32::from(to_bf16(*odd)) << 16;
                 }
             }
+            Format::I8 => unreachable!("integers are multiplied and nothing else"),
         }
     }
 }

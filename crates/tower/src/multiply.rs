@@ -12,7 +12,7 @@ use crate::product::{Edges, GROUP, Panel, Product, Run, Segment};
 /// Every function is unsafe for one reason: the CPU must have the instructions of the path. Pointers are read or written
 /// as far as a register is wide.
 pub(crate) trait Lanes {
-    /// A register of float32 sums, or of words.
+    /// A register of sums, or of words.
     type Register: Copy;
     /// Sums in a register.
     const WIDTH: usize;
@@ -29,7 +29,7 @@ pub(crate) trait Lanes {
     unsafe fn load(words: *const u32) -> Self::Register;
     /// `sums + input · weights` in each lane.
     unsafe fn multiply_add(sums: Self::Register, input: Self::Register, weights: Self::Register) -> Self::Register;
-    /// Writes the sums.
+    /// Writes the sums; sums of integers as the bits they are.
     unsafe fn store(sums: Self::Register, to: *mut f32);
 }
 
@@ -90,15 +90,15 @@ pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, c
             let input = tile.row.offset(segment.offset).cast::<u32>();
             let of_segment = weights;
             weights = weights.add(segment.words * REGISTERS * L::WIDTH);
-            match segment.tap.right {
-                _ if UNIT && tile.edges.hide(segment.tap) => {}
-                ..0 if UNIT && tile.edges.left => {
-                    segment_of::<L, ROWS, REGISTERS, 1, 0>(&mut totals, input, of_segment, segment.words, stride);
-                }
-                1.. if UNIT && tile.edges.right => {
-                    segment_of::<L, ROWS, REGISTERS, 0, 1>(&mut totals, input, of_segment, segment.words, stride);
-                }
-                _ => segment_of::<L, ROWS, REGISTERS, 0, 0>(&mut totals, input, of_segment, segment.words, stride),
+            if UNIT && tile.edges.hide(segment.tap) {
+                continue;
+            }
+            if UNIT && tile.edges.left && segment.tap.right < 0 {
+                segment_of::<L, ROWS, REGISTERS, 1, 0>(&mut totals, input, of_segment, segment.words, stride);
+            } else if UNIT && tile.edges.right && segment.tap.right > 0 {
+                segment_of::<L, ROWS, REGISTERS, 0, 1>(&mut totals, input, of_segment, segment.words, stride);
+            } else {
+                segment_of::<L, ROWS, REGISTERS, 0, 0>(&mut totals, input, of_segment, segment.words, stride);
             }
         }
         let to = sums.0.as_mut_ptr();
@@ -195,6 +195,9 @@ pub(crate) unsafe fn finish<L: Lanes>(
         let sums = &sums[row * panel.groups * GROUP..][..panel.groups * GROUP];
         for (index, sums) in sums.as_chunks::<GROUP>().0.iter().enumerate() {
             let group = panel.first_group + index;
+            if group >= job.product.groups {
+                continue;
+            }
             // SAFETY: the target has room for every row and group of the product.
             unsafe { finish_group::<L>(job, group, run, first + row, sums) };
         }
@@ -205,7 +208,13 @@ pub(crate) unsafe fn finish<L: Lanes>(
 #[inline(always)]
 unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: usize, sums: &[f32; GROUP]) {
     let bias = &job.product.bias[group];
-    let mut values: [f32; GROUP] = std::array::from_fn(|lane| sums[lane] + bias[lane]);
+    let mut values: [f32; GROUP] = match L::FORMAT {
+        Format::F32 | Format::Bf16 => std::array::from_fn(|lane| sums[lane] + bias[lane]),
+        Format::I8 => {
+            let scales = &job.product.scales[group];
+            std::array::from_fn(|lane| sums[lane].to_bits().cast_signed() as f32 * scales[lane] + bias[lane])
+        }
+    };
     match job.target {
         Target::Matrix { values: matrix, relu } => {
             rectify(&mut values, relu);
@@ -214,12 +223,13 @@ unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: us
             unsafe { matrix.add(at).cast::<[f32; GROUP]>().write_unaligned(values) };
         }
         Target::Planes { lines, block_lines, add, relu } => {
-            let groups_per_line = L::FORMAT.per_line() / GROUP;
+            let format = L::FORMAT.of_outputs();
+            let groups_per_line = format.per_line() / GROUP;
             let (block, part) = (group / groups_per_line, group % groups_per_line);
             // SAFETY: the caller's; a group fills a line in float32 and half of one in bfloat16.
             unsafe {
                 let line = lines.add(block * block_lines + run.line + row * job.stride);
-                match L::FORMAT {
+                match format {
                     Format::F32 => {
                         let to = line.cast::<[f32; GROUP]>();
                         if add {
@@ -238,6 +248,7 @@ unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: us
                         rectify(&mut values, relu);
                         to.write(values.map(to_bf16));
                     }
+                    Format::I8 => unreachable!("outputs are floating-point numbers"),
                 }
             }
         }

@@ -4,7 +4,8 @@ use crate::line::Format;
 use crate::multiply::{Job, Target};
 use crate::paths;
 use crate::planes::Planes;
-use crate::product::{Edges, Output, Packing, Product, Rows, Run};
+use crate::product::{Edges, GROUP, Output, Packing, Product, Rows, Run};
+use crate::quantise::quantise_pixels;
 
 /// Instructions that a tower is computed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,12 +22,22 @@ pub enum Path {
     NeonF32,
     /// Plain Rust in float32.
     PortableF32,
+    /// AMX tiles: products of integers of eight bits in the blocks, the rest as [`Self::Avx512F32`].
+    AmxI8,
+    /// AVX-512 VNNI: products of integers of eight bits in the blocks, the rest as [`Self::Avx512F32`].
+    Avx512I8,
+    /// Plain Rust: products of integers of eight bits in the blocks, the rest as [`Self::PortableF32`].
+    PortableI8,
 }
 
 impl Path {
-    /// All of them, the widest first.
+    /// All that take weights as they are, the widest first.
     pub const ALL: [Self; 6] =
         [Self::AmxBf16, Self::Avx512Bf16, Self::Avx512F32, Self::Avx2F32, Self::NeonF32, Self::PortableF32];
+
+    /// All that multiply integers, for which weights must be scaled by the [`Ranges`](crate::Ranges) of activations; the
+    /// widest first.
+    pub const INT8: [Self; 3] = [Self::AmxI8, Self::Avx512I8, Self::PortableI8];
 
     /// Its name in settings and reports.
     #[must_use]
@@ -38,6 +49,9 @@ impl Path {
             Self::Avx2F32 => "avx2-f32",
             Self::NeonF32 => "neon-f32",
             Self::PortableF32 => "portable-f32",
+            Self::AmxI8 => "amx-i8",
+            Self::Avx512I8 => "avx512-i8",
+            Self::PortableI8 => "portable-i8",
         }
     }
 
@@ -47,16 +61,33 @@ impl Path {
         matches!(self, Self::AmxBf16 | Self::Avx512Bf16)
     }
 
+    /// Whether it multiplies integers of eight bits.
+    #[must_use]
+    pub fn is_int8(self) -> bool {
+        Self::INT8.contains(&self)
+    }
+
+    /// What computes the parts of a network that stay in floating point; itself if all do.
+    pub(crate) fn base(self) -> Self {
+        match self {
+            Self::AmxI8 | Self::Avx512I8 => Self::Avx512F32,
+            Self::PortableI8 => Self::PortableF32,
+            float => float,
+        }
+    }
+
     /// Whether the CPU and the system at hand have it.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
-            Self::PortableF32 => true,
+            Self::PortableF32 | Self::PortableI8 => true,
             Self::NeonF32 => cfg!(target_arch = "aarch64"),
             Self::AmxBf16 => has_avx512_bf16() && cpu::grants_amx(),
             Self::Avx512Bf16 => has_avx512_bf16(),
             Self::Avx512F32 => has_avx512(),
             Self::Avx2F32 => has_avx2(),
+            Self::AmxI8 => has_avx512_vnni() && cpu::grants_amx(),
+            Self::Avx512I8 => has_avx512_vnni(),
         }
     }
 
@@ -72,13 +103,18 @@ impl Path {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::AmxBf16 => paths::amx::burst(rounds),
+                Self::AmxBf16 => paths::amx::burst::<false>(rounds),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx512Bf16 => paths::avx512_bf16::burst(rounds),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx512F32 => paths::avx512::burst(rounds),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2F32 => paths::avx2::burst(rounds),
+                #[cfg(target_arch = "x86_64")]
+                Self::AmxI8 => paths::amx::burst::<true>(rounds),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512I8 => paths::avx512_i8::burst(rounds),
+                Self::PortableI8 => paths::portable_i8::burst(rounds),
                 #[cfg(target_arch = "aarch64")]
                 Self::NeonF32 => paths::neon::burst(rounds),
                 _ => paths::portable::burst(rounds),
@@ -98,6 +134,9 @@ impl Path {
             Self::Avx512Bf16 => packing(Format::Bf16, 2, 4, false),
             Self::Avx512F32 => packing(Format::F32, 2, 4, false),
             Self::Avx2F32 | Self::NeonF32 | Self::PortableF32 => packing(Format::F32, 1, 1, false),
+            Self::AmxI8 => packing(Format::I8, 2, 2, true),
+            Self::Avx512I8 => packing(Format::I8, 2, 4, false),
+            Self::PortableI8 => packing(Format::I8, 1, 1, false),
         }
     }
 
@@ -107,7 +146,7 @@ impl Path {
         let first = |position: usize| board.margin() + position * board.pixels();
         match self {
             // A tile takes sixteen pixels whatever they are, so a position is one run.
-            Self::AmxBf16 => {
+            Self::AmxBf16 | Self::AmxI8 => {
                 let rows = board.pixel(board.cells() - 1) + 1;
                 let run = |position| Run { line: first(position), rows, edges: Edges::default() };
                 let runs = (0..positions).map(run).collect();
@@ -156,9 +195,39 @@ impl Path {
                 Self::Avx512F32 => paths::avx512::multiply(&job),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2F32 => paths::avx2::multiply(&job),
+                #[cfg(target_arch = "x86_64")]
+                Self::AmxI8 => paths::amx::multiply_i8(&job),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512I8 => paths::avx512_i8::multiply(&job),
+                Self::PortableI8 => paths::portable_i8::multiply(&job),
                 #[cfg(target_arch = "aarch64")]
                 Self::NeonF32 => paths::neon::multiply(&job),
                 _ => paths::portable::multiply(&job),
+            }
+        }
+    }
+
+    /// Turns the cells of `positions` positions into integers: `inverse` is what each channel is multiplied by.
+    ///
+    /// # Panics
+    /// If the path is not available or the planes are not of the same boards.
+    pub(crate) fn quantise(self, input: &Planes, inverse: &[[f32; 64]], positions: usize, output: &mut Planes) {
+        assert!(self.is_available(), "{self} is not available here");
+        assert!(input.format == Format::F32 && output.format == Format::I8, "planes of another format");
+        let len = positions * input.board.pixels();
+        for (block, inverse) in inverse.iter().enumerate() {
+            let part = |part: usize| {
+                let first = input.index(4 * block + part, 0, 0);
+                // The last block may hold fewer channels.
+                input.lines.get(first..first + len).filter(|_| 4 * block + part < input.blocks()).unwrap_or_default()
+            };
+            let first = output.index(block, 0, 0);
+            let (inputs, outputs) = ([0, 1, 2, 3].map(part), &mut output.lines[first..first + len]);
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: the path is available.
+                Self::AmxI8 | Self::Avx512I8 => unsafe { paths::avx512_i8::quantise(inputs, inverse, outputs) },
+                _ => quantise_pixels(inputs, inverse, outputs),
             }
         }
     }
@@ -184,8 +253,8 @@ fn check(path: Path, product: &Product, input: &Planes, rows: &Rows<'_>, output:
     }
     match output {
         Output::Planes { planes, .. } => {
-            assert!(planes.format == format, "planes of another format");
-            let blocks = product.padded_outputs().div_ceil(format.per_line());
+            assert!(planes.format == format.of_outputs(), "planes of another format");
+            let blocks = (product.groups * GROUP).div_ceil(planes.format.per_line());
             let end = (blocks - 1) * planes.block_lines + last;
             assert!(end < planes.lines.len(), "a run of rows does not fit the output");
         }
@@ -199,6 +268,11 @@ fn check(path: Path, product: &Product, input: &Planes, rows: &Rows<'_>, output:
 #[cfg(target_arch = "x86_64")]
 fn has_avx512_bf16() -> bool {
     has_avx512() && is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512_vnni() -> bool {
+    has_avx512() && is_x86_feature_detected!("avx512vnni")
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -216,6 +290,11 @@ fn has_avx2() -> bool {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_avx512_bf16() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512_vnni() -> bool {
     false
 }
 
@@ -239,7 +318,7 @@ impl std::str::FromStr for Path {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|path| path.name() == text).ok_or_else(|| {
+        Self::ALL.into_iter().chain(Self::INT8).find(|path| path.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
             format!("`{text}` is not a path of the CPU kernel: expected one of {names}")
         })

@@ -28,6 +28,11 @@ impl Planes {
         (positions * board.pixels()) | 1
     }
 
+    /// Blocks of channels.
+    pub(crate) fn blocks(&self) -> usize {
+        (self.lines.len() - 2 * self.board.margin()) / self.block_lines
+    }
+
     /// Where the line of a pixel lies.
     #[inline(always)]
     pub(crate) fn index(&self, block: usize, position: usize, pixel: usize) -> usize {

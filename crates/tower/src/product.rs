@@ -19,6 +19,9 @@ pub(crate) struct Packing {
     pub(crate) whole: bool,
 }
 
+/// The largest integer weight.
+const WEIGHT_MAX: f32 = 127.0;
+
 /// Bytes of a panel's weights that stay in the first-level cache beside the activations.
 const CACHED_PANEL_BYTES: usize = 40 << 10;
 
@@ -81,13 +84,17 @@ pub(crate) struct Product {
     pub(crate) segments: Vec<Segment>,
     pub(crate) panels: Vec<Panel>,
     pub(crate) weights: Vec<Line>,
+    /// Groups that hold an output; those beyond only fill the last panel, and are not written.
+    pub(crate) groups: usize,
     /// `[groups]`, 16 outputs in each.
     pub(crate) bias: Vec<[f32; GROUP]>,
+    /// What the integer sums of each output are worth, as the bias lies; ones for other formats.
+    pub(crate) scales: Vec<[f32; GROUP]>,
     pub(crate) format: Format,
 }
 
 impl Product {
-    /// Packs `weight(output, span, channel)`.
+    /// Packs `weight(output, span, channel)`. Integers are scaled so that the largest weight of each output is 127.
     pub(crate) fn new(
         packing: Packing,
         spans: &[Span],
@@ -110,6 +117,19 @@ impl Product {
             false => outputs.div_ceil(GROUP),
         };
 
+        let scales: Vec<f32> = match format {
+            Format::F32 | Format::Bf16 => vec![1.0; outputs],
+            Format::I8 => (0..outputs)
+                .map(|output| {
+                    let of_span = |(span, stretch): (usize, &Span)| {
+                        (0..stretch.channels).map(|channel| weight(output, span, channel).abs()).fold(0.0, f32::max)
+                    };
+                    let largest = spans.iter().enumerate().map(of_span).fold(0.0, f32::max);
+                    // An output without weights is its bias, whatever its scale.
+                    if largest > 0.0 { largest / WEIGHT_MAX } else { 1.0 }
+                })
+                .collect(),
+        };
         let mut panels = Vec::new();
         let mut weights = Vec::with_capacity(groups * words);
         for first_group in (0..groups).step_by(together) {
@@ -120,12 +140,12 @@ impl Product {
                     for group in first_group..first_group + panel.groups {
                         let of_lane = |lane: usize, line: &mut Line| {
                             let output = group * GROUP + lane;
-                            for half in 0..format.per_word() {
-                                let channel = word * format.per_word() + half;
+                            for part in 0..format.per_word() {
+                                let channel = word * format.per_word() + part;
                                 if output < outputs && channel < channels {
-                                    // A lane is a word: its halves are set as channels of the line.
-                                    let at = lane * format.per_word() + half;
-                                    line.set(format, at, weight(output, span, channel));
+                                    // A lane is a word: its parts are set as channels of the line.
+                                    let at = lane * format.per_word() + part;
+                                    line.set(format, at, weight(output, span, channel) / scales[output]);
                                 }
                             }
                         };
@@ -137,9 +157,13 @@ impl Product {
             }
             panels.push(panel);
         }
-        let mut grouped = vec![[0.0; GROUP]; groups];
-        grouped.as_flattened_mut()[..outputs].copy_from_slice(bias);
-        Self { segments, panels, weights, bias: grouped, format }
+        let grouped = |values: &[f32]| {
+            let mut grouped = vec![[0.0; GROUP]; groups];
+            grouped.as_flattened_mut()[..outputs].copy_from_slice(values);
+            grouped
+        };
+        let (bias, scales) = (grouped(bias), grouped(&scales));
+        Self { segments, panels, weights, groups: outputs.div_ceil(GROUP), bias, scales, format }
     }
 
     /// A convolution, 3×3 with a border of zeros or 1×1, over planes whose blocks are `block_lines` apart.
@@ -187,7 +211,7 @@ impl Product {
         (offsets().min().unwrap_or(0).min(0), offsets().max().unwrap_or(0).max(0))
     }
 
-    /// Outputs, with those that fill the last group.
+    /// Outputs, with those that fill the last panel.
     pub(crate) fn padded_outputs(&self) -> usize {
         self.bias.len() * GROUP
     }
@@ -236,7 +260,7 @@ pub(crate) struct Rows<'a> {
 /// Where a product goes.
 #[derive(Debug)]
 pub(crate) enum Output<'a> {
-    /// Into planes, each row at the line it came from, rounded to the format.
+    /// Into planes, each row at the line it came from, rounded to their format.
     Planes {
         planes: &'a mut Planes,
         /// Add what is there.

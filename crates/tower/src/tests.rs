@@ -71,7 +71,7 @@ fn check_against_float64(architecture: &Architecture, positions: usize) {
     let network = Folded::random(architecture, 7).unwrap();
     let batch = batch(architecture, positions, 11);
     for path in available() {
-        let tower = Arc::new(Tower::from_folded(&network, path).unwrap());
+        let tower = Arc::new(Tower::from_folded(&network, path, None).unwrap());
         let worst = distance(&network, &mut TowerEvaluator::new(tower, WeightsVersion(1)), &batch);
         let tolerance = if path.is_bf16() { 0.02 } else { 2e-5 };
         assert!(worst <= tolerance, "{path} on {architecture:?} is off by {worst}");
@@ -109,7 +109,7 @@ fn batches_larger_than_a_pass_are_answered_in_order() {
 
 #[test]
 fn every_path_keeps_the_promises_of_an_evaluator() {
-    for path in available() {
+    for path in available().chain(Path::INT8.into_iter().filter(|path| path.is_available())) {
         for (shape, options) in [([2, 6, 7], (0, 0)), ([17, 19, 19], (8, 8))] {
             let architecture =
                 Architecture { squeeze_excitation: options.0, global_pooling: options.1, ..architecture(shape, 32, 3) };
@@ -159,7 +159,7 @@ fn weights_that_overflow_are_refused_as_not_finite() {
     let mut network = Folded::random(&architecture, 1).unwrap();
     network.stem.bias.fill(f32::MAX);
     for path in available() {
-        let tower = Arc::new(Tower::from_folded(&network, path).unwrap());
+        let tower = Arc::new(Tower::from_folded(&network, path, None).unwrap());
         let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(9));
         let answer = evaluator.evaluate(&batch(&architecture, 3, 1), &mut Predictions::new());
         assert!(matches!(answer, Err(inference::Error::NotFinite { weights_version: 9 })), "{path}: {answer:?}");
@@ -168,9 +168,57 @@ fn weights_that_overflow_are_refused_as_not_finite() {
 
 #[test]
 fn path_names_are_read_back() {
-    for path in Path::ALL {
+    for path in Path::ALL.into_iter().chain(Path::INT8) {
         assert_eq!(path.name().parse::<Path>(), Ok(path));
     }
     let error = "sse".parse::<Path>().unwrap_err();
     assert!(error.starts_with("`sse` is not a path of the CPU kernel: expected one of amx-bf16, "), "{error}");
+}
+
+/// Tower `path` of integers of `network`, calibrated on what it will be asked.
+fn quantised(network: &Folded, path: Path, batch: &Batch) -> Tower {
+    let ranges = Tower::from_folded(network, path.base(), None).unwrap().ranges(batch.observations());
+    Tower::from_folded(network, path, Some(&ranges)).unwrap()
+}
+
+#[test]
+fn every_path_of_integers_stays_near_float64() {
+    let excited = Architecture { squeeze_excitation: 8, global_pooling: 8, ..architecture([2, 6, 7], 48, 4) };
+    for architecture in [architecture([2, 6, 7], 64, 4), architecture([17, 9, 9], 80, 2), excited] {
+        let network = Folded::random(&architecture, 7).unwrap();
+        let batch = batch(&architecture, 40, 11);
+        for path in Path::INT8.into_iter().filter(|path| path.is_available()) {
+            let tower = Arc::new(quantised(&network, path, &batch));
+            let worst = distance(&network, &mut TowerEvaluator::new(tower, WeightsVersion(1)), &batch);
+            assert!(worst <= 0.01, "{path} on {architecture:?} is off by {worst}");
+        }
+    }
+}
+
+#[test]
+fn paths_of_integers_give_the_same_answers() {
+    let architecture = architecture([2, 6, 7], 64, 3);
+    let network = Folded::random(&architecture, 3).unwrap();
+    let batch = batch(&architecture, 5, 2);
+    let mut plain = TowerEvaluator::new(Arc::new(quantised(&network, Path::PortableI8, &batch)), WeightsVersion(1));
+    let (mut want, mut got) = (Predictions::new(), Predictions::new());
+    plain.evaluate(&batch, &mut want).unwrap();
+    for path in Path::INT8.into_iter().filter(|path| path.is_available()) {
+        TowerEvaluator::new(Arc::new(quantised(&network, path, &batch)), WeightsVersion(1))
+            .evaluate(&batch, &mut got)
+            .unwrap();
+        for index in 0..batch.len() {
+            let pairs = got.priors(index).iter().zip(want.priors(index));
+            let worst = pairs.map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
+            // The parts in floating point round differently, and so now and then does an integer.
+            assert!(worst < 0.004, "{path} is off by {worst} from plain Rust");
+        }
+    }
+}
+
+#[test]
+fn a_path_of_integers_needs_ranges() {
+    let network = Folded::random(&architecture([2, 3, 3], 16, 1), 1).unwrap();
+    let error = Tower::from_folded(&network, Path::PortableI8, None).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { path: Path::PortableI8, .. }), "{error}");
 }

@@ -1,4 +1,5 @@
-//! AMX: eight matrix tiles of 16 rows of 64 bytes, bfloat16 products summed in float32.
+//! AMX: eight matrix tiles of 16 rows of 64 bytes; bfloat16 products summed in float32, or products of integers of eight bits
+//! summed in 32 bits.
 //!
 //! Sixteen neighbouring pixels are a tile straight from memory, a border pixel among them being computed for nothing. Two
 //! by two tiles of sums (32 pixels, 32 outputs) take four loads for four products. While they are made, the previous
@@ -7,8 +8,9 @@
 use std::arch::asm;
 
 use super::avx512_bf16::{self, Avx512Bf16};
+use super::avx512_i8::{self, Avx512I8};
 use crate::line::{Line, WORDS};
-use crate::multiply::{Job, Sums, Target, finish};
+use crate::multiply::{Job, Lanes, Sums, Target, finish};
 use crate::product::{GROUP, Panel, Run};
 
 /// Rows of a tile.
@@ -37,8 +39,8 @@ pub(crate) trait Unit {
     unsafe fn store(&mut self, to: *mut f32);
 }
 
-/// The tiles of the CPU.
-struct Hardware;
+/// The tiles of the CPU, for bfloat16 or for integers.
+struct Hardware<const INTEGERS: bool>;
 
 /// The configuration of palette 1: eight tiles of sixteen rows of 64 bytes.
 #[repr(C, align(64))]
@@ -68,7 +70,7 @@ const WEIGHT_STRIDE: usize = GROUPS * size_of::<Line>();
 /// Bytes from one row of sums to the next.
 const SUM_STRIDE: usize = GROUPS * GROUP * size_of::<f32>();
 
-impl Unit for Hardware {
+impl<const INTEGERS: bool> Unit for Hardware<INTEGERS> {
     #[inline(always)]
     unsafe fn configure(&mut self) {
         // SAFETY: the configuration is valid for palette 1.
@@ -92,44 +94,50 @@ impl Unit for Hardware {
 
     #[inline(always)]
     unsafe fn multiply_two(&mut self, upper: *const Line, lower: *const Line, weights: *const Line) {
-        // SAFETY: the caller's.
-        unsafe {
-            asm!(
-                "tileloadd tmm4, [{upper} + {pixel}*1]",
-                "tileloadd tmm6, [{weights} + {weight}*1]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm5, [{lower} + {pixel}*1]",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tileloadd tmm7, [{weights} + {weight}*1 + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                upper = in(reg) upper,
-                lower = in(reg) lower,
-                weights = in(reg) weights,
-                pixel = in(reg) PIXEL_STRIDE,
-                weight = in(reg) WEIGHT_STRIDE,
-                options(nostack, readonly),
-            );
+        macro_rules! multiply_two {
+            ($dot:literal) => {
+                asm!(
+                    "tileloadd tmm4, [{upper} + {pixel}*1]",
+                    "tileloadd tmm6, [{weights} + {weight}*1]",
+                    concat!($dot, " tmm0, tmm4, tmm6"),
+                    "tileloadd tmm5, [{lower} + {pixel}*1]",
+                    concat!($dot, " tmm2, tmm5, tmm6"),
+                    "tileloadd tmm7, [{weights} + {weight}*1 + 64]",
+                    concat!($dot, " tmm1, tmm4, tmm7"),
+                    concat!($dot, " tmm3, tmm5, tmm7"),
+                    upper = in(reg) upper,
+                    lower = in(reg) lower,
+                    weights = in(reg) weights,
+                    pixel = in(reg) PIXEL_STRIDE,
+                    weight = in(reg) WEIGHT_STRIDE,
+                    options(nostack, readonly),
+                )
+            };
         }
+        // SAFETY: the caller's.
+        unsafe { if INTEGERS { multiply_two!("tdpbusd") } else { multiply_two!("tdpbf16ps") } }
     }
 
     #[inline(always)]
     unsafe fn multiply_one(&mut self, upper: *const Line, weights: *const Line) {
-        // SAFETY: the caller's.
-        unsafe {
-            asm!(
-                "tileloadd tmm4, [{upper} + {pixel}*1]",
-                "tileloadd tmm6, [{weights} + {weight}*1]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{weights} + {weight}*1 + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                upper = in(reg) upper,
-                weights = in(reg) weights,
-                pixel = in(reg) PIXEL_STRIDE,
-                weight = in(reg) WEIGHT_STRIDE,
-                options(nostack, readonly),
-            );
+        macro_rules! multiply_one {
+            ($dot:literal) => {
+                asm!(
+                    "tileloadd tmm4, [{upper} + {pixel}*1]",
+                    "tileloadd tmm6, [{weights} + {weight}*1]",
+                    concat!($dot, " tmm0, tmm4, tmm6"),
+                    "tileloadd tmm7, [{weights} + {weight}*1 + 64]",
+                    concat!($dot, " tmm1, tmm4, tmm7"),
+                    upper = in(reg) upper,
+                    weights = in(reg) weights,
+                    pixel = in(reg) PIXEL_STRIDE,
+                    weight = in(reg) WEIGHT_STRIDE,
+                    options(nostack, readonly),
+                )
+            };
         }
+        // SAFETY: the caller's.
+        unsafe { if INTEGERS { multiply_one!("tdpbusd") } else { multiply_one!("tdpbf16ps") } }
     }
 
     #[inline(always)]
@@ -175,17 +183,32 @@ pub(crate) unsafe fn multiply(job: &Job<'_>) {
     unsafe {
         match job.target {
             Target::Matrix { .. } => avx512_bf16::multiply(job),
-            Target::Planes { .. } => multiply_with(&mut Hardware, job),
+            Target::Planes { .. } => multiply_with::<Avx512Bf16>(&mut Hardware::<false>, job),
         }
     }
 }
 
-/// [`multiply`] into planes with any unit.
+/// The same with integers.
+///
+/// # Safety
+/// As [`multiply`], with AVX-512 VNNI instead of AVX-512 bf16.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(crate) unsafe fn multiply_i8(job: &Job<'_>) {
+    // SAFETY: the caller's.
+    unsafe {
+        match job.target {
+            Target::Matrix { .. } => avx512_i8::multiply(job),
+            Target::Planes { .. } => multiply_with::<Avx512I8>(&mut Hardware::<true>, job),
+        }
+    }
+}
+
+/// A product into planes with any unit; the lanes say what is in its tiles.
 ///
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-pub(crate) unsafe fn multiply_with(unit: &mut impl Unit, job: &Job<'_>) {
+pub(crate) unsafe fn multiply_with<L: Lanes>(unit: &mut impl Unit, job: &Job<'_>) {
     let segments = &job.product.segments;
     // So many rows of the previous sums are finished beside each segment.
     let beside = (2 * ROWS).div_ceil(segments.len());
@@ -212,7 +235,7 @@ pub(crate) unsafe fn multiply_with(unit: &mut impl Unit, job: &Job<'_>) {
                     }
                     weights = weights.add(WORDS * GROUPS);
                     if let Some(waiting) = &waiting {
-                        finish_some(job, panel, waiting, finished, beside, &sums[1 - current]);
+                        finish_some::<L>(job, panel, waiting, finished, beside, &sums[1 - current]);
                         finished += beside;
                     }
                 }
@@ -221,7 +244,7 @@ pub(crate) unsafe fn multiply_with(unit: &mut impl Unit, job: &Job<'_>) {
                 waiting = Some(pair);
             }
             if let Some(waiting) = waiting {
-                finish_some(job, panel, &waiting, 0, 2 * ROWS, &sums[1 - current]);
+                finish_some::<L>(job, panel, &waiting, 0, 2 * ROWS, &sums[1 - current]);
             }
         }
         unit.release();
@@ -240,13 +263,13 @@ fn parts(runs: &[Run]) -> impl Iterator<Item = Part> {
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-unsafe fn finish_some(job: &Job<'_>, panel: &Panel, pair: &Pair, from: usize, count: usize, sums: &Sums) {
+unsafe fn finish_some<L: Lanes>(job: &Job<'_>, panel: &Panel, pair: &Pair, from: usize, count: usize, sums: &Sums) {
     for row in from..(from + count).min(2 * ROWS) {
         let part = if row < ROWS { Some(pair.upper) } else { pair.lower };
         let Some(part) = part.filter(|part| row % ROWS < part.rows) else { continue };
         let sums = &sums.0[row * GROUPS * GROUP..][..GROUPS * GROUP];
         // SAFETY: the row lies inside the run.
-        unsafe { finish::<Avx512Bf16>(job, panel, &part.run, part.first + row % ROWS, 1, sums) };
+        unsafe { finish::<L>(job, panel, &part.run, part.first + row % ROWS, 1, sums) };
     }
 }
 
@@ -254,23 +277,29 @@ unsafe fn finish_some(job: &Job<'_>, panel: &Panel, pair: &Pair, from: usize, co
 ///
 /// # Safety
 /// The CPU must have AMX and the system must have granted it.
-pub(crate) unsafe fn burst(rounds: usize) -> usize {
-    let mut unit = Hardware;
+pub(crate) unsafe fn burst<const INTEGERS: bool>(rounds: usize) -> usize {
+    macro_rules! four {
+        ($dot:literal) => {
+            asm!(
+                concat!($dot, " tmm0, tmm4, tmm6"),
+                concat!($dot, " tmm1, tmm4, tmm7"),
+                concat!($dot, " tmm2, tmm5, tmm6"),
+                concat!($dot, " tmm3, tmm5, tmm7"),
+                options(nomem, nostack),
+            )
+        };
+    }
+    let mut unit = Hardware::<INTEGERS>;
     // SAFETY: the caller's; the tiles are configured, and zero by that.
     unsafe {
         unit.configure();
         for _ in 0..rounds {
-            asm!(
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                options(nomem, nostack),
-            );
+            if INTEGERS { four!("tdpbusd") } else { four!("tdpbf16ps") }
         }
         unit.release();
     }
-    rounds * 4 * ROWS * GROUP * 2 * WORDS
+    let per_word = if INTEGERS { Avx512I8::FORMAT.per_word() } else { Avx512Bf16::FORMAT.per_word() };
+    rounds * 4 * ROWS * GROUP * per_word * WORDS
 }
 
 #[cfg(test)]

@@ -10,15 +10,17 @@ use crate::Path;
 #[derive(Debug, Clone, Copy)]
 enum Multiplier {
     Here(Path),
+    /// AMX with bfloat16, or with integers.
     #[cfg(target_arch = "x86_64")]
-    EmulatedAmx,
+    EmulatedAmx(Path),
 }
 
 impl Multiplier {
     fn all() -> Vec<Self> {
-        let here = Path::ALL.into_iter().filter(|path| path.is_available()).map(Self::Here);
+        let paths = Path::ALL.into_iter().chain(Path::INT8);
+        let here = paths.filter(|path| path.is_available()).map(Self::Here);
         #[cfg(target_arch = "x86_64")]
-        let here = here.chain([Self::EmulatedAmx]);
+        let here = here.chain([Path::AmxBf16, Path::AmxI8].map(Self::EmulatedAmx));
         here.collect()
     }
 
@@ -26,7 +28,7 @@ impl Multiplier {
         match self {
             Self::Here(path) => path,
             #[cfg(target_arch = "x86_64")]
-            Self::EmulatedAmx => Path::AmxBf16,
+            Self::EmulatedAmx(path) => path,
         }
     }
 
@@ -34,9 +36,10 @@ impl Multiplier {
         match self {
             Self::Here(path) => path.multiply(product, input, rows, Output::Planes { planes: output, add, relu }),
             #[cfg(target_arch = "x86_64")]
-            Self::EmulatedAmx => {
+            Self::EmulatedAmx(path) => {
                 use crate::multiply::{Job, Target};
                 use crate::paths::amx::{emulation::Emulated, multiply_with};
+                use crate::paths::{avx512_bf16::Avx512Bf16, avx512_i8::Avx512I8};
 
                 let (lines, block_lines) = (output.lines.as_mut_ptr(), output.block_lines);
                 let job = Job {
@@ -48,7 +51,12 @@ impl Multiplier {
                     target: Target::Planes { lines, block_lines, add, relu },
                 };
                 // SAFETY: the emulation runs anywhere; the rows come from `Path::runs`.
-                unsafe { multiply_with(&mut Emulated::default(), &job) }
+                unsafe {
+                    match path {
+                        Path::AmxI8 => multiply_with::<Avx512I8>(&mut Emulated::<true>::default(), &job),
+                        _ => multiply_with::<Avx512Bf16>(&mut Emulated::<false>::default(), &job),
+                    }
+                }
             }
         }
     }
@@ -59,13 +67,18 @@ fn number(rng: &mut ChaCha8Rng) -> f32 {
     f32::from(rng.random_range(-32_i16..=32)) / 32.0
 }
 
+/// What every format holds exactly as an input: a whole number for integers.
+fn input(rng: &mut ChaCha8Rng, format: Format) -> f32 {
+    if format == Format::I8 { f32::from(rng.random_range(0_u8..=255)) } else { number(rng) }
+}
+
 fn numbers(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
     (0..len).map(|_| number(rng)).collect()
 }
 
 fn fill(planes: &mut Planes, positions: usize, channels: usize, rng: &mut ChaCha8Rng) {
     for position in 0..positions {
-        let observation = numbers(rng, channels * planes.board.cells());
+        let observation: Vec<f32> = (0..channels * planes.board.cells()).map(|_| input(rng, planes.format)).collect();
         planes.observe(position, &observation);
     }
 }
@@ -95,8 +108,13 @@ fn expected(affine: &Affine, input: &Planes, position: usize, cell: usize, outpu
 fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, outputs: usize, taps: usize, seed: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let (path, packing, positions) = (multiplier.path(), multiplier.path().packing(), 3);
-    let affine =
+    let mut affine =
         Affine { inputs, taps, weight: numbers(&mut rng, outputs * inputs * taps), bias: numbers(&mut rng, outputs) };
+    if packing.format == Format::I8 {
+        // So that integers are exactly 128 times the weights, the largest of which is 127.
+        affine.weight.iter_mut().for_each(|weight| *weight = (*weight * 127.0).round() / 128.0);
+        affine.weight.chunks_exact_mut(inputs * taps).for_each(|weights| weights[0] = 127.0 / 128.0);
+    }
     let mut input = Planes::new(packing.format, board, inputs, positions);
     fill(&mut input, positions, inputs, &mut rng);
     let product = Product::convolution(packing, &affine, board, input.block_lines);
@@ -104,7 +122,7 @@ fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, output
     // The last position is no part of the call and must stay as it is.
     let runs = &runs[..runs.len() / positions * (positions - 1)];
     for (add, relu) in [(false, false), (false, true), (true, true)] {
-        let mut output = Planes::new(packing.format, board, outputs, positions);
+        let mut output = Planes::new(packing.format.of_outputs(), board, outputs, positions);
         fill(&mut output, positions, outputs, &mut rng);
         let before = output.clone();
         multiplier.multiply(&product, &input, Rows { runs, stride: 1, wanted: &wanted }, &mut output, add, relu);
@@ -126,7 +144,7 @@ fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, output
         }
         for position in 0..positions {
             for pixel in (0..board.pixels()).filter(|&pixel| !board.is_cell(pixel)) {
-                for block in 0..packing.format.lines(outputs) {
+                for block in 0..output.format.lines(outputs) {
                     let line = output.lines[output.index(block, position, pixel)];
                     assert_eq!(line, Line::default(), "{multiplier:?}, {board:?}: border pixel {pixel} was written");
                 }

@@ -1,0 +1,62 @@
+//! Whether a version may be computed with integers.
+
+use std::sync::Arc;
+
+use inference::{Batch, Evaluator, Predictions};
+use weights::{Architecture, WeightsVersion};
+
+use crate::{Drift, Error, Path, Tower, TowerEvaluator};
+
+/// A version in integers.
+#[derive(Debug)]
+pub(crate) enum Integers {
+    /// Answers as floating point does.
+    Near(Arc<Tower>),
+    /// Does not.
+    Far(Drift),
+}
+
+/// The widest path of integers that the CPU has; plain Rust is no faster than floating point.
+pub(crate) fn widest() -> Option<Path> {
+    Path::INT8.into_iter().find(|&path| path != Path::PortableI8 && path.is_available())
+}
+
+/// Calibrates a version on every other position of the sample, and checks it against the same version in floating point on
+/// those between.
+///
+/// # Errors
+/// As [`Tower::new`].
+pub(crate) fn quantise(
+    architecture: &Architecture,
+    bytes: &[u8],
+    path: Path,
+    float: &Arc<Tower>,
+    sample: &Batch,
+) -> Result<Integers, Error> {
+    let (calibration, check) = (every_other(sample, 0), every_other(sample, 1));
+    let observations = calibration.observations();
+    let ranges = match float.path() == path.base() {
+        true => float.ranges(observations),
+        false => Tower::new(architecture, bytes, path.base())?.ranges(observations),
+    };
+    let tower = Arc::new(Tower::quantised(architecture, bytes, path, &ranges)?);
+    let answers = |tower: &Arc<Tower>| {
+        let mut predictions = Predictions::new();
+        let answer = TowerEvaluator::new(Arc::clone(tower), WeightsVersion(0)).evaluate(&check, &mut predictions);
+        answer.map(|()| predictions)
+    };
+    let drift = match (answers(float), answers(&tower)) {
+        (Ok(fine), Ok(coarse)) => Drift::between(&fine, &coarse),
+        // Weights that answer with NaN: in floating point their evaluator says so when it is asked.
+        _ => Drift { divergence: f64::NAN, value: f64::NAN },
+    };
+    Ok(if drift.is_small() { Integers::Near(tower) } else { Integers::Far(drift) })
+}
+
+fn every_other(sample: &Batch, first: usize) -> Batch {
+    let mut half = Batch::new(sample.shape());
+    for index in (first..sample.len()).step_by(2) {
+        half.push(sample.legal(index), |planes| planes.copy_from_slice(sample.observation(index)));
+    }
+    half
+}

@@ -1,0 +1,79 @@
+//! AVX-512 VNNI: four products of integers of eight bits, summed in 32 bits.
+
+use std::arch::x86_64::{
+    __m128i, __m512i, _mm_storeu_si128, _mm512_cvtps_epi32, _mm512_cvtusepi32_epi8, _mm512_dpbusd_epi32,
+    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_max_epi32, _mm512_min_ps, _mm512_mul_ps, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_setzero_si512, _mm512_storeu_si512,
+};
+
+use crate::line::{Format, Line, WORDS};
+use crate::multiply::{Lanes, leaf};
+use crate::quantise::INPUT_MAX;
+
+/// Sixteen integers of 32 bits, each the sum of four products.
+pub(crate) struct Avx512I8;
+
+impl Lanes for Avx512I8 {
+    type Register = __m512i;
+    const WIDTH: usize = 16;
+    const FORMAT: Format = Format::I8;
+    const ROWS_MAX: [usize; 4] = [14, 14, 8, 6];
+
+    #[inline(always)]
+    unsafe fn zero() -> __m512i {
+        // SAFETY: the caller's.
+        unsafe { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    unsafe fn broadcast(word: *const u32) -> __m512i {
+        // SAFETY: the caller's.
+        unsafe { _mm512_set1_epi32(word.read().cast_signed()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(words: *const u32) -> __m512i {
+        // SAFETY: the caller's.
+        unsafe { _mm512_loadu_si512(words.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_add(sums: __m512i, input: __m512i, weights: __m512i) -> __m512i {
+        // SAFETY: the caller's.
+        unsafe { _mm512_dpbusd_epi32(sums, input, weights) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(sums: __m512i, to: *mut f32) {
+        // SAFETY: the caller's.
+        unsafe { _mm512_storeu_si512(to.cast(), sums) }
+    }
+}
+
+leaf! {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    Avx512I8, 24;
+    1 groups in 1 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
+    2 groups in 2 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
+    3 groups in 3 registers: 1 2 3 4 5 6 7 8;
+    4 groups in 4 registers: 1 2 3 4 5 6;
+}
+
+/// [`quantise_pixels`](crate::quantise::quantise_pixels) in wide registers.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(crate) fn quantise(inputs: [&[Line]; 4], inverse: &[f32; 64], outputs: &mut [Line]) {
+    for (part, input) in inputs.iter().enumerate() {
+        // SAFETY: sixteen of the 64 numbers.
+        let inverse = unsafe { _mm512_loadu_ps(inverse.as_ptr().add(part * WORDS)) };
+        for (input, output) in input.iter().zip(&mut *outputs) {
+            // SAFETY: a line is sixteen float32, or four times sixteen bytes.
+            unsafe {
+                let scaled = _mm512_mul_ps(_mm512_loadu_ps(input.0.as_ptr().cast()), inverse);
+                let bounded = _mm512_min_ps(scaled, _mm512_set1_ps(INPUT_MAX));
+                let positive = _mm512_max_epi32(_mm512_cvtps_epi32(bounded), _mm512_setzero_si512());
+                let bytes = output.0.as_mut_ptr().cast::<__m128i>().add(part);
+                _mm_storeu_si128(bytes, _mm512_cvtusepi32_epi8(positive));
+            }
+        }
+    }
+}
