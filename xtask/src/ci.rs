@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::suite::Summary;
-use crate::{deny, layers, libtorch, suite, tidy, workspace};
+use crate::{deny, layers, libtorch, sanitise, suite, tidy, workspace};
 
 struct Step {
     name: &'static str,
@@ -49,6 +49,7 @@ pub fn run(root: &Path) -> Result<()> {
         let mut docs = workspace::cargo(root);
         workspace::run(docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
     });
+    step("sanitise", &mut || sanitise::run(root));
     step("tests", &mut || suite::run(root, None).map(|summary| tests = summary));
 
     println!("\n{:<24} {:>9}", "step", "seconds");

@@ -1,4 +1,4 @@
-//! Every chore of the repository: libtorch, train, test, ci, layers, tidy, deny.
+//! Every chore of the repository: libtorch, train, test, ci, layers, tidy, deny, sanitise.
 //!
 //! It must compile in seconds on a bare machine, so it knows none of our crates and nothing of libtorch but where its
 //! files go. Checks that read the tree ([`layers`], [`tidy`]) are tests of this crate as well. Start with [`ci`], which
@@ -11,6 +11,7 @@ pub mod deny;
 pub mod layers;
 pub mod libtorch;
 pub mod python;
+pub mod sanitise;
 pub mod suite;
 pub mod tidy;
 pub mod train;

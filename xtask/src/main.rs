@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{ci, deny, layers, libtorch, suite, tidy, train, workspace};
+use xtask::{ci, deny, layers, libtorch, sanitise, suite, tidy, train, workspace};
 
 /// Every chore of the repository.
 #[derive(Parser)]
@@ -44,6 +44,8 @@ enum Chore {
     Tidy,
     /// Hold licences, sources and advisories of third-party crates against deny.toml.
     Deny,
+    /// Run the tests of the CPU kernel under the address sanitiser.
+    Sanitise,
 }
 
 fn main() -> ExitCode {
@@ -68,5 +70,6 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Layers => layers::run(&root),
         Chore::Tidy => tidy::run(&root),
         Chore::Deny => deny::run(&root),
+        Chore::Sanitise => sanitise::run(&root),
     }
 }

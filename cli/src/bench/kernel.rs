@@ -42,6 +42,9 @@ use series::{Course, Series, Source};
 #[cfg(test)]
 mod tests;
 
+/// Random positions that paths of integers are calibrated on.
+const CALIBRATION: usize = 64;
+
 /// Options of `zerofleet bench kernel`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -137,7 +140,11 @@ impl<'a> Bench<'a> {
         let mut batches = args.batches.clone();
         batches.sort_unstable();
         batches.dedup();
-        let available = || Path::ALL.into_iter().filter(|path| path.is_available()).collect();
+        let available = || {
+            // Integers in plain Rust are there to hold the others against.
+            let worthwhile = Path::INT8.into_iter().filter(|&path| path != Path::PortableI8);
+            Path::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
+        };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self {
             args,
@@ -215,7 +222,14 @@ impl<'a> Bench<'a> {
     }
 
     fn kernel(&self, architecture: &Architecture, bytes: &[u8], path: Path) -> anyhow::Result<Source> {
-        let tower = Arc::new(Tower::new(architecture, bytes, path)?);
+        let tower = Arc::new(match path.is_int8() {
+            true => {
+                let calibration = positions::random(architecture, self.args.seed, CALIBRATION);
+                let ranges = Tower::new(architecture, bytes, path.base())?.ranges(calibration.observations());
+                Tower::quantised(architecture, bytes, path, &ranges)?
+            }
+            false => Tower::new(architecture, bytes, path)?,
+        });
         let evaluator = |_| TowerEvaluator::new(Arc::clone(&tower), WeightsVersion(1));
         Ok(Source::Kernel((0..self.threads).map(evaluator).collect()))
     }

@@ -63,8 +63,6 @@ impl TowerEvaluator {
         let mut last = now();
         for observations in batch.observations().chunks(self.tower.positions() * batch.shape().len()) {
             self.tower.forward(&mut self.workspace, observations, |stage, _| {
-                // Both halves of a block count as one.
-                let stage = if let Stage::Inner(index) = stage { Stage::Block(index) } else { stage };
                 let instant = now();
                 let took = instant.duration_since(last);
                 last = instant;

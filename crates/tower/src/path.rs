@@ -68,7 +68,8 @@ impl Path {
     }
 
     /// What computes the parts of a network that stay in floating point; itself if all do.
-    pub(crate) fn base(self) -> Self {
+    #[must_use]
+    pub fn base(self) -> Self {
         match self {
             Self::AmxI8 | Self::Avx512I8 => Self::Avx512F32,
             Self::PortableI8 => Self::PortableF32,

@@ -45,13 +45,14 @@ impl Engine {
         }
     }
 
-    /// What it multiplies.
+    /// What it multiplies; `None` for integers.
     #[must_use]
-    pub fn precision(self) -> Precision {
+    pub fn precision(self) -> Option<Precision> {
         match self {
-            Self::Kernel(path) if path.is_bf16() => Precision::Bf16,
-            Self::Kernel(_) | Self::Onnxruntime => Precision::F32,
-            Self::Libtorch(precision) | Self::Openvino(precision) => precision,
+            Self::Kernel(path) if path.is_int8() => None,
+            Self::Kernel(path) if path.is_bf16() => Some(Precision::Bf16),
+            Self::Kernel(_) | Self::Onnxruntime => Some(Precision::F32),
+            Self::Libtorch(precision) | Self::Openvino(precision) => Some(precision),
         }
     }
 }
@@ -76,7 +77,8 @@ impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel(path) => path.fmt(f),
-            _ => write!(f, "{} {}", self.family(), self.precision()),
+            Self::Libtorch(precision) | Self::Openvino(precision) => write!(f, "{} {precision}", self.family()),
+            Self::Onnxruntime => write!(f, "{} {}", self.family(), Precision::F32),
         }
     }
 }

@@ -145,7 +145,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// One colour for each family (Okabe and Ito: they stay apart for colour-blind readers); bfloat16 is drawn heavier.
+/// One colour for each family (Okabe and Ito: they stay apart for colour-blind readers); what is coarser than float32 is drawn heavier.
 fn look(engine: Engine) -> (RGBColor, u32) {
     let colour = match engine.family() {
         Family::Kernel => RGBColor(0, 114, 178),
@@ -153,7 +153,7 @@ fn look(engine: Engine) -> (RGBColor, u32) {
         Family::Openvino => RGBColor(0, 158, 115),
         Family::Onnxruntime => RGBColor(160, 80, 140),
     };
-    (colour, if engine.precision() == Precision::Bf16 { 3 } else { 1 })
+    (colour, if engine.precision() == Some(Precision::F32) { 1 } else { 3 })
 }
 
 /// Two or three digits: `950`, `1.2k`, `31k`.

@@ -3,16 +3,14 @@ use inference::Batch;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-
-use super::series::Course;
+use weights::Architecture;
 
 /// Share of an observation's cells that are occupied.
 const OCCUPIED: f64 = 0.3;
 
-/// Positions of zeros and ones in which everything is legal, others for each thread.
-pub(super) fn random(course: &Course<'_>, positions: usize, thread: usize) -> Batch {
-    let architecture = course.architecture;
-    let mut rng = ChaCha8Rng::seed_from_u64(course.seed.wrapping_add(thread as u64));
+/// Positions of zeros and ones in which everything is legal.
+pub(super) fn random(architecture: &Architecture, seed: u64, positions: usize) -> Batch {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let shape =
         ObservationShape { planes: architecture.planes, height: architecture.height, width: architecture.width };
     let legal: Vec<Action> =

@@ -27,7 +27,7 @@ pub struct Ratio {
 #[must_use]
 pub fn ratios(engines: &[EngineReport], chosen: Option<Engine>) -> Vec<Ratio> {
     let chosen = engines.iter().find(|report| Some(report.engine) == chosen);
-    let is_bf16 = |report: &&EngineReport| report.engine.precision() == Precision::Bf16;
+    let is_bf16 = |report: &&EngineReport| report.engine.precision() == Some(Precision::Bf16);
     let float32 = chosen.filter(is_bf16).and_then(|_| {
         let paths = of(engines, Family::Kernel, Some(Precision::F32)).filter(|path| path.best().is_some());
         paths.max_by(|a, b| a.best().unwrap_or(0.0).total_cmp(&b.best().unwrap_or(0.0)))
@@ -58,7 +58,7 @@ fn ratio(engines: &[EngineReport], kernel: &EngineReport, over: Family, precisio
 /// The engines of a family, in one precision or any.
 fn of(engines: &[EngineReport], family: Family, precision: Option<Precision>) -> impl Iterator<Item = &EngineReport> {
     let fits = move |engine: Engine| {
-        engine.family() == family && precision.is_none_or(|precision| engine.precision() == precision)
+        engine.family() == family && precision.is_none_or(|precision| engine.precision() == Some(precision))
     };
     engines.iter().filter(move |report| fits(report.engine))
 }

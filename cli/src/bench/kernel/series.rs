@@ -50,6 +50,13 @@ pub(super) struct Course<'a> {
     pub(super) batch_time_max: Duration,
 }
 
+impl Course<'_> {
+    /// Others for each thread.
+    fn seed_of(&self, thread: usize) -> u64 {
+        self.seed.wrapping_add(thread as u64)
+    }
+}
+
 impl Series {
     /// Nothing measured yet; a source that could not be had is the reason why nothing will be.
     pub(super) fn new(engine: Engine, source: anyhow::Result<Source>) -> Self {
@@ -149,7 +156,8 @@ fn layers_of(measured: &Measured) -> LayerTimes {
         match stage {
             Stage::Observe => times.observe_ns = ns,
             Stage::Stem => times.stem_ns = ns,
-            Stage::Block(_) => times.block_ns.push(ns),
+            Stage::Inner(_) => times.block_ns.push(ns),
+            Stage::Block(_) => *times.block_ns.last_mut().expect("a block begins with its first half") += ns,
             Stage::Heads => times.heads_ns = ns,
             Stage::Layers => times.layers_ns = ns,
         }
@@ -164,7 +172,9 @@ fn burst(path: Path, course: &Course<'_>) -> anyhow::Result<f64> {
 
 /// Evaluations/s over all threads, on batches of random positions that are ready.
 fn speed<E: Evaluator>(evaluators: &mut [E], batch: usize, course: &Course<'_>) -> anyhow::Result<f64> {
-    let with_batch = |(index, evaluator)| (evaluator, positions::random(course, batch, index), Predictions::new());
+    let with_batch = |(index, evaluator)| {
+        (evaluator, positions::random(course.architecture, course.seed_of(index), batch), Predictions::new())
+    };
     let mut workers: Vec<(&mut E, Batch, Predictions)> = evaluators.iter_mut().enumerate().map(with_batch).collect();
     threads::rate(&mut workers, course.time, |(evaluator, batch, predictions)| {
         evaluator.evaluate(batch, predictions)?;
@@ -200,7 +210,7 @@ fn layer_times(
     course: &Course<'_>,
 ) -> anyhow::Result<Vec<(Stage, f64)>> {
     let watcher = |(index, evaluator)| {
-        let batch = positions::random(course, batch, index);
+        let batch = positions::random(course.architecture, course.seed_of(index), batch);
         Watcher { evaluator, batch, times: Vec::new(), positions: 0 }
     };
     let mut watchers: Vec<Watcher<'_>> = evaluators.iter_mut().enumerate().map(watcher).collect();
