@@ -88,7 +88,8 @@ impl Position {
     }
 
     fn to_move(self) -> Player {
-        if self.plies().is_multiple_of(2) { Player::First } else { Player::Second }
+        // The parity alone, which is cheaper than the count.
+        if self.occupied.count_ones() & 1 == 0 { Player::First } else { Player::Second }
     }
 
     fn outcome(self) -> Option<Outcome> {
@@ -148,9 +149,14 @@ impl Game for ConnectFour {
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
         let landings = position.landings();
-        actions.clear();
-        let open = (0..COLUMNS).filter(|&column| landings & column_mask(column) != 0);
-        actions.extend(open.map(|column| Action(narrow(column))));
+        // Each is written where the next open one belongs: no branch could foresee which columns are full.
+        actions.resize(COLUMNS, Action(0));
+        let mut len = 0;
+        for (column, bottom) in (0..COLUMNS).zip((0..).step_by(STRIDE)) {
+            actions[len] = Action(narrow(column));
+            len += usize::from(landings & (((1 << ROWS) - 1) << bottom) != 0);
+        }
+        actions.truncate(len);
     }
 
     fn is_legal(&self, position: &Position, action: Action) -> bool {
