@@ -1,21 +1,17 @@
 //! Nodes and edges: where everything lies, and which edges a descent may take.
 //!
-//! A node is made when it is expanded, never before, so an unvisited child costs only its edge. The edges of a node
-//! are neighbours; what the selection rules read (value, count, prior) lies in arrays of its own. Children are made
-//! after their parents, which keeps ids in topological order: compaction relies on it.
+//! A node is made when it is expanded, never before, so an unvisited child costs only its edge. Children are made after
+//! their parents, which keeps ids in topological order: compaction relies on it.
 
 use game::Action;
 
+use crate::edges::{EdgeId, Edges, Status, UNAVAILABLE, UNVISITED};
 use crate::proven::Proven;
 use crate::value_range::Bounds;
 
 /// The place of a node. The root is always [`NodeId::ROOT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId(pub(crate) u32);
-
-/// The place of an edge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EdgeId(pub(crate) u32);
 
 impl NodeId {
     pub(crate) const ROOT: Self = Self(0);
@@ -28,18 +24,9 @@ impl NodeId {
     }
 }
 
-impl EdgeId {
-    /// No edge: what leads to the root.
-    pub(crate) const NONE: Self = Self(u32::MAX);
-
-    #[inline]
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// An expanded or terminal node. Values are to move here.
+/// An expanded or terminal node, one cache line of 64 bytes. Values are to move here.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub(crate) struct Node {
     pub(crate) parent: NodeId,
     /// The edge of the parent that leads here.
@@ -58,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) visits: u32,
     pub(crate) in_flight: u32,
     pub(crate) value_sum: f64,
+    /// The mean of the values backed up; NaN before the first.
+    pub(crate) mean_value: f32,
     /// What the evaluator said, or the result of a terminal node.
     pub(crate) network_value: f32,
     /// Paid on the way here, to the player who moved.
@@ -65,7 +54,9 @@ pub(crate) struct Node {
     /// What a value here is multiplied by to be the mover's.
     pub(crate) discount: f32,
     /// Sum of the priors of the children visited.
-    pub(crate) visited_mass: f32,
+    visited_mass: f32,
+    /// Its square root, which every descent through this node asks for and few change.
+    pub(crate) visited_mass_sqrt: f32,
 }
 
 impl Node {
@@ -75,14 +66,14 @@ impl Node {
         self.edge_count == 0 || self.proven != Proven::Unknown
     }
 
-    /// The edges, as a range into the arrays of [`Edges`].
+    /// The edges, in the order of their actions.
     #[inline]
-    pub(crate) fn edges(&self) -> std::ops::Range<usize> {
-        let first = self.first_edge.index();
-        first..first + usize::from(self.edge_count)
+    pub(crate) fn edges(&self) -> impl ExactSizeIterator<Item = EdgeId> + use<> {
+        (self.first_edge.0..self.first_edge.0 + u32::from(self.edge_count)).map(EdgeId)
     }
 
     /// The edge of the node's action number `at`.
+    #[inline]
     pub(crate) fn edge_at(&self, at: usize) -> EdgeId {
         EdgeId(self.first_edge.0 + u32::try_from(at).expect("actions are 16-bit"))
     }
@@ -93,15 +84,25 @@ impl Node {
     pub(crate) fn value(&self) -> f32 {
         match self.proven.value() {
             Some(exact) => exact,
-            None if self.has_draw => self.mean_value().max(0.0),
-            None => self.mean_value(),
+            None if self.has_draw => self.mean_value.max(0.0),
+            None => self.mean_value,
         }
     }
 
-    /// The mean of the values backed up.
+    /// Turns a visit in flight into a completed one that brought `value`.
     #[inline]
-    pub(crate) fn mean_value(&self) -> f32 {
-        self.value_sum as f32 / self.visits as f32
+    pub(crate) fn complete_visit(&mut self, value: f32) {
+        self.visits += 1;
+        self.in_flight -= 1;
+        self.value_sum += f64::from(value);
+        self.mean_value = self.value_sum as f32 / self.visits as f32;
+    }
+
+    /// Notes which part of the priors belongs to children that were visited.
+    #[inline]
+    pub(crate) fn set_visited_mass(&mut self, mass: f32) {
+        self.visited_mass = mass;
+        self.visited_mass_sqrt = mass.sqrt();
     }
 
     /// The value here as seen by the player who moved here, reward included.
@@ -114,37 +115,6 @@ impl Node {
     pub(crate) fn proves_parent(&self) -> bool {
         self.discount == -1.0 && self.reward == 0.0
     }
-}
-
-/// Whether a descent may take an edge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
-    Open,
-    /// Not now: everything behind it is in flight.
-    Blocked,
-    /// Its child is a proven draw. Descents end there, with the exact value; they find no leaf, so such an edge does not
-    /// keep a node available whose other edges are blocked.
-    Drawn,
-    /// Never again: its child is a proven win or loss.
-    Closed,
-}
-
-/// The value of an edge whose child was never visited.
-pub(crate) const UNVISITED: f32 = f32::NAN;
-/// The value of an edge that may not be taken; it loses every comparison.
-pub(crate) const UNAVAILABLE: f32 = f32::NEG_INFINITY;
-
-/// Edges, as parallel arrays.
-#[derive(Debug, Default)]
-pub(crate) struct Edges {
-    /// Action value to the player who chooses, or [`UNVISITED`], or [`UNAVAILABLE`].
-    pub(crate) value: Vec<f32>,
-    /// Visits completed and in flight; exact up to 2^24.
-    pub(crate) count: Vec<f32>,
-    pub(crate) prior: Vec<f32>,
-    pub(crate) action: Vec<Action>,
-    pub(crate) child: Vec<NodeId>,
-    pub(crate) status: Vec<Status>,
 }
 
 /// All nodes and edges of a tree.
@@ -162,7 +132,7 @@ impl Arena {
 
     pub(crate) fn clear(&mut self) {
         self.nodes.clear();
-        self.edges.truncate(0);
+        self.edges.truncate(EdgeId(0));
         self.bounds.clear();
     }
 
@@ -177,9 +147,10 @@ impl Arena {
     }
 
     /// Adds a node with one visit in flight (the one that made it) and links it to its parent.
+    #[inline]
     pub(crate) fn push(&mut self, link: Link, network_value: f32, actions: &[Action], priors: &[f32]) -> NodeId {
         let id = NodeId(u32::try_from(self.nodes.len()).expect("a tree has fewer than 2^32 nodes"));
-        let first_edge = EdgeId(u32::try_from(self.edges.action.len()).expect("a tree has fewer than 2^32 edges"));
+        let first_edge = self.edges.next();
         let edge_count = u16::try_from(actions.len()).expect("actions are 16-bit");
         self.edges.extend(actions, priors);
         self.nodes.push(Node {
@@ -194,42 +165,32 @@ impl Arena {
             visits: 0,
             in_flight: 1,
             value_sum: 0.0,
+            mean_value: f32::NAN,
             network_value,
             reward: link.reward,
             discount: link.discount,
             visited_mass: 0.0,
+            visited_mass_sqrt: 0.0,
         });
         if link.edge != EdgeId::NONE {
-            self.edges.child[link.edge.index()] = id;
+            *self.edges.child_mut(link.edge) = id;
+            let mass = self.node(link.parent).visited_mass + self.edges.prior(link.edge);
+            self.node_mut(link.parent).set_visited_mass(mass);
         }
         id
     }
 
-    /// Recomputes what the selection rules see of an edge, unless it may not be taken.
+    /// Shows the selection rules the value of the child behind an edge, unless the edge may not be taken.
     #[inline]
     pub(crate) fn refresh(&mut self, edge: EdgeId) {
-        let at = edge.index();
-        if matches!(self.edges.status[at], Status::Blocked | Status::Closed) {
-            return;
-        }
-        self.edges.value[at] = match self.edges.child[at] {
+        let value = match self.edges.child(edge) {
             NodeId::NONE => UNVISITED,
             child => {
                 let node = self.node(child);
                 node.value_to_parent(node.value())
             }
         };
-    }
-
-    /// Counts a descent through `node`: as a visit, but not in the value (WU-UCT, Liu et al. 2020).
-    #[inline]
-    pub(crate) fn enter(&mut self, id: NodeId) {
-        let node = &mut self.nodes[id.index()];
-        node.in_flight += 1;
-        let edge = node.edge;
-        if edge != EdgeId::NONE {
-            self.edges.count[edge.index()] += 1.0;
-        }
+        self.edges.show(edge, value);
     }
 
     /// Takes back a descent through `node` that brought nothing.
@@ -238,15 +199,16 @@ impl Arena {
         node.in_flight -= 1;
         let edge = node.edge;
         if edge != EdgeId::NONE {
-            self.edges.count[edge.index()] -= 1.0;
+            self.edges.leave(edge);
         }
     }
 
     /// Shuts an edge while all behind it is in flight, and its ancestors if nothing else is left to them.
+    #[inline]
     pub(crate) fn block(&mut self, mut parent: NodeId, mut edge: EdgeId) {
-        while self.edges.status[edge.index()] == Status::Open {
-            self.edges.status[edge.index()] = Status::Blocked;
-            self.edges.value[edge.index()] = UNAVAILABLE;
+        while self.edges.status(edge) == Status::Open {
+            *self.edges.status_mut(edge) = Status::Blocked;
+            *self.edges.value_mut(edge) = UNAVAILABLE;
             let node = self.node_mut(parent);
             node.available -= 1;
             if node.available > 0 || parent == NodeId::ROOT || node.proven != Proven::Unknown {
@@ -257,9 +219,10 @@ impl Arena {
     }
 
     /// Opens a blocked edge again, and the ancestors that were blocked for its sake.
+    #[inline]
     pub(crate) fn unblock(&mut self, mut parent: NodeId, mut edge: EdgeId) {
-        while self.edges.status[edge.index()] == Status::Blocked {
-            self.edges.status[edge.index()] = Status::Open;
+        while self.edges.status(edge) == Status::Blocked {
+            *self.edges.status_mut(edge) = Status::Open;
             self.refresh(edge);
             let node = self.node_mut(parent);
             node.available += 1;
@@ -273,7 +236,7 @@ impl Arena {
     /// Shuts an edge for good: its child is a proven win or loss.
     pub(crate) fn close(&mut self, parent: NodeId, edge: EdgeId) {
         self.end_leaves(parent, edge, Status::Closed);
-        self.edges.value[edge.index()] = UNAVAILABLE;
+        *self.edges.value_mut(edge) = UNAVAILABLE;
     }
 
     /// Gives an edge the exact value of its child for good, which is a proven draw.
@@ -284,7 +247,7 @@ impl Arena {
 
     /// Notes that no descent through an edge finds a leaf any more.
     fn end_leaves(&mut self, parent: NodeId, edge: EdgeId, status: Status) {
-        let before = std::mem::replace(&mut self.edges.status[edge.index()], status);
+        let before = std::mem::replace(self.edges.status_mut(edge), status);
         if before != Status::Open {
             return;
         }
@@ -294,37 +257,6 @@ impl Arena {
             let (edge, parent) = (node.edge, node.parent);
             self.block(parent, edge);
         }
-    }
-}
-
-impl Edges {
-    fn extend(&mut self, actions: &[Action], priors: &[f32]) {
-        let total = self.action.len() + actions.len();
-        self.action.extend_from_slice(actions);
-        self.prior.extend_from_slice(priors);
-        self.value.resize(total, UNVISITED);
-        self.count.resize(total, 0.0);
-        self.child.resize(total, NodeId::NONE);
-        self.status.resize(total, Status::Open);
-    }
-
-    /// Moves edges to a lower place.
-    pub(crate) fn copy_within(&mut self, from: std::ops::Range<usize>, to: usize) {
-        self.action.copy_within(from.clone(), to);
-        self.prior.copy_within(from.clone(), to);
-        self.value.copy_within(from.clone(), to);
-        self.count.copy_within(from.clone(), to);
-        self.child.copy_within(from.clone(), to);
-        self.status.copy_within(from, to);
-    }
-
-    pub(crate) fn truncate(&mut self, len: usize) {
-        self.action.truncate(len);
-        self.prior.truncate(len);
-        self.value.truncate(len);
-        self.count.truncate(len);
-        self.child.truncate(len);
-        self.status.truncate(len);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What one completed visit changes on its way to the root.
 
-use crate::arena::{Arena, EdgeId, NodeId};
+use crate::arena::{Arena, NodeId};
+use crate::edges::EdgeId;
 
 /// Backs `value` (to move at `leaf`) up to the root, turning the visit in flight at each node into a completed one.
 ///
@@ -13,10 +14,7 @@ pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, mut value: f32) {
         if let Some(exact) = node.proven.value() {
             value = exact;
         }
-        let first = node.visits == 0;
-        node.visits += 1;
-        node.in_flight -= 1;
-        node.value_sum += f64::from(value);
+        node.complete_visit(value);
         let (edge, parent) = (node.edge, node.parent);
         if edge == EdgeId::NONE {
             return;
@@ -24,10 +22,7 @@ pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, mut value: f32) {
         let action_value = node.value_to_parent(node.value());
         value = node.value_to_parent(value);
         arena.bounds.include(action_value);
-        if first {
-            arena.node_mut(parent).visited_mass += arena.edges.prior[edge.index()];
-        }
-        arena.refresh(edge);
+        arena.edges.show(edge, action_value);
         id = parent;
     }
 }

@@ -25,6 +25,7 @@ pub enum Expansion<'a> {
 }
 
 impl Expansion<'_> {
+    #[inline]
     fn value(&self) -> f32 {
         match *self {
             Expansion::Evaluated { value, .. } | Expansion::Terminal { value } => value,
@@ -33,6 +34,7 @@ impl Expansion<'_> {
 }
 
 /// Adds the node an expansion describes; returns it with the result it proves by itself.
+#[inline]
 pub(crate) fn expand(arena: &mut Arena, link: Link, expansion: Expansion<'_>) -> (NodeId, Proven) {
     let value = expansion.value();
     debug_assert!(value.is_finite(), "the evaluator's border refuses {value}");

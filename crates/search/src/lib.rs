@@ -12,6 +12,7 @@
 mod arena;
 mod backup;
 mod completed_values;
+mod edges;
 mod expand;
 mod noise;
 mod proven;

@@ -27,13 +27,14 @@ impl Proven {
 
     /// The exact value to move, if one is known.
     #[must_use]
+    #[inline]
     pub fn value(self) -> Option<f32> {
-        match self {
-            Self::Unknown => None,
-            Self::Win => Some(1.0),
-            Self::Draw => Some(0.0),
-            Self::Loss => Some(-1.0),
-        }
+        // One comparison where nothing is proven, which is nearly everywhere.
+        (self != Self::Unknown).then_some(match self {
+            Self::Win => 1.0,
+            Self::Unknown | Self::Draw => 0.0,
+            Self::Loss => -1.0,
+        })
     }
 
     /// The same result as seen by the other player.

@@ -2,7 +2,8 @@
 
 use game::Action;
 
-use crate::arena::{EdgeId, NodeId};
+use crate::arena::NodeId;
+use crate::edges::EdgeId;
 
 /// What became of one descent.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Subtree reuse: the child that was played becomes the root, everything else is dropped.
 
-use crate::arena::{Arena, EdgeId, NodeId};
+use crate::arena::{Arena, NodeId};
+use crate::edges::EdgeId;
 
 /// Where a node went, and how far its edges moved down with it.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +19,7 @@ const DROPPED: Move = Move { to: NodeId::NONE, edges_down: 0 };
 pub(crate) fn keep_subtree<S>(arena: &mut Arena, states: &mut Vec<S>, new_root: NodeId, moves: &mut Vec<Move>) {
     moves.clear();
     moves.resize(arena.nodes.len(), DROPPED);
-    let (mut nodes_kept, mut edges_kept) = (0_u32, 0_u32);
+    let (mut nodes_kept, mut edges_kept) = (0_u32, EdgeId(0));
     for index in new_root.index()..arena.nodes.len() {
         let mut node = arena.nodes[index];
         if index == new_root.index() {
@@ -29,17 +30,16 @@ pub(crate) fn keep_subtree<S>(arena: &mut Arena, states: &mut Vec<S>, new_root: 
                 continue;
             }
             (node.parent, node.edge) = (parent.to, EdgeId(node.edge.0 - parent.edges_down));
-            arena.edges.child[node.edge.index()] = NodeId(nodes_kept);
+            *arena.edges.child_mut(node.edge) = NodeId(nodes_kept);
         }
-        moves[index] = Move { to: NodeId(nodes_kept), edges_down: node.first_edge.0 - edges_kept };
-        arena.edges.copy_within(node.edges(), edges_kept as usize);
-        node.first_edge = EdgeId(edges_kept);
-        edges_kept += u32::from(node.edge_count);
+        moves[index] = Move { to: NodeId(nodes_kept), edges_down: node.first_edge.0 - edges_kept.0 };
+        let end = arena.edges.move_down(node.first_edge, node.edge_count, edges_kept);
+        (node.first_edge, edges_kept) = (edges_kept, end);
         arena.nodes[nodes_kept as usize] = node;
         nodes_kept += 1;
     }
     arena.nodes.truncate(nodes_kept as usize);
-    arena.edges.truncate(edges_kept as usize);
+    arena.edges.truncate(edges_kept);
     let mut index = 0;
     states.retain(|_| {
         index += 1;

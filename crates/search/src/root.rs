@@ -10,18 +10,19 @@ use crate::root_policy::{completed_values, edge_proven, edge_visits};
 #[derive(Debug, Clone, Copy)]
 pub struct RootView<'a> {
     arena: &'a Arena,
+    actions: &'a [Action],
     priors: &'a [f32],
 }
 
 impl<'a> RootView<'a> {
-    pub(crate) fn new(arena: &'a Arena, priors: &'a [f32]) -> Self {
-        Self { arena, priors }
+    pub(crate) fn new(arena: &'a Arena, actions: &'a [Action], priors: &'a [f32]) -> Self {
+        Self { arena, actions, priors }
     }
 
     /// The legal actions, ascending.
     #[must_use]
     pub fn actions(&self) -> &'a [Action] {
-        &self.arena.edges.action[self.node().edges()]
+        self.actions
     }
 
     /// What the network said, without noise.

@@ -5,11 +5,13 @@
 
 use crate::arena::{Arena, Node, NodeId};
 use crate::completed_values::{MixedValue, Sigma, logit, softmax};
+use crate::edges::EdgeId;
 use crate::proven::Proven;
+use crate::value_range::Rescale;
 
 /// What is proven of an edge, as seen by the player who chooses it.
-pub(crate) fn edge_proven(arena: &Arena, edge: usize) -> Proven {
-    match arena.edges.child[edge] {
+pub(crate) fn edge_proven(arena: &Arena, edge: EdgeId) -> Proven {
+    match arena.edges.child(edge) {
         NodeId::NONE => Proven::Unknown,
         child => {
             let node = arena.node(child);
@@ -19,16 +21,16 @@ pub(crate) fn edge_proven(arena: &Arena, edge: usize) -> Proven {
 }
 
 /// Completed visits of an edge.
-pub(crate) fn edge_visits(arena: &Arena, edge: usize) -> u32 {
-    match arena.edges.child[edge] {
+pub(crate) fn edge_visits(arena: &Arena, edge: EdgeId) -> u32 {
+    match arena.edges.child(edge) {
         NodeId::NONE => 0,
         child => arena.node(child).visits,
     }
 }
 
 /// The action value of a visited edge: exact if its child is proven.
-pub(crate) fn edge_value(arena: &Arena, edge: usize) -> Option<f32> {
-    match arena.edges.child[edge] {
+pub(crate) fn edge_value(arena: &Arena, edge: EdgeId) -> Option<f32> {
+    match arena.edges.child(edge) {
         NodeId::NONE => None,
         child => {
             let node = arena.node(child);
@@ -42,7 +44,7 @@ fn mixed_value(arena: &Arena, node: &Node) -> f32 {
     let mut mixed = MixedValue::default();
     for edge in node.edges() {
         if let Some(value) = edge_value(arena, edge) {
-            mixed.add(arena.edges.prior[edge], edge_visits(arena, edge) as f32, value);
+            mixed.add(arena.edges.prior(edge), edge_visits(arena, edge) as f32, value);
         }
     }
     mixed.mix(node.network_value)
@@ -62,13 +64,13 @@ pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: 
     let visits_max = node.edges().map(|edge| edge_visits(arena, edge)).max().unwrap_or(0);
     let factor = sigma.factor(visits_max as f32);
     for (score, edge) in scores.iter_mut().zip(node.edges()) {
-        *score = logit(arena.edges.prior[edge]) + factor * scale.apply(*score);
+        *score = logit(arena.edges.prior(edge)) + factor * scale.apply(*score);
     }
 }
 
 /// Which edges of `node` may be concluded for: the winning ones; else those that neither lose nor are valued below a draw
 /// that is proven; else all.
-pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(usize) -> bool {
+pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(EdgeId) -> bool {
     let unvisited = mixed_value(arena, node);
     move |edge| match (node.proven, edge_proven(arena, edge)) {
         // Every action loses.
@@ -86,7 +88,7 @@ pub(crate) fn visit_shares(arena: &Arena, node: &Node, policy: &mut Vec<f32>) {
     policy.extend(node.edges().map(|edge| if is_candidate(edge) { edge_visits(arena, edge) as f32 } else { 0.0 }));
     if policy.iter().all(|&visits| visits == 0.0) {
         for (share, edge) in policy.iter_mut().zip(node.edges()) {
-            *share = if is_candidate(edge) { arena.edges.prior[edge].max(f32::MIN_POSITIVE) } else { 0.0 };
+            *share = if is_candidate(edge) { arena.edges.prior(edge).max(f32::MIN_POSITIVE) } else { 0.0 };
         }
     }
     let total: f64 = policy.iter().map(|&share| f64::from(share)).sum();
@@ -108,10 +110,10 @@ pub(crate) fn improved_policy(arena: &Arena, node: &Node, sigma: Sigma, policy: 
 }
 
 /// The candidate with most visits, the greater prior among equals, then the lowest action; `None` at a terminal node.
-pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<usize> {
+pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<EdgeId> {
     let is_candidate = candidates(arena, node);
-    let rank = |edge: usize| (edge_visits(arena, edge), arena.edges.prior[edge]);
-    let mut best: Option<usize> = None;
+    let rank = |edge: EdgeId| (edge_visits(arena, edge), arena.edges.prior(edge));
+    let mut best: Option<EdgeId> = None;
     for edge in node.edges().filter(|&edge| is_candidate(edge)) {
         if best.is_none_or(|best| rank(edge) > rank(best)) {
             best = Some(edge);

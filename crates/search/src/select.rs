@@ -1,28 +1,76 @@
 //! One descent: from the root to a leaf, choosing an edge at each node.
 
+mod greatest;
 pub(crate) mod gumbel;
 pub(crate) mod puct;
 
-use crate::arena::{Arena, EdgeId, Node, NodeId};
+use crate::arena::{Arena, Node, NodeId};
 use crate::backup::back_up;
 use crate::completed_values::Sigma;
+use crate::edges::EdgeId;
+use crate::edges::Octet;
 use crate::settings::{RootPolicy, Settings};
+use crate::value_range::{AsTheyAre, Rescale};
 use puct::ExplorationFactors;
 
 /// The rule that chooses below the root, and at the root of pUCT.
 #[derive(Debug)]
-pub(crate) struct Rule {
-    kind: Kind,
+pub(crate) enum Rule {
+    Puct(Puct),
+    Gumbel(Gumbel),
+}
+
+/// pUCT and its constants.
+#[derive(Debug)]
+pub(crate) struct Puct {
     first_play_reduction: f32,
     factors: ExplorationFactors,
+}
+
+/// Gumbel below the root and its constants.
+#[derive(Debug)]
+pub(crate) struct Gumbel {
+    sigma: Sigma,
     /// Reused by every choice.
     scratch: Vec<f32>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Puct,
-    Gumbel(Sigma),
+impl Rule {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        match settings.root {
+            RootPolicy::Puct => Self::Puct(Puct {
+                first_play_reduction: settings.first_play_reduction,
+                factors: ExplorationFactors::new(settings.c_base, settings.c_init),
+            }),
+            RootPolicy::Gumbel { c_visit, c_scale, .. } => {
+                Self::Gumbel(Gumbel { sigma: Sigma { c_visit, c_scale }, scratch: Vec::new() })
+            }
+        }
+    }
+}
+
+/// What chooses among the edges of a node.
+trait Choose {
+    /// The number of the action to take at a node that has an available one. `reduction` scales first-play reduction.
+    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<usize>;
+}
+
+impl Choose for Puct {
+    #[inline(always)]
+    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<usize> {
+        let reduction = reduction * self.first_play_reduction * node.visited_mass_sqrt;
+        let first_play = scale.apply(node.mean_value) - reduction;
+        let factor = self.factors.at(node.visits + node.in_flight);
+        puct::best(octets, puct::Terms { factor, first_play, scale })
+    }
+}
+
+impl Choose for Gumbel {
+    #[inline(always)]
+    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, _: f32) -> Option<usize> {
+        let network_value = scale.apply(node.network_value);
+        gumbel::best(octets, gumbel::Terms { sigma: self.sigma, network_value, scale }, &mut self.scratch)
+    }
 }
 
 /// Where a descent ended.
@@ -31,39 +79,6 @@ pub(crate) enum Descent {
     Leaf { parent: NodeId, edge: EdgeId },
     /// At a terminal or proven node, which has been backed up.
     Completed,
-}
-
-impl Rule {
-    pub(crate) fn new(settings: &Settings) -> Self {
-        let kind = match settings.root {
-            RootPolicy::Puct => Kind::Puct,
-            RootPolicy::Gumbel { c_visit, c_scale, .. } => Kind::Gumbel(Sigma { c_visit, c_scale }),
-        };
-        let factors = ExplorationFactors::new(settings.c_base, settings.c_init);
-        Self { kind, first_play_reduction: settings.first_play_reduction, factors, scratch: Vec::new() }
-    }
-
-    /// The edge to take at a node that has an available one. `reduction` scales first-play reduction.
-    fn choose(&mut self, arena: &Arena, node: &Node, reduction: f32) -> EdgeId {
-        let edges = node.edges();
-        let values = &arena.edges.value[edges.clone()];
-        let counts = &arena.edges.count[edges.clone()];
-        let priors = &arena.edges.prior[edges.clone()];
-        let scale = arena.bounds.scale();
-        let choice = match self.kind {
-            Kind::Puct => {
-                let reduction = reduction * self.first_play_reduction * node.visited_mass.sqrt();
-                let first_play = scale.apply(node.mean_value()) - reduction;
-                let factor = self.factors.at(node.visits + node.in_flight);
-                puct::best(values, counts, priors, puct::Terms { factor, first_play, scale })
-            }
-            Kind::Gumbel(sigma) => {
-                let network_value = scale.apply(node.network_value);
-                gumbel::best(values, counts, priors, gumbel::Terms { sigma, network_value, scale }, &mut self.scratch)
-            }
-        };
-        node.edge_at(choice.expect("an available edge can be chosen"))
-    }
 }
 
 /// How the first step of a descent is taken.
@@ -75,28 +90,44 @@ pub(crate) enum Start {
 }
 
 /// Descends from the root, which has an available edge, and leaves a visit in flight at each node it passes.
+#[inline]
 pub(crate) fn descend(arena: &mut Arena, rule: &mut Rule, start: Start) -> Descent {
-    let mut id = NodeId::ROOT;
-    let mut edge = match start {
-        Start::Rule { reduction } => rule.choose(arena, arena.node(id), reduction),
-        Start::Edge(edge) => edge,
+    // Decided once for all steps.
+    let scale = arena.bounds.scale();
+    match rule {
+        Rule::Puct(puct) if arena.bounds.is_board() => descend_by(arena, puct, AsTheyAre, start),
+        Rule::Puct(puct) => descend_by(arena, puct, scale, start),
+        Rule::Gumbel(gumbel) => descend_by(arena, gumbel, scale, start),
+    }
+}
+
+fn descend_by(arena: &mut Arena, rule: &mut impl Choose, scale: impl Rescale, start: Start) -> Descent {
+    let (mut first, mut reduction) = match start {
+        Start::Rule { reduction } => (None, reduction),
+        Start::Edge(edge) => (Some(edge), 1.0),
     };
+    let mut id = NodeId::ROOT;
     loop {
-        arena.enter(id);
-        let child = arena.edges.child[edge.index()];
+        let edge = first.take().unwrap_or_else(|| {
+            let node = arena.node(id);
+            let octets = arena.edges.octets(node.first_edge, node.edge_count);
+            let choice = rule.choose(node, octets, scale, reduction);
+            node.edge_at(choice.expect("an available edge can be chosen"))
+        });
+        reduction = 1.0;
+        arena.node_mut(id).in_flight += 1;
+        let child = arena.edges.enter(edge);
         if child == NodeId::NONE {
-            arena.edges.count[edge.index()] = 1.0;
             arena.block(id, edge);
             return Descent::Leaf { parent: id, edge };
         }
-        let node = arena.node(child);
+        let node = arena.node_mut(child);
         if node.is_terminal() {
+            node.in_flight += 1;
             let value = node.network_value;
-            arena.enter(child);
             back_up(arena, child, value);
             return Descent::Completed;
         }
         id = child;
-        edge = rule.choose(arena, arena.node(id), 1.0);
     }
 }

@@ -3,7 +3,7 @@
 //! Karnin, Koren and Somekh 2013; Danihelka et al. 2022, section 3. Knows nothing of trees: it is shown visit counts
 //! and scores by the index of the root action.
 
-use crate::arena::Status;
+use crate::edges::Status;
 
 /// The phases of one move's search.
 ///

@@ -7,6 +7,7 @@ use crate::arena::{Arena, NodeId};
 use crate::proven::Proven;
 
 /// Records that `id` is proven and carries the proof as far up as it reaches.
+#[inline]
 pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
     while proven != Proven::Unknown {
         arena.node_mut(id).proven = proven;

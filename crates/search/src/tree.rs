@@ -6,6 +6,7 @@ use rand::{Rng, RngExt};
 use crate::arena::{Arena, Link, Node, NodeId};
 use crate::backup::{back_up, withdraw};
 use crate::completed_values::Sigma;
+use crate::edges::EdgeId;
 use crate::expand::{Expansion, expand};
 use crate::noise::{add_dirichlet, draw_gumbel};
 use crate::proven::Proven;
@@ -37,8 +38,11 @@ pub struct Tree<S> {
     /// Visits the root's children may have together when the move is over.
     budget: u32,
     exploration: Exploration,
-    /// The root's priors without noise, while its edges hold noisy ones; empty otherwise.
-    clean_priors: Vec<f32>,
+    /// The root's actions.
+    root_actions: Vec<Action>,
+    /// The root's priors without noise, whatever its edges hold.
+    root_priors: Vec<f32>,
+    noisy_priors: Vec<f32>,
     /// `g` of each root action; empty where nothing is explored.
     gumbel: Vec<f32>,
     halving: SequentialHalving,
@@ -58,7 +62,9 @@ impl<S> Tree<S> {
             generation: 0,
             budget: 0,
             exploration: Exploration::Greedy,
-            clean_priors: Vec::new(),
+            root_actions: Vec::new(),
+            root_priors: Vec::new(),
+            noisy_priors: Vec::new(),
             gumbel: Vec::new(),
             halving: SequentialHalving::default(),
             scratch: Vec::new(),
@@ -72,6 +78,7 @@ impl<S> Tree<S> {
         self.arena.clear();
         self.states.clear();
         self.attach(Link::NONE, state, expansion);
+        self.note_root();
     }
 
     /// Whether there is a root with actions to search.
@@ -89,21 +96,20 @@ impl<S> Tree<S> {
     pub fn begin(&mut self, simulations: u32, exploration: Exploration, rng: &mut impl Rng) {
         assert!(self.is_ready(), "a search begins at an expanded root");
         assert_eq!(self.node().in_flight, 0, "a search begins with nothing in flight");
-        self.restore_priors();
         self.budget = simulations;
         self.exploration = exploration;
         self.gumbel.clear();
-        let edges = self.node().edges();
+        self.noisy_priors.clone_from(&self.root_priors);
         match (self.settings.root, exploration) {
             (RootPolicy::Puct, Exploration::Explore) => {
-                let priors = &mut self.arena.edges.prior[edges];
-                self.clean_priors.extend_from_slice(priors);
-                add_dirichlet(priors, self.settings.dirichlet, &mut self.scratch, rng);
+                add_dirichlet(&mut self.noisy_priors, self.settings.dirichlet, &mut self.scratch, rng);
             }
-            (RootPolicy::Gumbel { .. }, Exploration::Explore) => draw_gumbel(&mut self.gumbel, edges.len(), rng),
+            (RootPolicy::Gumbel { .. }, Exploration::Explore) => {
+                draw_gumbel(&mut self.gumbel, self.root_actions.len(), rng)
+            }
             (_, Exploration::Greedy) => {}
         }
-        self.weigh_visited();
+        self.set_priors();
         if let RootPolicy::Gumbel { considered, c_visit, c_scale } = self.settings.root {
             self.score(Sigma { c_visit, c_scale });
             let arena = &self.arena;
@@ -113,6 +119,7 @@ impl<S> Tree<S> {
     }
 
     /// One descent from the root; see [`Selection`].
+    #[inline]
     pub fn select(&mut self) -> Selection {
         let root = self.node();
         let started = root.visits - 1 + root.in_flight;
@@ -132,7 +139,7 @@ impl<S> Tree<S> {
         };
         match descend(&mut self.arena, &mut self.rule, start) {
             Descent::Leaf { parent, edge } => {
-                let action = self.arena.edges.action[edge.index()];
+                let action = self.arena.edges.action(edge);
                 Selection::Leaf(Request { action, parent, edge, generation: self.generation })
             }
             Descent::Completed => {
@@ -153,6 +160,7 @@ impl<S> Tree<S> {
     ///
     /// `reward` is paid to the player who took the action; `discount` is what a value at the leaf is multiplied by to
     /// be that player's: −1 where players alternate, +1 (or less) where the same one moves again.
+    #[inline]
     pub fn answer(&mut self, request: Request, state: S, reward: f32, discount: f32, expansion: Expansion<'_>) {
         self.check(&request);
         let Request { parent, edge, .. } = request;
@@ -165,7 +173,7 @@ impl<S> Tree<S> {
     pub fn cancel(&mut self, request: Request) {
         self.check(&request);
         let Request { parent, edge, .. } = request;
-        self.arena.edges.count[edge.index()] = 0.0;
+        self.arena.edges.leave(edge);
         self.arena.unblock(parent, edge);
         withdraw(&mut self.arena, parent);
     }
@@ -173,6 +181,7 @@ impl<S> Tree<S> {
     /// Whether the move's simulations are used up or the root is proven, with nothing left in flight. True of a tree
     /// that has nothing to search.
     #[must_use]
+    #[inline]
     pub fn is_finished(&self) -> bool {
         let Some(root) = self.arena.nodes.first() else { return true };
         let is_spent = match self.settings.root {
@@ -188,10 +197,7 @@ impl<S> Tree<S> {
     /// What is known at the root.
     #[must_use]
     pub fn root(&self) -> RootView<'_> {
-        let edges = self.node().edges();
-        let noisy = !self.clean_priors.is_empty();
-        let priors = if noisy { &self.clean_priors } else { &self.arena.edges.prior[edges] };
-        RootView::new(&self.arena, priors)
+        RootView::new(&self.arena, &self.root_actions, &self.root_priors)
     }
 
     /// The state at the root.
@@ -219,7 +225,7 @@ impl<S> Tree<S> {
             None => most_visited(&self.arena, self.node()),
             Some(sigma) => self.best_scored(sigma),
         };
-        self.arena.edges.action[best.expect("a root that is searched has actions")]
+        self.arena.edges.action(best.expect("a root that is searched has actions"))
     }
 
     /// Draws an action from the search policy to the power of `1 / temperature`. At temperature zero it is
@@ -247,8 +253,8 @@ impl<S> Tree<S> {
     /// Makes the child behind `action` the root, with all that is known of it, and drops the rest. False, and the tree
     /// is not ready, if that child has nothing to search: never expanded, or terminal.
     pub fn advance(&mut self, action: Action) -> bool {
-        let edge = self.node().edges().find(|&edge| self.arena.edges.action[edge] == action);
-        let child = edge.map_or(NodeId::NONE, |edge| self.arena.edges.child[edge]);
+        let edge = self.node().edges().find(|&edge| self.arena.edges.action(edge) == action);
+        let child = edge.map_or(NodeId::NONE, |edge| self.arena.edges.child(edge));
         self.leave_root();
         if child == NodeId::NONE || self.arena.node(child).edge_count == 0 {
             self.arena.clear();
@@ -256,6 +262,7 @@ impl<S> Tree<S> {
             return false;
         }
         keep_subtree(&mut self.arena, &mut self.states, child, &mut self.moves);
+        self.note_root();
         true
     }
 
@@ -263,10 +270,10 @@ impl<S> Tree<S> {
     pub fn principal_variation(&self, out: &mut Vec<Action>) {
         out.clear();
         let best = self.best_action();
-        let mut next = self.node().edges().find(|&edge| self.arena.edges.action[edge] == best);
+        let mut next = self.node().edges().find(|&edge| self.arena.edges.action(edge) == best);
         while let Some(edge) = next {
-            out.push(self.arena.edges.action[edge]);
-            next = match self.arena.edges.child[edge] {
+            out.push(self.arena.edges.action(edge));
+            next = match self.arena.edges.child(edge) {
                 NodeId::NONE => None,
                 child if self.arena.node(child).visits <= 1 => None,
                 child => most_visited(&self.arena, self.arena.node(child)),
@@ -275,6 +282,7 @@ impl<S> Tree<S> {
     }
 
     /// Adds a node and backs up what it is worth.
+    #[inline]
     fn attach(&mut self, link: Link, state: S, expansion: Expansion<'_>) {
         let (id, proven) = expand(&mut self.arena, link, expansion);
         self.states.push(state);
@@ -286,6 +294,7 @@ impl<S> Tree<S> {
     }
 
     /// Halves what is considered as soon as a phase is complete and nothing is in flight.
+    #[inline]
     fn settle(&mut self) {
         let Some(sigma) = self.sigma() else { return };
         while self.node().in_flight == 0
@@ -306,20 +315,33 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Sums the priors of the root's visited children anew: noise changes them.
-    fn weigh_visited(&mut self) {
-        let edges = self.node().edges();
-        let visited = edges.filter(|&edge| self.arena.edges.child[edge] != NodeId::NONE);
-        let mass = visited.map(|edge| self.arena.edges.prior[edge]).sum();
-        self.arena.node_mut(NodeId::ROOT).visited_mass = mass;
+    /// Keeps what the edges of a new root know at hand.
+    fn note_root(&mut self) {
+        let Self { arena, root_actions, root_priors, .. } = self;
+        let edges = arena.node(NodeId::ROOT).edges();
+        root_actions.extend(edges.map(|edge| arena.edges.action(edge)));
+        let edges = arena.node(NodeId::ROOT).edges();
+        root_priors.extend(edges.map(|edge| arena.edges.prior(edge)));
     }
 
-    fn best_scored(&self, sigma: Sigma) -> Option<usize> {
+    /// Gives the root's edges the noisy priors, and sums those of the visited children anew.
+    fn set_priors(&mut self) {
+        let mut mass = 0.0;
+        for (edge, &prior) in self.arena.node(NodeId::ROOT).edges().zip(&self.noisy_priors) {
+            self.arena.edges.set_prior(edge, prior);
+            if self.arena.edges.child(edge) != NodeId::NONE {
+                mass += prior;
+            }
+        }
+        self.arena.node_mut(NodeId::ROOT).set_visited_mass(mass);
+    }
+
+    fn best_scored(&self, sigma: Sigma) -> Option<EdgeId> {
         let root = self.node();
         let is_candidate = candidates(&self.arena, root);
         let mut scores = Vec::new();
         improved_logits(&self.arena, root, sigma, &mut scores);
-        let mut best: Option<(Option<u32>, f32, usize)> = None;
+        let mut best: Option<(Option<u32>, f32, EdgeId)> = None;
         for ((action, edge), &score) in root.edges().enumerate().zip(&scores) {
             if !is_candidate(edge) {
                 continue;
@@ -333,6 +355,7 @@ impl<S> Tree<S> {
         best.map(|(_, _, edge)| edge)
     }
 
+    #[inline]
     fn sigma(&self) -> Option<Sigma> {
         match self.settings.root {
             RootPolicy::Puct => None,
@@ -340,10 +363,12 @@ impl<S> Tree<S> {
         }
     }
 
+    #[inline]
     fn node(&self) -> &Node {
         self.arena.nodes.first().expect("a search has a root")
     }
 
+    #[inline]
     fn check(&self, request: &Request) {
         assert_eq!(request.generation, self.generation, "a request does not outlive its root");
     }
@@ -355,30 +380,22 @@ impl<S> Tree<S> {
         self.generation += 1;
         self.budget = 0;
         self.exploration = Exploration::Greedy;
-        self.clean_priors.clear();
+        self.root_actions.clear();
+        self.root_priors.clear();
         self.gumbel.clear();
         self.halving.clear();
-    }
-
-    /// Puts the root's own priors back in place of noisy ones.
-    fn restore_priors(&mut self) {
-        if !self.clean_priors.is_empty() {
-            let edges = self.node().edges();
-            self.arena.edges.prior[edges].copy_from_slice(&self.clean_priors);
-            self.clean_priors.clear();
-        }
     }
 }
 
 /// What sequential halving may know of a root action.
 fn candidate(arena: &Arena, action: usize) -> Candidate {
-    let edge = arena.node(NodeId::ROOT).edge_at(action).index();
-    let standing = match (arena.edges.status[edge], edge_proven(arena, edge)) {
+    let edge = arena.node(NodeId::ROOT).edge_at(action);
+    let standing = match (arena.edges.status(edge), edge_proven(arena, edge)) {
         (_, Proven::Loss) => Standing::Lost,
         (status, _) => Standing::from(status),
     };
     // Exact: visit counts stay far below 2^24.
-    Candidate { visits: arena.edges.count[edge] as u32, standing }
+    Candidate { visits: arena.edges.count(edge) as u32, standing }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ impl Bounds {
     }
 
     /// Takes an action value into account.
+    #[inline]
     pub(crate) fn include(&mut self, value: f32) {
         if self.range == ValueRange::Normalised {
             self.least = self.least.min(value);
@@ -34,7 +35,14 @@ impl Bounds {
         }
     }
 
+    /// Whether values are seen as they are, whatever was met.
+    #[inline]
+    pub(crate) fn is_board(&self) -> bool {
+        self.range == ValueRange::Board
+    }
+
     /// How values are seen now: `(value − least) / (greatest − least)` once two different ones were met.
+    #[inline]
     pub(crate) fn scale(&self) -> Scale {
         if self.range == ValueRange::Board || self.least >= self.greatest {
             return Scale::IDENTITY;
@@ -44,11 +52,30 @@ impl Bounds {
     }
 }
 
+/// How the values of a board are seen: as they are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AsTheyAre;
+
+/// Something that rescales values.
+pub(crate) trait Rescale: Copy {
+    /// How a value is seen.
+    fn apply(self, value: f32) -> f32;
+}
+
+impl Rescale for AsTheyAre {
+    #[inline(always)]
+    fn apply(self, value: f32) -> f32 {
+        value
+    }
+}
+
 impl Scale {
     pub(crate) const IDENTITY: Self = Self { factor: 1.0, offset: 0.0 };
+}
 
-    #[inline]
-    pub(crate) fn apply(self, value: f32) -> f32 {
+impl Rescale for Scale {
+    #[inline(always)]
+    fn apply(self, value: f32) -> f32 {
         value * self.factor + self.offset
     }
 }

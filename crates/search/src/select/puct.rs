@@ -1,15 +1,17 @@
 //! pUCT: value plus an exploration bonus that follows the prior.
 
-use crate::value_range::Scale;
+use crate::edges::{LANES, Octet};
+use crate::select::greatest::{first_lane, greatest};
+use crate::value_range::Rescale;
 
 /// What is the same for all edges of a node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct Terms<R> {
     /// [`ExplorationFactors::at`] the visits of the node.
     pub(crate) factor: f32,
     /// The value of an unvisited edge, already rescaled.
     pub(crate) first_play: f32,
-    pub(crate) scale: Scale,
+    pub(crate) scale: R,
 }
 
 /// Scores every edge of a node by pUCT and returns the best available; ties go to the lowest action, so a seed fixes
@@ -19,19 +21,33 @@ pub(crate) struct Terms {
 /// the visits of the node, its own evaluation among them as in AlphaZero's pseudocode: before any child is visited the
 /// prior decides, not the order. Unvisited children take the first-play value, not zero: with zero, a losing root looks
 /// at every move before it looks twice at any.
-#[inline]
-pub(crate) fn best(values: &[f32], counts: &[f32], priors: &[f32], terms: Terms) -> Option<usize> {
-    let mut best = None;
-    let mut best_score = f32::NEG_INFINITY;
-    for (at, ((&value, &count), &prior)) in values.iter().zip(counts).zip(priors).enumerate() {
-        let q = if value.is_nan() { terms.first_play } else { terms.scale.apply(value) };
-        let score = q + prior / (1.0 + count) * terms.factor;
-        if score > best_score {
-            best_score = score;
-            best = Some(at);
+#[inline(always)]
+pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<usize> {
+    let (mut best, mut best_score) = (None, f32::NEG_INFINITY);
+    let mut scores = [0.0; LANES];
+    for (number, octet) in octets.iter().enumerate() {
+        score(octet, terms, &mut scores);
+        // Told that memory matters, the compiler writes the scores with vector instructions; it would compute them lane by
+        // lane if it could keep them to itself.
+        std::hint::black_box(&mut scores);
+        let greatest = greatest(&scores);
+        if greatest > best_score {
+            best = Some(number * LANES + first_lane(&scores, greatest));
+            best_score = greatest;
         }
     }
     best
+}
+
+/// Scores each edge; −∞ where it may not be taken.
+#[inline(always)]
+fn score(octet: &Octet, terms: Terms<impl Rescale>, scores: &mut [f32; LANES]) {
+    let Terms { factor, first_play, scale } = terms;
+    for (lane, score) in scores.iter_mut().enumerate() {
+        let value = octet.value[lane];
+        let q = if value.is_nan() { first_play } else { scale.apply(value) };
+        *score = q + octet.share[lane] * factor;
+    }
 }
 
 /// `√N · (c_init + ln((N + c_base + 1) / c_base))` for every N; the small ones are looked up.

@@ -271,8 +271,8 @@ fn reuse_keeps_every_statistic_of_the_subtree() {
             for _ in 0..6 {
                 search(&mut tree, 120, Exploration::Explore, 3);
                 let action = tree.best_action();
-                let edge = tree.node().edges().find(|&edge| tree.arena.edges.action[edge] == action).unwrap();
-                let child = tree.arena.edges.child[edge];
+                let edge = tree.node().edges().find(|&edge| tree.arena.edges.action(edge) == action).unwrap();
+                let child = tree.arena.edges.child(edge);
                 let before = (child != NodeId::NONE).then(|| dump(&tree, child));
                 state = state.step(action).toy;
                 if !tree.advance(action) {
@@ -333,7 +333,8 @@ fn noise_is_not_shown_as_the_prior_and_does_not_outlive_the_search() {
         search(&mut tree, 20, Exploration::Explore, 1);
         assert_eq!(tree.root().priors(), toy.priors());
         tree.begin(30, Exploration::Greedy, &mut Silent);
-        assert_eq!(tree.arena.edges.prior[tree.node().edges()], toy.priors());
+        let searched: Vec<f32> = tree.node().edges().map(|edge| tree.arena.edges.prior(edge)).collect();
+        assert_eq!(searched, toy.priors());
     }
 }
 
@@ -358,7 +359,7 @@ fn the_gumbel_policy_is_the_softmax_of_logits_and_completed_values() {
         let (visits, priors) = (tree.root().visit_counts(), toy.priors());
         let mean = |at: usize| {
             let step = toy.step(tree.root().actions()[at]);
-            let child = tree.arena.edges.child[tree.node().edges().start + at];
+            let child = tree.arena.edges.child(tree.node().edge_at(at));
             f64::from(step.reward) + f64::from(step.discount) * tree.arena.node(child).value_sum / f64::from(visits[at])
         };
         let visited: Vec<usize> = (0..visits.len()).filter(|&at| visits[at] > 0).collect();
@@ -431,7 +432,7 @@ fn the_value_is_that_of_the_search_policy_and_not_the_mean_over_rejected_actions
     let mut visits = tree.root().visit_counts();
     visits.sort_unstable();
     assert_eq!(visits, [1, 1, 1, 1, 4, 12, 12]);
-    assert!(tree.node().mean_value() < 0.0, "the mean is {}", tree.node().mean_value());
+    assert!(tree.node().mean_value < 0.0, "the mean is {}", tree.node().mean_value);
     assert!((tree.root().value_under(&search_policy(&tree)) - 0.9).abs() < 1e-3);
 }
 
@@ -445,15 +446,16 @@ fn check_books(tree: &Tree<crate::toy::Toy>) {
         assert!(node.edge_count == 0 || node.proven != Proven::Unknown || node.visits == 1 + children);
         let mut available = 0;
         for edge in node.edges() {
-            assert_ne!(arena.edges.status[edge], crate::arena::Status::Blocked);
-            available += u16::from(arena.edges.status[edge] == crate::arena::Status::Open);
-            assert_eq!(arena.edges.count[edge], crate::root_policy::edge_visits(arena, edge) as f32);
+            assert_ne!(arena.edges.status(edge), crate::edges::Status::Blocked);
+            available += u16::from(arena.edges.status(edge) == crate::edges::Status::Open);
+            assert_eq!(arena.edges.count(edge), crate::root_policy::edge_visits(arena, edge) as f32);
+            assert_eq!(arena.edges.share(edge), arena.edges.prior(edge) / (1.0 + arena.edges.count(edge)));
             check_edge_value(arena, edge);
-            if let child @ NodeId(1..) = arena.edges.child[edge]
+            if let child @ NodeId(1..) = arena.edges.child(edge)
                 && child != NodeId::NONE
             {
                 assert_eq!(arena.node(child).parent.index(), at);
-                assert_eq!(arena.node(child).edge.index(), edge);
+                assert_eq!(arena.node(child).edge, edge);
             }
         }
         assert_eq!(node.available, available);
@@ -467,19 +469,20 @@ fn search_policy<S>(tree: &Tree<S>) -> Vec<f32> {
 }
 
 /// What the selection rules see of an edge is what its child is worth.
-fn check_edge_value(arena: &Arena, edge: usize) {
-    use crate::arena::{Status, UNAVAILABLE};
-    let seen = arena.edges.value[edge];
+fn check_edge_value(arena: &Arena, edge: EdgeId) {
+    use crate::edges::{Status, UNAVAILABLE};
+    let seen = arena.edges.value(edge);
     match crate::root_policy::edge_value(arena, edge) {
-        _ if arena.edges.status[edge] == Status::Closed => assert_eq!(seen, UNAVAILABLE),
+        _ if arena.edges.status(edge) == Status::Closed => assert_eq!(seen, UNAVAILABLE),
         Some(value) => assert_eq!(seen, value),
         None => assert!(seen.is_nan()),
     }
 }
 
 fn hot_values(tree: &Tree<crate::toy::Toy>) -> Vec<(u32, u32)> {
-    let edges = &tree.arena.edges;
-    edges.value.iter().zip(&edges.count).map(|(value, count)| (value.to_bits(), count.to_bits())).collect()
+    let Arena { nodes, edges, .. } = &tree.arena;
+    let all = nodes.iter().flat_map(Node::edges);
+    all.map(|edge| (edges.value(edge).to_bits(), edges.count(edge).to_bits())).collect()
 }
 
 /// All that is known below a node, in depth-first order.
@@ -487,9 +490,9 @@ fn dump(tree: &Tree<crate::toy::Toy>, id: NodeId) -> Vec<String> {
     let node = tree.arena.node(id);
     let mut lines = vec![format!("{} {} {:?} {:?}", node.visits, node.value_sum, node.proven, tree.states[id.index()])];
     for edge in node.edges() {
-        lines.push(format!("{} {}", tree.arena.edges.action[edge], tree.arena.edges.count[edge]));
-        if tree.arena.edges.child[edge] != NodeId::NONE {
-            lines.extend(dump(tree, tree.arena.edges.child[edge]));
+        lines.push(format!("{} {}", tree.arena.edges.action(edge), tree.arena.edges.count(edge)));
+        if tree.arena.edges.child(edge) != NodeId::NONE {
+            lines.extend(dump(tree, tree.arena.edges.child(edge)));
         }
     }
     lines

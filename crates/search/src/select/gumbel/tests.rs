@@ -1,5 +1,6 @@
 use super::*;
-use crate::arena::UNVISITED;
+use crate::edges::{Edges, UNVISITED};
+use crate::value_range::Scale;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -7,7 +8,7 @@ const SIGMA: Sigma = Sigma { c_visit: 50.0, c_scale: 1.0 };
 
 fn choose(values: &[f32], counts: &[f32], priors: &[f32]) -> Option<usize> {
     let terms = Terms { sigma: SIGMA, network_value: 0.1, scale: Scale::IDENTITY };
-    best(values, counts, priors, terms, &mut Vec::new())
+    best(Edges::of(values, counts, priors).all(), terms, &mut Vec::new())
 }
 
 /// Danihelka et al. 2022, equation 14, in f64 with logarithms.

@@ -164,9 +164,9 @@ impl Reference {
         assert_eq!((node.visits, node.value_sum), (expected.visits, expected.value_sum), "at {path:?}");
         assert_eq!(node.proven, self.proven(path), "at {path:?}");
         for edge in node.edges() {
-            let child = tree.arena.edges.child[edge];
+            let child = tree.arena.edges.child(edge);
             if child != NodeId::NONE {
-                path.push(tree.arena.edges.action[edge]);
+                path.push(tree.arena.edges.action(edge));
                 self.check_node(tree, child, path);
                 path.pop();
             }

@@ -1,0 +1,261 @@
+//! Edges: what a node knows of each of its actions, eight at a time.
+//!
+//! The edges of a node fill whole octets that lie one behind the other; lanes that are left over may never be taken. Inside
+//! an octet every quantity is an array of its own, so that a rule scores eight actions with a few vector instructions, and
+//! all that is known of eight actions lies in three cache lines.
+
+use std::ops::Range;
+
+use game::Action;
+
+use crate::arena::NodeId;
+
+/// Edges of an octet.
+pub(crate) const LANES: usize = 8;
+
+/// The place of an edge: the number of its octet times [`LANES`], plus its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EdgeId(pub(crate) u32);
+
+impl EdgeId {
+    /// No edge: what leads to the root.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    /// The first edge of an octet.
+    #[inline]
+    fn of_octet(octet: usize) -> Self {
+        Self(u32::try_from(octet * LANES).expect("a tree has fewer than 2^32 edges"))
+    }
+
+    #[inline]
+    fn octet(self) -> usize {
+        self.0 as usize / LANES
+    }
+
+    #[inline]
+    fn lane(self) -> usize {
+        self.0 as usize % LANES
+    }
+}
+
+/// Whether a descent may take an edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    Open,
+    /// Not now: everything behind it is in flight.
+    Blocked,
+    /// Its child is a proven draw. Descents end there, with the exact value; they find no leaf, so such an edge does not
+    /// keep a node available whose other edges are blocked.
+    Drawn,
+    /// Never again: its child is a proven win or loss.
+    Closed,
+}
+
+/// The value of an edge whose child was never visited.
+pub(crate) const UNVISITED: f32 = f32::NAN;
+/// The value of an edge that may not be taken; it loses every comparison.
+pub(crate) const UNAVAILABLE: f32 = f32::NEG_INFINITY;
+
+/// Eight edges of one node: three cache lines, 24 bytes for each edge. What pUCT reads is the first line.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Octet {
+    /// Action value to the player who chooses, or [`UNVISITED`], or [`UNAVAILABLE`].
+    pub(crate) value: [f32; LANES],
+    /// `P / (1 + n)`, which is divided once for each change instead of once for each look.
+    pub(crate) share: [f32; LANES],
+    /// `n`, visits completed and in flight; exact up to 2^24.
+    pub(crate) count: [f32; LANES],
+    pub(crate) prior: [f32; LANES],
+    pub(crate) child: [NodeId; LANES],
+    pub(crate) action: [Action; LANES],
+    pub(crate) status: [Status; LANES],
+}
+
+impl Octet {
+    /// Nothing that may be taken.
+    const PADDING: Self = Self {
+        value: [UNAVAILABLE; LANES],
+        share: [0.0; LANES],
+        count: [0.0; LANES],
+        prior: [0.0; LANES],
+        child: [NodeId::NONE; LANES],
+        action: [Action(0); LANES],
+        status: [Status::Closed; LANES],
+    };
+
+    #[inline]
+    fn set_count(&mut self, lane: usize, count: f32) {
+        self.count[lane] = count;
+        self.share[lane] = self.prior[lane] / (1.0 + count);
+    }
+
+    /// So many edges without action and prior.
+    const UNVISITED: [Self; LANES + 1] = {
+        let mut octets = [Self::PADDING; LANES + 1];
+        let mut len = 0;
+        while len <= LANES {
+            let mut lane = 0;
+            while lane < len {
+                octets[len].value[lane] = UNVISITED;
+                octets[len].status[lane] = Status::Open;
+                lane += 1;
+            }
+            len += 1;
+        }
+        octets
+    };
+}
+
+/// All edges of a tree.
+#[derive(Debug, Default)]
+pub(crate) struct Edges {
+    octets: Vec<Octet>,
+}
+
+impl Edges {
+    /// The edges of one node as the tests of the rules write them.
+    #[cfg(test)]
+    pub(crate) fn of(values: &[f32], counts: &[f32], priors: &[f32]) -> Self {
+        let mut edges = Self::default();
+        edges.extend(&vec![Action(0); values.len()], priors);
+        for ((edge, &value), &count) in (0..).map(EdgeId).zip(values).zip(counts) {
+            let (octet, lane) = (&mut edges.octets[edge.octet()], edge.lane());
+            octet.value[lane] = value;
+            octet.set_count(lane, count);
+        }
+        edges
+    }
+
+    /// Every octet.
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> &[Octet] {
+        &self.octets
+    }
+
+    #[inline]
+    pub(crate) fn value_mut(&mut self, edge: EdgeId) -> &mut f32 {
+        &mut self.octets[edge.octet()].value[edge.lane()]
+    }
+
+    #[inline]
+    pub(crate) fn child(&self, edge: EdgeId) -> NodeId {
+        self.octets[edge.octet()].child[edge.lane()]
+    }
+
+    #[inline]
+    pub(crate) fn child_mut(&mut self, edge: EdgeId) -> &mut NodeId {
+        &mut self.octets[edge.octet()].child[edge.lane()]
+    }
+
+    #[inline]
+    pub(crate) fn status(&self, edge: EdgeId) -> Status {
+        self.octets[edge.octet()].status[edge.lane()]
+    }
+
+    #[inline]
+    pub(crate) fn status_mut(&mut self, edge: EdgeId) -> &mut Status {
+        &mut self.octets[edge.octet()].status[edge.lane()]
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, edge: EdgeId) -> f32 {
+        self.octets[edge.octet()].count[edge.lane()]
+    }
+
+    #[cfg(test)]
+    pub(crate) fn value(&self, edge: EdgeId) -> f32 {
+        self.octets[edge.octet()].value[edge.lane()]
+    }
+
+    #[cfg(test)]
+    pub(crate) fn share(&self, edge: EdgeId) -> f32 {
+        self.octets[edge.octet()].share[edge.lane()]
+    }
+
+    #[inline]
+    pub(crate) fn prior(&self, edge: EdgeId) -> f32 {
+        self.octets[edge.octet()].prior[edge.lane()]
+    }
+
+    pub(crate) fn set_prior(&mut self, edge: EdgeId, prior: f32) {
+        let (octet, lane) = (&mut self.octets[edge.octet()], edge.lane());
+        octet.prior[lane] = prior;
+        octet.set_count(lane, octet.count[lane]);
+    }
+
+    /// Takes back a descent through an edge.
+    pub(crate) fn leave(&mut self, edge: EdgeId) {
+        let (octet, lane) = (&mut self.octets[edge.octet()], edge.lane());
+        octet.set_count(lane, octet.count[lane] - 1.0);
+    }
+
+    #[inline]
+    pub(crate) fn action(&self, edge: EdgeId) -> Action {
+        self.octets[edge.octet()].action[edge.lane()]
+    }
+
+    /// Counts a descent through an edge, as a visit but not in the value (WU-UCT, Liu et al. 2020), and says where it leads.
+    #[inline]
+    pub(crate) fn enter(&mut self, edge: EdgeId) -> NodeId {
+        let octet = &mut self.octets[edge.octet()];
+        let lane = edge.lane();
+        octet.set_count(lane, octet.count[lane] + 1.0);
+        octet.child[lane]
+    }
+
+    /// Shows the selection rules the value of an edge, unless the edge may not be taken.
+    #[inline]
+    pub(crate) fn show(&mut self, edge: EdgeId, value: f32) {
+        let octet = &mut self.octets[edge.octet()];
+        if !matches!(octet.status[edge.lane()], Status::Blocked | Status::Closed) {
+            octet.value[edge.lane()] = value;
+        }
+    }
+
+    /// The octets of a node with `count` edges from `first` on, the last of them with lanes that may not be taken.
+    #[inline]
+    pub(crate) fn octets(&self, first: EdgeId, count: u16) -> &[Octet] {
+        &self.octets[octets(first, count)]
+    }
+
+    /// The edge that the next call to [`extend`](Self::extend) begins with.
+    #[inline]
+    pub(crate) fn next(&self) -> EdgeId {
+        EdgeId::of_octet(self.octets.len())
+    }
+
+    /// Adds the edges of one node, which were never visited.
+    #[inline]
+    pub(crate) fn extend(&mut self, actions: &[Action], priors: &[f32]) {
+        for (actions, priors) in actions.chunks(LANES).zip(priors.chunks(LANES)) {
+            self.octets.push(Octet::UNVISITED[actions.len()]);
+            let octet = self.octets.last_mut().expect("one was pushed");
+            for (slot, &action) in octet.action.iter_mut().zip(actions) {
+                *slot = action;
+            }
+            for ((prior, share), &given) in octet.prior.iter_mut().zip(&mut octet.share).zip(priors) {
+                (*prior, *share) = (given, given);
+            }
+        }
+    }
+
+    /// Moves the `count` edges of a node from `first` on to a lower place, both the beginning of an octet; returns the
+    /// place behind them.
+    pub(crate) fn move_down(&mut self, first: EdgeId, count: u16, to: EdgeId) -> EdgeId {
+        let from = octets(first, count);
+        let end = to.octet() + from.len();
+        self.octets.copy_within(from, to.octet());
+        EdgeId::of_octet(end)
+    }
+
+    /// Forgets the edges from `edge` on, which begins an octet.
+    pub(crate) fn truncate(&mut self, edge: EdgeId) {
+        self.octets.truncate(edge.octet());
+    }
+}
+
+#[inline]
+fn octets(first: EdgeId, count: u16) -> Range<usize> {
+    first.octet()..first.octet() + usize::from(count).div_ceil(LANES)
+}
