@@ -15,9 +15,15 @@ impl MixedValue {
     /// Takes a visited action into account.
     #[inline]
     pub(crate) fn add(&mut self, prior: f32, visits: f32, value: f32) {
+        self.add_all(prior, visits, prior * value);
+    }
+
+    /// Takes several visited actions into account, by the sums of their priors, visits and priors times values.
+    #[inline]
+    pub(crate) fn add_all(&mut self, prior: f32, visits: f32, prior_times_value: f32) {
         self.visits += visits;
         self.prior += prior;
-        self.prior_times_value += prior * value;
+        self.prior_times_value += prior_times_value;
     }
 
     /// `v_mix`, the network's value alone while nothing was visited.

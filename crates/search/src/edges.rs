@@ -240,6 +240,11 @@ impl Edges {
         }
     }
 
+    /// The memory of the edges.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&self.octets[..])
+    }
+
     /// Moves the `count` edges of a node from `first` on to a lower place, both the beginning of an octet; returns the
     /// place behind them.
     pub(crate) fn move_down(&mut self, first: EdgeId, count: u16, to: EdgeId) -> EdgeId {

@@ -1,14 +1,14 @@
 //! One descent: from the root to a leaf, choosing an edge at each node.
 
-mod greatest;
+mod exponential;
 pub(crate) mod gumbel;
+mod lanes;
 pub(crate) mod puct;
 
 use crate::arena::{Arena, Node, NodeId};
 use crate::backup::back_up;
 use crate::completed_values::Sigma;
-use crate::edges::EdgeId;
-use crate::edges::Octet;
+use crate::edges::{EdgeId, LANES, Octet};
 use crate::settings::{RootPolicy, Settings};
 use crate::value_range::{AsTheyAre, Rescale};
 use puct::ExplorationFactors;
@@ -32,7 +32,7 @@ pub(crate) struct Puct {
 pub(crate) struct Gumbel {
     sigma: Sigma,
     /// Reused by every choice.
-    scratch: Vec<f32>,
+    scratch: Vec<[f32; LANES]>,
 }
 
 impl Rule {

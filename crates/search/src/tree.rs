@@ -6,7 +6,7 @@ use rand::{Rng, RngExt};
 use crate::arena::{Arena, Link, Node, NodeId};
 use crate::backup::{back_up, withdraw};
 use crate::completed_values::Sigma;
-use crate::edges::EdgeId;
+use crate::edges::{EdgeId, Status};
 use crate::expand::{Expansion, expand};
 use crate::noise::{add_dirichlet, draw_gumbel};
 use crate::proven::Proven;
@@ -281,6 +281,19 @@ impl<S> Tree<S> {
         }
     }
 
+    /// How many nodes the tree holds.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.arena.nodes.len()
+    }
+
+    /// The memory of nodes, edges and states in bytes, without room that is kept for more and without what states own
+    /// elsewhere.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.arena.nodes[..]) + self.arena.edges.bytes() + size_of_val(&self.states[..])
+    }
+
     /// Adds a node and backs up what it is worth.
     #[inline]
     fn attach(&mut self, link: Link, state: S, expansion: Expansion<'_>) {
@@ -390,9 +403,10 @@ impl<S> Tree<S> {
 /// What sequential halving may know of a root action.
 fn candidate(arena: &Arena, action: usize) -> Candidate {
     let edge = arena.node(NodeId::ROOT).edge_at(action);
-    let standing = match (arena.edges.status(edge), edge_proven(arena, edge)) {
-        (_, Proven::Loss) => Standing::Lost,
-        (status, _) => Standing::from(status),
+    let standing = match arena.edges.status(edge) {
+        // The child is looked at only where it decides something: this is asked of every action for every simulation.
+        Status::Closed if edge_proven(arena, edge) == Proven::Loss => Standing::Lost,
+        status => Standing::from(status),
     };
     // Exact: visit counts stay far below 2^24.
     Candidate { visits: arena.edges.count(edge) as u32, standing }

@@ -1,7 +1,9 @@
 //! Gumbel below the root: visits follow the improved policy.
 
 use crate::completed_values::{MixedValue, Sigma};
-use crate::edges::{Octet, UNAVAILABLE};
+use crate::edges::{LANES, Octet, UNAVAILABLE};
+use crate::select::exponential::exp_of_negative;
+use crate::select::lanes::{first_lane, greatest, lanes, sum};
 use crate::value_range::Rescale;
 
 /// What is the same for all edges of a node.
@@ -18,52 +20,80 @@ pub(crate) struct Terms<R> {
 ///
 /// Danihelka et al. 2022, section 5. The softmax is taken as `P · exp(σ − max σ)`, which needs no logarithm. Edges that
 /// may not be taken have no share.
-pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>, scratch: &mut Vec<f32>) -> Option<usize> {
-    let values = || octets.iter().flat_map(|octet| octet.value);
-    let counts = || octets.iter().flat_map(|octet| octet.count);
-    let priors = || octets.iter().flat_map(|octet| octet.prior);
-    let mut mixed = MixedValue::default();
-    let mut visits_max = 0.0_f32;
-    let mut visits = 0.0_f32;
-    for ((value, count), prior) in values().zip(counts()).zip(priors()) {
-        visits += count;
-        visits_max = visits_max.max(count);
-        // Neither unvisited (NaN) nor unavailable.
-        if value > UNAVAILABLE {
-            mixed.add(prior, count, terms.scale.apply(value));
-        }
-    }
+pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>, scratch: &mut Vec<[f32; LANES]>) -> Option<usize> {
+    let Counts { visits, visits_max, mixed } = count(octets, terms.scale);
     let unvisited = mixed.mix(terms.network_value);
-    let factor = terms.sigma.factor(visits_max);
-
-    scratch.clear();
-    let mut greatest = f32::NEG_INFINITY;
-    for (value, prior) in values().zip(priors()) {
-        let q = if value.is_nan() { unvisited } else { terms.scale.apply(value) };
-        let sigma = factor * q;
-        if prior > 0.0 {
-            greatest = greatest.max(sigma);
-        }
-        scratch.push(sigma);
-    }
-    let mut total = 0.0_f32;
-    for (share, prior) in scratch.iter_mut().zip(priors()) {
-        *share = if prior > 0.0 && *share > UNAVAILABLE { prior * (*share - greatest).exp() } else { 0.0 };
-        total += *share;
-    }
-
+    let total = improve(octets, terms, terms.sigma.factor(visits_max), unvisited, scratch);
     let to_policy = if total > 0.0 { 1.0 / total } else { 0.0 };
     let to_share = 1.0 / (1.0 + visits);
-    let mut best = None;
-    let mut best_score = f32::NEG_INFINITY;
-    for (at, ((&share, count), value)) in scratch.iter().zip(counts()).zip(values()).enumerate() {
-        let score = share * to_policy - count * to_share;
-        if value != UNAVAILABLE && score > best_score {
-            best_score = score;
-            best = Some(at);
+    let (mut best, mut best_score) = (None, UNAVAILABLE);
+    for (number, (octet, shares)) in octets.iter().zip(scratch).enumerate() {
+        let scores = lanes(|lane| {
+            let lag = shares[lane] * to_policy - octet.count[lane] * to_share;
+            if octet.value[lane] == UNAVAILABLE { UNAVAILABLE } else { lag }
+        });
+        let greatest = greatest(&scores);
+        if greatest > best_score {
+            best = Some(number * LANES + first_lane(&scores, greatest));
+            best_score = greatest;
         }
     }
     best
+}
+
+/// What the visits of a node's edges come to.
+struct Counts {
+    visits: f32,
+    visits_max: f32,
+    mixed: MixedValue,
+}
+
+#[inline(always)]
+fn count(octets: &[Octet], scale: impl Rescale) -> Counts {
+    let mut counts = Counts { visits: 0.0, visits_max: 0.0, mixed: MixedValue::default() };
+    for octet in octets {
+        // Neither unvisited (NaN) nor unavailable.
+        let if_valued = |lane: usize, part: f32| if octet.value[lane] > UNAVAILABLE { part } else { 0.0 };
+        let priors = lanes(|lane| if_valued(lane, octet.prior[lane]));
+        let visits = lanes(|lane| if_valued(lane, octet.count[lane]));
+        let values = lanes(|lane| if_valued(lane, octet.prior[lane] * scale.apply(octet.value[lane])));
+        counts.mixed.add_all(sum(&priors), sum(&visits), sum(&values));
+        counts.visits += sum(&octet.count);
+        counts.visits_max = counts.visits_max.max(greatest(&octet.count));
+    }
+    counts
+}
+
+/// Replaces `shares` with the improved policy of each edge, up to a factor; returns their sum.
+#[inline(always)]
+fn improve(
+    octets: &[Octet],
+    terms: Terms<impl Rescale>,
+    factor: f32,
+    unvisited: f32,
+    shares: &mut Vec<[f32; LANES]>,
+) -> f32 {
+    shares.clear();
+    let mut greatest_sigma = UNAVAILABLE;
+    for octet in octets {
+        let sigmas = lanes(|lane| {
+            let value = octet.value[lane];
+            let sigma = factor * if value.is_nan() { unvisited } else { terms.scale.apply(value) };
+            if octet.prior[lane] > 0.0 { sigma } else { UNAVAILABLE }
+        });
+        greatest_sigma = greatest_sigma.max(greatest(&sigmas));
+        shares.push(sigmas);
+    }
+    let mut total = 0.0;
+    for (octet, shares) in octets.iter().zip(shares) {
+        let sigmas = *shares;
+        *shares = lanes(|lane| {
+            let share = octet.prior[lane] * exp_of_negative(sigmas[lane] - greatest_sigma);
+            if sigmas[lane] > UNAVAILABLE { share } else { 0.0 }
+        });
+        total += sum(shares);
+    }
+    total
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! pUCT: value plus an exploration bonus that follows the prior.
 
 use crate::edges::{LANES, Octet};
-use crate::select::greatest::{first_lane, greatest};
+use crate::select::lanes::{fill, first_lane, greatest};
 use crate::value_range::Rescale;
 
 /// What is the same for all edges of a node.
@@ -24,12 +24,15 @@ pub(crate) struct Terms<R> {
 #[inline(always)]
 pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<usize> {
     let (mut best, mut best_score) = (None, f32::NEG_INFINITY);
+    let Terms { factor, first_play, scale } = terms;
     let mut scores = [0.0; LANES];
     for (number, octet) in octets.iter().enumerate() {
-        score(octet, terms, &mut scores);
-        // Told that memory matters, the compiler writes the scores with vector instructions; it would compute them lane by
-        // lane if it could keep them to itself.
-        std::hint::black_box(&mut scores);
+        // −∞ where an edge may not be taken.
+        fill(&mut scores, |lane| {
+            let value = octet.value[lane];
+            let q = if value.is_nan() { first_play } else { scale.apply(value) };
+            q + octet.share[lane] * factor
+        });
         let greatest = greatest(&scores);
         if greatest > best_score {
             best = Some(number * LANES + first_lane(&scores, greatest));
@@ -37,17 +40,6 @@ pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<usize
         }
     }
     best
-}
-
-/// Scores each edge; −∞ where it may not be taken.
-#[inline(always)]
-fn score(octet: &Octet, terms: Terms<impl Rescale>, scores: &mut [f32; LANES]) {
-    let Terms { factor, first_play, scale } = terms;
-    for (lane, score) in scores.iter_mut().enumerate() {
-        let value = octet.value[lane];
-        let q = if value.is_nan() { first_play } else { scale.apply(value) };
-        *score = q + octet.share[lane] * factor;
-    }
 }
 
 /// `√N · (c_init + ln((N + c_base + 1) / c_base))` for every N; the small ones are looked up.

@@ -412,6 +412,19 @@ fn the_principal_variation_starts_with_the_best_action() {
     }
 }
 
+/// A node is a cache line, and eight edges are three.
+#[test]
+fn the_memory_of_a_tree_is_that_of_its_nodes_octets_and_states() {
+    let state = size_of::<crate::toy::Toy>();
+    for toy in games(10, 6, Turns::Alternating) {
+        let mut tree = toy.tree(&settings());
+        assert_eq!((tree.node_count(), tree.bytes()), (1, 64 + 192 + state));
+        search(&mut tree, 50, Exploration::Greedy, 1);
+        let octets = tree.arena.nodes.iter().filter(|node| node.edge_count > 0).count();
+        assert_eq!(tree.bytes(), tree.node_count() * (64 + state) + octets * 192);
+    }
+}
+
 /// Of seven actions one is worth 0.9 and the others −0.9. Halving 32 simulations visits them 12, 12, 4 and four times 1.
 #[test]
 fn the_value_is_that_of_the_search_policy_and_not_the_mean_over_rejected_actions() {

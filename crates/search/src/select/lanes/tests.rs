@@ -1,6 +1,14 @@
 use super::*;
 
 #[test]
+fn every_lane_is_computed_and_summed() {
+    let mut values = [0.0; LANES];
+    fill(&mut values, |lane| lane as f32 + 0.5);
+    assert_eq!(values, [0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5]);
+    assert_eq!(sum(&values), 32.0);
+}
+
+#[test]
 fn the_greatest_is_found_in_every_lane() {
     for lane in 0..LANES {
         let mut scores = [-1.0; LANES];
