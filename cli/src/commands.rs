@@ -109,6 +109,8 @@ enum Part {
     Selfplay(bench::selfplay::Args),
     /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of what the instructions can do.
     Kernel(bench::kernel::Args),
+    /// The search tree alone, with an evaluator that says nothing.
+    Search(bench::search::Args),
 }
 
 impl Bench {
@@ -117,6 +119,7 @@ impl Bench {
         match self.part {
             Part::Selfplay(args) => bench::selfplay::run(&args, &mut io::stdout().lock()),
             Part::Kernel(args) => bench::kernel::run(&args, &mut io::stdout().lock()),
+            Part::Search(args) => bench::search::run(&args, &mut io::stdout().lock()),
         }
     }
 }

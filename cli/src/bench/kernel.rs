@@ -6,7 +6,6 @@
 //! what bounds the kernel, multiply-adds from registers alone. Start with [`run`].
 
 mod engine;
-mod machine;
 mod markdown;
 mod network_size;
 mod peers;
@@ -17,7 +16,6 @@ mod report;
 mod series;
 #[cfg(test)]
 mod testing;
-mod threads;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -36,6 +34,7 @@ pub use plot::draw;
 pub use ratio::{Ratio, ratios};
 pub use report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
 
+use super::{machine, output};
 use peers::Peers;
 use series::{Course, Series, Source};
 
@@ -89,14 +88,12 @@ pub struct Args {
 /// # Errors
 /// Options that make no sense, a network that cannot be built, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    let report = measure(args, |report| args.out.as_deref().map_or(Ok(()), |folder| write(folder, report)))?;
-    if args.json {
-        serde_json::to_writer_pretty(&mut *out, &report).context("write the report")?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{}", markdown(&report))?;
-    }
-    Ok(())
+    let report = measure(args, |report| {
+        args.out.as_deref().map_or(Ok(()), |folder| {
+            output::write(folder, "kernel", &markdown(report), report, |path| draw(path, report))
+        })
+    })?;
+    output::print(args.json, &report, || markdown(&report), out)
 }
 
 /// Measures; `so_far` sees the report after each network.
@@ -145,7 +142,7 @@ impl<'a> Bench<'a> {
             let worthwhile = Path::INT8.into_iter().filter(|&path| path != Path::PortableI8);
             Path::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
         };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = machine::cores();
         Ok(Self {
             args,
             batches,
@@ -160,7 +157,7 @@ impl<'a> Bench<'a> {
     fn empty_report(&self, peers: Option<&Result<Peers, String>>) -> Report {
         Report {
             cpu: machine::cpu_model(),
-            target: format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
+            target: machine::target(),
             cores: self.cores,
             threads: self.threads,
             seconds: self.args.seconds,
@@ -238,22 +235,4 @@ impl<'a> Bench<'a> {
         let evaluator = |_| LibtorchEvaluator::new(architecture, WeightsVersion(1), bytes, Device::Cpu, precision);
         Ok(Source::Libtorch((0..self.threads).map(evaluator).collect::<Result<_, _>>()?))
     }
-}
-
-/// Writes tables, numbers and picture into `folder`.
-fn write(folder: &std::path::Path, report: &Report) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
-    let file = |name: &str, text: String| {
-        std::fs::write(folder.join(name), text).with_context(|| format!("write {name} into {}", folder.display()))
-    };
-    file("kernel.md", markdown(report))?;
-    file("kernel.json", serde_json::to_string_pretty(report)? + "\n")?;
-    draw(&folder.join("kernel.svg"), report)
-}
-
-/// The upper one of an even number.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }

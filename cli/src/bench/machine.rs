@@ -1,3 +1,5 @@
+//! What a benchmark ran on.
+
 use std::process::Command;
 
 /// The model of the CPU as the system calls it, or `unknown`.
@@ -5,6 +7,18 @@ use std::process::Command;
 pub(super) fn cpu_model() -> String {
     let listed = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model_in(&text));
     listed.or_else(asked).unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// Instruction set and operating system.
+#[must_use]
+pub(super) fn target() -> String {
+    format!("{} {}", std::env::consts::ARCH, std::env::consts::OS)
+}
+
+/// Cores that this process may use.
+#[must_use]
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The first model that Linux lists.

@@ -1,3 +1,5 @@
+//! Threads that begin together and work for a time.
+
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 

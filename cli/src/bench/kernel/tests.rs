@@ -88,10 +88,3 @@ fn options_that_make_no_sense_are_named() {
         assert!(Line::try_parse_from(["bench"].into_iter().chain(line)).is_err());
     }
 }
-
-#[test]
-fn the_median_is_the_middle() {
-    assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-    assert_eq!(median(&[1.0, 2.0]), Some(2.0));
-    assert_eq!(median(&[]), None);
-}

@@ -36,13 +36,3 @@ fn reports_without_speeds_are_drawn_too() {
     report.networks.clear();
     drawn(&report);
 }
-
-#[test]
-fn round_numbers_are_one_two_and_five_of_each_decade() {
-    assert_eq!(round_numbers(1.2, 3.1).map(short).collect::<Vec<_>>(), ["20", "50", "100", "200", "500", "1.0k"]);
-}
-
-#[test]
-fn labels_are_short() {
-    assert_eq!([2.34, 950.4, 1234.0, 31_204.0].map(short), ["2.3", "950", "1.2k", "31k"]);
-}

@@ -1,0 +1,47 @@
+//! Where reports go: a terminal, or files of a folder.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Serialize;
+
+/// Prints the report as one JSON object, or as what is for people.
+///
+/// # Errors
+/// An output that takes nothing.
+pub(super) fn print(
+    as_json: bool,
+    report: &impl Serialize,
+    markdown: impl FnOnce() -> String,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    if as_json {
+        serde_json::to_writer_pretty(&mut *out, report).context("write the report")?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", markdown())?;
+    }
+    Ok(())
+}
+
+/// Writes `name`.md, `name`.json and `name`.svg into `folder`, which is made if it is not there.
+///
+/// # Errors
+/// A folder or file that cannot be written.
+pub(super) fn write(
+    folder: &Path,
+    name: &str,
+    markdown: &str,
+    report: &impl Serialize,
+    draw: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
+    let file = |extension: &str| folder.join(format!("{name}.{extension}"));
+    let write = |extension: &str, text: &str| {
+        std::fs::write(file(extension), text).with_context(|| format!("write {}", file(extension).display()))
+    };
+    write("md", markdown)?;
+    write("json", &(serde_json::to_string_pretty(report)? + "\n"))?;
+    draw(&file("svg"))
+}

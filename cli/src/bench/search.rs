@@ -1,0 +1,181 @@
+//! `zerofleet bench search`: simulations/s of the tree alone, as self-play searches, and the memory it takes.
+//!
+//! The evaluator says nothing: every action is as good as any other, and every position is worth zero. Games advance from
+//! their start to their end, move by move, each searched from a fresh root with noise; nothing else of self-play runs. On
+//! several threads each has games and trees of its own. Everything is measured in turns, because a machine slows down and
+//! speeds up while it is measured. Start with [`run`].
+
+mod compare;
+mod markdown;
+mod player;
+mod plot;
+mod report;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use games::{GameKind, with_game};
+
+pub use markdown::markdown;
+pub use plot::draw;
+pub use report::{Compared, Report, Rule, Searched};
+
+use super::{machine, median, output, threads};
+use player::Player;
+
+#[cfg(test)]
+mod tests;
+
+/// Options of `zerofleet bench search`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The games.
+    #[arg(long, value_delimiter = ',', default_value = "connect_four,hex-9,tic_tac_toe")]
+    pub games: Vec<GameKind>,
+    /// Simulations per move.
+    #[arg(long, value_delimiter = ',', default_value = "64,800")]
+    pub simulations: Vec<u32>,
+    /// The algorithms: `puct`, `gumbel`.
+    #[arg(long, value_delimiter = ',', default_value = "puct,gumbel")]
+    pub rules: Vec<Rule>,
+    /// Threads, each with games of its own; 0 is one per core.
+    #[arg(long, value_delimiter = ',', default_value = "1,0")]
+    pub threads: Vec<usize>,
+    /// How long each of the measurements takes.
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
+    /// How often everything is measured; the medians count.
+    #[arg(long, default_value_t = 3)]
+    pub repeats: usize,
+    /// Every random draw descends from it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// An earlier report in JSON: every speed also as a ratio to the one it has for the same.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+    /// Writes search.md, search.json and search.svg here.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+}
+
+/// Measures, prints and writes.
+///
+/// # Errors
+/// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
+pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    // Before minutes are spent on measuring.
+    let earlier = args.compare.as_deref().map(compare::read).transpose()?;
+    let mut report = measure(args)?;
+    if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
+        compare::compare(&mut report, path, earlier);
+    }
+    if let Some(folder) = &args.out {
+        output::write(folder, "search", &markdown(&report), &report, |path| draw(path, &report))?;
+    }
+    output::print(args.json, &report, || markdown(&report), out)
+}
+
+/// Measures.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(args: &Args) -> anyhow::Result<Report> {
+    ensure!(args.repeats > 0, "--repeats must be at least 1");
+    ensure!(!args.games.is_empty(), "--games needs a game");
+    ensure!(!args.rules.is_empty(), "--rules needs puct or gumbel");
+    ensure!(!args.threads.is_empty(), "--threads needs a number");
+    let simulations = !args.simulations.is_empty() && !args.simulations.contains(&0);
+    ensure!(simulations, "--simulations needs numbers of at least 1");
+    let time = Duration::try_from_secs_f64(args.seconds).context("read --seconds")?;
+    let mut all = cases(args);
+    for _ in 0..args.repeats {
+        for case in &mut all {
+            let speed = case.search.rate(time)?;
+            case.speeds.push(speed);
+        }
+    }
+    Ok(Report {
+        cpu: machine::cpu_model(),
+        target: machine::target(),
+        cores: machine::cores(),
+        seconds: args.seconds,
+        repeats: args.repeats,
+        seed: args.seed,
+        compared: None,
+        searched: all.iter().map(Case::report).collect(),
+    })
+}
+
+/// One thing that is measured.
+struct Case {
+    game: GameKind,
+    rule: Rule,
+    simulations: u32,
+    threads: usize,
+    search: Box<dyn Search>,
+    speeds: Vec<f64>,
+}
+
+/// Games of one kind, one for each thread.
+trait Search {
+    /// Simulations/s over all threads.
+    fn rate(&mut self, time: Duration) -> anyhow::Result<f64>;
+
+    /// Bytes of a tree at the end of a search, over its nodes.
+    fn bytes_per_node(&self) -> f64;
+}
+
+impl<G: game::Game> Search for Vec<Player<G>> {
+    fn rate(&mut self, time: Duration) -> anyhow::Result<f64> {
+        threads::rate(self, time, |player| Ok(player.play_move()))
+    }
+
+    fn bytes_per_node(&self) -> f64 {
+        let sum = |of: fn(&Player<G>) -> u64| self.iter().map(of).sum::<u64>() as f64;
+        sum(Player::bytes) / sum(Player::nodes)
+    }
+}
+
+/// Everything that is to be measured.
+fn cases(args: &Args) -> Vec<Case> {
+    let mut threads: Vec<usize> =
+        args.threads.iter().map(|&threads| if threads == 0 { machine::cores() } else { threads }).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let mut cases = Vec::new();
+    for &game in &args.games {
+        for &rule in &args.rules {
+            for &simulations in &args.simulations {
+                for &threads in &threads {
+                    let search = with_game!(game, |game| search(&game, rule, simulations, threads, args.seed));
+                    cases.push(Case { game, rule, simulations, threads, search, speeds: Vec::new() });
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn search<G: game::Game>(game: &G, rule: Rule, simulations: u32, threads: usize, seed: u64) -> Box<dyn Search> {
+    let player = |thread| Player::new(game.clone(), rule.root_policy(), simulations, seed.wrapping_add(thread));
+    Box::new((0..threads as u64).map(player).collect::<Vec<_>>())
+}
+
+impl Case {
+    fn report(&self) -> Searched {
+        Searched {
+            game: self.game.to_string(),
+            rule: self.rule,
+            simulations: self.simulations,
+            threads: self.threads,
+            simulations_per_second: median(&self.speeds).unwrap_or(f64::NAN),
+            bytes_per_node: self.search.bytes_per_node(),
+            ratio: None,
+        }
+    }
+}

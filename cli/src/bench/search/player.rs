@@ -1,0 +1,117 @@
+use ::search::{Expansion, Exploration, Request, RootPolicy, Selection, Settings, Tree};
+use game::{Action, Game, Players};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use selfplay::Temperature;
+
+/// Plays games against itself with an evaluator that says nothing.
+pub(super) struct Player<G: Game> {
+    game: G,
+    root: RootPolicy,
+    simulations: u32,
+    tree: Tree<G::Position>,
+    position: G::Position,
+    plies: usize,
+    rng: ChaCha8Rng,
+    legal: Vec<Action>,
+    /// Uniform priors by the number of legal actions.
+    priors: Vec<Vec<f32>>,
+    policy: Vec<f32>,
+    /// Bytes and nodes of the trees at the end of their searches, summed.
+    bytes: u64,
+    nodes: u64,
+}
+
+impl<G: Game> Player<G> {
+    pub(super) fn new(game: G, root: RootPolicy, simulations: u32, seed: u64) -> Self {
+        let priors = (0..=game.spec().actions).map(|len| vec![1.0 / len.max(1) as f32; len]).collect();
+        Self {
+            root,
+            simulations,
+            tree: Tree::new(Settings { root, ..Settings::default() }),
+            position: game.start(),
+            plies: 0,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            legal: Vec::new(),
+            priors,
+            policy: Vec::new(),
+            bytes: 0,
+            nodes: 0,
+            game,
+        }
+    }
+
+    /// Searches one move, plays it, and returns how many simulations that took. A game that is over begins anew.
+    pub(super) fn play_move(&mut self) -> usize {
+        self.game.legal_actions(&self.position, &mut self.legal);
+        self.tree.reset(self.position.clone(), undecided(&self.legal, &self.priors));
+        self.tree.begin(self.simulations, Exploration::Explore, &mut self.rng);
+        let mut simulations = 0;
+        while !self.tree.is_finished() {
+            match self.tree.select() {
+                Selection::Leaf(request) => self.answer(request),
+                Selection::Completed => {}
+                Selection::Busy => unreachable!("a search that is not finished and has nothing in flight goes on"),
+            }
+            simulations += 1;
+        }
+        self.bytes += self.tree.bytes() as u64;
+        self.nodes += self.tree.node_count() as u64;
+        self.conclude();
+        simulations
+    }
+
+    /// Plays the action of a leaf and tells the tree what it leads to.
+    fn answer(&mut self, request: Request) {
+        let mut position = self.tree.parent_state(&request).clone();
+        let mover = self.game.to_move(&position);
+        let reward = self.game.play(&mut position, request.action);
+        if let Some(outcome) = self.game.outcome(&position) {
+            // As self-play tells it: the result as it looks to the mover's opponent.
+            let (judge, discount) = match self.game.spec().players {
+                Players::One => (mover, 1.0),
+                Players::Two => (mover.opponent(), -1.0),
+            };
+            let terminal = Expansion::Terminal { value: outcome.value_for(judge) };
+            self.tree.answer(request, position, reward, discount, terminal);
+            return;
+        }
+        self.game.legal_actions(&position, &mut self.legal);
+        // Values change sides where the other player moves next.
+        let discount = if self.game.to_move(&position) == mover { 1.0 } else { -1.0 };
+        self.tree.answer(request, position, reward, discount, undecided(&self.legal, &self.priors));
+    }
+
+    /// Plays what the search chose, as self-play does: under pUCT by the temperature, under Gumbel its noise has drawn.
+    fn conclude(&mut self) {
+        self.tree.search_policy(&mut self.policy);
+        let action = match self.root {
+            RootPolicy::Puct => self.tree.sample_action(Temperature::default().at(self.plies), &mut self.rng),
+            RootPolicy::Gumbel { .. } => self.tree.best_action(),
+        };
+        self.game.play(&mut self.position, action);
+        self.plies += 1;
+        if self.game.outcome(&self.position).is_some() {
+            self.position = self.game.start();
+            self.plies = 0;
+        }
+    }
+
+    /// Bytes of the trees at the end of their searches, summed.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Nodes of the trees at the end of their searches, summed.
+    pub(super) fn nodes(&self) -> u64 {
+        self.nodes
+    }
+}
+
+/// What an evaluator says that knows nothing.
+fn undecided<'a>(legal: &'a [Action], priors: &'a [Vec<f32>]) -> Expansion<'a> {
+    Expansion::Evaluated { actions: legal, priors: &priors[legal.len()], value: 0.0 }
+}
+
+#[cfg(test)]
+mod tests;
