@@ -219,18 +219,33 @@ impl Arena {
     }
 
     /// Opens a blocked edge again, and the ancestors that were blocked for its sake.
-    #[inline]
     pub(crate) fn unblock(&mut self, mut parent: NodeId, mut edge: EdgeId) {
-        while self.edges.status(edge) == Status::Blocked {
-            *self.edges.status_mut(edge) = Status::Open;
-            self.refresh(edge);
-            let node = self.node_mut(parent);
-            node.available += 1;
-            if node.available > 1 || parent == NodeId::ROOT {
-                return;
-            }
+        while self.open(parent, edge) {
+            let node = self.node(parent);
             (edge, parent) = (node.edge, node.parent);
         }
+    }
+
+    /// Opens the edge of a leaf again, and the ancestors that were blocked for its sake.
+    #[inline]
+    pub(crate) fn unblock_leaf(&mut self, parent: NodeId, edge: EdgeId) {
+        if self.open(parent, edge) {
+            let node = self.node(parent);
+            self.unblock(node.parent, node.edge);
+        }
+    }
+
+    /// Opens one edge; says whether that made its parent available.
+    #[inline]
+    fn open(&mut self, parent: NodeId, edge: EdgeId) -> bool {
+        if self.edges.status(edge) != Status::Blocked {
+            return false;
+        }
+        *self.edges.status_mut(edge) = Status::Open;
+        self.refresh(edge);
+        let node = self.node_mut(parent);
+        node.available += 1;
+        node.available == 1 && parent != NodeId::ROOT
     }
 
     /// Shuts an edge for good: its child is a proven win or loss.

@@ -27,13 +27,19 @@ impl EdgeId {
         Self(u32::try_from(octet * LANES).expect("a tree has fewer than 2^32 edges"))
     }
 
+    /// The edge in a lane of an octet.
     #[inline]
-    fn octet(self) -> usize {
+    pub(crate) fn new(octet: usize, lane: usize) -> Self {
+        Self(Self::of_octet(octet).0 + lane as u32)
+    }
+
+    #[inline]
+    pub(crate) fn octet(self) -> usize {
         self.0 as usize / LANES
     }
 
     #[inline]
-    fn lane(self) -> usize {
+    pub(crate) fn lane(self) -> usize {
         self.0 as usize % LANES
     }
 }
@@ -197,9 +203,8 @@ impl Edges {
 
     /// Counts a descent through an edge, as a visit but not in the value (WU-UCT, Liu et al. 2020), and says where it leads.
     #[inline]
-    pub(crate) fn enter(&mut self, edge: EdgeId) -> NodeId {
-        let octet = &mut self.octets[edge.octet()];
-        let lane = edge.lane();
+    pub(crate) fn enter(&mut self, octet: usize, lane: usize) -> NodeId {
+        let octet = &mut self.octets[octet];
         octet.set_count(lane, octet.count[lane] + 1.0);
         octet.child[lane]
     }

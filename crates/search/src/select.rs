@@ -11,6 +11,7 @@ use crate::completed_values::Sigma;
 use crate::edges::{EdgeId, LANES, Octet};
 use crate::settings::{RootPolicy, Settings};
 use crate::value_range::{AsTheyAre, Rescale};
+use lanes::Choice;
 use puct::ExplorationFactors;
 
 /// The rule that chooses below the root, and at the root of pUCT.
@@ -51,13 +52,13 @@ impl Rule {
 
 /// What chooses among the edges of a node.
 trait Choose {
-    /// The number of the action to take at a node that has an available one. `reduction` scales first-play reduction.
-    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<usize>;
+    /// The edge to take at a node that has an available one. `reduction` scales first-play reduction.
+    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<Choice>;
 }
 
 impl Choose for Puct {
     #[inline(always)]
-    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<usize> {
+    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<Choice> {
         let reduction = reduction * self.first_play_reduction * node.visited_mass_sqrt;
         let first_play = scale.apply(node.mean_value) - reduction;
         let factor = self.factors.at(node.visits + node.in_flight);
@@ -67,7 +68,7 @@ impl Choose for Puct {
 
 impl Choose for Gumbel {
     #[inline(always)]
-    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, _: f32) -> Option<usize> {
+    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, _: f32) -> Option<Choice> {
         let network_value = scale.apply(node.network_value);
         gumbel::best(octets, gumbel::Terms { sigma: self.sigma, network_value, scale }, &mut self.scratch)
     }
@@ -108,16 +109,21 @@ fn descend_by(arena: &mut Arena, rule: &mut impl Choose, scale: impl Rescale, st
     };
     let mut id = NodeId::ROOT;
     loop {
-        let edge = first.take().unwrap_or_else(|| {
-            let node = arena.node(id);
-            let octets = arena.edges.octets(node.first_edge, node.edge_count);
-            let choice = rule.choose(node, octets, scale, reduction);
-            node.edge_at(choice.expect("an available edge can be chosen"))
-        });
+        let (octet, lane) = first.take().map_or_else(
+            || {
+                let node = arena.node(id);
+                let octets = arena.edges.octets(node.first_edge, node.edge_count);
+                let choice = rule.choose(node, octets, scale, reduction);
+                let Choice { octet, lane } = choice.expect("an available edge can be chosen");
+                (node.first_edge.octet() + octet, lane)
+            },
+            |edge| (edge.octet(), edge.lane()),
+        );
         reduction = 1.0;
         arena.node_mut(id).in_flight += 1;
-        let child = arena.edges.enter(edge);
+        let child = arena.edges.enter(octet, lane);
         if child == NodeId::NONE {
+            let edge = EdgeId::new(octet, lane);
             arena.block(id, edge);
             return Descent::Leaf { parent: id, edge };
         }

@@ -164,7 +164,7 @@ impl<S> Tree<S> {
     pub fn answer(&mut self, request: Request, state: S, reward: f32, discount: f32, expansion: Expansion<'_>) {
         self.check(&request);
         let Request { parent, edge, .. } = request;
-        self.arena.unblock(parent, edge);
+        self.arena.unblock_leaf(parent, edge);
         self.attach(Link { parent, edge, reward, discount }, state, expansion);
         self.settle();
     }
@@ -174,7 +174,7 @@ impl<S> Tree<S> {
         self.check(&request);
         let Request { parent, edge, .. } = request;
         self.arena.edges.leave(edge);
-        self.arena.unblock(parent, edge);
+        self.arena.unblock_leaf(parent, edge);
         withdraw(&mut self.arena, parent);
     }
 
@@ -299,7 +299,7 @@ impl<S> Tree<S> {
     fn attach(&mut self, link: Link, state: S, expansion: Expansion<'_>) {
         let (id, proven) = expand(&mut self.arena, link, expansion);
         self.states.push(state);
-        if self.settings.solver == Solver::On {
+        if proven != Proven::Unknown && self.settings.solver == Solver::On {
             prove(&mut self.arena, id, proven);
         }
         let value = self.arena.node(id).network_value;

@@ -3,7 +3,7 @@
 use crate::completed_values::{MixedValue, Sigma};
 use crate::edges::{LANES, Octet, UNAVAILABLE};
 use crate::select::exponential::exp_of_negative;
-use crate::select::lanes::{first_lane, greatest, lanes, sum};
+use crate::select::lanes::{Choice, first_lane, greatest, lanes, sum};
 use crate::value_range::Rescale;
 
 /// What is the same for all edges of a node.
@@ -20,7 +20,7 @@ pub(crate) struct Terms<R> {
 ///
 /// Danihelka et al. 2022, section 5. The softmax is taken as `P · exp(σ − max σ)`, which needs no logarithm. Edges that
 /// may not be taken have no share.
-pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>, scratch: &mut Vec<[f32; LANES]>) -> Option<usize> {
+pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>, scratch: &mut Vec<[f32; LANES]>) -> Option<Choice> {
     let Counts { visits, visits_max, mixed } = count(octets, terms.scale);
     let unvisited = mixed.mix(terms.network_value);
     let total = improve(octets, terms, terms.sigma.factor(visits_max), unvisited, scratch);
@@ -34,7 +34,7 @@ pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>, scratch: &mut V
         });
         let greatest = greatest(&scores);
         if greatest > best_score {
-            best = Some(number * LANES + first_lane(&scores, greatest));
+            best = Some(Choice { octet: number, lane: first_lane(&scores, greatest) });
             best_score = greatest;
         }
     }

@@ -37,6 +37,14 @@ pub(crate) fn greatest(values: &[f32; LANES]) -> f32 {
     greater(greater(greater(a, e), greater(c, g)), greater(greater(b, f), greater(d, h)))
 }
 
+/// One of the edges of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// Which of the node's octets.
+    pub(crate) octet: usize,
+    pub(crate) lane: usize,
+}
+
 /// The first lane that holds `value`, which is one of them.
 #[inline(always)]
 pub(crate) fn first_lane(values: &[f32; LANES], value: f32) -> usize {

@@ -1,7 +1,7 @@
 //! pUCT: value plus an exploration bonus that follows the prior.
 
 use crate::edges::{LANES, Octet};
-use crate::select::lanes::{fill, first_lane, greatest};
+use crate::select::lanes::{Choice, fill, first_lane, greatest};
 use crate::value_range::Rescale;
 
 /// What is the same for all edges of a node.
@@ -22,7 +22,7 @@ pub(crate) struct Terms<R> {
 /// prior decides, not the order. Unvisited children take the first-play value, not zero: with zero, a losing root looks
 /// at every move before it looks twice at any.
 #[inline(always)]
-pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<usize> {
+pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<Choice> {
     let (mut best, mut best_score) = (None, f32::NEG_INFINITY);
     let Terms { factor, first_play, scale } = terms;
     let mut scores = [0.0; LANES];
@@ -35,7 +35,7 @@ pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<usize
         });
         let greatest = greatest(&scores);
         if greatest > best_score {
-            best = Some(number * LANES + first_lane(&scores, greatest));
+            best = Some(Choice { octet: number, lane: first_lane(&scores, greatest) });
             best_score = greatest;
         }
     }

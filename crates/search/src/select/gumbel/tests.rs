@@ -8,7 +8,8 @@ const SIGMA: Sigma = Sigma { c_visit: 50.0, c_scale: 1.0 };
 
 fn choose(values: &[f32], counts: &[f32], priors: &[f32]) -> Option<usize> {
     let terms = Terms { sigma: SIGMA, network_value: 0.1, scale: Scale::IDENTITY };
-    best(Edges::of(values, counts, priors).all(), terms, &mut Vec::new())
+    let choice = best(Edges::of(values, counts, priors).all(), terms, &mut Vec::new());
+    choice.map(|Choice { octet, lane }| octet * LANES + lane)
 }
 
 /// Danihelka et al. 2022, equation 14, in f64 with logarithms.

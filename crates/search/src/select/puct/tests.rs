@@ -3,7 +3,7 @@ use crate::edges::{Edges, UNAVAILABLE, UNVISITED};
 use crate::value_range::Scale;
 
 fn choose(values: &[f32], counts: &[f32], priors: &[f32], terms: Terms<Scale>) -> Option<usize> {
-    best(Edges::of(values, counts, priors).all(), terms)
+    best(Edges::of(values, counts, priors).all(), terms).map(|Choice { octet, lane }| octet * LANES + lane)
 }
 
 fn terms(visits: u32, first_play: f32) -> Terms<Scale> {
