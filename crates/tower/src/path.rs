@@ -1,9 +1,11 @@
 use crate::board::Board;
 use crate::cpu;
+use crate::folded::{Dense, Excitation};
 use crate::line::Format;
 use crate::multiply::{Job, Target};
 use crate::paths;
 use crate::planes::Planes;
+use crate::pooling::Summaries;
 use crate::product::{Edges, GROUP, Output, Packing, Product, Rows, Run};
 use crate::quantise::quantise_pixels;
 
@@ -28,6 +30,28 @@ pub enum Path {
     Avx512I8,
     /// Plain Rust: products of integers of eight bits in the blocks, the rest as [`Self::PortableF32`].
     PortableI8,
+}
+
+/// Calls a safe function of the leaf whose registers hold this path's floating-point numbers.
+macro_rules! of_lanes {
+    ($path:expr, $function:ident($($argument:expr),*)) => {{
+        let path = $path.base();
+        assert!(path.is_available(), "{path} is not available here");
+        // SAFETY: the path is available.
+        unsafe {
+            match path {
+                #[cfg(target_arch = "x86_64")]
+                Self::AmxBf16 | Self::Avx512Bf16 => paths::avx512_bf16::$function($($argument),*),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512F32 => paths::avx512::$function($($argument),*),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2F32 => paths::avx2::$function($($argument),*),
+                #[cfg(target_arch = "aarch64")]
+                Self::NeonF32 => paths::neon::$function($($argument),*),
+                _ => paths::portable::$function($($argument),*),
+            }
+        }
+    }};
 }
 
 impl Path {
@@ -206,6 +230,30 @@ impl Path {
                 _ => paths::portable::multiply(&job),
             }
         }
+    }
+
+    /// [`crate::pooling::pool`] with this path's instructions.
+    ///
+    /// # Panics
+    /// If the path is not available.
+    pub(crate) fn pool(self, y: &mut Planes, position: usize, pooling: &Dense, channels: usize, with: &mut Summaries) {
+        of_lanes!(self, pool(y, position, pooling, channels, with));
+    }
+
+    /// [`crate::pooling::excite`] with this path's instructions.
+    ///
+    /// # Panics
+    /// If the path is not available.
+    pub(crate) fn excite(
+        self,
+        z: &Planes,
+        x: &mut Planes,
+        position: usize,
+        excitation: &Excitation,
+        channels: usize,
+        with: &mut Summaries,
+    ) {
+        of_lanes!(self, excite(z, x, position, excitation, channels, with));
     }
 
     /// Turns the cells of `positions` positions into integers: `inverse` is what each channel is multiplied by.

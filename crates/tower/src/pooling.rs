@@ -1,6 +1,9 @@
 //! What looks at a whole position at once: global pooling, squeeze-and-excitation.
+//!
+//! Plain Rust that is inlined into each path's own functions, where the compiler has the path's registers.
 
 use crate::folded::{Dense, Excitation};
+use crate::line::CHANNELS_MAX;
 use crate::planes::Planes;
 
 /// Numbers of one position between the layers of these operations; grows to the widest and stays.
@@ -13,93 +16,148 @@ pub(crate) struct Summaries {
 
 /// Global pooling (after Wu 2019, section 3.3), then ReLU over all channels of `y`: means and maxima of its first G
 /// channels, rectified, become a bias of the others.
+#[inline(always)]
 pub(crate) fn pool(y: &mut Planes, position: usize, pooling: &Dense, channels: usize, summaries: &mut Summaries) {
-    let pooled = pooling.inputs / 2;
+    let (format, pooled) = (y.format, pooling.inputs / 2);
     let Summaries { inputs, outputs, .. } = summaries;
     inputs.clear();
     inputs.resize(2 * pooled, 0.0);
     let (means, maxima) = inputs.split_at_mut(pooled);
-    each_line(y, position, pooled, |_, first, values| {
-        let count = values.len().min(pooled - first);
-        for (lane, value) in values[..count].iter_mut().enumerate() {
-            let value = if 0.0 > *value { 0.0 } else { *value };
-            means[first + lane] += value;
-            maxima[first + lane] = if value > maxima[first + lane] { value } else { maxima[first + lane] };
-        }
-    });
     let cells = y.board.cells() as f32;
-    means.iter_mut().for_each(|mean| *mean /= cells);
+    for (block, first) in (0..pooled).step_by(format.per_line()).enumerate() {
+        let (mut sums, mut largest) = ([0.0; CHANNELS_MAX], [0.0; CHANNELS_MAX]);
+        for line in lines(y, block, position) {
+            let values = y.lines[line].unpack(format);
+            for lane in 0..CHANNELS_MAX {
+                let value = rectified(values[lane]);
+                sums[lane] += value;
+                largest[lane] = if value > largest[lane] { value } else { largest[lane] };
+            }
+        }
+        means[first..].iter_mut().zip(sums).take(format.per_line()).for_each(|(mean, sum)| *mean = sum / cells);
+        maxima[first..]
+            .iter_mut()
+            .zip(largest)
+            .take(format.per_line())
+            .for_each(|(maximum, largest)| *maximum = largest);
+    }
     // No bias for the pooled channels themselves.
     outputs.clear();
     outputs.resize(pooled, 0.0);
     layer(pooling, inputs, outputs);
-    each_line(y, position, channels, |_, first, values| {
-        let count = values.len().min(channels - first);
-        for (value, bias) in values[..count].iter_mut().zip(&outputs[first..]) {
-            let sum = *value + bias;
-            *value = if 0.0 > sum { 0.0 } else { sum };
+    for (block, first) in (0..channels).step_by(format.per_line()).enumerate() {
+        let biases = of_block(&outputs[first..]);
+        for line in lines(y, block, position) {
+            let mut values = y.lines[line].unpack(format);
+            for lane in 0..CHANNELS_MAX {
+                values[lane] = rectified(values[lane] + biases[lane]);
+            }
+            y.lines[line].pack(format, &values);
         }
-    });
+    }
 }
 
 /// Squeeze-and-excitation (Hu et al. 2018, with the bias of Leela Chess Zero), the residual addition and ReLU:
 /// `x ← relu(x + σ(s) · z + b)` with scales s and biases b from the means of z.
+#[inline(always)]
 pub(crate) fn excite(
-    z: &mut Planes,
+    z: &Planes,
     x: &mut Planes,
     position: usize,
     excitation: &Excitation,
     channels: usize,
     summaries: &mut Summaries,
 ) {
+    let format = x.format;
     let Summaries { inputs, hidden, outputs } = summaries;
     inputs.clear();
     inputs.resize(channels, 0.0);
-    each_line(z, position, channels, |_, first, values| {
-        let count = values.len().min(channels - first);
-        for (mean, value) in inputs[first..].iter_mut().zip(&values[..count]) {
-            *mean += *value;
-        }
-    });
     let cells = z.board.cells() as f32;
-    inputs.iter_mut().for_each(|mean| *mean /= cells);
+    for (block, first) in (0..channels).step_by(format.per_line()).enumerate() {
+        let mut sums = [0.0; CHANNELS_MAX];
+        for line in lines(z, block, position) {
+            let values = z.lines[line].unpack(format);
+            (0..CHANNELS_MAX).for_each(|lane| sums[lane] += values[lane]);
+        }
+        inputs[first..].iter_mut().zip(sums).take(format.per_line()).for_each(|(mean, sum)| *mean = sum / cells);
+    }
     hidden.clear();
     layer(&excitation.hidden, inputs, hidden);
-    hidden.iter_mut().for_each(|value| *value = if 0.0 > *value { 0.0 } else { *value });
+    hidden.iter_mut().for_each(|value| *value = rectified(*value));
     outputs.clear();
     layer(&excitation.output, hidden, outputs);
     let (scales, biases) = outputs.split_at_mut(channels);
     scales.iter_mut().for_each(|scale| *scale = 1.0 / (1.0 + (-*scale).exp()));
 
-    let format = x.format;
-    each_line(x, position, channels, |line, first, values| {
-        let z = z.lines[line].unpack(format);
-        let count = values.len().min(channels - first);
-        for lane in 0..count {
-            let sum = values[lane] + scales[first + lane] * z[lane] + biases[first + lane];
-            values[lane] = if 0.0 > sum { 0.0 } else { sum };
-        }
-    });
-}
-
-/// Calls `change(line, first channel, values)` with the values of every cell of a position, for every line that holds some
-/// of the first `channels` channels, and writes them back.
-fn each_line(planes: &mut Planes, position: usize, channels: usize, mut change: impl FnMut(usize, usize, &mut [f32])) {
-    let (board, format) = (planes.board, planes.format);
-    let per_line = format.per_line();
-    for block in 0..format.lines(channels) {
-        for row in 0..board.height {
-            let first = planes.index(block, position, row * board.pitch());
-            for line in first..first + board.width {
-                let mut values = planes.lines[line].unpack(format);
-                change(line, block * per_line, &mut values[..per_line]);
-                planes.lines[line].pack(format, &values);
+    for (block, first) in (0..channels).step_by(format.per_line()).enumerate() {
+        let (scales, biases) = (of_block(&scales[first..]), of_block(&biases[first..]));
+        for line in lines(x, block, position) {
+            let (z, mut values) = (z.lines[line].unpack(format), x.lines[line].unpack(format));
+            for lane in 0..CHANNELS_MAX {
+                values[lane] = rectified(values[lane] + scales[lane] * z[lane] + biases[lane]);
             }
+            x.lines[line].pack(format, &values);
         }
     }
 }
 
+/// The functions of a path that look at whole positions; takes the attributes that switch its instructions on.
+macro_rules! passes {
+    ($(#[$attribute:meta])*) => {
+        /// [`crate::pooling::pool`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn pool(
+            y: &mut $crate::planes::Planes,
+            position: usize,
+            pooling: &$crate::folded::Dense,
+            channels: usize,
+            summaries: &mut $crate::pooling::Summaries,
+        ) {
+            $crate::pooling::pool(y, position, pooling, channels, summaries);
+        }
+
+        /// [`crate::pooling::excite`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn excite(
+            z: &$crate::planes::Planes,
+            x: &mut $crate::planes::Planes,
+            position: usize,
+            excitation: &$crate::folded::Excitation,
+            channels: usize,
+            summaries: &mut $crate::pooling::Summaries,
+        ) {
+            $crate::pooling::excite(z, x, position, excitation, channels, summaries);
+        }
+    };
+}
+pub(crate) use passes;
+
+/// The lines of a position's cells in a block of channels.
+#[inline(always)]
+fn lines(planes: &Planes, block: usize, position: usize) -> impl Iterator<Item = usize> + use<> {
+    let (board, first) = (planes.board, planes.index(block, position, 0));
+    (0..board.height).flat_map(move |row| {
+        let first = first + row * board.pitch();
+        first..first + board.width
+    })
+}
+
+/// The first numbers as those of a block; zero beyond the last, so that channels which are none stay zero.
+#[inline(always)]
+fn of_block(values: &[f32]) -> [f32; CHANNELS_MAX] {
+    let mut block = [0.0; CHANNELS_MAX];
+    block.iter_mut().zip(values).for_each(|(block, value)| *block = *value);
+    block
+}
+
+/// ReLU that lets NaN through.
+#[inline(always)]
+fn rectified(value: f32) -> f32 {
+    if 0.0 > value { 0.0 } else { value }
+}
+
 /// Appends the outputs of a layer.
+#[inline(always)]
 fn layer(dense: &Dense, inputs: &[f32], outputs: &mut Vec<f32>) {
     for (weights, bias) in dense.weight.chunks_exact(dense.inputs).zip(&dense.bias) {
         outputs.push(bias + dot(weights, inputs));
@@ -107,6 +165,7 @@ fn layer(dense: &Dense, inputs: &[f32], outputs: &mut Vec<f32>) {
 }
 
 /// In eight strands, which the compiler keeps in registers side by side.
+#[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut strands = [0.0; 8];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());

@@ -6,7 +6,7 @@ use crate::board::Board;
 use crate::folded::{Affine, Dense, Excitation, Folded, HEAD_CHANNELS, VALUE_HIDDEN};
 use crate::line::{Format, Line};
 use crate::planes::Planes;
-use crate::pooling::{self, Summaries};
+use crate::pooling::Summaries;
 use crate::product::{Edges, Output, Product, Rows, Run};
 use crate::quantise::Ranges;
 use crate::{Error, Path};
@@ -309,7 +309,7 @@ impl Tower {
             convolve(&block.first, stream, inner, false, block.pooling.is_none());
             if let Some(pooling) = &block.pooling {
                 for position in 0..positions {
-                    pooling::pool(inner, position, pooling, self.architecture.channels, summaries);
+                    base.pool(inner, position, pooling, self.architecture.channels, summaries);
                 }
             }
             done(Stage::Inner(index), inner);
@@ -318,7 +318,7 @@ impl Tower {
                     convolve(&block.second, inner, scaled, false, false);
                     for position in 0..positions {
                         let channels = self.architecture.channels;
-                        pooling::excite(scaled, stream, position, excitation, channels, summaries);
+                        base.excite(scaled, stream, position, excitation, channels, summaries);
                     }
                 }
                 _ => convolve(&block.second, inner, stream, true, true),

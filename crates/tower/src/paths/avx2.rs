@@ -6,6 +6,7 @@ use std::arch::x86_64::{
 
 use crate::line::Format;
 use crate::multiply::{Lanes, leaf};
+use crate::pooling::passes;
 
 /// Eight float32.
 pub(crate) struct Avx2;
@@ -51,4 +52,8 @@ leaf! {
     #[target_feature(enable = "avx2,fma")]
     Avx2, 12;
     1 groups in 2 registers: 1 2 3 4 5 6;
+}
+
+passes! {
+    #[target_feature(enable = "avx2,fma")]
 }

@@ -6,6 +6,7 @@ use std::arch::x86_64::{
 
 use crate::line::Format;
 use crate::multiply::{Lanes, leaf};
+use crate::pooling::passes;
 
 /// Sixteen float32.
 pub(crate) struct Avx512;
@@ -54,4 +55,8 @@ leaf! {
     2 groups in 2 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
     3 groups in 3 registers: 1 2 3 4 5 6 7 8;
     4 groups in 4 registers: 1 2 3 4 5 6;
+}
+
+passes! {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 }

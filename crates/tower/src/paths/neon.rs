@@ -4,6 +4,7 @@ use std::arch::aarch64::{float32x4_t, vdupq_n_f32, vfmaq_f32, vld1q_f32, vst1q_f
 
 use crate::line::Format;
 use crate::multiply::{Lanes, leaf};
+use crate::pooling::passes;
 
 /// Four float32.
 pub(crate) struct Neon;
@@ -49,4 +50,8 @@ leaf! {
     #[target_feature(enable = "neon")]
     Neon, 24;
     1 groups in 4 registers: 1 2 3 4 5 6;
+}
+
+passes! {
+    #[target_feature(enable = "neon")]
 }

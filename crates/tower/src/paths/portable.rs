@@ -2,6 +2,7 @@
 
 use crate::line::Format;
 use crate::multiply::{Lanes, leaf};
+use crate::pooling::passes;
 
 /// Sixteen float32 in an array.
 pub(crate) struct Portable;
@@ -46,3 +47,5 @@ leaf! {
     Portable, 2;
     1 groups in 1 registers: 1 2;
 }
+
+passes! {}

@@ -16,7 +16,9 @@ fn medians_of_the_turns_are_reported() {
     let mut series = Series::new(ENGINE, Ok(Source::Python));
     for (turn, speed) in [30.0, 10.0, 20.0].into_iter().enumerate() {
         let ns = 1000.0 + turn as f64;
-        series.add(8, speed, &[(Stage::Stem, ns), (Stage::Block(0), 2.0 * ns), (Stage::Block(1), 3.0 * ns)]);
+        let first = [(Stage::Inner(0), 1.5 * ns), (Stage::Block(0), 0.5 * ns)];
+        let second = [(Stage::Inner(1), ns), (Stage::Block(1), 2.0 * ns)];
+        series.add(8, speed, &[&[(Stage::Stem, ns)][..], &first, &second].concat());
     }
     let report = series.report(Some(100));
     assert_eq!((report.best(), report.at(8), report.at(1)), (Some(20.0), Some(20.0), None));
