@@ -24,16 +24,16 @@ const NAME_HEIGHT: i32 = 17;
 /// Losses are averaged over so many readings before and after: single batches are noise.
 const SMOOTHED_READINGS: usize = 4;
 /// Colours that stay apart for colour-blind readers (Okabe and Ito).
-const BLUE: RGBColor = RGBColor(0, 114, 178);
-const ORANGE: RGBColor = RGBColor(213, 94, 0);
-const GREEN: RGBColor = RGBColor(0, 158, 115);
+pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
+pub(crate) const ORANGE: RGBColor = RGBColor(213, 94, 0);
+pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
 const OPPONENTS: [RGBColor; 4] =
     [RGBColor(120, 120, 120), RGBColor(204, 121, 167), RGBColor(200, 140, 0), RGBColor(86, 150, 200)];
-const INK: RGBColor = RGBColor(60, 60, 60);
-const GRID: RGBColor = RGBColor(232, 232, 232);
+pub(crate) const INK: RGBColor = RGBColor(60, 60, 60);
+pub(crate) const GRID: RGBColor = RGBColor(232, 232, 232);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// How heavily a line is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -277,6 +277,6 @@ fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     (0..points.len()).map(|i| (points[i].0, mean(i))).collect()
 }
 
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+pub(crate) fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("{error}")
 }

@@ -147,7 +147,7 @@ impl<'a> Bench<'a> {
             args,
             batches,
             paths: if args.paths.is_empty() { available() } else { args.paths.clone() },
-            threads: if args.threads == 0 { cores } else { args.threads },
+            threads: machine::threads(args.threads),
             cores,
             time: Duration::try_from_secs_f64(args.seconds).context("read --seconds")?,
             batch_time_max: Duration::try_from_secs_f64(args.batch_seconds_max).context("read --batch-seconds-max")?,

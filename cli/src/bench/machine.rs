@@ -21,6 +21,12 @@ pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// As many threads as were asked for; 0 asks for one per core.
+#[must_use]
+pub(super) fn threads(asked: usize) -> usize {
+    if asked == 0 { cores() } else { asked }
+}
+
 /// The first model that Linux lists.
 fn model_in(cpuinfo: &str) -> Option<String> {
     let values = cpuinfo.lines().filter_map(|line| line.split_once(':'));

@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
-use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
+use anyhow::Context;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::picture::moved_apart;
+use crate::picture::{Area, BLUE, Chart, GREEN, GRID, INK, ORANGE, failed, moved_apart};
 
 /// Width and height of a panel in pixels.
 const PANEL: (u32, u32) = (600, 370);
@@ -20,11 +18,8 @@ const TITLE_HEIGHT: u32 = 40;
 const NAMES_WIDTH: u32 = 150;
 /// Room above and below the lines, as a logarithm of the speed.
 const MARGIN: f64 = 0.1;
-const INK: RGBColor = RGBColor(60, 60, 60);
-const GRID: RGBColor = RGBColor(232, 232, 232);
 /// Colours that stay apart for colour-blind readers (after Okabe and Ito).
-pub(super) const COLOURS: [RGBColor; 4] =
-    [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(160, 80, 140)];
+pub(super) const COLOURS: [RGBColor; 4] = [BLUE, ORANGE, GREEN, RGBColor(160, 80, 140)];
 
 /// One part of a picture.
 #[derive(Debug, Clone)]
@@ -61,9 +56,6 @@ impl Panel {
         sizes
     }
 }
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Draws the panels to `path` (SVG).
 ///
@@ -187,10 +179,6 @@ fn short(value: f64) -> String {
         value if value < 99.5e6 => format!("{:.1}M", value / 1e6),
         value => format!("{:.0}M", value / 1e6),
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("{error}")
 }
 
 #[cfg(test)]

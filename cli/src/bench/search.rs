@@ -143,8 +143,7 @@ impl<G: game::Game> Search for Vec<Player<G>> {
 
 /// Everything that is to be measured.
 fn cases(args: &Args) -> Vec<Case> {
-    let mut threads: Vec<usize> =
-        args.threads.iter().map(|&threads| if threads == 0 { machine::cores() } else { threads }).collect();
+    let mut threads: Vec<usize> = args.threads.iter().map(|&threads| machine::threads(threads)).collect();
     threads.sort_unstable();
     threads.dedup();
     let mut cases = Vec::new();

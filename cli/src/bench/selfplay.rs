@@ -21,6 +21,7 @@ use serde::Serialize;
 use tower::Preference;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
+use super::{machine, output};
 use crate::evaluators::Evaluators;
 
 #[cfg(test)]
@@ -140,13 +141,7 @@ pub struct SelfplaySpeed {
 /// Options that make no sense, a network that cannot be built, an evaluator that fails.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let report = measure(args)?;
-    if args.json {
-        serde_json::to_writer_pretty(&mut *out, &report).context("write the report")?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{}", markdown(&report))?;
-    }
-    Ok(())
+    output::print(args.json, &report, || markdown(&report), out)
 }
 
 /// Measures.
@@ -163,10 +158,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 }
 
 fn measure_game<G: Game>(game: &G, args: &Args, time: Duration) -> anyhow::Result<Report> {
-    let threads = match args.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
+    let threads = machine::threads(args.threads);
     let bench = Bench::new(game, args, time, threads)?;
 
     let mut evaluator: Vec<Vec<f64>> = vec![Vec::new(); args.batches.len()];

@@ -1,4 +1,22 @@
+use clap::Parser;
+
 use super::*;
+
+#[derive(clap::Parser)]
+struct Line<A: clap::Args> {
+    #[command(flatten)]
+    args: A,
+}
+
+/// Options as they are read from a command line.
+pub(super) fn args<A: clap::Args>(line: &str) -> A {
+    parsed(line.split_whitespace()).unwrap()
+}
+
+/// The same, for options that may be refused.
+pub(super) fn parsed<'a, A: clap::Args>(options: impl IntoIterator<Item = &'a str>) -> Result<A, clap::Error> {
+    Line::try_parse_from(["bench"].into_iter().chain(options)).map(|line| line.args)
+}
 
 #[test]
 fn the_median_is_the_middle() {

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
-use game::{Action, Game, Player, Players};
+use game::{Action, Game};
 use inference::{Cache, CacheKey, Error, PositionHasher, Predictions};
 use search::{Expansion, Request, Selection, Tree};
 
 use crate::leaves::LeafEvaluator;
+use crate::step::Step;
 
 /// The trees being searched, by the number that the frontier knows them by.
 pub(crate) trait Forest<G: Game> {
@@ -150,21 +151,12 @@ impl<G: Game> Frontier<G> {
                 Selection::Leaf(request) => request,
             };
             let mut position = tree.parent_state(&request).clone();
-            let mover = scene.game.to_move(&position);
-            let reward = scene.game.play(&mut position, request.action);
-            if let Some(outcome) = scene.game.outcome(&position) {
-                // Nobody is to move once a game is over; the result is told as it looks to the mover's opponent, so
-                // that the solver sees players alternate.
-                let (judge, discount) = match scene.game.spec().players {
-                    Players::One => (mover, 1.0),
-                    Players::Two => (mover.opponent(), -1.0),
-                };
-                let terminal = Expansion::Terminal { value: outcome.value_for(judge) };
-                tree.answer(request, position, reward, discount, terminal);
+            let Step { reward, discount, terminal } = Step::play(scene.game, &mut position, request.action);
+            if let Some(value) = terminal {
+                tree.answer(request, position, reward, discount, Expansion::Terminal { value });
                 descent.completed += 1;
                 continue;
             }
-            let discount = discount(mover, scene.game.to_move(&position));
             match self.source(scene, &position) {
                 Source::Cache => {
                     tree.answer(request, position, reward, discount, evaluated(&self.scratch, &self.cached, 0));
@@ -278,9 +270,4 @@ impl<G: Game> Frontier<G> {
 
 fn evaluated<'a>(actions: &'a [Action], predictions: &'a Predictions, i: usize) -> Expansion<'a> {
     Expansion::Evaluated { actions, priors: predictions.priors(i), value: predictions.value(i).value() }
-}
-
-/// −1 where the other player moves next: values change sides.
-fn discount(mover: Player, next: Player) -> f32 {
-    if mover == next { 1.0 } else { -1.0 }
 }

@@ -14,6 +14,7 @@ mod opening;
 pub mod playouts;
 mod resignation;
 mod settings;
+mod step;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse, analyse_with};
 pub use episode::{Ending, FinishedEpisode};
@@ -21,3 +22,4 @@ pub use episodes::{Calibration, Episodes, Round};
 pub use leaves::{LeafEvaluator, NetworkLeaves};
 pub use search::{Dirichlet, Exploration, Proven, RootPolicy, Settings as SearchSettings, Solver, ValueRange};
 pub use settings::{Openings, Resignation, Resigned, Settings, SubtreeReuse, Temperature, TemperatureDecay};
+pub use step::Step;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use inference::{Batch, Evaluator, Predictions};
-use weights::{Architecture, WeightsVersion};
+use weights::WeightsVersion;
 
+use crate::folded::Folded;
 use crate::{Drift, Error, Path, Tower, TowerEvaluator};
 
 /// A version in integers.
@@ -26,20 +27,14 @@ pub(crate) fn widest() -> Option<Path> {
 ///
 /// # Errors
 /// As [`Tower::new`].
-pub(crate) fn quantise(
-    architecture: &Architecture,
-    bytes: &[u8],
-    path: Path,
-    float: &Arc<Tower>,
-    sample: &Batch,
-) -> Result<Integers, Error> {
+pub(crate) fn quantise(folded: &Folded, path: Path, float: &Arc<Tower>, sample: &Batch) -> Result<Integers, Error> {
     let (calibration, check) = (every_other(sample, 0), every_other(sample, 1));
     let observations = calibration.observations();
     let ranges = match float.path() == path.base() {
         true => float.ranges(observations),
-        false => Tower::new(architecture, bytes, path.base())?.ranges(observations),
+        false => Tower::from_folded(folded, path.base(), None)?.ranges(observations),
     };
-    let tower = Arc::new(Tower::quantised(architecture, bytes, path, &ranges)?);
+    let tower = Arc::new(Tower::from_folded(folded, path, Some(&ranges))?);
     let answers = |tower: &Arc<Tower>| {
         let mut predictions = Predictions::new();
         let answer = TowerEvaluator::new(Arc::clone(tower), WeightsVersion(0)).evaluate(&check, &mut predictions);

@@ -4,6 +4,7 @@ use game::ObservationShape;
 use weights::{Architecture, Digest, Manifest};
 
 use crate::choose::{ChosenPath, choose_path};
+use crate::folded::Folded;
 use crate::integers::{self, Integers};
 use crate::recent::Recent;
 use crate::{Error, Path, Tower, TowerEvaluator};
@@ -159,14 +160,15 @@ impl Kernel {
         bytes: &[u8],
     ) -> Result<(Arc<Tower>, ChosenPath), Error> {
         let chosen = self.float_path(choice, architecture)?;
-        let float = Arc::new(Tower::new(architecture, bytes, chosen.path)?);
+        let folded = Folded::from_safetensors(architecture, bytes)?;
+        let float = Arc::new(Tower::from_folded(&folded, chosen.path, None)?);
         let Some((path, recent)) = &self.int8 else { return Ok((float, chosen)) };
         let &Architecture { planes, height, width, .. } = architecture;
         let Some(sample) = recent.sample(ObservationShape { planes, height, width }) else {
             let reason = format!("until {path} has positions to be calibrated on");
             return Ok((float, ChosenPath { reason, ..chosen }));
         };
-        match integers::quantise(architecture, bytes, *path, &float, &sample)? {
+        match integers::quantise(&folded, *path, &float, &sample)? {
             Integers::Near(tower) => {
                 let reason = format!("calibrated on recent positions, checked against {}", float.path());
                 Ok((tower, ChosenPath { path: *path, reason }))

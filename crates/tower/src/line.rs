@@ -11,6 +11,9 @@ pub(crate) const WORDS: usize = 16;
 /// Floating-point channels of a line at most.
 pub(crate) const CHANNELS_MAX: usize = 2 * WORDS;
 
+/// Integers of a line.
+pub(crate) const INTEGERS: usize = 4 * WORDS;
+
 /// How channels are packed into the words of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {

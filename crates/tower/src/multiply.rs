@@ -255,14 +255,19 @@ unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: us
     }
 }
 
-/// ReLU that lets NaN through, so that broken weights are noticed.
 #[inline(always)]
 fn rectify(values: &mut [f32; GROUP], relu: bool) {
     if relu {
         for value in values {
-            *value = if 0.0 > *value { 0.0 } else { *value };
+            *value = rectified(*value);
         }
     }
+}
+
+/// ReLU that lets NaN through, so that broken weights are noticed.
+#[inline(always)]
+pub(crate) fn rectified(value: f32) -> f32 {
+    if 0.0 > value { 0.0 } else { value }
 }
 
 /// Multiply-adds from registers alone, `rounds` times 24 in flight: the most a core can do. Returns a sum so that

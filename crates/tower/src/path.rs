@@ -1,7 +1,7 @@
 use crate::board::Board;
 use crate::cpu;
 use crate::folded::{Dense, Excitation};
-use crate::line::Format;
+use crate::line::{Format, INTEGERS};
 use crate::multiply::{Job, Target};
 use crate::paths;
 use crate::planes::Planes;
@@ -260,7 +260,7 @@ impl Path {
     ///
     /// # Panics
     /// If the path is not available or the planes are not of the same boards.
-    pub(crate) fn quantise(self, input: &Planes, inverse: &[[f32; 64]], positions: usize, output: &mut Planes) {
+    pub(crate) fn quantise(self, input: &Planes, inverse: &[[f32; INTEGERS]], positions: usize, output: &mut Planes) {
         assert!(self.is_available(), "{self} is not available here");
         assert!(input.format == Format::F32 && output.format == Format::I8, "planes of another format");
         let len = positions * input.board.pixels();

@@ -4,6 +4,7 @@
 
 use crate::folded::{Dense, Excitation};
 use crate::line::CHANNELS_MAX;
+use crate::multiply::rectified;
 use crate::planes::Planes;
 
 /// Numbers of one position between the layers of these operations; grows to the widest and stays.
@@ -148,12 +149,6 @@ fn of_block(values: &[f32]) -> [f32; CHANNELS_MAX] {
     let mut block = [0.0; CHANNELS_MAX];
     block.iter_mut().zip(values).for_each(|(block, value)| *block = *value);
     block
-}
-
-/// ReLU that lets NaN through.
-#[inline(always)]
-fn rectified(value: f32) -> f32 {
-    if 0.0 > value { 0.0 } else { value }
 }
 
 /// Appends the outputs of a layer.

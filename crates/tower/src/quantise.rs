@@ -3,7 +3,7 @@
 use weights::Architecture;
 
 use crate::folded::Affine;
-use crate::line::{Format, Line, WORDS};
+use crate::line::{Format, INTEGERS, Line, WORDS};
 use crate::planes::Planes;
 
 /// The largest integer input.
@@ -51,7 +51,7 @@ impl Ranges {
     /// 64 channels.
     ///
     /// The scale of an input channel goes into its weights, so each channel has one of its own at no cost.
-    pub(crate) fn scale(&self, index: usize, affine: &Affine) -> (Affine, Vec<[f32; 64]>) {
+    pub(crate) fn scale(&self, index: usize, affine: &Affine) -> (Affine, Vec<[f32; INTEGERS]>) {
         let ranges = self.of(index);
         let mut scaled = affine.clone();
         for of_output in scaled.weight.chunks_exact_mut(affine.inputs * affine.taps) {
@@ -59,7 +59,7 @@ impl Ranges {
                 of_channel.iter_mut().for_each(|weight| *weight *= range / INPUT_MAX);
             }
         }
-        let mut inverse = vec![[0.0; 64]; Format::I8.lines(affine.inputs)];
+        let mut inverse = vec![[0.0; INTEGERS]; Format::I8.lines(affine.inputs)];
         for (inverse, range) in inverse.as_flattened_mut().iter_mut().zip(&ranges) {
             *inverse = INPUT_MAX / range;
         }
@@ -70,7 +70,7 @@ impl Ranges {
 /// Pixels in float32, as up to four blocks of 16 channels, to one block of 64 integers. What lies above the range becomes
 /// the largest integer.
 #[inline(always)]
-pub(crate) fn quantise_pixels(inputs: [&[Line]; 4], inverse: &[f32; 64], outputs: &mut [Line]) {
+pub(crate) fn quantise_pixels(inputs: [&[Line]; 4], inverse: &[f32; INTEGERS], outputs: &mut [Line]) {
     // Added to a small number, it leaves the nearest integer in the lowest bits.
     const ROUND: f32 = 8_388_608.0;
     for (part, input) in inputs.iter().enumerate() {

@@ -4,7 +4,7 @@ use weights::Architecture;
 
 use crate::board::Board;
 use crate::folded::{Affine, Dense, Excitation, Folded, HEAD_CHANNELS, VALUE_HIDDEN};
-use crate::line::{Format, Line};
+use crate::line::{Format, INTEGERS, Line};
 use crate::planes::Planes;
 use crate::pooling::Summaries;
 use crate::product::{Edges, Output, Product, Rows, Run};
@@ -69,7 +69,7 @@ struct Block {
 struct Convolution {
     product: Product,
     /// What its inputs are multiplied by to become integers, by blocks of 64 channels; empty if they stay as they are.
-    inverse: Vec<[f32; 64]>,
+    inverse: Vec<[f32; INTEGERS]>,
 }
 
 impl Convolution {

@@ -1,16 +1,5 @@
-use clap::Parser;
-
 use super::*;
-
-#[derive(clap::Parser)]
-struct Line {
-    #[command(flatten)]
-    args: Args,
-}
-
-fn args(line: &str) -> Args {
-    Line::try_parse_from(std::iter::once("bench").chain(line.split_whitespace())).unwrap().args
-}
+use crate::bench::tests::{args, parsed};
 
 const TINY: &str = "--networks 1x16@3x3,0x32@2x3 --batches 3,1 --threads 2 --seconds 0.001 --repeats 2";
 
@@ -87,6 +76,6 @@ fn options_that_make_no_sense_are_named() {
     assert!(error("--seconds=-1").contains("--seconds"));
     assert!(error("--networks 1x0@3x3").contains("1x0@3x3"));
     for line in [["--networks", "6x64"], ["--paths", "sse"]] {
-        assert!(Line::try_parse_from(["bench"].into_iter().chain(line)).is_err());
+        assert!(parsed::<Args>(line).is_err());
     }
 }

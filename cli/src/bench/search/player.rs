@@ -1,8 +1,8 @@
 use ::search::{Expansion, Exploration, Request, RootPolicy, Selection, Settings, Tree};
-use game::{Action, Game, Players};
+use game::{Action, Game};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use selfplay::Temperature;
+use selfplay::{Step, Temperature};
 
 /// Plays games against itself with an evaluator that says nothing.
 pub(super) struct Player<G: Game> {
@@ -64,22 +64,15 @@ impl<G: Game> Player<G> {
     /// Plays the action of a leaf and tells the tree what it leads to.
     fn answer(&mut self, request: Request) {
         let mut position = self.tree.parent_state(&request).clone();
-        let mover = self.game.to_move(&position);
-        let reward = self.game.play(&mut position, request.action);
-        if let Some(outcome) = self.game.outcome(&position) {
-            // As self-play tells it: the result as it looks to the mover's opponent.
-            let (judge, discount) = match self.game.spec().players {
-                Players::One => (mover, 1.0),
-                Players::Two => (mover.opponent(), -1.0),
-            };
-            let terminal = Expansion::Terminal { value: outcome.value_for(judge) };
-            self.tree.answer(request, position, reward, discount, terminal);
-            return;
-        }
-        self.game.legal_actions(&position, &mut self.legal);
-        // Values change sides where the other player moves next.
-        let discount = if self.game.to_move(&position) == mover { 1.0 } else { -1.0 };
-        self.tree.answer(request, position, reward, discount, undecided(&self.legal, &self.priors));
+        let Step { reward, discount, terminal } = Step::play(&self.game, &mut position, request.action);
+        let expansion = match terminal {
+            Some(value) => Expansion::Terminal { value },
+            None => {
+                self.game.legal_actions(&position, &mut self.legal);
+                undecided(&self.legal, &self.priors)
+            }
+        };
+        self.tree.answer(request, position, reward, discount, expansion);
     }
 
     /// Plays what the search chose, as self-play does: under pUCT by the temperature, under Gumbel its noise has drawn.

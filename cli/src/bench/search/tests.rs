@@ -1,16 +1,5 @@
-use clap::Parser;
-
 use super::*;
-
-#[derive(clap::Parser)]
-struct Line {
-    #[command(flatten)]
-    args: Args,
-}
-
-fn args(line: &str) -> Args {
-    Line::try_parse_from(std::iter::once("bench").chain(line.split_whitespace())).unwrap().args
-}
+use crate::bench::tests::{args, parsed};
 
 const TINY: &str = "--games tic_tac_toe,hex-3 --simulations 4,16 --threads 1,2 --seconds 0.001 --repeats 2";
 
@@ -89,6 +78,6 @@ fn options_that_make_no_sense_are_named() {
     assert!(error("--seconds=-1").contains("--seconds"));
     assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
     for line in [["--games", "chess"], ["--rules", "uct"], ["--threads", "-1"]] {
-        assert!(Line::try_parse_from(["bench"].into_iter().chain(line)).is_err());
+        assert!(parsed::<Args>(line).is_err());
     }
 }

@@ -1,16 +1,5 @@
-use clap::Parser;
-
 use super::*;
-
-#[derive(clap::Parser)]
-struct Line {
-    #[command(flatten)]
-    args: Args,
-}
-
-fn args(line: &str) -> Args {
-    Line::try_parse_from(std::iter::once("bench").chain(line.split_whitespace())).unwrap().args
-}
+use crate::bench::tests::{args, parsed};
 
 const TINY: &str = "--game tic_tac_toe --channels 4 --blocks 1 --threads 2 --games 4 --simulations 8 --batches 2,4 \
                     --seconds 0.02 --repeats 1 --device cpu --precision f32 --kernel auto";
@@ -39,7 +28,7 @@ fn the_report_is_a_table_or_json() {
 fn options_that_make_no_sense_are_named() {
     let error = measure(&Args { batches: vec![0], ..args(TINY) }).unwrap_err();
     assert!(error.to_string().contains("--batches"));
-    assert!(Line::try_parse_from(["bench", "--game", "chess"]).is_err());
+    assert!(parsed::<Args>(["--game", "chess"]).is_err());
 }
 
 #[test]

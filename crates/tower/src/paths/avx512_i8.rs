@@ -6,7 +6,7 @@ use std::arch::x86_64::{
     _mm512_set1_ps, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
-use crate::line::{Format, Line, WORDS};
+use crate::line::{Format, INTEGERS, Line, WORDS};
 use crate::multiply::{Lanes, leaf};
 use crate::quantise::INPUT_MAX;
 
@@ -61,7 +61,7 @@ leaf! {
 
 /// [`quantise_pixels`](crate::quantise::quantise_pixels) in wide registers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(crate) fn quantise(inputs: [&[Line]; 4], inverse: &[f32; 64], outputs: &mut [Line]) {
+pub(crate) fn quantise(inputs: [&[Line]; 4], inverse: &[f32; INTEGERS], outputs: &mut [Line]) {
     for (part, input) in inputs.iter().enumerate() {
         // SAFETY: sixteen of the 64 numbers.
         let inverse = unsafe { _mm512_loadu_ps(inverse.as_ptr().add(part * WORDS)) };

@@ -18,7 +18,7 @@ fn every_path_rounds_to_the_nearest_integer_and_stops_at_the_ends_of_the_range()
             input.observe(position, &observation);
         }
         let inverse: Vec<f32> = (0..channels).map(|_| rng.random_range(80.0..120.0)).collect();
-        let mut padded = vec![[0.0; 64]; Format::I8.lines(channels)];
+        let mut padded = vec![[0.0; INTEGERS]; Format::I8.lines(channels)];
         padded.as_flattened_mut()[..channels].copy_from_slice(&inverse);
         for path in Path::INT8.into_iter().filter(|path| path.is_available()) {
             let mut output = Planes::new(Format::I8, board, channels, 3);
