@@ -34,12 +34,6 @@ impl Board {
     pub(crate) fn is_cell(self, pixel: usize) -> bool {
         pixel % self.pitch() < self.width && pixel / self.pitch() < self.height
     }
-
-    /// Zero pixels before the first position and after the last: what a tap reaches, and what a matrix tile of 16 pixels
-    /// reads beyond its last cell.
-    pub(crate) fn margin(self) -> usize {
-        self.pitch() + 1 + 16
-    }
 }
 
 #[cfg(test)]

@@ -61,8 +61,8 @@ impl TowerEvaluator {
         self.check(batch)?;
         let mut stages: Vec<(Stage, Duration)> = Vec::new();
         let mut last = now();
-        for observations in batch.observations().chunks(self.tower.positions() * batch.shape().len()) {
-            self.tower.forward(&mut self.workspace, observations, |stage, _| {
+        for pass in self.tower.passes(batch.len()) {
+            self.tower.forward(&mut self.workspace, pass, batch.observations(), |stage, _, _| {
                 let instant = now();
                 let took = instant.duration_since(last);
                 last = instant;
@@ -89,14 +89,12 @@ impl Evaluator for TowerEvaluator {
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), inference::Error> {
         predictions.clear();
         self.check(batch)?;
-        let pass = self.tower.positions();
-        for (first, observations) in batch.observations().chunks(pass * batch.shape().len()).enumerate() {
-            self.tower.forward(&mut self.workspace, observations, |_, _| {});
-            for index in first * pass..batch.len().min((first + 1) * pass) {
-                let position = index - first * pass;
+        for pass in self.tower.passes(batch.len()) {
+            self.tower.forward(&mut self.workspace, pass, batch.observations(), |_, _, _| {});
+            for position in 0..pass.positions {
                 let policy = self.tower.policy(&self.workspace, position);
                 let value = self.tower.value(&self.workspace, position);
-                if !predictions.push_logits(policy, batch.legal(index), value) {
+                if !predictions.push_logits(policy, batch.legal(pass.first + position), value) {
                     return Err(inference::Error::NotFinite { weights_version: self.attributes.weights_version });
                 }
             }

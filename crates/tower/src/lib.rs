@@ -7,6 +7,7 @@
 //!
 //! All `unsafe` code lies in `paths`, `multiply` and `cpu`; `path` checks what it relies on.
 
+mod arrangement;
 mod board;
 mod choose;
 mod cpu;
@@ -17,6 +18,7 @@ mod file;
 mod folded;
 mod integers;
 mod kernel;
+mod layout;
 mod line;
 mod multiply;
 mod path;
@@ -27,6 +29,7 @@ mod product;
 mod quantise;
 mod recent;
 mod reference;
+mod tap;
 mod tower;
 
 pub use choose::{ChosenPath, choose_path};

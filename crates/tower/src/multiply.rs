@@ -4,8 +4,10 @@
 //! A tile is a few rows times a panel of outputs: its sums live in registers while all segments pass. Per word of input, a
 //! tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads.
 
+use crate::layout::Layout;
 use crate::line::{Format, Line, WORDS, from_bf16, to_bf16};
 use crate::product::{Edges, GROUP, Panel, Product, Run, Segment};
+use crate::tap::Taps;
 
 /// What a path multiplies with: a register of sums and the four operations on it.
 ///
@@ -33,32 +35,44 @@ pub(crate) trait Lanes {
     unsafe fn store(sums: Self::Register, to: *mut f32);
 }
 
-/// Floats of the largest tile: 32 rows of two groups.
-const SUMS: usize = 32 * 2 * GROUP;
+/// Floats of the largest tile: 14 rows of two groups.
+const SUMS: usize = 14 * 2 * GROUP;
 
 /// The sums of a tile, `[rows, groups of the panel, 16]`.
 #[repr(C, align(64))]
-pub(crate) struct Sums(pub(crate) [f32; SUMS]);
+pub(crate) struct Sums([f32; SUMS]);
 
 impl Sums {
-    pub(crate) const ZERO: Self = Self([0.0; SUMS]);
+    const ZERO: Self = Self([0.0; SUMS]);
 }
 
 /// A call as the leaves see it: bounds have been checked by [`crate::path`].
 pub(crate) struct Job<'a> {
     pub(crate) product: &'a Product,
     pub(crate) input: *const Line,
+    /// Of the input.
+    pub(crate) layout: Layout,
     pub(crate) runs: &'a [Run],
     pub(crate) stride: usize,
-    pub(crate) wanted: &'a [bool],
     pub(crate) target: Target,
+    /// What is multiplied after this and may come from far: to be fetched meanwhile.
+    pub(crate) next: Option<&'a Product>,
 }
 
 /// [`crate::product::Output`], unpacked.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
-    Planes { lines: *mut Line, block_lines: usize, add: bool, relu: bool },
-    Matrix { values: *mut f32, relu: bool },
+    /// Lines lie where they lie in the input, except that blocks of channels may be further apart.
+    Planes {
+        lines: *mut Line,
+        block_lines: usize,
+        add: bool,
+        relu: bool,
+    },
+    Matrix {
+        values: *mut f32,
+        relu: bool,
+    },
 }
 
 /// A few rows of a panel.
@@ -67,6 +81,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) weights: *const Line,
     /// The line of the first row.
     pub(crate) row: *const Line,
+    pub(crate) layout: Layout,
     /// Lines from row to row.
     pub(crate) stride: usize,
     pub(crate) edges: Edges,
@@ -81,21 +96,22 @@ pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, c
     tile: &Tile<'_>,
     sums: &mut Sums,
 ) {
+    const { assert!(ROWS * REGISTERS * L::WIDTH <= SUMS, "a tile's sums fit") };
     let stride = if UNIT { WORDS } else { tile.stride * WORDS };
     // SAFETY: the caller's.
     unsafe {
         let mut totals = [[L::zero(); REGISTERS]; ROWS];
         let mut weights = tile.weights.cast::<u32>();
         for segment in tile.segments {
-            let input = tile.row.offset(segment.offset).cast::<u32>();
+            let input = tile.row.offset(segment.offset(tile.layout)).cast::<u32>();
             let of_segment = weights;
             weights = weights.add(segment.words * REGISTERS * L::WIDTH);
-            if UNIT && tile.edges.hide(segment.tap) {
+            if UNIT && tile.edges.hidden.contain(segment.tap) {
                 continue;
             }
-            if UNIT && tile.edges.left && segment.tap.right < 0 {
+            if UNIT && tile.edges.left && Taps::LEFT.contain(segment.tap) {
                 segment_of::<L, ROWS, REGISTERS, 1, 0>(&mut totals, input, of_segment, segment.words, stride);
-            } else if UNIT && tile.edges.right && segment.tap.right > 0 {
+            } else if UNIT && tile.edges.right && Taps::RIGHT.contain(segment.tap) {
                 segment_of::<L, ROWS, REGISTERS, 0, 1>(&mut totals, input, of_segment, segment.words, stride);
             } else {
                 segment_of::<L, ROWS, REGISTERS, 0, 0>(&mut totals, input, of_segment, segment.words, stride);
@@ -165,7 +181,8 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
                     right: run.edges.right && index + 1 == tiles,
                     ..run.edges
                 };
-                let part = Tile { segments: &job.product.segments, weights, row, stride: job.stride, edges };
+                let (segments, layout) = (&job.product.segments, job.layout);
+                let part = Tile { segments, weights, row, layout, stride: job.stride, edges };
                 tile(panel.groups, rows, &part, &mut sums);
                 // SAFETY: the rows of the run lie inside the output.
                 unsafe { finish::<L>(job, panel, run, first, rows, &sums.0) };
@@ -189,7 +206,7 @@ pub(crate) unsafe fn finish<L: Lanes>(
     sums: &[f32],
 ) {
     for row in 0..rows {
-        if job.wanted.get(first + row) == Some(&false) {
+        if !run.wants(first + row) {
             continue;
         }
         let sums = &sums[row * panel.groups * GROUP..][..panel.groups * GROUP];

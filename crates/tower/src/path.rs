@@ -1,6 +1,8 @@
-use crate::board::Board;
+use std::ops::Range;
+
 use crate::cpu;
 use crate::folded::{Dense, Excitation};
+use crate::layout::Layout;
 use crate::line::{Format, INTEGERS};
 use crate::multiply::{Job, Target};
 use crate::paths;
@@ -8,6 +10,7 @@ use crate::planes::Planes;
 use crate::pooling::Summaries;
 use crate::product::{Edges, GROUP, Output, Packing, Product, Rows, Run};
 use crate::quantise::quantise_pixels;
+use crate::tap::Taps;
 
 /// Instructions that a tower is computed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,6 +104,11 @@ impl Path {
         }
     }
 
+    /// Whether it can multiply the same cell of sixteen positions that lie side by side.
+    pub(crate) fn lays_together(self) -> bool {
+        matches!(self, Self::AmxBf16)
+    }
+
     /// Whether the CPU and the system at hand have it.
     #[must_use]
     pub fn is_available(self) -> bool {
@@ -128,7 +136,7 @@ impl Path {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::AmxBf16 => paths::amx::burst::<false>(rounds),
+                Self::AmxBf16 => paths::amx::burst::<paths::avx512_bf16::Avx512Bf16>(rounds),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx512Bf16 => paths::avx512_bf16::burst(rounds),
                 #[cfg(target_arch = "x86_64")]
@@ -136,7 +144,7 @@ impl Path {
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2F32 => paths::avx2::burst(rounds),
                 #[cfg(target_arch = "x86_64")]
-                Self::AmxI8 => paths::amx::burst::<true>(rounds),
+                Self::AmxI8 => paths::amx::burst::<paths::avx512_i8::Avx512I8>(rounds),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx512I8 => paths::avx512_i8::burst(rounds),
                 Self::PortableI8 => paths::portable_i8::burst(rounds),
@@ -165,49 +173,77 @@ impl Path {
         }
     }
 
-    /// The cells of `positions` positions from `margin` on, as runs of pixels that lie beside each other, and which
-    /// pixels of a run are cells where not all are.
-    pub(crate) fn runs(self, board: Board, positions: usize) -> (Vec<Run>, Vec<bool>) {
-        let first = |position: usize| board.margin() + position * board.pixels();
+    /// The cells of all positions, as runs of lines that lie beside each other.
+    pub(crate) fn cells(self, layout: Layout) -> Vec<Run> {
+        let Layout { board, positions, together, .. } = layout;
+        let line = |position, pixel| layout.margin() + layout.line(position, pixel);
+        let run = |position, pixels: Range<usize>, wanted| {
+            let hidden = Taps::hidden(board, pixels.clone().filter(|&pixel| board.is_cell(pixel)));
+            let edges = Edges { hidden, left: false, right: false };
+            Run { edges, wanted, ..Run::new(line(position, pixels.start), pixels.len() * together) }
+        };
         match self {
-            // A tile takes sixteen pixels whatever they are, so a position is one run.
+            // A tile takes sixteen lines whatever they are.
+            Self::AmxBf16 | Self::AmxI8 if together == 1 => {
+                let end = board.pixel(board.cells() - 1) + 1;
+                let tile = |position, first: usize| {
+                    let pixels = first..end.min(first + TILE_ROWS);
+                    let cells = pixels.clone().enumerate().filter(|&(_, pixel)| board.is_cell(pixel));
+                    run(position, pixels, cells.fold(0, |wanted, (row, _)| wanted | 1 << row))
+                };
+                let tiles = |position| (0..end).step_by(TILE_ROWS).map(move |first| tile(position, first));
+                (0..positions).flat_map(tiles).collect()
+            }
             Self::AmxBf16 | Self::AmxI8 => {
-                let rows = board.pixel(board.cells() - 1) + 1;
-                let run = |position| Run { line: first(position), rows, edges: Edges::default() };
-                let runs = (0..positions).map(run).collect();
-                (runs, (0..rows).map(|pixel| board.is_cell(pixel)).collect())
+                let mut cells: Vec<Run> = (0..board.cells())
+                    .map(|cell| board.pixel(cell))
+                    .map(|pixel| run(0, pixel..pixel + 1, u32::MAX >> (u32::BITS as usize - together)))
+                    .collect();
+                // Cells with the same edges are multiplied together.
+                cells.sort_by_key(|run| run.edges.hidden.around());
+                cells
             }
             _ => {
-                let run = |position, row| Run {
-                    line: first(position) + row * board.pitch(),
-                    rows: board.width,
-                    edges: Edges { above: row == 0, below: row + 1 == board.height, left: true, right: true },
+                let row = |position, row| {
+                    let first = row * board.pitch();
+                    let hidden = Taps::hidden(board, first..first + board.width);
+                    let edges = Edges { hidden, left: true, right: true };
+                    Run { edges, ..Run::new(line(position, first), board.width) }
                 };
-                let runs = (0..positions).flat_map(|position| (0..board.height).map(move |row| run(position, row)));
-                (runs.collect(), Vec::new())
+                (0..positions).flat_map(|position| (0..board.height).map(move |index| row(position, index))).collect()
             }
         }
     }
 
-    /// Multiplies the rows of `input` by a matrix that was packed for this path.
+    /// Multiplies the rows of `input` by a matrix that was packed for this path. The weights of `next` are fetched
+    /// meanwhile where that pays.
     ///
     /// # Panics
     /// If a row, or what its segments reach, lies outside the buffers, or if the path is not available.
-    pub(crate) fn multiply(self, product: &Product, input: &Planes, rows: Rows<'_>, output: Output<'_>) {
+    pub(crate) fn multiply(
+        self,
+        product: &Product,
+        input: &Planes,
+        rows: Rows<'_>,
+        output: Output<'_>,
+        next: Option<&Product>,
+    ) {
         check(self, product, input, &rows, &output);
         let target = match output {
-            Output::Planes { planes, add, relu } => {
-                Target::Planes { lines: planes.lines.as_mut_ptr(), block_lines: planes.block_lines, add, relu }
+            Output::Planes { planes, first, add, relu } => {
+                let lines = planes.lines[planes.layout.line(first, 0)..].as_mut_ptr();
+                Target::Planes { lines, block_lines: planes.layout.block_lines, add, relu }
             }
             Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
         };
         let job = Job {
             product,
             input: input.lines.as_ptr(),
+            layout: input.layout,
             runs: rows.runs,
             stride: rows.stride,
-            wanted: rows.wanted,
             target,
+            next,
         };
         // SAFETY: the path is available, and the job stays inside its buffers.
         unsafe {
@@ -263,7 +299,8 @@ impl Path {
     pub(crate) fn quantise(self, input: &Planes, inverse: &[[f32; INTEGERS]], positions: usize, output: &mut Planes) {
         assert!(self.is_available(), "{self} is not available here");
         assert!(input.format == Format::F32 && output.format == Format::I8, "planes of another format");
-        let len = positions * input.board.pixels();
+        assert!(input.layout == output.layout && input.layout.together == 1, "planes that lie differently");
+        let len = positions * input.layout.board.pixels();
         for (block, inverse) in inverse.iter().enumerate() {
             let part = |part: usize| {
                 let first = input.index(4 * block + part, 0, 0);
@@ -282,29 +319,36 @@ impl Path {
     }
 }
 
+/// Rows of a matrix tile.
+pub(crate) const TILE_ROWS: usize = 16;
 /// Lines that a matrix tile reads past the last row.
-const OVERREAD: isize = 15;
+const OVERREAD: isize = TILE_ROWS as isize - 1;
 
 /// Everything the leaves rely on.
 fn check(path: Path, product: &Product, input: &Planes, rows: &Rows<'_>, output: &Output<'_>) {
     assert!(path.is_available(), "{path} is not available here");
     let format = path.packing().format;
     assert!(product.format == format && input.format == format, "packed for another path");
-    let (before, after) = product.reach();
+    let (before, after) = product.reach(input.layout);
     let (mut count, mut last) = (0, 0);
     for run in rows.runs {
         let end = run.line + run.rows.saturating_sub(1) * rows.stride;
         let inside = run.line.checked_add_signed(before).is_some()
             && end.checked_add_signed(after + OVERREAD).is_some_and(|line| line < input.lines.len());
         assert!(inside, "a run of rows reaches out of its planes");
+        let rows_max = if matches!(path, Path::AmxBf16 | Path::AmxI8) { TILE_ROWS } else { u32::BITS as usize };
+        assert!(run.rows <= rows_max, "a run of too many rows");
         count += run.rows;
         last = last.max(end);
     }
     match output {
-        Output::Planes { planes, .. } => {
+        Output::Planes { planes, first, .. } => {
+            let Layout { board, together, .. } = planes.layout;
             assert!(planes.format == format.of_outputs(), "planes of another format");
+            assert!((board, together) == (input.layout.board, input.layout.together), "planes that lie differently");
+            assert!(*first == 0 || together == 1, "positions side by side begin with the first");
             let blocks = (product.groups * GROUP).div_ceil(planes.format.per_line());
-            let end = (blocks - 1) * planes.block_lines + last;
+            let end = planes.layout.line(*first, 0) + (blocks - 1) * planes.layout.block_lines + last;
             assert!(end < planes.lines.len(), "a run of rows does not fit the output");
         }
         Output::Matrix { values, .. } => {

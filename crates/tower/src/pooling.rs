@@ -24,7 +24,7 @@ pub(crate) fn pool(y: &mut Planes, position: usize, pooling: &Dense, channels: u
     inputs.clear();
     inputs.resize(2 * pooled, 0.0);
     let (means, maxima) = inputs.split_at_mut(pooled);
-    let cells = y.board.cells() as f32;
+    let cells = y.layout.board.cells() as f32;
     for (block, first) in (0..pooled).step_by(format.per_line()).enumerate() {
         let (mut sums, mut largest) = ([0.0; CHANNELS_MAX], [0.0; CHANNELS_MAX]);
         for line in lines(y, block, position) {
@@ -73,7 +73,7 @@ pub(crate) fn excite(
     let Summaries { inputs, hidden, outputs } = summaries;
     inputs.clear();
     inputs.resize(channels, 0.0);
-    let cells = z.board.cells() as f32;
+    let cells = z.layout.board.cells() as f32;
     for (block, first) in (0..channels).step_by(format.per_line()).enumerate() {
         let mut sums = [0.0; CHANNELS_MAX];
         for line in lines(z, block, position) {
@@ -136,10 +136,11 @@ pub(crate) use passes;
 /// The lines of a position's cells in a block of channels.
 #[inline(always)]
 fn lines(planes: &Planes, block: usize, position: usize) -> impl Iterator<Item = usize> + use<> {
-    let (board, first) = (planes.board, planes.index(block, position, 0));
+    let (board, together) = (planes.layout.board, planes.layout.together);
+    let first = planes.index(block, position, 0);
     (0..board.height).flat_map(move |row| {
-        let first = first + row * board.pitch();
-        first..first + board.width
+        let first = first + row * board.pitch() * together;
+        (first..first + board.width * together).step_by(together)
     })
 }
 

@@ -1,7 +1,9 @@
 use crate::board::Board;
 use crate::folded::{Affine, Dense};
+use crate::layout::Layout;
 use crate::line::{Format, Line, WORDS};
 use crate::planes::Planes;
+use crate::tap::{Tap, Taps};
 
 /// Outputs that lie beside each other in memory: the lanes of one line of weights.
 pub(crate) const GROUP: usize = 16;
@@ -15,7 +17,8 @@ pub(crate) struct Packing {
     pub(crate) panel_groups_cached: usize,
     /// The same where they have to come from further away each time.
     pub(crate) panel_groups: usize,
-    /// Whether segments have all sixteen words and panels all their groups, the rest being zero.
+    /// Whether segments have all sixteen words and panels all their groups, the rest being zero, so that the words of a
+    /// group are a tile.
     pub(crate) whole: bool,
 }
 
@@ -25,34 +28,14 @@ const WEIGHT_MAX: f32 = 127.0;
 /// Bytes of a panel's weights that stay in the first-level cache beside the activations.
 const CACHED_PANEL_BYTES: usize = 40 << 10;
 
-/// Which neighbour of a cell an input lies in: -1, 0 or 1 rows down and columns to the right.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tap {
-    pub(crate) down: i8,
-    pub(crate) right: i8,
-}
-
-impl Tap {
-    /// The cell itself.
-    pub(crate) const HERE: Self = Self { down: 0, right: 0 };
-
-    /// All taps of a convolution, in the order of its weights.
-    fn of(taps: usize) -> Vec<Self> {
-        let reach = if taps == 9 { 1 } else { 0 };
-        (-reach..=reach).flat_map(|down| (-reach..=reach).map(move |right| Self { down, right })).collect()
-    }
-
-    /// Lines from a cell to the neighbour.
-    fn offset(self, board: Board) -> isize {
-        isize::from(self.down) * board.pitch() as isize + isize::from(self.right)
-    }
-}
-
-/// A stretch of inputs: `channels` channels, at most a line's, at `offset` lines from the row.
+/// A stretch of inputs: `channels` channels, at most a line's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) tap: Tap,
-    pub(crate) offset: isize,
+    /// Pixels from the row's own.
+    pub(crate) pixels: isize,
+    /// Which block of channels.
+    pub(crate) block: usize,
     pub(crate) channels: usize,
 }
 
@@ -60,10 +43,18 @@ pub(crate) struct Span {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
     pub(crate) tap: Tap,
-    /// Lines from the row's own line.
-    pub(crate) offset: isize,
+    pixels: isize,
+    block: usize,
     /// Words of that line which are multiplied, 1 to 16.
     pub(crate) words: usize,
+}
+
+impl Segment {
+    /// Lines from the row's own.
+    #[inline(always)]
+    pub(crate) fn offset(&self, layout: Layout) -> isize {
+        layout.offset(self.pixels, self.block)
+    }
 }
 
 /// Groups of outputs that are computed together.
@@ -71,7 +62,8 @@ pub(crate) struct Segment {
 pub(crate) struct Panel {
     pub(crate) first_group: usize,
     pub(crate) groups: usize,
-    /// The line where its weights begin: `[segment, word, group]`, 16 outputs in each.
+    /// The line where its weights begin: `[segment, word, group]`, or `[segment, group, word]` in whole panels, 16 outputs in
+    /// each.
     pub(crate) weights: usize,
 }
 
@@ -106,7 +98,7 @@ impl Product {
             .iter()
             .map(|span| {
                 let words = if packing.whole { WORDS } else { span.channels.div_ceil(format.per_word()) };
-                Segment { tap: span.tap, offset: span.offset, words }
+                Segment { tap: span.tap, pixels: span.pixels, block: span.block, words }
             })
             .collect();
         let words: usize = segments.iter().map(|segment| segment.words).sum();
@@ -136,23 +128,34 @@ impl Product {
             let panel = Panel { first_group, groups: together.min(groups - first_group), weights: weights.len() };
             for (span, segment) in segments.iter().enumerate() {
                 let channels = spans[span].channels;
-                for word in 0..segment.words {
-                    for group in first_group..first_group + panel.groups {
-                        let of_lane = |lane: usize, line: &mut Line| {
-                            let output = group * GROUP + lane;
-                            for part in 0..format.per_word() {
-                                let channel = word * format.per_word() + part;
-                                if output < outputs && channel < channels {
-                                    // A lane is a word: its parts are set as channels of the line.
-                                    let at = lane * format.per_word() + part;
-                                    line.set(format, at, weight(output, span, channel) / scales[output]);
-                                }
+                let line_of = |word: usize, group: usize| {
+                    let mut line = Line::default();
+                    for lane in 0..GROUP {
+                        let output = group * GROUP + lane;
+                        for part in 0..format.per_word() {
+                            let channel = word * format.per_word() + part;
+                            if output < outputs && channel < channels {
+                                // A lane is a word: its parts are set as channels of the line.
+                                let at = lane * format.per_word() + part;
+                                line.set(format, at, weight(output, span, channel) / scales[output]);
                             }
-                        };
-                        let mut line = Line::default();
-                        (0..GROUP).for_each(|lane| of_lane(lane, &mut line));
-                        weights.push(line);
+                        }
                     }
+                    line
+                };
+                let (words, groups) = (0..segment.words, first_group..first_group + panel.groups);
+                if packing.whole {
+                    weights.extend(
+                        groups
+                            .flat_map(|group| words.clone().map(move |word| (word, group)))
+                            .map(|(word, group)| line_of(word, group)),
+                    );
+                } else {
+                    weights.extend(
+                        words
+                            .flat_map(|word| groups.clone().map(move |group| (word, group)))
+                            .map(|(word, group)| line_of(word, group)),
+                    );
                 }
             }
             panels.push(panel);
@@ -166,16 +169,18 @@ impl Product {
         Self { segments, panels, weights, groups: outputs.div_ceil(GROUP), bias, scales, format }
     }
 
-    /// A convolution, 3×3 with a border of zeros or 1×1, over planes whose blocks are `block_lines` apart.
-    pub(crate) fn convolution(packing: Packing, affine: &Affine, board: Board, block_lines: usize) -> Self {
+    /// A convolution, 3×3 with a border of zeros or 1×1.
+    pub(crate) fn convolution(packing: Packing, affine: &Affine, board: Board) -> Self {
         let per_line = packing.format.per_line();
         let blocks = affine.inputs.div_ceil(per_line);
-        let spans: Vec<Span> = Tap::of(affine.taps)
+        let taps = if affine.taps == 9 { Tap::all() } else { vec![Tap::HERE] };
+        let spans: Vec<Span> = taps
             .into_iter()
             .flat_map(|tap| {
                 (0..blocks).map(move |block| Span {
                     tap,
-                    offset: tap.offset(board) + (block * block_lines) as isize,
+                    pixels: tap.pixels(board),
+                    block,
                     channels: per_line.min(affine.inputs - block * per_line),
                 })
             })
@@ -187,14 +192,15 @@ impl Product {
     }
 
     /// A layer over the features `[cell, channels]` of a position, which lie in planes from channel `first` on.
-    pub(crate) fn over_cells(packing: Packing, dense: &Dense, board: Board, block_lines: usize, first: usize) -> Self {
+    pub(crate) fn over_cells(packing: Packing, dense: &Dense, board: Board, first: usize) -> Self {
         let (per_line, channels) = (packing.format.per_line(), dense.inputs / board.cells());
         let (blocks, first_block) = (channels / per_line, first / per_line);
         let spans: Vec<Span> = (0..board.cells())
             .flat_map(|cell| {
                 (first_block..first_block + blocks).map(move |block| Span {
                     tap: Tap::HERE,
-                    offset: (board.pixel(cell) + block * block_lines) as isize,
+                    pixels: board.pixel(cell) as isize,
+                    block,
                     channels: per_line,
                 })
             })
@@ -206,8 +212,8 @@ impl Product {
     }
 
     /// Lines before and after a row's own that its segments lie at, at most.
-    pub(crate) fn reach(&self) -> (isize, isize) {
-        let offsets = || self.segments.iter().map(|segment| segment.offset);
+    pub(crate) fn reach(&self, layout: Layout) -> (isize, isize) {
+        let offsets = || self.segments.iter().map(|segment| segment.offset(layout));
         (offsets().min().unwrap_or(0).min(0), offsets().max().unwrap_or(0).max(0))
     }
 
@@ -217,34 +223,39 @@ impl Product {
     }
 }
 
-/// On which sides of a run of rows the border begins. A tap that reaches it would multiply zeros, and is left out.
+/// Where the border begins around a run of rows. A tap that reaches it would multiply zeros, and is left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
-    /// Above every row.
-    pub(crate) above: bool,
-    /// Below every row.
-    pub(crate) below: bool,
+    /// The taps of every row.
+    pub(crate) hidden: Taps,
     /// To the left of the first row.
     pub(crate) left: bool,
     /// To the right of the last row.
     pub(crate) right: bool,
 }
 
-impl Edges {
-    /// Whether the tap of every row lies in the border.
-    #[inline(always)]
-    pub(crate) fn hide(self, tap: Tap) -> bool {
-        (self.above && tap.down < 0) || (self.below && tap.down > 0)
-    }
-}
-
-/// Rows that lie `stride` lines apart, from `line` on.
+/// Rows that lie a constant number of lines apart, from `line` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) line: usize,
+    /// At most 32.
     pub(crate) rows: usize,
-    /// Only runs of cells that lie beside each other have any.
+    /// A bit for each row that is computed; the others stay as they are in the output.
+    pub(crate) wanted: u32,
     pub(crate) edges: Edges,
+}
+
+impl Run {
+    /// A run without an edge, all of whose rows are wanted.
+    pub(crate) fn new(line: usize, rows: usize) -> Self {
+        Self { line, rows, wanted: u32::MAX >> (u32::BITS as usize - rows), edges: Edges::default() }
+    }
+
+    /// Whether a row is computed.
+    #[inline(always)]
+    pub(crate) fn wants(&self, row: usize) -> bool {
+        self.wanted >> row & 1 != 0
+    }
 }
 
 /// The rows of a call.
@@ -253,8 +264,6 @@ pub(crate) struct Rows<'a> {
     pub(crate) runs: &'a [Run],
     /// Lines from one row of a run to the next.
     pub(crate) stride: usize,
-    /// Which rows of each run are computed; empty means all. The others stay as they are in the output.
-    pub(crate) wanted: &'a [bool],
 }
 
 /// Where a product goes.
@@ -263,6 +272,8 @@ pub(crate) enum Output<'a> {
     /// Into planes, each row at the line it came from, rounded to their format.
     Planes {
         planes: &'a mut Planes,
+        /// The position there of the first position.
+        first: usize,
         /// Add what is there.
         add: bool,
         /// Then negative sums become zero.

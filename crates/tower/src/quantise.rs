@@ -32,7 +32,7 @@ impl Ranges {
         let largest = &mut self.largest[index * self.channels..][..self.channels];
         for (block, largest) in largest.chunks_mut(WORDS).enumerate() {
             let first = activations.index(block, 0, 0);
-            for line in &activations.lines[first..][..positions * activations.board.pixels()] {
+            for line in &activations.lines[first..][..positions * activations.layout.board.pixels()] {
                 for (largest, word) in largest.iter_mut().zip(line.0) {
                     *largest = largest.max(f32::from_bits(word));
                 }

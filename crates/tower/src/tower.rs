@@ -1,20 +1,21 @@
+use std::ops::Range;
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
 
+use crate::arrangement::{Arrangement, Pass};
 use crate::board::Board;
 use crate::folded::{Affine, Dense, Excitation, Folded, HEAD_CHANNELS, VALUE_HIDDEN};
-use crate::line::{Format, INTEGERS, Line};
+use crate::line::{Format, INTEGERS};
 use crate::planes::Planes;
 use crate::pooling::Summaries;
-use crate::product::{Edges, Output, Product, Rows, Run};
+use crate::product::{Output, Product, Rows, Run};
 use crate::quantise::Ranges;
 use crate::{Error, Path};
 
-/// Activations of all positions of a pass, so that they stay in the second-level cache beside the weights that pass.
-const PASS_BYTES: usize = 384 << 10;
-/// Positions of a pass: at least a few, so that weights which do not fit the cache are read once for all of them.
-const PASS_POSITIONS: std::ops::RangeInclusive<usize> = 2..=32;
+/// Weights that stay in the second-level cache beside the activations.
+const NEAR_BYTES: usize = 1 << 20;
 
 /// A weights version packed for a path; threads share it.
 #[derive(Debug)]
@@ -22,11 +23,10 @@ pub struct Tower {
     architecture: Architecture,
     path: Path,
     board: Board,
-    /// Positions of a pass at most.
-    positions: usize,
-    /// The cells of a pass, for what stays in floating point and for the convolutions of the blocks.
-    cells: Cells,
-    block_cells: Cells,
+    /// Whether weights come from beyond the second-level cache.
+    is_far: bool,
+    /// The ways to lay out a pass, that of the most positions first.
+    arrangements: Vec<Arrangement>,
     stem: Product,
     blocks: Vec<Block>,
     heads: Product,
@@ -34,25 +34,6 @@ pub struct Tower {
     hidden: Product,
     value: Dense,
     multiply_adds: usize,
-}
-
-/// The cells of a pass as a path takes them.
-#[derive(Debug)]
-struct Cells {
-    runs: Vec<Run>,
-    wanted: Vec<bool>,
-}
-
-impl Cells {
-    fn new(path: Path, board: Board, positions: usize) -> Self {
-        let (runs, wanted) = path.runs(board, positions);
-        Self { runs, wanted }
-    }
-
-    /// Those of the first `positions` of `all` positions.
-    fn of(&self, positions: usize, all: usize) -> Rows<'_> {
-        Rows { runs: &self.runs[..self.runs.len() / all * positions], stride: 1, wanted: &self.wanted }
-    }
 }
 
 /// A residual block, packed.
@@ -73,9 +54,8 @@ struct Convolution {
 }
 
 impl Convolution {
-    fn new(path: Path, affine: &Affine, index: usize, ranges: Option<&Ranges>, planes: (Board, usize)) -> Self {
-        let (board, block_lines) = planes;
-        let product = |affine| Product::convolution(path.packing(), affine, board, block_lines);
+    fn new(path: Path, affine: &Affine, index: usize, ranges: Option<&Ranges>, board: Board) -> Self {
+        let product = |affine| Product::convolution(path.packing(), affine, board);
         match ranges {
             None => Self { product: product(affine), inverse: Vec::new() },
             Some(ranges) => {
@@ -103,9 +83,21 @@ pub enum Stage {
     Layers,
 }
 
-/// What a thread computes in: planes and outputs of one pass.
+/// What a thread computes in.
 #[derive(Debug)]
 pub(crate) struct Workspace {
+    /// Of each arrangement.
+    buffers: Vec<Buffers>,
+    /// `[positions, padded actions]`.
+    policy: Vec<f32>,
+    /// `[positions, 64]`.
+    hidden: Vec<f32>,
+    summaries: Summaries,
+}
+
+/// The planes of a pass.
+#[derive(Debug)]
+struct Buffers {
     observations: Planes,
     /// The residual stream.
     stream: Planes,
@@ -116,11 +108,6 @@ pub(crate) struct Workspace {
     /// The inputs of the convolution at hand as integers.
     integers: Option<Planes>,
     features: Planes,
-    /// `[positions, padded actions]`.
-    policy: Vec<f32>,
-    /// `[positions, 64]`.
-    hidden: Vec<f32>,
-    summaries: Summaries,
 }
 
 impl Tower {
@@ -170,17 +157,16 @@ impl Tower {
         let architecture = folded.architecture.clone();
         let board = Board { height: architecture.height, width: architecture.width };
         let packing = path.base().packing();
-        let positions = positions_of_a_pass(packing.format, board, architecture.channels);
-        let block_lines = Planes::block_lines(board, positions);
-        let convolution = |affine| Product::convolution(packing, affine, board, block_lines);
-        let of_block = |affine, index| Convolution::new(path, affine, index, ranges, (board, block_lines));
-        let over_cells = |dense, first| Product::over_cells(packing, dense, board, block_lines, first);
+        let convolution = |affine| Product::convolution(packing, affine, board);
+        let of_block = |affine, index| Convolution::new(path, affine, index, ranges, board);
+        let over_cells = |dense, first| Product::over_cells(packing, dense, board, first);
+        let weights: usize =
+            folded.blocks.iter().map(|block| block.first.weight.len() + block.second.weight.len()).sum();
         Ok(Self {
             path,
             board,
-            positions,
-            cells: Cells::new(path.base(), board, positions),
-            block_cells: Cells::new(path, board, positions),
+            is_far: weights / path.packing().format.per_word() * size_of::<u32>() > NEAR_BYTES,
+            arrangements: Arrangement::of(path, board, architecture.channels),
             stem: convolution(&folded.stem),
             blocks: folded
                 .blocks
@@ -221,28 +207,33 @@ impl Tower {
         self.multiply_adds
     }
 
-    /// Positions that pass together at most.
-    pub(crate) fn positions(&self) -> usize {
-        self.positions
+    /// How so many positions pass through the network.
+    pub(crate) fn passes(&self, positions: usize) -> impl Iterator<Item = Pass> + use<'_> {
+        Arrangement::passes(&self.arrangements, positions)
     }
 
     pub(crate) fn workspace(&self) -> Workspace {
-        let planes = |channels| Planes::new(self.path.base().packing().format, self.board, channels, self.positions);
+        let most = self.arrangements.iter().map(|arrangement| arrangement.features.positions).max().unwrap_or(0);
+        Workspace {
+            buffers: self.arrangements.iter().map(|arrangement| self.buffers(arrangement)).collect(),
+            policy: vec![0.0; most * self.policy.padded_outputs()],
+            hidden: vec![0.0; most * VALUE_HIDDEN],
+            summaries: Summaries::default(),
+        }
+    }
+
+    fn buffers(&self, arrangement: &Arrangement) -> Buffers {
+        let (layout, format) = (arrangement.layout, self.path.base().packing().format);
+        let planes = |channels| Planes::new(format, layout, channels);
         let channels = self.architecture.channels;
         let excites = self.blocks.iter().any(|block| block.excitation.is_some());
-        Workspace {
+        Buffers {
             observations: planes(self.architecture.planes),
             stream: planes(channels),
             inner: planes(channels),
             scaled: excites.then(|| planes(channels)),
-            integers: self
-                .path
-                .is_int8()
-                .then(|| Planes::new(self.path.packing().format, self.board, channels, self.positions)),
-            features: planes(2 * HEAD_CHANNELS),
-            policy: vec![0.0; self.positions * self.policy.padded_outputs()],
-            hidden: vec![0.0; self.positions * VALUE_HIDDEN],
-            summaries: Summaries::default(),
+            integers: self.path.is_int8().then(|| Planes::new(self.path.packing().format, layout, channels)),
+            features: Planes::new(format, arrangement.features, 2 * HEAD_CHANNELS),
         }
     }
 
@@ -256,9 +247,8 @@ impl Tower {
         let mut ranges = Ranges::new(&self.architecture);
         let mut workspace = self.workspace();
         let len = self.architecture.planes * self.board.cells();
-        for pass in observations.chunks(self.positions * len) {
-            let positions = pass.len() / len;
-            self.forward(&mut workspace, pass, |stage, planes| match stage {
+        for pass in self.passes(observations.len() / len) {
+            self.forward(&mut workspace, pass, observations, |stage, planes, positions| match stage {
                 Stage::Stem if !self.blocks.is_empty() => ranges.see(0, planes, positions),
                 Stage::Inner(index) => ranges.see(2 * index + 1, planes, positions),
                 Stage::Block(index) if index + 1 < self.blocks.len() => {
@@ -270,69 +260,97 @@ impl Tower {
         ranges
     }
 
-    /// Runs observations `[positions, C, H, W]`, at most a pass, through the network; `done` hears of each stage, and sees
-    /// the planes it made.
+    /// Runs the positions of a pass, out of observations `[positions, C, H, W]`, through the network; `done` hears of each
+    /// stage of so many positions, and sees the planes it made.
     pub(crate) fn forward(
         &self,
         workspace: &mut Workspace,
+        pass: Pass,
         observations: &[f32],
-        mut done: impl FnMut(Stage, &Planes),
+        mut done: impl FnMut(Stage, &Planes, usize),
     ) {
-        let Workspace { observations: planes, stream, inner, scaled, integers, features, policy, hidden, summaries } =
-            workspace;
         let len = self.architecture.planes * self.board.cells();
-        let positions = observations.len() / len;
+        let observations = &observations[pass.first * len..][..pass.positions * len];
+        for part in self.arrangements[pass.arrangement].parts(pass.positions) {
+            let observations = &observations[part.start * len..part.end * len];
+            self.convolutions(workspace, pass.arrangement, part, observations, &mut done);
+        }
+
+        let Workspace { buffers, policy, hidden, .. } = workspace;
+        let features = &buffers[pass.arrangement].features;
+        let run = [Run::new(features.index(0, 0, 0), pass.positions)];
+        let rows = Rows { runs: &run, stride: features.layout.line(1, 0) };
+        let base = self.path.base();
+        base.multiply(&self.policy, features, rows, Output::Matrix { values: policy, relu: false }, None);
+        base.multiply(&self.hidden, features, rows, Output::Matrix { values: hidden, relu: true }, None);
+        done(Stage::Layers, features, pass.positions);
+    }
+
+    /// Runs a part of a pass up to its features.
+    fn convolutions(
+        &self,
+        workspace: &mut Workspace,
+        arrangement: usize,
+        part: Range<usize>,
+        observations: &[f32],
+        done: &mut impl FnMut(Stage, &Planes, usize),
+    ) {
+        let Workspace { buffers, summaries, .. } = workspace;
+        let Buffers { observations: planes, stream, inner, scaled, integers, features } = &mut buffers[arrangement];
+        let (arrangement, positions) = (&self.arrangements[arrangement], part.len());
+        let len = self.architecture.planes * self.board.cells();
         for (position, observation) in observations.chunks_exact(len).enumerate() {
             planes.observe(position, observation);
         }
-        done(Stage::Observe, planes);
+        done(Stage::Observe, planes, positions);
 
         let base = self.path.base();
-        let cells = self.cells.of(positions, self.positions);
-        let block_cells = self.block_cells.of(positions, self.positions);
-        let multiply = |product: &Product, input: &Planes, output: &mut Planes| {
-            base.multiply(product, input, cells, Output::Planes { planes: output, add: false, relu: true });
-        };
-        let mut convolve = |of: &Convolution, input: &Planes, output: &mut Planes, add: bool, relu: bool| {
-            let input = match &mut *integers {
-                Some(integers) => {
-                    self.path.quantise(input, &of.inverse, positions, integers);
-                    integers
-                }
-                None => input,
+        let cells = arrangement.cells(positions);
+        let block_cells = arrangement.block_cells(positions);
+        let mut convolve =
+            |of: &Convolution, input: &Planes, output: &mut Planes, [add, relu]: [bool; 2], next: &Product| {
+                let input = match &mut *integers {
+                    Some(integers) => {
+                        self.path.quantise(input, &of.inverse, positions, integers);
+                        integers
+                    }
+                    None => input,
+                };
+                let output = Output::Planes { planes: output, first: 0, add, relu };
+                self.path.multiply(&of.product, input, block_cells, output, self.far(next));
             };
-            self.path.multiply(&of.product, input, block_cells, Output::Planes { planes: output, add, relu });
-        };
-        multiply(&self.stem, planes, stream);
-        done(Stage::Stem, stream);
+        let into_stream = Output::Planes { planes: stream, first: 0, add: false, relu: true };
+        base.multiply(&self.stem, planes, cells, into_stream, None);
+        done(Stage::Stem, stream, positions);
         for (index, block) in self.blocks.iter().enumerate() {
-            convolve(&block.first, stream, inner, false, block.pooling.is_none());
+            let after = self.blocks.get(index + 1).map_or(&self.heads, |block| &block.first.product);
+            convolve(&block.first, stream, inner, [false, block.pooling.is_none()], &block.second.product);
             if let Some(pooling) = &block.pooling {
                 for position in 0..positions {
                     base.pool(inner, position, pooling, self.architecture.channels, summaries);
                 }
             }
-            done(Stage::Inner(index), inner);
+            done(Stage::Inner(index), inner, positions);
             match (&block.excitation, &mut *scaled) {
                 (Some(excitation), Some(scaled)) => {
-                    convolve(&block.second, inner, scaled, false, false);
+                    convolve(&block.second, inner, scaled, [false, false], after);
                     for position in 0..positions {
                         let channels = self.architecture.channels;
                         base.excite(scaled, stream, position, excitation, channels, summaries);
                     }
                 }
-                _ => convolve(&block.second, inner, stream, true, true),
+                _ => convolve(&block.second, inner, stream, [true, true], after),
             }
-            done(Stage::Block(index), stream);
+            done(Stage::Block(index), stream, positions);
         }
-        multiply(&self.heads, stream, features);
-        done(Stage::Heads, features);
+        let into_features = Output::Planes { planes: features, first: part.start, add: false, relu: true };
+        base.multiply(&self.heads, stream, cells, into_features, None);
+        done(Stage::Heads, features, positions);
+    }
 
-        let run = [Run { line: features.index(0, 0, 0), rows: positions, edges: Edges::default() }];
-        let rows = Rows { runs: &run, stride: self.board.pixels(), wanted: &[] };
-        base.multiply(&self.policy, features, rows, Output::Matrix { values: policy, relu: false });
-        base.multiply(&self.hidden, features, rows, Output::Matrix { values: hidden, relu: true });
-        done(Stage::Layers, features);
+    /// The product if its weights do not stay in the second-level cache from one pass to the next.
+    fn far<'a>(&self, product: &'a Product) -> Option<&'a Product> {
+        self.is_far.then_some(product)
     }
 
     /// Policy logits `[A]` of a position of the last pass.
@@ -349,9 +367,4 @@ impl Tower {
             self.value.bias[outcome] + sum
         })
     }
-}
-
-fn positions_of_a_pass(format: Format, board: Board, channels: usize) -> usize {
-    let bytes = 2 * format.lines(channels) * board.pixels() * size_of::<Line>();
-    (PASS_BYTES / bytes).clamp(*PASS_POSITIONS.start(), *PASS_POSITIONS.end())
 }

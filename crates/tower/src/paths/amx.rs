@@ -1,48 +1,69 @@
 //! AMX: eight matrix tiles of 16 rows of 64 bytes; bfloat16 products summed in float32, or products of integers of eight bits
 //! summed in 32 bits.
 //!
-//! Sixteen neighbouring pixels are a tile straight from memory, a border pixel among them being computed for nothing. Two
-//! by two tiles of sums (32 pixels, 32 outputs) take four loads for four products. While they are made, the previous
+//! Sixteen neighbouring lines are a tile straight from memory: pixels of one position, a border pixel among them being
+//! computed for nothing, or the same pixel of sixteen positions. Three by two tiles of sums (48 rows, 32 outputs) take five
+//! loads for six products; that hides that weights come from the second-level cache. While they are made, the previous
 //! sums get their bias, addition, ReLU and rounding: the matrix unit and the vector unit work side by side.
 
 use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 use super::avx512_bf16::{self, Avx512Bf16};
-use super::avx512_i8::{self, Avx512I8};
-use crate::line::{Line, WORDS};
-use crate::multiply::{Job, Lanes, Sums, Target, finish};
+use super::avx512_i8::Avx512I8;
+use crate::line::{Format, Line, WORDS};
+use crate::multiply::{Job, Lanes, Target, finish};
+use crate::path::TILE_ROWS;
 use crate::product::{GROUP, Panel, Run};
+use crate::tap::Taps;
 
-/// Rows of a tile.
-const ROWS: usize = 16;
 /// Groups of outputs of a panel, as the packing for this path has them.
 pub(crate) const GROUPS: usize = 2;
+/// Tiles of rows that are multiplied together at most.
+const TOGETHER: usize = 3;
 
-/// Eight tiles and what is done with them: 0 to 3 are sums, `[upper, lower] x [first group, second group]`.
+/// The sums of the tiles that are multiplied together, `[tile of rows, 16, 2, 16]`.
+#[repr(C, align(64))]
+struct Sums([f32; TOGETHER * TILE_ROWS * GROUPS * GROUP]);
+
+/// Eight tiles and what is done with them: the first are sums, `[tile of rows, group]`.
 ///
 /// # Safety
 /// Of every function: the CPU must have AMX and the system must have granted it, except for an emulation; pointers are
-/// read or written as far as sixteen rows at their stride.
+/// read or written as far as the rows of a tile at their stride.
 pub(crate) trait Unit {
-    /// Configures the tiles of this thread.
-    unsafe fn configure(&mut self);
+    /// Configures the tiles of this thread. Rows of the input are so many bytes apart; a tile multiplied alone
+    /// has `rows` of them, others sixteen.
+    unsafe fn configure(&mut self, rows: usize, stride: usize);
     /// Gives them back, so that the system need not save them.
     unsafe fn release(&mut self);
     /// Zeroes the sums.
     unsafe fn zero(&mut self);
-    /// One segment for two tiles of pixels: the sums grow by sixteen words of each row times the weights
-    /// `[word, group]`.
-    unsafe fn multiply_two(&mut self, upper: *const Line, lower: *const Line, weights: *const Line);
-    /// The same for the upper tile alone.
-    unsafe fn multiply_one(&mut self, upper: *const Line, weights: *const Line);
-    /// Writes the sums `[32, 2, 16]`.
-    unsafe fn store(&mut self, to: *mut f32);
+    /// One segment of one to three tiles of rows: the sums grow by sixteen words of each row times the weights
+    /// `[group, word]`.
+    unsafe fn multiply<const TILES: usize>(&mut self, rows: [*const Line; TILES], weights: *const Line);
+    /// Writes the sums `[tile of rows, 16, 2, 16]`.
+    unsafe fn store<const TILES: usize>(&mut self, to: *mut f32);
 }
 
 /// The tiles of the CPU, for bfloat16 or for integers.
-struct Hardware<const INTEGERS: bool>;
+struct Hardware<L> {
+    /// Bytes from one row of the input to the next.
+    stride: usize,
+    lanes: PhantomData<L>,
+}
 
-/// The configuration of palette 1: eight tiles of sixteen rows of 64 bytes.
+impl<L: Lanes> Hardware<L> {
+    const INTEGERS: bool = matches!(L::FORMAT, Format::I8);
+
+    fn new() -> Self {
+        Self { stride: 0, lanes: PhantomData }
+    }
+}
+
+/// A configuration of palette 1: eight tiles of rows of 64 bytes.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -52,29 +73,31 @@ struct Configuration {
     rows: [u8; 16],
 }
 
-static CONFIGURATION: Configuration = {
-    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
-    let mut tile = 0;
-    while tile < 8 {
-        row_bytes[tile] = 64;
-        rows[tile] = 16;
-        tile += 1;
-    }
-    Configuration { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
-};
+impl Configuration {
+    /// The tiles that hold rows of the input or their sums where one tile of rows is multiplied alone.
+    const ALONE: [usize; 3] = [0, 1, 4];
 
-/// Bytes from one row of a tile of pixels to the next.
-const PIXEL_STRIDE: usize = size_of::<Line>();
+    fn new(rows: usize) -> Self {
+        let mut configuration = Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        configuration.row_bytes[..8].fill(size_of::<Line>() as u16);
+        configuration.rows[..8].fill(TILE_ROWS as u8);
+        Self::ALONE.iter().for_each(|&tile| configuration.rows[tile] = rows as u8);
+        configuration
+    }
+}
+
 /// Bytes from one row of a tile of weights to the next.
-const WEIGHT_STRIDE: usize = GROUPS * size_of::<Line>();
+const WEIGHT_STRIDE: usize = size_of::<Line>();
 /// Bytes from one row of sums to the next.
 const SUM_STRIDE: usize = GROUPS * GROUP * size_of::<f32>();
 
-impl<const INTEGERS: bool> Unit for Hardware<INTEGERS> {
+impl<L: Lanes> Unit for Hardware<L> {
     #[inline(always)]
-    unsafe fn configure(&mut self) {
+    unsafe fn configure(&mut self, rows: usize, stride: usize) {
+        let configuration = Configuration::new(rows);
+        self.stride = stride;
         // SAFETY: the configuration is valid for palette 1.
-        unsafe { asm!("ldtilecfg [{0}]", in(reg) &raw const CONFIGURATION, options(nostack)) }
+        unsafe { asm!("ldtilecfg [{0}]", in(reg) &raw const configuration, options(nostack)) }
     }
 
     #[inline(always)]
@@ -88,102 +111,238 @@ impl<const INTEGERS: bool> Unit for Hardware<INTEGERS> {
         // SAFETY: the caller's. Nothing else in this program touches tiles, so they keep their contents from one block
         // of assembly to the next.
         unsafe {
-            asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nomem, nostack));
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_two(&mut self, upper: *const Line, lower: *const Line, weights: *const Line) {
-        macro_rules! multiply_two {
-            ($dot:literal) => {
-                asm!(
-                    "tileloadd tmm4, [{upper} + {pixel}*1]",
-                    "tileloadd tmm6, [{weights} + {weight}*1]",
-                    concat!($dot, " tmm0, tmm4, tmm6"),
-                    "tileloadd tmm5, [{lower} + {pixel}*1]",
-                    concat!($dot, " tmm2, tmm5, tmm6"),
-                    "tileloadd tmm7, [{weights} + {weight}*1 + 64]",
-                    concat!($dot, " tmm1, tmm4, tmm7"),
-                    concat!($dot, " tmm3, tmm5, tmm7"),
-                    upper = in(reg) upper,
-                    lower = in(reg) lower,
-                    weights = in(reg) weights,
-                    pixel = in(reg) PIXEL_STRIDE,
-                    weight = in(reg) WEIGHT_STRIDE,
-                    options(nostack, readonly),
-                )
-            };
-        }
-        // SAFETY: the caller's.
-        unsafe { if INTEGERS { multiply_two!("tdpbusd") } else { multiply_two!("tdpbf16ps") } }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_one(&mut self, upper: *const Line, weights: *const Line) {
-        macro_rules! multiply_one {
-            ($dot:literal) => {
-                asm!(
-                    "tileloadd tmm4, [{upper} + {pixel}*1]",
-                    "tileloadd tmm6, [{weights} + {weight}*1]",
-                    concat!($dot, " tmm0, tmm4, tmm6"),
-                    "tileloadd tmm7, [{weights} + {weight}*1 + 64]",
-                    concat!($dot, " tmm1, tmm4, tmm7"),
-                    upper = in(reg) upper,
-                    weights = in(reg) weights,
-                    pixel = in(reg) PIXEL_STRIDE,
-                    weight = in(reg) WEIGHT_STRIDE,
-                    options(nostack, readonly),
-                )
-            };
-        }
-        // SAFETY: the caller's.
-        unsafe { if INTEGERS { multiply_one!("tdpbusd") } else { multiply_one!("tdpbf16ps") } }
-    }
-
-    #[inline(always)]
-    unsafe fn store(&mut self, to: *mut f32) {
-        // SAFETY: the caller's.
-        unsafe {
             asm!(
-                "tilestored [{to} + {stride}*1], tmm0",
-                "tilestored [{to} + {stride}*1 + 64], tmm1",
-                "tilestored [{to} + {stride}*1 + 2048], tmm2",
-                "tilestored [{to} + {stride}*1 + 2112], tmm3",
-                to = in(reg) to,
-                stride = in(reg) SUM_STRIDE,
-                options(nostack),
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "tilezero tmm4",
+                "tilezero tmm5",
+                options(nomem, nostack)
             );
         }
     }
+
+    #[inline(always)]
+    unsafe fn multiply<const TILES: usize>(&mut self, rows: [*const Line; TILES], weights: *const Line) {
+        macro_rules! three {
+            ($dot:literal, $rows:expr) => {{
+                let [first, second, third] = $rows;
+                asm!(
+                    "tileloadd tmm7, [{weights} + {weight_stride}*1]",
+                    "tileloadd tmm6, [{first} + {stride}*1]",
+                    concat!($dot, " tmm0, tmm6, tmm7"),
+                    "tileloadd tmm6, [{second} + {stride}*1]",
+                    concat!($dot, " tmm2, tmm6, tmm7"),
+                    "tileloadd tmm6, [{third} + {stride}*1]",
+                    concat!($dot, " tmm4, tmm6, tmm7"),
+                    "tileloadd tmm7, [{weights} + {weight_stride}*1 + 1024]",
+                    concat!($dot, " tmm5, tmm6, tmm7"),
+                    "tileloadd tmm6, [{second} + {stride}*1]",
+                    concat!($dot, " tmm3, tmm6, tmm7"),
+                    "tileloadd tmm6, [{first} + {stride}*1]",
+                    concat!($dot, " tmm1, tmm6, tmm7"),
+                    first = in(reg) first,
+                    second = in(reg) second,
+                    third = in(reg) third,
+                    weights = in(reg) weights,
+                    stride = in(reg) self.stride,
+                    weight_stride = in(reg) WEIGHT_STRIDE,
+                    options(nostack, readonly),
+                )
+            }};
+        }
+        macro_rules! two {
+            ($dot:literal, $rows:expr) => {{
+                let [first, second] = $rows;
+                asm!(
+                    "tileloadd tmm4, [{first} + {stride}*1]",
+                    "tileloadd tmm6, [{weights} + {weight_stride}*1]",
+                    concat!($dot, " tmm0, tmm4, tmm6"),
+                    "tileloadd tmm5, [{second} + {stride}*1]",
+                    concat!($dot, " tmm2, tmm5, tmm6"),
+                    "tileloadd tmm7, [{weights} + {weight_stride}*1 + 1024]",
+                    concat!($dot, " tmm1, tmm4, tmm7"),
+                    concat!($dot, " tmm3, tmm5, tmm7"),
+                    first = in(reg) first,
+                    second = in(reg) second,
+                    weights = in(reg) weights,
+                    stride = in(reg) self.stride,
+                    weight_stride = in(reg) WEIGHT_STRIDE,
+                    options(nostack, readonly),
+                )
+            }};
+        }
+        macro_rules! one {
+            ($dot:literal, $rows:expr) => {{
+                let [first] = $rows;
+                asm!(
+                    "tileloadd tmm4, [{first} + {stride}*1]",
+                    "tileloadd tmm6, [{weights} + {weight_stride}*1]",
+                    concat!($dot, " tmm0, tmm4, tmm6"),
+                    "tileloadd tmm7, [{weights} + {weight_stride}*1 + 1024]",
+                    concat!($dot, " tmm1, tmm4, tmm7"),
+                    first = in(reg) first,
+                    weights = in(reg) weights,
+                    stride = in(reg) self.stride,
+                    weight_stride = in(reg) WEIGHT_STRIDE,
+                    options(nostack, readonly),
+                )
+            }};
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            match *rows.as_slice() {
+                [a, b, c] if Self::INTEGERS => three!("tdpbusd", [a, b, c]),
+                [a, b, c] => three!("tdpbf16ps", [a, b, c]),
+                [a, b] if Self::INTEGERS => two!("tdpbusd", [a, b]),
+                [a, b] => two!("tdpbf16ps", [a, b]),
+                [a] if Self::INTEGERS => one!("tdpbusd", [a]),
+                [a] => one!("tdpbf16ps", [a]),
+                _ => unreachable!("one to three tiles of rows"),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store<const TILES: usize>(&mut self, to: *mut f32) {
+        macro_rules! store {
+            ($left:literal, $right:literal, $first:literal, $second:literal) => {
+                asm!(
+                    concat!("tilestored [{to} + {stride}*1 + ", $first, "], ", $left),
+                    concat!("tilestored [{to} + {stride}*1 + ", $second, "], ", $right),
+                    to = in(reg) to,
+                    stride = in(reg) SUM_STRIDE,
+                    options(nostack),
+                )
+            };
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            store!("tmm0", "tmm1", "0", "64");
+            if TILES > 1 {
+                store!("tmm2", "tmm3", "2048", "2112");
+            }
+            if TILES > 2 {
+                store!("tmm4", "tmm5", "4096", "4160");
+            }
+        }
+    }
 }
 
-/// Up to sixteen pixels of a run.
-#[derive(Clone, Copy)]
-struct Part {
-    run: Run,
-    first: usize,
-    rows: usize,
+/// What happens to a row of sums on the way out.
+pub(crate) trait Finish {
+    /// Finishes a row of one of the runs that wait, from its sums `[2, 16]`.
+    ///
+    /// # Safety
+    /// As [`multiply`].
+    unsafe fn row(job: &Job<'_>, waiting: &Waiting<'_>, run: usize, row: usize, sums: *const f32);
 }
 
-/// Sums that wait to be finished: one or two parts.
-#[derive(Clone, Copy)]
-struct Pair {
-    upper: Part,
-    lower: Option<Part>,
+/// Into planes of bfloat16. Two groups are a line; those that only fill a panel are zero, as are their channels.
+struct IntoLines<const ADD: bool, const RELU: bool>;
+
+impl<const ADD: bool, const RELU: bool> Finish for IntoLines<ADD, RELU> {
+    #[inline(always)]
+    unsafe fn row(_: &Job<'_>, waiting: &Waiting<'_>, run: usize, row: usize, sums: *const f32) {
+        // SAFETY: the caller's; the job has planes.
+        unsafe {
+            let line = waiting.lines.get_unchecked(run).add(row);
+            avx512_bf16::finish_line::<ADD, RELU>(sums, waiting.bias, line);
+        }
+    }
 }
 
-/// A whole product. Rows of a run must be neighbouring pixels; rows of a matrix go to the vector unit.
+/// Whatever the job says.
+pub(crate) struct Anywhere<L>(PhantomData<L>);
+
+impl<L: Lanes> Finish for Anywhere<L> {
+    #[inline(always)]
+    unsafe fn row(job: &Job<'_>, waiting: &Waiting<'_>, run: usize, row: usize, sums: *const f32) {
+        // SAFETY: the caller's.
+        unsafe {
+            let sums = std::slice::from_raw_parts(sums, GROUPS * GROUP);
+            finish::<L>(job, waiting.panel, &waiting.runs[run], row, 1, sums);
+        }
+    }
+}
+
+/// One to three runs, whose sums wait to be finished.
+pub(crate) struct Waiting<'a> {
+    panel: &'a Panel,
+    runs: &'a [Run],
+    /// `[tile of rows, 16, 2, 16]`.
+    sums: *const f32,
+    /// The next rows to be finished, in fours.
+    next: usize,
+    /// The panel's `[2, 16]`.
+    bias: *const f32,
+    /// Where the first row of each run goes, if into planes of bfloat16.
+    lines: [*mut Line; TOGETHER],
+}
+
+/// Rows that are finished in one go.
+const FOUR: usize = 4;
+/// How often that is for all that are multiplied together.
+const FOURS: usize = TOGETHER * TILE_ROWS / FOUR;
+
+impl<'a> Waiting<'a> {
+    /// # Safety
+    /// As [`multiply`].
+    #[inline(always)]
+    unsafe fn new(job: &Job<'_>, panel: &'a Panel, runs: &'a [Run], sums: *const f32) -> Self {
+        let bias = job.product.bias[panel.first_group..][..GROUPS].as_ptr().cast();
+        let mut to = [std::ptr::null_mut(); TOGETHER];
+        if let Target::Planes { lines, block_lines, .. } = job.target {
+            let block = panel.first_group / GROUPS * block_lines;
+            // SAFETY: the runs lie inside the output.
+            to.iter_mut().zip(runs).for_each(|(to, run)| *to = unsafe { lines.add(block + run.line) });
+        }
+        Self { panel, runs, sums, next: 0, bias, lines: to }
+    }
+
+    /// Finishes up to four times `fours` rows.
+    ///
+    /// # Safety
+    /// As [`multiply`].
+    #[inline(always)]
+    unsafe fn finish<F: Finish>(&mut self, job: &Job<'_>, fours: usize) {
+        for _ in 0..fours {
+            let (run, first) = (self.next / (TILE_ROWS / FOUR), self.next % (TILE_ROWS / FOUR) * FOUR);
+            if run >= self.runs.len() {
+                return;
+            }
+            // SAFETY: the rows that are wanted lie inside the run.
+            unsafe {
+                let wanted = self.runs.get_unchecked(run).wanted >> first;
+                let sums = self.sums.add(self.next * FOUR * GROUPS * GROUP);
+                for row in 0..FOUR {
+                    if wanted >> row & 1 != 0 {
+                        F::row(job, self, run, first + row, sums.add(row * GROUPS * GROUP));
+                    }
+                }
+            }
+            self.next += 1;
+        }
+    }
+}
+
+/// A whole product. Runs have at most sixteen rows.
 ///
 /// # Safety
 /// The CPU must have AMX and AVX-512 bf16, and the system must have granted the former; the job must stay inside its
-/// buffers, of which tiles read up to fifteen lines past the last row.
+/// buffers, of which tiles of neighbouring lines read up to fifteen lines past the last row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(crate) unsafe fn multiply(job: &Job<'_>) {
     // SAFETY: the caller's.
     unsafe {
+        let unit = &mut Hardware::<Avx512Bf16>::new();
         match job.target {
-            Target::Matrix { .. } => avx512_bf16::multiply(job),
-            Target::Planes { .. } => multiply_with::<Avx512Bf16>(&mut Hardware::<false>, job),
+            Target::Planes { add: false, relu: false, .. } => multiply_with::<_, IntoLines<false, false>>(unit, job),
+            Target::Planes { add: false, relu: true, .. } => multiply_with::<_, IntoLines<false, true>>(unit, job),
+            Target::Planes { add: true, relu: false, .. } => multiply_with::<_, IntoLines<true, false>>(unit, job),
+            Target::Planes { add: true, relu: true, .. } => multiply_with::<_, IntoLines<true, true>>(unit, job),
+            Target::Matrix { .. } => multiply_with::<_, Anywhere<Avx512Bf16>>(unit, job),
         }
     }
 }
@@ -195,81 +354,126 @@ pub(crate) unsafe fn multiply(job: &Job<'_>) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(crate) unsafe fn multiply_i8(job: &Job<'_>) {
     // SAFETY: the caller's.
-    unsafe {
-        match job.target {
-            Target::Matrix { .. } => avx512_i8::multiply(job),
-            Target::Planes { .. } => multiply_with::<Avx512I8>(&mut Hardware::<true>, job),
-        }
-    }
+    unsafe { multiply_with::<_, Anywhere<Avx512I8>>(&mut Hardware::<Avx512I8>::new(), job) }
 }
 
-/// A product into planes with any unit; the lanes say what is in its tiles.
+/// A product with any unit.
 ///
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-pub(crate) unsafe fn multiply_with<L: Lanes>(unit: &mut impl Unit, job: &Job<'_>) {
-    let segments = &job.product.segments;
-    // So many rows of the previous sums are finished beside each segment.
-    let beside = (2 * ROWS).div_ceil(segments.len());
-    let mut sums = [Sums::ZERO, Sums::ZERO];
+pub(crate) unsafe fn multiply_with<U: Unit, F: Finish>(unit: &mut U, job: &Job<'_>) {
+    // Neighbouring lines are read as whole tiles; rows further apart only as far as there are any.
+    let rows = if job.stride == 1 { TILE_ROWS } else { job.runs.iter().map(|run| run.rows).max().unwrap_or(0) };
+    let mut sums = [const { MaybeUninit::<Sums>::uninit() }; 2];
     let mut current = 0;
+    let mut waiting: Option<Waiting<'_>> = None;
     // SAFETY: the caller's.
     unsafe {
-        unit.configure();
-        for panel in &job.product.panels {
-            let mut waiting: Option<Pair> = None;
-            let mut parts = parts(job.runs);
-            while let Some(upper) = parts.next() {
-                let pair = Pair { upper, lower: parts.next() };
-                let line = |part: Part| job.input.add(part.run.line + part.first);
-                let (upper, lower) = (line(pair.upper), pair.lower.map(line));
-                let mut weights = job.product.weights.as_ptr().add(panel.weights);
-                let mut finished = 0;
-                unit.zero();
-                for segment in segments {
-                    let upper = upper.offset(segment.offset);
-                    match lower {
-                        Some(lower) => unit.multiply_two(upper, lower.offset(segment.offset), weights),
-                        None => unit.multiply_one(upper, weights),
-                    }
-                    weights = weights.add(WORDS * GROUPS);
-                    if let Some(waiting) = &waiting {
-                        finish_some::<L>(job, panel, waiting, finished, beside, &sums[1 - current]);
-                        finished += beside;
-                    }
+        unit.configure(rows, job.stride * size_of::<Line>());
+        for (index, panel) in job.product.panels.iter().enumerate() {
+            let mut ahead = Ahead::of(job, index);
+            let mut left = job.runs;
+            while !left.is_empty() {
+                let (runs, rest) = left.split_at(together(left.len()));
+                let sums = sums[current].as_mut_ptr().cast::<f32>();
+                match runs {
+                    [a, b, c] => tiles::<U, F, 3>(unit, job, panel, [a, b, c], sums, &mut waiting, &mut ahead),
+                    [a, b] => tiles::<U, F, 2>(unit, job, panel, [a, b], sums, &mut waiting, &mut ahead),
+                    _ => tiles::<U, F, 1>(unit, job, panel, [&runs[0]], sums, &mut waiting, &mut ahead),
                 }
-                unit.store(sums[current].0.as_mut_ptr());
-                current = 1 - current;
-                waiting = Some(pair);
+                waiting = Some(Waiting::new(job, panel, runs, sums));
+                (current, left) = (1 - current, rest);
             }
-            if let Some(waiting) = waiting {
-                finish_some::<L>(job, panel, &waiting, 0, 2 * ROWS, &sums[1 - current]);
-            }
+        }
+        if let Some(mut waiting) = waiting {
+            waiting.finish::<F>(job, FOURS);
         }
         unit.release();
     }
 }
 
-/// All runs in parts of up to sixteen rows.
-fn parts(runs: &[Run]) -> impl Iterator<Item = Part> {
-    runs.iter().flat_map(|&run| {
-        (0..run.rows).step_by(ROWS).map(move |first| Part { run, first, rows: ROWS.min(run.rows - first) })
-    })
+/// The weights of the next panel, on their way into the second-level cache.
+struct Ahead {
+    lines: *const Line,
+    left: usize,
+    /// Lines that are fetched beside each segment.
+    beside: usize,
 }
 
-/// Finishes rows `from..from + count` of a pair of tiles, as far as there are any.
+impl Ahead {
+    /// What comes after panel `index` of a job, if anything is to be fetched.
+    #[inline(always)]
+    fn of(job: &Job<'_>, index: usize) -> Self {
+        let Some(next) = job.next else { return Self { lines: std::ptr::null(), left: 0, beside: 0 } };
+        let (product, index) = if index + 1 < job.product.panels.len() { (job.product, index + 1) } else { (next, 0) };
+        let first = product.panels[index].weights;
+        let end = product.panels.get(index + 1).map_or(product.weights.len(), |panel| panel.weights);
+        let beside = (end - first).div_ceil(job.product.segments.len() * job.runs.len().div_ceil(TOGETHER));
+        Self { lines: product.weights[first..].as_ptr(), left: end - first, beside }
+    }
+
+    /// Fetches a few lines.
+    #[inline(always)]
+    fn fetch(&mut self) {
+        let count = self.beside.min(self.left);
+        for line in 0..count {
+            // SAFETY: a prefetch reads nothing; the line is one of the weights'.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.lines.add(line).cast()) };
+        }
+        // SAFETY: at most the end of the weights.
+        self.lines = unsafe { self.lines.add(count) };
+        self.left -= count;
+    }
+}
+
+/// How many of so many tiles to take next: three, but rather two twice than one alone at the end, which would have to
+/// wait for each of its products.
+fn together(left: usize) -> usize {
+    match left {
+        2 | 4 => 2,
+        more => more.min(TOGETHER),
+    }
+}
+
+/// The sums of a few tiles of rows, while those that wait, in other sums, are finished.
 ///
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-unsafe fn finish_some<L: Lanes>(job: &Job<'_>, panel: &Panel, pair: &Pair, from: usize, count: usize, sums: &Sums) {
-    for row in from..(from + count).min(2 * ROWS) {
-        let part = if row < ROWS { Some(pair.upper) } else { pair.lower };
-        let Some(part) = part.filter(|part| row % ROWS < part.rows) else { continue };
-        let sums = &sums.0[row * GROUPS * GROUP..][..GROUPS * GROUP];
-        // SAFETY: the row lies inside the run.
-        unsafe { finish::<L>(job, panel, &part.run, part.first + row % ROWS, 1, sums) };
+unsafe fn tiles<U: Unit, F: Finish, const TILES: usize>(
+    unit: &mut U,
+    job: &Job<'_>,
+    panel: &Panel,
+    runs: [&Run; TILES],
+    sums: *mut f32,
+    waiting: &mut Option<Waiting<'_>>,
+    ahead: &mut Ahead,
+) {
+    let segments = &job.product.segments;
+    // So much is finished beside each segment that all is in the end, even if a third of them is hidden.
+    let beside = FOURS.div_ceil(segments.len() * 2 / 3 + 1);
+    let hidden = runs.iter().map(|run| run.edges.hidden).reduce(Taps::and).unwrap_or_default();
+    // SAFETY: the caller's.
+    unsafe {
+        let rows = runs.map(|run| job.input.add(run.line));
+        let mut weights = job.product.weights.as_ptr().add(panel.weights);
+        unit.zero();
+        for segment in segments {
+            if !hidden.contain(segment.tap) {
+                let offset = segment.offset(job.layout);
+                unit.multiply(rows.map(|row| row.offset(offset)), weights);
+                if let Some(waiting) = waiting {
+                    waiting.finish::<F>(job, beside);
+                }
+                ahead.fetch();
+            }
+            weights = weights.add(WORDS * GROUPS);
+        }
+        unit.store::<TILES>(sums);
+        if let Some(waiting) = waiting {
+            waiting.finish::<F>(job, FOURS);
+        }
     }
 }
 
@@ -277,7 +481,7 @@ unsafe fn finish_some<L: Lanes>(job: &Job<'_>, panel: &Panel, pair: &Pair, from:
 ///
 /// # Safety
 /// The CPU must have AMX and the system must have granted it.
-pub(crate) unsafe fn burst<const INTEGERS: bool>(rounds: usize) -> usize {
+pub(crate) unsafe fn burst<L: Lanes>(rounds: usize) -> usize {
     macro_rules! four {
         ($dot:literal) => {
             asm!(
@@ -289,17 +493,16 @@ pub(crate) unsafe fn burst<const INTEGERS: bool>(rounds: usize) -> usize {
             )
         };
     }
-    let mut unit = Hardware::<INTEGERS>;
+    let mut unit = Hardware::<L>::new();
     // SAFETY: the caller's; the tiles are configured, and zero by that.
     unsafe {
-        unit.configure();
+        unit.configure(TILE_ROWS, size_of::<Line>());
         for _ in 0..rounds {
-            if INTEGERS { four!("tdpbusd") } else { four!("tdpbf16ps") }
+            if Hardware::<L>::INTEGERS { four!("tdpbusd") } else { four!("tdpbf16ps") }
         }
         unit.release();
     }
-    let per_word = if INTEGERS { Avx512I8::FORMAT.per_word() } else { Avx512Bf16::FORMAT.per_word() };
-    rounds * 4 * ROWS * GROUP * per_word * WORDS
+    rounds * 4 * TILE_ROWS * GROUP * L::FORMAT.per_word() * WORDS
 }
 
 #[cfg(test)]

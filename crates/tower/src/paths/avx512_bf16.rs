@@ -1,12 +1,14 @@
 //! AVX-512 bf16: pairs of bfloat16 products, summed in float32.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_dpbf16_ps, _mm512_loadu_si512,
-    _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
+    __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_castsi512_si256,
+    _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_extracti64x4_epi64, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_max_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps,
+    _mm512_storeu_si512,
 };
 use std::mem::transmute;
 
-use crate::line::Format;
+use crate::line::{Format, Line};
 use crate::multiply::{Lanes, leaf};
 use crate::pooling::passes;
 
@@ -50,6 +52,36 @@ impl Lanes for Avx512Bf16 {
     unsafe fn store(sums: __m512, to: *mut f32) {
         // SAFETY: the caller's.
         unsafe { _mm512_storeu_ps(to, sums) }
+    }
+}
+
+/// Bias, addition, ReLU and rounding of 32 sums, on their way into a line.
+///
+/// # Safety
+/// The CPU must have the path's instructions; sums and bias are 32 numbers each.
+#[inline(always)]
+pub(super) unsafe fn finish_line<const ADD: bool, const RELU: bool>(
+    sums: *const f32,
+    bias: *const f32,
+    line: *mut Line,
+) {
+    // SAFETY: the caller's; a bfloat16 is the upper half of a float32.
+    unsafe {
+        let mut low = _mm512_add_ps(_mm512_loadu_ps(sums), _mm512_loadu_ps(bias));
+        let mut high = _mm512_add_ps(_mm512_loadu_ps(sums.add(16)), _mm512_loadu_ps(bias.add(16)));
+        if ADD {
+            let there = _mm512_loadu_si512(line.cast());
+            let float = |half| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half)));
+            low = _mm512_add_ps(low, float(_mm512_castsi512_si256(there)));
+            high = _mm512_add_ps(high, float(_mm512_extracti64x4_epi64::<1>(there)));
+        }
+        if RELU {
+            // The second number is taken where one is NaN, so that broken weights are noticed.
+            low = _mm512_max_ps(_mm512_setzero_ps(), low);
+            high = _mm512_max_ps(_mm512_setzero_ps(), high);
+        }
+        let rounded = _mm512_cvtne2ps_pbh(high, low);
+        _mm512_storeu_si512(line.cast(), transmute::<__m512bh, __m512i>(rounded));
     }
 }
 

@@ -1,10 +1,12 @@
 use super::*;
+use crate::board::Board;
 
 #[test]
 fn an_observation_is_read_back_and_its_border_is_zero() {
     let board = Board { height: 3, width: 4 };
-    for format in [Format::F32, Format::Bf16] {
-        let mut planes = Planes::new(format, board, 37, 3);
+    let layouts = [Layout::apart(board, 3), Layout::together(board, 3)];
+    for (format, layout) in [Format::F32, Format::Bf16].into_iter().flat_map(|format| layouts.map(|to| (format, to))) {
+        let mut planes = Planes::new(format, layout, 37);
         let observation: Vec<f32> = (0..37 * 12).map(|i| (i % 100) as f32).collect();
         planes.observe(1, &observation);
         for channel in 0..37 {

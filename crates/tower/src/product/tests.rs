@@ -5,6 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::Path;
+use crate::path::TILE_ROWS;
 
 /// Multiplies with a path, or with the emulation of one that this machine may not have.
 #[derive(Debug, Clone, Copy)]
@@ -32,29 +33,30 @@ impl Multiplier {
         }
     }
 
-    fn multiply(self, product: &Product, input: &Planes, rows: Rows<'_>, output: &mut Planes, add: bool, relu: bool) {
+    fn multiply(self, product: &Product, input: &Planes, rows: Rows<'_>, output: Output<'_>) {
         match self {
-            Self::Here(path) => path.multiply(product, input, rows, Output::Planes { planes: output, add, relu }),
+            Self::Here(path) => path.multiply(product, input, rows, output, Some(product)),
             #[cfg(target_arch = "x86_64")]
             Self::EmulatedAmx(path) => {
                 use crate::multiply::{Job, Target};
-                use crate::paths::amx::{emulation::Emulated, multiply_with};
+                use crate::paths::amx::{Anywhere, emulation::Emulated, multiply_with};
                 use crate::paths::{avx512_bf16::Avx512Bf16, avx512_i8::Avx512I8};
 
-                let (lines, block_lines) = (output.lines.as_mut_ptr(), output.block_lines);
-                let job = Job {
-                    product,
-                    input: input.lines.as_ptr(),
-                    runs: rows.runs,
-                    stride: rows.stride,
-                    wanted: rows.wanted,
-                    target: Target::Planes { lines, block_lines, add, relu },
+                let target = match output {
+                    Output::Planes { planes, add, relu, .. } => {
+                        let block_lines = planes.layout.block_lines;
+                        Target::Planes { lines: planes.lines.as_mut_ptr(), block_lines, add, relu }
+                    }
+                    Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
                 };
-                // SAFETY: the emulation runs anywhere; the rows come from `Path::runs`.
+                let (input, layout) = (input.lines.as_ptr(), input.layout);
+                let (runs, stride) = (rows.runs, rows.stride);
+                let job = Job { product, input, layout, runs, stride, target, next: Some(product) };
+                // SAFETY: the emulation runs anywhere; the rows lie in the planes.
                 unsafe {
                     match path {
-                        Path::AmxI8 => multiply_with::<Avx512I8>(&mut Emulated::<true>::default(), &job),
-                        _ => multiply_with::<Avx512Bf16>(&mut Emulated::<false>::default(), &job),
+                        Path::AmxI8 => multiply_with::<_, Anywhere<Avx512I8>>(&mut Emulated::<Avx512I8>::new(), &job),
+                        _ => multiply_with::<_, Anywhere<Avx512Bf16>>(&mut Emulated::<Avx512Bf16>::new(), &job),
                     }
                 }
             }
@@ -78,14 +80,16 @@ fn numbers(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
 
 fn fill(planes: &mut Planes, positions: usize, channels: usize, rng: &mut ChaCha8Rng) {
     for position in 0..positions {
-        let observation: Vec<f32> = (0..channels * planes.board.cells()).map(|_| input(rng, planes.format)).collect();
+        let observation: Vec<f32> =
+            (0..channels * planes.layout.board.cells()).map(|_| input(rng, planes.format)).collect();
         planes.observe(position, &observation);
     }
 }
 
 /// Output `o` of a convolution at a cell, before addition and ReLU.
 fn expected(affine: &Affine, input: &Planes, position: usize, cell: usize, output: usize) -> f64 {
-    let (height, width) = (input.board.height as isize, input.board.width as isize);
+    let board = input.layout.board;
+    let (height, width) = (board.height as isize, board.width as isize);
     let (row, column) = (cell as isize / width, cell as isize % width);
     let reach = if affine.taps == 9 { 1 } else { 0 };
     let mut sum = f64::from(affine.bias[output]);
@@ -106,8 +110,16 @@ fn expected(affine: &Affine, input: &Planes, position: usize, cell: usize, outpu
 }
 
 fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, outputs: usize, taps: usize, seed: u64) {
+    check_layout(multiplier, Layout::apart(board, 3), [inputs, outputs, taps], seed);
+    if multiplier.path().lays_together() {
+        check_layout(multiplier, Layout::together(board, TILE_ROWS), [inputs, outputs, taps], seed);
+    }
+}
+
+fn check_layout(multiplier: Multiplier, layout: Layout, [inputs, outputs, taps]: [usize; 3], seed: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let (path, packing, positions) = (multiplier.path(), multiplier.path().packing(), 3);
+    let (path, packing) = (multiplier.path(), multiplier.path().packing());
+    let Layout { board, positions, together, .. } = layout;
     let mut affine =
         Affine { inputs, taps, weight: numbers(&mut rng, outputs * inputs * taps), bias: numbers(&mut rng, outputs) };
     if packing.format == Format::I8 {
@@ -115,24 +127,26 @@ fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, output
         affine.weight.iter_mut().for_each(|weight| *weight = (*weight * 127.0).round() / 128.0);
         affine.weight.chunks_exact_mut(inputs * taps).for_each(|weights| weights[0] = 127.0 / 128.0);
     }
-    let mut input = Planes::new(packing.format, board, inputs, positions);
+    let mut input = Planes::new(packing.format, layout, inputs);
     fill(&mut input, positions, inputs, &mut rng);
-    let product = Product::convolution(packing, &affine, board, input.block_lines);
-    let (runs, wanted) = path.runs(board, positions);
-    // The last position is no part of the call and must stay as it is.
-    let runs = &runs[..runs.len() / positions * (positions - 1)];
+    let product = Product::convolution(packing, &affine, board);
+    let runs = path.cells(layout);
+    // The last position, where each lies by itself, is no part of the call and must stay as it is.
+    let computed = if together == 1 { positions - 1 } else { positions };
+    let runs = &runs[..if together == 1 { runs.len() / positions * computed } else { runs.len() }];
     for (add, relu) in [(false, false), (false, true), (true, true)] {
-        let mut output = Planes::new(packing.format.of_outputs(), board, outputs, positions);
+        let mut output = Planes::new(packing.format.of_outputs(), layout, outputs);
         fill(&mut output, positions, outputs, &mut rng);
         let before = output.clone();
-        multiplier.multiply(&product, &input, Rows { runs, stride: 1, wanted: &wanted }, &mut output, add, relu);
+        let target = Output::Planes { planes: &mut output, first: 0, add, relu };
+        multiplier.multiply(&product, &input, Rows { runs, stride: 1 }, target);
         for (position, cell) in (0..positions).flat_map(|position| (0..board.cells()).map(move |cell| (position, cell)))
         {
             for channel in 0..outputs {
                 let there = f64::from(before.get(position, cell, channel));
                 let mut want = expected(&affine, &input, position, cell, channel) + if add { there } else { 0.0 };
                 want = if relu { want.max(0.0) } else { want };
-                want = if position + 1 == positions { there } else { want };
+                want = if position < computed { want } else { there };
                 let got = f64::from(output.get(position, cell, channel));
                 let tolerance = if path.is_bf16() { 1.0 / 256.0 } else { 1e-5 } * want.abs().max(1.0);
                 assert!(
@@ -191,30 +205,37 @@ fn convolutions_whose_weights_leave_the_first_level_cache_are_right() {
 #[test]
 fn layers_over_cells_are_right_for_every_number_of_positions() {
     let board = Board { height: 3, width: 4 };
-    for path in Path::ALL.into_iter().filter(|path| path.is_available()) {
-        for (positions, outputs) in (1..=17).zip([1, 3, 7, 16, 17, 26, 64, 82].into_iter().cycle()) {
-            let mut rng = ChaCha8Rng::seed_from_u64(positions as u64);
-            let packing = path.packing();
-            let inputs = 32 * board.cells();
-            let dense = Dense { inputs, weight: numbers(&mut rng, outputs * inputs), bias: numbers(&mut rng, outputs) };
-            let mut features = Planes::new(packing.format, board, 64, positions);
-            fill(&mut features, positions, 64, &mut rng);
-            let product = Product::over_cells(packing, &dense, board, features.block_lines, 32);
-            let mut values = vec![f32::NAN; positions * product.padded_outputs()];
-            let run = [Run { line: features.index(0, 0, 0), rows: positions, edges: Edges::default() }];
-            let rows = Rows { runs: &run, stride: board.pixels(), wanted: &[] };
-            path.multiply(&product, &features, rows, Output::Matrix { values: &mut values, relu: false });
-            for (position, row) in values.chunks_exact(product.padded_outputs()).enumerate() {
-                for (output, &got) in row[..outputs].iter().enumerate() {
-                    let weights = dense.weight[output * inputs..][..inputs].iter().enumerate();
-                    let sum: f64 = weights
-                        .map(|(i, &weight)| f64::from(weight) * f64::from(features.get(position, i / 32, 32 + i % 32)))
-                        .sum();
-                    let want = sum + f64::from(dense.bias[output]);
-                    let message = format!("{path}, {positions} positions: output {output} is {got}, not {want}");
-                    assert!((f64::from(got) - want).abs() <= 1e-3 * want.abs().max(1.0), "{message}");
-                }
+    for multiplier in Multiplier::all().into_iter().filter(|multiplier| !multiplier.path().is_int8()) {
+        for (positions, outputs) in (1..=TILE_ROWS).zip([1, 3, 7, 16, 17, 26, 64, 82].into_iter().cycle()) {
+            check_layer(multiplier, Layout::apart(board, positions), positions, outputs);
+            if multiplier.path().lays_together() {
+                check_layer(multiplier, Layout::together(board, TILE_ROWS), positions, outputs);
             }
+        }
+    }
+}
+
+fn check_layer(multiplier: Multiplier, layout: Layout, positions: usize, outputs: usize) {
+    let mut rng = ChaCha8Rng::seed_from_u64(positions as u64);
+    let packing = multiplier.path().packing();
+    let inputs = 32 * layout.board.cells();
+    let dense = Dense { inputs, weight: numbers(&mut rng, outputs * inputs), bias: numbers(&mut rng, outputs) };
+    let mut features = Planes::new(packing.format, layout, 64);
+    fill(&mut features, positions, 64, &mut rng);
+    let product = Product::over_cells(packing, &dense, layout.board, 32);
+    let mut values = vec![f32::NAN; positions * product.padded_outputs()];
+    let run = [Run::new(features.index(0, 0, 0), positions)];
+    let rows = Rows { runs: &run, stride: layout.line(1, 0) };
+    multiplier.multiply(&product, &features, rows, Output::Matrix { values: &mut values, relu: false });
+    for (position, row) in values.chunks_exact(product.padded_outputs()).enumerate() {
+        for (output, &got) in row[..outputs].iter().enumerate() {
+            let weights = dense.weight[output * inputs..][..inputs].iter().enumerate();
+            let sum: f64 = weights
+                .map(|(i, &weight)| f64::from(weight) * f64::from(features.get(position, i / 32, 32 + i % 32)))
+                .sum();
+            let want = sum + f64::from(dense.bias[output]);
+            let message = format!("{multiplier:?}, {positions} positions: output {output} is {got}, not {want}");
+            assert!((f64::from(got) - want).abs() <= 1e-3 * want.abs().max(1.0), "{message}");
         }
     }
 }
@@ -222,13 +243,14 @@ fn layers_over_cells_are_right_for_every_number_of_positions() {
 #[test]
 #[should_panic(expected = "reaches out of its planes")]
 fn rows_outside_the_planes_are_refused() {
-    let board = Board { height: 2, width: 2 };
+    let layout = Layout::apart(Board { height: 2, width: 2 }, 1);
     let packing = Path::PortableF32.packing();
     let affine = Affine { inputs: 16, taps: 9, weight: vec![0.0; 16 * 16 * 9], bias: vec![0.0; 16] };
-    let input = Planes::new(packing.format, board, 16, 1);
-    let product = Product::convolution(packing, &affine, board, input.block_lines);
+    let input = Planes::new(packing.format, layout, 16);
+    let product = Product::convolution(packing, &affine, layout.board);
     let mut output = input.clone();
-    let run = [Run { line: input.lines.len() - 1, rows: 1, edges: Edges::default() }];
-    let rows = Rows { runs: &run, stride: 1, wanted: &[] };
-    Path::PortableF32.multiply(&product, &input, rows, Output::Planes { planes: &mut output, add: false, relu: false });
+    let run = [Run::new(input.lines.len() - 1, 1)];
+    let rows = Rows { runs: &run, stride: 1 };
+    let output = Output::Planes { planes: &mut output, first: 0, add: false, relu: false };
+    Path::PortableF32.multiply(&product, &input, rows, output, None);
 }

@@ -4,13 +4,14 @@ use rand_chacha::ChaCha8Rng;
 use super::*;
 use crate::Path;
 use crate::board::Board;
+use crate::layout::Layout;
 
 #[test]
 fn every_path_rounds_to_the_nearest_integer_and_stops_at_the_ends_of_the_range() {
     let board = Board { height: 3, width: 5 };
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     for channels in [16, 48, 64, 80, 144] {
-        let mut input = Planes::new(Format::F32, board, channels, 3);
+        let mut input = Planes::new(Format::F32, Layout::apart(board, 3), channels);
         for position in 0..2 {
             let mut observation: Vec<f32> =
                 (0..channels * board.cells()).map(|_| rng.random_range(-0.5..3.0)).collect();
@@ -21,7 +22,7 @@ fn every_path_rounds_to_the_nearest_integer_and_stops_at_the_ends_of_the_range()
         let mut padded = vec![[0.0; INTEGERS]; Format::I8.lines(channels)];
         padded.as_flattened_mut()[..channels].copy_from_slice(&inverse);
         for path in Path::INT8.into_iter().filter(|path| path.is_available()) {
-            let mut output = Planes::new(Format::I8, board, channels, 3);
+            let mut output = Planes::new(Format::I8, Layout::apart(board, 3), channels);
             path.quantise(&input, &padded, 2, &mut output);
             for (position, cell) in (0..3).flat_map(|position| (0..board.cells()).map(move |cell| (position, cell))) {
                 for (channel, inverse) in inverse.iter().enumerate() {

@@ -5,9 +5,19 @@ use crate::line::from_bf16;
 
 /// The unit by the letter of its manual, for machines without one; for bfloat16 or for integers, whose sums are kept as
 /// bits.
-#[derive(Default)]
-pub(crate) struct Emulated<const INTEGERS: bool> {
-    sums: [[[f32; 16]; 16]; 4],
+pub(crate) struct Emulated<L> {
+    sums: [[[f32; 16]; 16]; TOGETHER * GROUPS],
+    /// Of a tile multiplied alone.
+    rows: usize,
+    /// Lines from row to row.
+    stride: usize,
+    lanes: PhantomData<L>,
+}
+
+impl<L> Emulated<L> {
+    pub(crate) fn new() -> Self {
+        Self { sums: Default::default(), rows: 0, stride: 0, lanes: PhantomData }
+    }
 }
 
 /// `sum + Σ input[h] · weight[h]` over the halves of a word.
@@ -25,20 +35,23 @@ fn quarters(sum: f32, input: u32, weight: u32) -> f32 {
 }
 
 /// `sums[m][n] += Σ input[m][k] · weights[k][n]` over the words k and their parts.
-unsafe fn product<const INTEGERS: bool>(sums: &mut [[f32; 16]; 16], input: *const Line, weights: *const Line) {
+unsafe fn product<L: Lanes>(sums: &mut [[f32; 16]], input: *const Line, stride: usize, weights: *const Line) {
     for (m, sums) in sums.iter_mut().enumerate() {
         for (n, sum) in sums.iter_mut().enumerate() {
             for k in 0..WORDS {
                 // SAFETY: the caller's.
-                let (input, weight) = unsafe { ((*input.add(m)).0[k], (*weights.add(GROUPS * k)).0[n]) };
-                *sum = if INTEGERS { quarters(*sum, input, weight) } else { halves(*sum, input, weight) };
+                let (input, weight) = unsafe { ((*input.add(m * stride)).0[k], (*weights.add(k)).0[n]) };
+                *sum =
+                    if L::FORMAT == Format::I8 { quarters(*sum, input, weight) } else { halves(*sum, input, weight) };
             }
         }
     }
 }
 
-impl<const INTEGERS: bool> Unit for Emulated<INTEGERS> {
-    unsafe fn configure(&mut self) {}
+impl<L: Lanes> Unit for Emulated<L> {
+    unsafe fn configure(&mut self, rows: usize, stride: usize) {
+        (self.rows, self.stride) = (rows, stride / size_of::<Line>());
+    }
 
     unsafe fn release(&mut self) {}
 
@@ -46,27 +59,21 @@ impl<const INTEGERS: bool> Unit for Emulated<INTEGERS> {
         self.sums = Default::default();
     }
 
-    unsafe fn multiply_two(&mut self, upper: *const Line, lower: *const Line, weights: *const Line) {
-        // SAFETY: the caller's.
-        unsafe {
-            self.multiply_one(upper, weights);
-            product::<INTEGERS>(&mut self.sums[2], lower, weights);
-            product::<INTEGERS>(&mut self.sums[3], lower, weights.add(1));
+    unsafe fn multiply<const TILES: usize>(&mut self, rows: [*const Line; TILES], weights: *const Line) {
+        let count = if TILES == 1 { self.rows } else { TILE_ROWS };
+        for (tile, input) in rows.into_iter().enumerate() {
+            for group in 0..GROUPS {
+                let sums = &mut self.sums[tile * GROUPS + group][..count];
+                // SAFETY: the caller's.
+                unsafe { product::<L>(sums, input, self.stride, weights.add(group * WORDS)) };
+            }
         }
     }
 
-    unsafe fn multiply_one(&mut self, upper: *const Line, weights: *const Line) {
-        // SAFETY: the caller's.
-        unsafe {
-            product::<INTEGERS>(&mut self.sums[0], upper, weights);
-            product::<INTEGERS>(&mut self.sums[1], upper, weights.add(1));
-        }
-    }
-
-    unsafe fn store(&mut self, to: *mut f32) {
-        for (tile, sums) in self.sums.iter().enumerate() {
+    unsafe fn store<const TILES: usize>(&mut self, to: *mut f32) {
+        for (tile, sums) in self.sums[..TILES * GROUPS].iter().enumerate() {
             for (row, sums) in sums.iter().enumerate() {
-                let at = ((tile / 2 * ROWS + row) * GROUPS + tile % 2) * GROUP;
+                let at = ((tile / GROUPS * TILE_ROWS + row) * GROUPS + tile % GROUPS) * GROUP;
                 // SAFETY: the caller's.
                 unsafe { to.add(at).cast::<[f32; 16]>().write_unaligned(*sums) };
             }

@@ -1,0 +1,64 @@
+use crate::board::Board;
+use crate::line::Line;
+use crate::path::TILE_ROWS;
+
+/// Lines that a matrix tile may read beyond its last cell.
+const OVERREAD: usize = TILE_ROWS;
+
+/// How the pixels of a few positions lie in planes.
+///
+/// Whole positions one after the other, or, where a tile of neighbouring lines should be the same cell of several positions,
+/// their pixels side by side: `[positions / together, pixels, together]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) board: Board,
+    /// A multiple of `together`.
+    pub(crate) positions: usize,
+    /// Positions whose pixels lie side by side; one where each position lies by itself.
+    pub(crate) together: usize,
+    /// Lines from one block of channels to the next. Odd, so that the blocks of a pixel do not compete for the same places
+    /// of a cache.
+    pub(crate) block_lines: usize,
+}
+
+impl Layout {
+    /// Positions one after the other.
+    pub(crate) fn apart(board: Board, positions: usize) -> Self {
+        Self::new(board, positions, 1)
+    }
+
+    /// Positions side by side.
+    pub(crate) fn together(board: Board, positions: usize) -> Self {
+        Self::new(board, positions, positions)
+    }
+
+    fn new(board: Board, positions: usize, together: usize) -> Self {
+        Self { board, positions, together, block_lines: (positions * board.pixels()) | 1 }
+    }
+
+    /// Bytes of planes of so many blocks.
+    pub(crate) fn bytes(self, blocks: usize) -> usize {
+        blocks * self.block_lines * size_of::<Line>()
+    }
+
+    /// Where the line of a pixel lies in a block.
+    #[inline(always)]
+    pub(crate) fn line(self, position: usize, pixel: usize) -> usize {
+        let (group, member) = (position / self.together, position % self.together);
+        (group * self.board.pixels() + pixel) * self.together + member
+    }
+
+    /// Zero lines before the first position and after the last: what a tap reaches, and what a tile reads too much.
+    pub(crate) fn margin(self) -> usize {
+        (self.board.pitch() + 1) * self.together + OVERREAD
+    }
+
+    /// Lines from a pixel to the one `pixels` after it, `blocks` of channels on.
+    #[inline(always)]
+    pub(crate) fn offset(self, pixels: isize, blocks: usize) -> isize {
+        pixels * self.together as isize + (blocks * self.block_lines) as isize
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+use crate::board::Board;
+
+/// Which neighbour of a cell an input lies in: 0 to 8, row by row, 4 being the cell itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tap(u8);
+
+impl Tap {
+    /// The cell itself.
+    pub(crate) const HERE: Self = Self(4);
+
+    /// All, in the order of a convolution's weights.
+    pub(crate) fn all() -> Vec<Self> {
+        (0..9).map(Self).collect()
+    }
+
+    /// Rows down, -1 to 1.
+    fn down(self) -> isize {
+        isize::from(self.0) / 3 - 1
+    }
+
+    /// Columns to the right, -1 to 1.
+    fn right(self) -> isize {
+        isize::from(self.0) % 3 - 1
+    }
+
+    /// Pixels from a cell to the neighbour.
+    pub(crate) fn pixels(self, board: Board) -> isize {
+        self.down() * board.pitch() as isize + self.right()
+    }
+
+    /// Whether the neighbour of a pixel lies outside the board.
+    fn leaves(self, board: Board, pixel: usize) -> bool {
+        let row = (pixel / board.pitch()) as isize + self.down();
+        let column = (pixel % board.pitch()) as isize + self.right();
+        !(0..board.height as isize).contains(&row) || !(0..board.width as isize).contains(&column)
+    }
+}
+
+/// A set of taps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Taps(u16);
+
+impl Taps {
+    /// Those to the left of a cell.
+    pub(crate) const LEFT: Self = Self(0b001_001_001);
+    /// Those to the right of a cell.
+    pub(crate) const RIGHT: Self = Self(0b100_100_100);
+
+    /// Those that leave the board from each of some pixels.
+    pub(crate) fn hidden(board: Board, pixels: impl Iterator<Item = usize> + Clone) -> Self {
+        let hidden = |tap: &Tap| pixels.clone().all(|pixel| tap.leaves(board, pixel));
+        Self(Tap::all().into_iter().filter(hidden).fold(0, |set, tap| set | 1 << tap.0))
+    }
+
+    /// Whether a tap is one of them.
+    #[inline(always)]
+    pub(crate) fn contain(self, tap: Tap) -> bool {
+        self.0 >> tap.0 & 1 != 0
+    }
+
+    /// Where a cell with these hidden comes on a walk around the board and then inside, so that those which come one after
+    /// the other have many in common.
+    pub(crate) fn around(self) -> usize {
+        const TOP: u16 = 0b000_000_111;
+        const BOTTOM: u16 = 0b111_000_000;
+        let (left, right) = (Self::LEFT.0, Self::RIGHT.0);
+        let walk = [TOP | left, TOP, TOP | right, right, BOTTOM | right, BOTTOM, BOTTOM | left, left];
+        walk.iter().position(|&hidden| hidden == self.0).unwrap_or(walk.len())
+    }
+
+    /// Those of both.
+    #[inline(always)]
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;
