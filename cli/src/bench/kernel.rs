@@ -34,7 +34,7 @@ pub use plot::draw;
 pub use ratio::{Ratio, ratios};
 pub use report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
 
-use super::{machine, output};
+use super::{Turn, machine, output};
 use peers::Peers;
 use series::{Course, Series, Source};
 
@@ -62,9 +62,12 @@ pub struct Args {
     /// How long each of the measurements takes.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// How often everything is measured; the medians count.
+    /// How often everything is measured.
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
+    /// Which of the turns counts.
+    #[arg(long, value_enum, default_value_t)]
+    pub turn: Turn,
     /// Batches that take longer than this are left out.
     #[arg(long, default_value_t = 10.0)]
     pub batch_seconds_max: f64,
@@ -162,6 +165,7 @@ impl<'a> Bench<'a> {
             threads: self.threads,
             seconds: self.args.seconds,
             repeats: self.args.repeats,
+            turn: self.args.turn,
             batch_seconds_max: self.args.batch_seconds_max,
             seed: self.args.seed,
             peers: peers.map(|peers| match peers {
@@ -196,7 +200,8 @@ impl<'a> Bench<'a> {
             }
         }
         let multiply_adds = all.iter().find_map(Series::multiply_adds);
-        let engines: Vec<EngineReport> = all.iter().map(|series| series.report(multiply_adds)).collect();
+        let engines: Vec<EngineReport> =
+            all.iter().map(|series| series.report(self.args.turn, multiply_adds)).collect();
         let (chosen, reason) = match choice {
             Ok(choice) => (Some(Engine::Kernel(choice.path)), choice.reason),
             Err(error) => (None, error.to_string()),

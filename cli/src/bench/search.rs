@@ -22,7 +22,7 @@ pub use markdown::markdown;
 pub use plot::draw;
 pub use report::{Compared, Report, Rule, Searched};
 
-use super::{machine, median, output, threads};
+use super::{Turn, machine, output, threads};
 use player::Player;
 
 #[cfg(test)]
@@ -46,9 +46,12 @@ pub struct Args {
     /// How long each of the measurements takes.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// How often everything is measured; the medians count.
+    /// How often everything is measured.
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
+    /// Which of the turns counts.
+    #[arg(long, value_enum, default_value_t)]
+    pub turn: Turn,
     /// Every random draw descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -105,9 +108,10 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
         cores: machine::cores(),
         seconds: args.seconds,
         repeats: args.repeats,
+        turn: args.turn,
         seed: args.seed,
         compared: None,
-        searched: all.iter().map(Case::report).collect(),
+        searched: all.iter().map(|case| case.report(args.turn)).collect(),
     })
 }
 
@@ -166,13 +170,13 @@ fn search<G: game::Game>(game: &G, rule: Rule, simulations: u32, threads: usize,
 }
 
 impl Case {
-    fn report(&self) -> Searched {
+    fn report(&self, turn: Turn) -> Searched {
         Searched {
             game: self.game.to_string(),
             rule: self.rule,
             simulations: self.simulations,
             threads: self.threads,
-            simulations_per_second: median(&self.speeds).unwrap_or(f64::NAN),
+            simulations_per_second: turn.speed(&self.speeds).unwrap_or(f64::NAN),
             bytes_per_node: self.search.bytes_per_node(),
             ratio: None,
         }

@@ -5,12 +5,13 @@ use super::report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
 /// The report as tables for people and documents.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
-    let Report { cpu, target, cores, threads, seconds, repeats, batch_seconds_max, seed, peers, networks } = report;
+    let Report { cpu, target, cores, threads, seconds, repeats, turn, batch_seconds_max, seed, peers, networks } =
+        report;
     let mut text = format!(
         "# The CPU kernel beside other engines\n\n\
          - machine: {cpu}, {target}, {cores} cores\n\
          - threads: {threads}, each with an engine of its own that computes on one thread\n\
-         - every number: the median of {repeats} turns of {seconds} s; seed {seed}\n\
+         - every number: the {turn} of {repeats} turns of {seconds} s; seed {seed}\n\
          - left out (–): batches that take longer than {batch_seconds_max} s\n"
     );
     if let Some(peers) = peers {

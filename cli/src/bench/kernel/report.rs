@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use super::engine::Engine;
 use super::ratio::Ratio;
+use crate::bench::Turn;
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -16,8 +17,10 @@ pub struct Report {
     pub threads: usize,
     /// How long each measurement took.
     pub seconds: f64,
-    /// How often everything was measured; the medians count.
+    /// How often everything was measured.
     pub repeats: usize,
+    /// Which of the turns counts.
+    pub turn: Turn,
     /// Batches that take longer than this were left out.
     pub batch_seconds_max: f64,
     /// The seed.

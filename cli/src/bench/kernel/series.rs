@@ -10,7 +10,7 @@ use super::engine::Engine;
 use super::peers::Peers;
 use super::positions;
 use super::report::{EngineReport, LayerTimes, Speed};
-use crate::bench::{median, threads};
+use crate::bench::{Turn, threads};
 
 /// Share of the time of a measurement that goes to finding out where the time goes.
 const LAYERS_SHARE: f64 = 0.25;
@@ -132,11 +132,11 @@ impl Series {
         }
     }
 
-    /// The medians.
-    pub(super) fn report(&self, multiply_adds: Option<usize>) -> EngineReport {
-        let peak = median(&self.peaks);
+    /// What counts of the turns.
+    pub(super) fn report(&self, turn: Turn, multiply_adds: Option<usize>) -> EngineReport {
+        let peak = turn.speed(&self.peaks);
         let speed = |measured: &Measured| {
-            let evaluations_per_second = median(&measured.speeds)?;
+            let evaluations_per_second = turn.speed(&measured.speeds)?;
             let share = |peak| Some(evaluations_per_second * multiply_adds? as f64 / peak);
             Some(Speed { batch: measured.batch, evaluations_per_second, share_of_peak: peak.and_then(share) })
         };
@@ -144,16 +144,21 @@ impl Series {
             engine: self.engine,
             peak,
             speeds: self.batches.iter().filter_map(speed).collect(),
-            layers: self.batches.iter().filter(|measured| !measured.layers.is_empty()).map(layers_of).collect(),
+            layers: self
+                .batches
+                .iter()
+                .filter(|measured| !measured.layers.is_empty())
+                .map(|measured| layers_of(measured, turn))
+                .collect(),
             not_measured: self.failure.clone(),
         }
     }
 }
 
-fn layers_of(measured: &Measured) -> LayerTimes {
+fn layers_of(measured: &Measured, turn: Turn) -> LayerTimes {
     let mut times = LayerTimes { batch: measured.batch, ..LayerTimes::default() };
     for (stage, turns) in &measured.layers {
-        let ns = median(turns).unwrap_or(f64::NAN);
+        let ns = turn.time(turns).unwrap_or(f64::NAN);
         match stage {
             Stage::Observe => times.observe_ns = ns,
             Stage::Stem => times.stem_ns = ns,

@@ -4,6 +4,7 @@ use network::Precision;
 use tower::Path;
 
 use super::{Engine, EngineReport, LayerTimes, NetworkReport, Report, Speed, ratios};
+use crate::bench::Turn;
 
 /// An engine with `(batch, evaluations/s)`.
 pub(super) fn engine(engine: Engine, speeds: &[(usize, f64)]) -> EngineReport {
@@ -56,6 +57,7 @@ pub(super) fn report() -> Report {
         threads: 2,
         seconds: 1.0,
         repeats: 3,
+        turn: Turn::Median,
         batch_seconds_max: 10.0,
         seed: 7,
         peers: Some("openvino 1.2.3".to_owned()),

@@ -3,12 +3,12 @@ use super::report::{Report, Searched};
 /// The report as a table for people and documents.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
-    let Report { cpu, target, cores, seconds, repeats, seed, compared, searched } = report;
+    let Report { cpu, target, cores, seconds, repeats, turn, seed, compared, searched } = report;
     let mut text = format!(
         "# Simulations/s of the tree alone\n\n\
          - machine: {cpu}, {target}, {cores} cores\n\
          - uniform priors, every position worth zero; games from start to end, every move from a fresh root with noise\n\
-         - every number: the median of {repeats} turns of {seconds} s; seed {seed}\n"
+         - every number: the {turn} of {repeats} turns of {seconds} s; seed {seed}\n"
     );
     if let Some(compared) = compared {
         text += &format!("- ratio: to {}, measured on {}\n", compared.file, compared.cpu);

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::bench::Turn;
 use ::search::RootPolicy;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,11 @@ pub struct Report {
     pub cores: usize,
     /// How long each measurement took.
     pub seconds: f64,
-    /// How often everything was measured; the medians count.
+    /// How often everything was measured.
     pub repeats: usize,
+    /// Which of the turns counts.
+    #[serde(default)]
+    pub turn: Turn,
     /// The seed.
     pub seed: u64,
     /// What the ratios are to.

@@ -20,6 +20,7 @@ pub(super) fn report() -> Report {
         cores: 2,
         seconds: 1.0,
         repeats: 3,
+        turn: Turn::Median,
         seed: 7,
         compared: None,
         searched: vec![
