@@ -5,7 +5,8 @@
 //! [`Path`] per instruction set multiplies them (`paths`, by way of `multiply`); [`choose_path`] takes the widest that gives
 //! the right answers. No libtorch, no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`].
 //!
-//! All `unsafe` code lies in `paths`, `multiply` and `cpu`; `path` checks what it relies on.
+//! All `unsafe` code lies in `paths`, `multiply` and `cpu`, and is called from `path` and `multiplier`, which check what it relies
+//! on.
 
 mod arrangement;
 mod board;
@@ -20,6 +21,7 @@ mod integers;
 mod kernel;
 mod layout;
 mod line;
+mod multiplier;
 mod multiply;
 mod path;
 mod paths;

@@ -4,13 +4,15 @@ use crate::cpu;
 use crate::folded::{Dense, Excitation};
 use crate::layout::Layout;
 use crate::line::{Format, INTEGERS};
-use crate::multiply::{Job, Target};
 use crate::paths;
 use crate::planes::Planes;
 use crate::pooling::Summaries;
-use crate::product::{Edges, GROUP, Output, Packing, Product, Rows, Run};
+use crate::product::{Edges, Packing, Run};
 use crate::quantise::quantise_pixels;
 use crate::tap::Taps;
+
+/// Rows of a matrix tile.
+pub(crate) const TILE_ROWS: usize = 16;
 
 /// Instructions that a tower is computed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,6 +106,11 @@ impl Path {
         }
     }
 
+    /// Whether it computes in matrix tiles.
+    pub(crate) fn has_tiles(self) -> bool {
+        matches!(self, Self::AmxBf16 | Self::AmxI8)
+    }
+
     /// Whether it can multiply the same cell of sixteen positions that lie side by side.
     pub(crate) fn lays_together(self) -> bool {
         matches!(self, Self::AmxBf16)
@@ -184,7 +191,7 @@ impl Path {
         };
         match self {
             // A tile takes sixteen lines whatever they are.
-            Self::AmxBf16 | Self::AmxI8 if together == 1 => {
+            _ if self.has_tiles() && together == 1 => {
                 let end = board.pixel(board.cells() - 1) + 1;
                 let tile = |position, first: usize| {
                     let pixels = first..end.min(first + TILE_ROWS);
@@ -194,7 +201,7 @@ impl Path {
                 let tiles = |position| (0..end).step_by(TILE_ROWS).map(move |first| tile(position, first));
                 (0..positions).flat_map(tiles).collect()
             }
-            Self::AmxBf16 | Self::AmxI8 => {
+            _ if self.has_tiles() => {
                 let mut cells: Vec<Run> = (0..board.cells())
                     .map(|cell| board.pixel(cell))
                     .map(|pixel| run(0, pixel..pixel + 1, u32::MAX >> (u32::BITS as usize - together)))
@@ -211,59 +218,6 @@ impl Path {
                     Run { edges, ..Run::new(line(position, first), board.width) }
                 };
                 (0..positions).flat_map(|position| (0..board.height).map(move |index| row(position, index))).collect()
-            }
-        }
-    }
-
-    /// Multiplies the rows of `input` by a matrix that was packed for this path. The weights of `next` are fetched
-    /// meanwhile where that pays.
-    ///
-    /// # Panics
-    /// If a row, or what its segments reach, lies outside the buffers, or if the path is not available.
-    pub(crate) fn multiply(
-        self,
-        product: &Product,
-        input: &Planes,
-        rows: Rows<'_>,
-        output: Output<'_>,
-        next: Option<&Product>,
-    ) {
-        check(self, product, input, &rows, &output);
-        let target = match output {
-            Output::Planes { planes, first, add, relu } => {
-                let lines = planes.lines[planes.layout.line(first, 0)..].as_mut_ptr();
-                Target::Planes { lines, block_lines: planes.layout.block_lines, add, relu }
-            }
-            Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
-        };
-        let job = Job {
-            product,
-            input: input.lines.as_ptr(),
-            layout: input.layout,
-            runs: rows.runs,
-            stride: rows.stride,
-            target,
-            next,
-        };
-        // SAFETY: the path is available, and the job stays inside its buffers.
-        unsafe {
-            match self {
-                #[cfg(target_arch = "x86_64")]
-                Self::AmxBf16 => paths::amx::multiply(&job),
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx512Bf16 => paths::avx512_bf16::multiply(&job),
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx512F32 => paths::avx512::multiply(&job),
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx2F32 => paths::avx2::multiply(&job),
-                #[cfg(target_arch = "x86_64")]
-                Self::AmxI8 => paths::amx::multiply_i8(&job),
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx512I8 => paths::avx512_i8::multiply(&job),
-                Self::PortableI8 => paths::portable_i8::multiply(&job),
-                #[cfg(target_arch = "aarch64")]
-                Self::NeonF32 => paths::neon::multiply(&job),
-                _ => paths::portable::multiply(&job),
             }
         }
     }
@@ -315,45 +269,6 @@ impl Path {
                 Self::AmxI8 | Self::Avx512I8 => unsafe { paths::avx512_i8::quantise(inputs, inverse, outputs) },
                 _ => quantise_pixels(inputs, inverse, outputs),
             }
-        }
-    }
-}
-
-/// Rows of a matrix tile.
-pub(crate) const TILE_ROWS: usize = 16;
-/// Lines that a matrix tile reads past the last row.
-const OVERREAD: isize = TILE_ROWS as isize - 1;
-
-/// Everything the leaves rely on.
-fn check(path: Path, product: &Product, input: &Planes, rows: &Rows<'_>, output: &Output<'_>) {
-    assert!(path.is_available(), "{path} is not available here");
-    let format = path.packing().format;
-    assert!(product.format == format && input.format == format, "packed for another path");
-    let (before, after) = product.reach(input.layout);
-    let (mut count, mut last) = (0, 0);
-    for run in rows.runs {
-        let end = run.line + run.rows.saturating_sub(1) * rows.stride;
-        let inside = run.line.checked_add_signed(before).is_some()
-            && end.checked_add_signed(after + OVERREAD).is_some_and(|line| line < input.lines.len());
-        assert!(inside, "a run of rows reaches out of its planes");
-        let rows_max = if matches!(path, Path::AmxBf16 | Path::AmxI8) { TILE_ROWS } else { u32::BITS as usize };
-        assert!(run.rows <= rows_max, "a run of too many rows");
-        count += run.rows;
-        last = last.max(end);
-    }
-    match output {
-        Output::Planes { planes, first, .. } => {
-            let Layout { board, together, .. } = planes.layout;
-            assert!(planes.format == format.of_outputs(), "planes of another format");
-            assert!((board, together) == (input.layout.board, input.layout.together), "planes that lie differently");
-            assert!(*first == 0 || together == 1, "positions side by side begin with the first");
-            let blocks = (product.groups * GROUP).div_ceil(planes.format.per_line());
-            let end = planes.layout.line(*first, 0) + (blocks - 1) * planes.layout.block_lines + last;
-            assert!(end < planes.lines.len(), "a run of rows does not fit the output");
-        }
-        Output::Matrix { values, .. } => {
-            assert!(rows.runs.len() <= 1, "a matrix takes one run");
-            assert!(values.len() >= count * product.padded_outputs(), "the output matrix is too small");
         }
     }
 }

@@ -98,7 +98,9 @@ fn every_path_agrees_with_float64_with_excitation_and_pooling() {
     for (units, pooled) in [(8, 0), (0, 4), (0, 20), (12, 16), (32, 1)] {
         let architecture =
             Architecture { squeeze_excitation: units, global_pooling: pooled, ..architecture([2, 6, 7], 48, 4) };
+        // Some that are laid out by themselves, and sixteen side by side where a path does that.
         check_against_float64(&architecture, 3);
+        check_against_float64(&architecture, 16);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::arrangement::{Arrangement, Pass};
 use crate::board::Board;
 use crate::folded::{Affine, Dense, Excitation, Folded, HEAD_CHANNELS, VALUE_HIDDEN};
 use crate::line::{Format, INTEGERS};
+use crate::multiplier::Multiplier;
 use crate::planes::Planes;
 use crate::pooling::Summaries;
 use crate::product::{Output, Product, Rows, Run};
@@ -271,24 +272,27 @@ impl Tower {
     ) {
         let len = self.architecture.planes * self.board.cells();
         let observations = &observations[pass.first * len..][..pass.positions * len];
+        let multiplier = Multiplier::new(self.path);
+        let floating = self.path.is_int8().then(|| Multiplier::new(self.path.base()));
+        let base = floating.as_ref().unwrap_or(&multiplier);
         for part in self.arrangements[pass.arrangement].parts(pass.positions) {
             let observations = &observations[part.start * len..part.end * len];
-            self.convolutions(workspace, pass.arrangement, part, observations, &mut done);
+            self.convolutions([&multiplier, base], workspace, pass.arrangement, part, observations, &mut done);
         }
 
         let Workspace { buffers, policy, hidden, .. } = workspace;
         let features = &buffers[pass.arrangement].features;
         let run = [Run::new(features.index(0, 0, 0), pass.positions)];
         let rows = Rows { runs: &run, stride: features.layout.line(1, 0) };
-        let base = self.path.base();
         base.multiply(&self.policy, features, rows, Output::Matrix { values: policy, relu: false }, None);
         base.multiply(&self.hidden, features, rows, Output::Matrix { values: hidden, relu: true }, None);
         done(Stage::Layers, features, pass.positions);
     }
 
-    /// Runs a part of a pass up to its features.
+    /// Runs a part of a pass up to its features, with what multiplies in the blocks and around them.
     fn convolutions(
         &self,
+        [multiplier, base]: [&Multiplier; 2],
         workspace: &mut Workspace,
         arrangement: usize,
         part: Range<usize>,
@@ -304,7 +308,6 @@ impl Tower {
         }
         done(Stage::Observe, planes, positions);
 
-        let base = self.path.base();
         let cells = arrangement.cells(positions);
         let block_cells = arrangement.block_cells(positions);
         let mut convolve =
@@ -317,7 +320,7 @@ impl Tower {
                     None => input,
                 };
                 let output = Output::Planes { planes: output, first: 0, add, relu };
-                self.path.multiply(&of.product, input, block_cells, output, self.far(next));
+                multiplier.multiply(&of.product, input, block_cells, output, self.far(next));
             };
         let into_stream = Output::Planes { planes: stream, first: 0, add: false, relu: true };
         base.multiply(&self.stem, planes, cells, into_stream, None);
@@ -327,7 +330,7 @@ impl Tower {
             convolve(&block.first, stream, inner, [false, block.pooling.is_none()], &block.second.product);
             if let Some(pooling) = &block.pooling {
                 for position in 0..positions {
-                    base.pool(inner, position, pooling, self.architecture.channels, summaries);
+                    self.path.pool(inner, position, pooling, self.architecture.channels, summaries);
                 }
             }
             done(Stage::Inner(index), inner, positions);
@@ -336,7 +339,7 @@ impl Tower {
                     convolve(&block.second, inner, scaled, [false, false], after);
                     for position in 0..positions {
                         let channels = self.architecture.channels;
-                        base.excite(scaled, stream, position, excitation, channels, summaries);
+                        self.path.excite(scaled, stream, position, excitation, channels, summaries);
                     }
                 }
                 _ => convolve(&block.second, inner, stream, [true, true], after),

@@ -34,16 +34,15 @@ struct Sums([f32; TOGETHER * TILE_ROWS * GROUPS * GROUP]);
 /// Of every function: the CPU must have AMX and the system must have granted it, except for an emulation; pointers are
 /// read or written as far as the rows of a tile at their stride.
 pub(crate) trait Unit {
-    /// Configures the tiles of this thread. Rows of the input are so many bytes apart; a tile multiplied alone
-    /// has `rows` of them, others sixteen.
+    /// Configures the tiles of this thread. Rows of the input are so many bytes apart, and a tile has so many.
     unsafe fn configure(&mut self, rows: usize, stride: usize);
-    /// Gives them back, so that the system need not save them.
-    unsafe fn release(&mut self);
     /// Zeroes the sums.
     unsafe fn zero(&mut self);
     /// One segment of one to three tiles of rows: the sums grow by sixteen words of each row times the weights
     /// `[group, word]`.
     unsafe fn multiply<const TILES: usize>(&mut self, rows: [*const Line; TILES], weights: *const Line);
+    /// One segment of one tile of rows, into the sums of tile `STRAND`, 0 or 1: neither has to wait for the other.
+    unsafe fn multiply_strand<const STRAND: usize>(&mut self, rows: *const Line, weights: *const Line);
     /// Writes the sums `[tile of rows, 16, 2, 16]`.
     unsafe fn store<const TILES: usize>(&mut self, to: *mut f32);
 }
@@ -58,8 +57,9 @@ struct Hardware<L> {
 impl<L: Lanes> Hardware<L> {
     const INTEGERS: bool = matches!(L::FORMAT, Format::I8);
 
+    /// Tiles as [`configure`] left them.
     fn new() -> Self {
-        Self { stride: 0, lanes: PhantomData }
+        Self { stride: size_of::<Line>(), lanes: PhantomData }
     }
 }
 
@@ -74,14 +74,14 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// The tiles that hold rows of the input or their sums where one tile of rows is multiplied alone.
-    const ALONE: [usize; 3] = [0, 1, 4];
+    /// The tiles that hold the sums of rows, or rows of the input unless three tiles of them are multiplied together.
+    const OF_ROWS: std::ops::Range<usize> = 0..6;
 
     fn new(rows: usize) -> Self {
         let mut configuration = Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         configuration.row_bytes[..8].fill(size_of::<Line>() as u16);
         configuration.rows[..8].fill(TILE_ROWS as u8);
-        Self::ALONE.iter().for_each(|&tile| configuration.rows[tile] = rows as u8);
+        configuration.rows[Self::OF_ROWS].fill(rows as u8);
         configuration
     }
 }
@@ -98,12 +98,6 @@ impl<L: Lanes> Unit for Hardware<L> {
         self.stride = stride;
         // SAFETY: the configuration is valid for palette 1.
         unsafe { asm!("ldtilecfg [{0}]", in(reg) &raw const configuration, options(nostack)) }
-    }
-
-    #[inline(always)]
-    unsafe fn release(&mut self) {
-        // SAFETY: the caller's.
-        unsafe { asm!("tilerelease", options(nostack)) }
     }
 
     #[inline(always)]
@@ -205,6 +199,34 @@ impl<L: Lanes> Unit for Hardware<L> {
     }
 
     #[inline(always)]
+    unsafe fn multiply_strand<const STRAND: usize>(&mut self, rows: *const Line, weights: *const Line) {
+        macro_rules! strand {
+            ($first:literal, $second:literal, $rows:literal) => {
+                asm!(
+                    concat!("tileloadd ", $rows, ", [{rows} + {stride}*1]"),
+                    "tileloadd tmm6, [{weights} + {weight_stride}*1]",
+                    concat!("tdpbf16ps ", $first, ", ", $rows, ", tmm6"),
+                    "tileloadd tmm7, [{weights} + {weight_stride}*1 + 1024]",
+                    concat!("tdpbf16ps ", $second, ", ", $rows, ", tmm7"),
+                    rows = in(reg) rows,
+                    weights = in(reg) weights,
+                    stride = in(reg) self.stride,
+                    weight_stride = in(reg) WEIGHT_STRIDE,
+                    options(nostack, readonly),
+                )
+            };
+        }
+        const { assert!(!Self::INTEGERS, "layers of the heads stay in floating point") };
+        // SAFETY: the caller's.
+        unsafe {
+            match STRAND {
+                0 => strand!("tmm0", "tmm1", "tmm4"),
+                _ => strand!("tmm2", "tmm3", "tmm5"),
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store<const TILES: usize>(&mut self, to: *mut f32) {
         macro_rules! store {
             ($left:literal, $right:literal, $first:literal, $second:literal) => {
@@ -228,6 +250,24 @@ impl<L: Lanes> Unit for Hardware<L> {
             }
         }
     }
+}
+
+/// Configures the tiles of this thread for products into planes.
+///
+/// # Safety
+/// The CPU must have AMX and the system must have granted it.
+pub(crate) unsafe fn configure() {
+    // SAFETY: the caller's.
+    unsafe { Hardware::<Avx512Bf16>::new().configure(TILE_ROWS, size_of::<Line>()) }
+}
+
+/// Gives them back, so that the system need not save them.
+///
+/// # Safety
+/// The CPU must have AMX and the system must have granted it.
+pub(crate) unsafe fn release() {
+    // SAFETY: the caller's.
+    unsafe { asm!("tilerelease", options(nostack)) }
 }
 
 /// What happens to a row of sums on the way out.
@@ -330,8 +370,8 @@ impl<'a> Waiting<'a> {
 /// A whole product. Runs have at most sixteen rows.
 ///
 /// # Safety
-/// The CPU must have AMX and AVX-512 bf16, and the system must have granted the former; the job must stay inside its
-/// buffers, of which tiles of neighbouring lines read up to fifteen lines past the last row.
+/// The CPU must have AMX and AVX-512 bf16, the system must have granted the former, and [`configure`] must have been called
+/// on this thread and [`release`] not since; the job must stay inside its buffers, of which tiles of neighbouring lines read up to fifteen lines past the last row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(crate) unsafe fn multiply(job: &Job<'_>) {
     // SAFETY: the caller's.
@@ -342,7 +382,7 @@ pub(crate) unsafe fn multiply(job: &Job<'_>) {
             Target::Planes { add: false, relu: true, .. } => multiply_with::<_, IntoLines<false, true>>(unit, job),
             Target::Planes { add: true, relu: false, .. } => multiply_with::<_, IntoLines<true, false>>(unit, job),
             Target::Planes { add: true, relu: true, .. } => multiply_with::<_, IntoLines<true, true>>(unit, job),
-            Target::Matrix { .. } => multiply_with::<_, Anywhere<Avx512Bf16>>(unit, job),
+            Target::Matrix { .. } => layer_with::<_, Avx512Bf16>(unit, job),
         }
     }
 }
@@ -357,20 +397,56 @@ pub(crate) unsafe fn multiply_i8(job: &Job<'_>) {
     unsafe { multiply_with::<_, Anywhere<Avx512I8>>(&mut Hardware::<Avx512I8>::new(), job) }
 }
 
-/// A product with any unit.
+/// A product into a matrix with any unit: one tile of rows.
+///
+/// # Safety
+/// As [`multiply`].
+#[inline(always)]
+pub(crate) unsafe fn layer_with<U: Unit, L: Lanes>(unit: &mut U, job: &Job<'_>) {
+    let (segments, odd) = job.product.segments.as_chunks::<2>();
+    let mut sums = MaybeUninit::<Sums>::uninit();
+    let sums = sums.as_mut_ptr().cast::<f32>();
+    for run in job.runs {
+        // SAFETY: the caller's.
+        unsafe {
+            unit.configure(run.rows, job.stride * size_of::<Line>());
+            let rows = job.input.add(run.line);
+            for panel in &job.product.panels {
+                let mut weights = job.product.weights.as_ptr().add(panel.weights);
+                unit.zero();
+                for [even, odd] in segments {
+                    unit.multiply_strand::<0>(rows.offset(even.offset(job.layout)), weights);
+                    unit.multiply_strand::<1>(rows.offset(odd.offset(job.layout)), weights.add(WORDS * GROUPS));
+                    weights = weights.add(2 * WORDS * GROUPS);
+                }
+                for last in odd {
+                    unit.multiply_strand::<0>(rows.offset(last.offset(job.layout)), weights);
+                }
+                unit.store::<2>(sums);
+                let len = run.rows * GROUPS * GROUP;
+                let strand = |index| std::slice::from_raw_parts(sums.add(index * TILE_ROWS * GROUPS * GROUP), len);
+                let mut total = [0.0; TILE_ROWS * GROUPS * GROUP];
+                let both = strand(0).iter().zip(strand(1));
+                total.iter_mut().zip(both).for_each(|(total, (even, odd))| *total = even + odd);
+                finish::<L>(job, panel, run, 0, run.rows, &total);
+            }
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { unit.configure(TILE_ROWS, size_of::<Line>()) };
+}
+
+/// A product into planes with any unit.
 ///
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
 pub(crate) unsafe fn multiply_with<U: Unit, F: Finish>(unit: &mut U, job: &Job<'_>) {
-    // Neighbouring lines are read as whole tiles; rows further apart only as far as there are any.
-    let rows = if job.stride == 1 { TILE_ROWS } else { job.runs.iter().map(|run| run.rows).max().unwrap_or(0) };
     let mut sums = [const { MaybeUninit::<Sums>::uninit() }; 2];
     let mut current = 0;
     let mut waiting: Option<Waiting<'_>> = None;
     // SAFETY: the caller's.
     unsafe {
-        unit.configure(rows, job.stride * size_of::<Line>());
         for (index, panel) in job.product.panels.iter().enumerate() {
             let mut ahead = Ahead::of(job, index);
             let mut left = job.runs;
@@ -389,7 +465,6 @@ pub(crate) unsafe fn multiply_with<U: Unit, F: Finish>(unit: &mut U, job: &Job<'
         if let Some(mut waiting) = waiting {
             waiting.finish::<F>(job, FOURS);
         }
-        unit.release();
     }
 }
 
@@ -409,7 +484,7 @@ impl Ahead {
         let (product, index) = if index + 1 < job.product.panels.len() { (job.product, index + 1) } else { (next, 0) };
         let first = product.panels[index].weights;
         let end = product.panels.get(index + 1).map_or(product.weights.len(), |panel| panel.weights);
-        let beside = (end - first).div_ceil(job.product.segments.len() * job.runs.len().div_ceil(TOGETHER));
+        let beside = (end - first).div_ceil(job.product.segments.len() * job.runs.len().div_ceil(TOGETHER).max(1));
         Self { lines: product.weights[first..].as_ptr(), left: end - first, beside }
     }
 
@@ -493,14 +568,13 @@ pub(crate) unsafe fn burst<L: Lanes>(rounds: usize) -> usize {
             )
         };
     }
-    let mut unit = Hardware::<L>::new();
     // SAFETY: the caller's; the tiles are configured, and zero by that.
     unsafe {
-        unit.configure(TILE_ROWS, size_of::<Line>());
+        configure();
         for _ in 0..rounds {
             if Hardware::<L>::INTEGERS { four!("tdpbusd") } else { four!("tdpbf16ps") }
         }
-        unit.release();
+        release();
     }
     rounds * 4 * TILE_ROWS * GROUP * L::FORMAT.per_word() * WORDS
 }

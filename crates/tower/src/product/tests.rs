@@ -35,11 +35,13 @@ impl Multiplier {
 
     fn multiply(self, product: &Product, input: &Planes, rows: Rows<'_>, output: Output<'_>) {
         match self {
-            Self::Here(path) => path.multiply(product, input, rows, output, Some(product)),
+            Self::Here(path) => {
+                crate::multiplier::Multiplier::new(path).multiply(product, input, rows, output, Some(product))
+            }
             #[cfg(target_arch = "x86_64")]
             Self::EmulatedAmx(path) => {
                 use crate::multiply::{Job, Target};
-                use crate::paths::amx::{Anywhere, emulation::Emulated, multiply_with};
+                use crate::paths::amx::{Anywhere, emulation::Emulated, layer_with, multiply_with};
                 use crate::paths::{avx512_bf16::Avx512Bf16, avx512_i8::Avx512I8};
 
                 let target = match output {
@@ -55,6 +57,9 @@ impl Multiplier {
                 // SAFETY: the emulation runs anywhere; the rows lie in the planes.
                 unsafe {
                     match path {
+                        _ if matches!(job.target, Target::Matrix { .. }) => {
+                            layer_with::<_, Avx512Bf16>(&mut Emulated::<Avx512Bf16>::new(), &job);
+                        }
                         Path::AmxI8 => multiply_with::<_, Anywhere<Avx512I8>>(&mut Emulated::<Avx512I8>::new(), &job),
                         _ => multiply_with::<_, Anywhere<Avx512Bf16>>(&mut Emulated::<Avx512Bf16>::new(), &job),
                     }
@@ -252,5 +257,5 @@ fn rows_outside_the_planes_are_refused() {
     let run = [Run::new(input.lines.len() - 1, 1)];
     let rows = Rows { runs: &run, stride: 1 };
     let output = Output::Planes { planes: &mut output, first: 0, add: false, relu: false };
-    Path::PortableF32.multiply(&product, &input, rows, output, None);
+    crate::multiplier::Multiplier::new(Path::PortableF32).multiply(&product, &input, rows, output, None);
 }

@@ -7,7 +7,7 @@ use crate::line::from_bf16;
 /// bits.
 pub(crate) struct Emulated<L> {
     sums: [[[f32; 16]; 16]; TOGETHER * GROUPS],
-    /// Of a tile multiplied alone.
+    /// Of a tile.
     rows: usize,
     /// Lines from row to row.
     stride: usize,
@@ -16,7 +16,17 @@ pub(crate) struct Emulated<L> {
 
 impl<L> Emulated<L> {
     pub(crate) fn new() -> Self {
-        Self { sums: Default::default(), rows: 0, stride: 0, lanes: PhantomData }
+        Self { sums: Default::default(), rows: TILE_ROWS, stride: 1, lanes: PhantomData }
+    }
+}
+
+impl<L: Lanes> Emulated<L> {
+    unsafe fn multiply_tile(&mut self, tile: usize, input: *const Line, weights: *const Line) {
+        for group in 0..GROUPS {
+            let sums = &mut self.sums[tile * GROUPS + group][..self.rows];
+            // SAFETY: the caller's.
+            unsafe { product::<L>(sums, input, self.stride, weights.add(group * WORDS)) };
+        }
     }
 }
 
@@ -53,21 +63,20 @@ impl<L: Lanes> Unit for Emulated<L> {
         (self.rows, self.stride) = (rows, stride / size_of::<Line>());
     }
 
-    unsafe fn release(&mut self) {}
-
     unsafe fn zero(&mut self) {
         self.sums = Default::default();
     }
 
     unsafe fn multiply<const TILES: usize>(&mut self, rows: [*const Line; TILES], weights: *const Line) {
-        let count = if TILES == 1 { self.rows } else { TILE_ROWS };
         for (tile, input) in rows.into_iter().enumerate() {
-            for group in 0..GROUPS {
-                let sums = &mut self.sums[tile * GROUPS + group][..count];
-                // SAFETY: the caller's.
-                unsafe { product::<L>(sums, input, self.stride, weights.add(group * WORDS)) };
-            }
+            // SAFETY: the caller's.
+            unsafe { self.multiply_tile(tile, input, weights) };
         }
+    }
+
+    unsafe fn multiply_strand<const STRAND: usize>(&mut self, rows: *const Line, weights: *const Line) {
+        // SAFETY: the caller's.
+        unsafe { self.multiply_tile(STRAND, rows, weights) };
     }
 
     unsafe fn store<const TILES: usize>(&mut self, to: *mut f32) {

@@ -1,0 +1,132 @@
+use std::marker::PhantomData;
+
+use crate::Path;
+use crate::layout::Layout;
+use crate::multiply::{Job, Target};
+use crate::path::TILE_ROWS;
+use crate::paths;
+use crate::planes::Planes;
+use crate::product::{GROUP, Output, Product, Rows};
+
+/// A path that is ready to multiply on this thread: its matrix tiles, where it has any, are configured until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Multiplier {
+    path: Path,
+    /// Tiles belong to a thread.
+    here: PhantomData<*const ()>,
+}
+
+impl Multiplier {
+    /// Prepares a path.
+    ///
+    /// # Panics
+    /// If it is not available.
+    pub(crate) fn new(path: Path) -> Self {
+        assert!(path.is_available(), "{path} is not available here");
+        #[cfg(target_arch = "x86_64")]
+        if path.has_tiles() {
+            // SAFETY: the path is available.
+            unsafe { paths::amx::configure() }
+        }
+        Self { path, here: PhantomData }
+    }
+
+    /// Multiplies the rows of `input` by a matrix that was packed for this path. The weights of `next` are fetched
+    /// meanwhile where that pays.
+    ///
+    /// # Panics
+    /// If a row, or what its segments reach, lies outside the buffers.
+    pub(crate) fn multiply(
+        &self,
+        product: &Product,
+        input: &Planes,
+        rows: Rows<'_>,
+        output: Output<'_>,
+        next: Option<&Product>,
+    ) {
+        check(self.path, product, input, &rows, &output);
+        let target = match output {
+            Output::Planes { planes, first, add, relu } => {
+                let lines = planes.lines[planes.layout.line(first, 0)..].as_mut_ptr();
+                Target::Planes { lines, block_lines: planes.layout.block_lines, add, relu }
+            }
+            Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
+        };
+        let job = Job {
+            product,
+            input: input.lines.as_ptr(),
+            layout: input.layout,
+            runs: rows.runs,
+            stride: rows.stride,
+            target,
+            next,
+        };
+        // SAFETY: the path is available and prepared, and the job stays inside its buffers.
+        unsafe {
+            match self.path {
+                #[cfg(target_arch = "x86_64")]
+                Path::AmxBf16 => paths::amx::multiply(&job),
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx512Bf16 => paths::avx512_bf16::multiply(&job),
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx512F32 => paths::avx512::multiply(&job),
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx2F32 => paths::avx2::multiply(&job),
+                #[cfg(target_arch = "x86_64")]
+                Path::AmxI8 => paths::amx::multiply_i8(&job),
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx512I8 => paths::avx512_i8::multiply(&job),
+                Path::PortableI8 => paths::portable_i8::multiply(&job),
+                #[cfg(target_arch = "aarch64")]
+                Path::NeonF32 => paths::neon::multiply(&job),
+                _ => paths::portable::multiply(&job),
+            }
+        }
+    }
+}
+
+impl Drop for Multiplier {
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        if self.path.has_tiles() {
+            // SAFETY: the path is available.
+            unsafe { paths::amx::release() }
+        }
+    }
+}
+
+/// Lines that a matrix tile reads past the last row.
+const OVERREAD: isize = TILE_ROWS as isize - 1;
+
+/// Everything the leaves rely on.
+fn check(path: Path, product: &Product, input: &Planes, rows: &Rows<'_>, output: &Output<'_>) {
+    let format = path.packing().format;
+    assert!(product.format == format && input.format == format, "packed for another path");
+    let (before, after) = product.reach(input.layout);
+    let (mut count, mut last) = (0, 0);
+    for run in rows.runs {
+        let end = run.line + run.rows.saturating_sub(1) * rows.stride;
+        let inside = run.line.checked_add_signed(before).is_some()
+            && end.checked_add_signed(after + OVERREAD).is_some_and(|line| line < input.lines.len());
+        assert!(inside, "a run of rows reaches out of its planes");
+        let rows_max = if path.has_tiles() { TILE_ROWS } else { u32::BITS as usize };
+        assert!(run.rows <= rows_max, "a run of too many rows");
+        count += run.rows;
+        last = last.max(end);
+    }
+    match output {
+        Output::Planes { planes, first, .. } => {
+            let Layout { board, together, .. } = planes.layout;
+            assert!(planes.format == format.of_outputs(), "planes of another format");
+            assert!((board, together) == (input.layout.board, input.layout.together), "planes that lie differently");
+            assert!(*first == 0 || together == 1, "positions side by side begin with the first");
+            let blocks = (product.groups * GROUP).div_ceil(planes.format.per_line());
+            let end = planes.layout.line(*first, 0) + (blocks - 1) * planes.layout.block_lines + last;
+            assert!(end < planes.lines.len(), "a run of rows does not fit the output");
+        }
+        Output::Matrix { values, .. } => {
+            assert!(rows.runs.len() <= 1, "a matrix takes one run");
+            assert!(values.len() >= count * product.padded_outputs(), "the output matrix is too small");
+        }
+    }
+}
