@@ -56,6 +56,7 @@ pub(crate) struct Job<'a> {
     pub(crate) stride: usize,
     pub(crate) target: Target,
     /// What is multiplied after this and may come from far: to be fetched meanwhile.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only matrix tiles wait for weights from afar"))]
     pub(crate) next: Option<&'a Product>,
 }
 
