@@ -119,12 +119,14 @@ fn check(path: Path, product: &Product, input: &Planes, rows: &Rows<'_>, output:
             let Layout { board, together, .. } = planes.layout;
             assert!(planes.format == format.of_outputs(), "planes of another format");
             assert!((board, together) == (input.layout.board, input.layout.together), "planes that lie differently");
+            assert!(!path.has_tiles() || rows.stride == 1, "tiles into planes take neighbouring lines");
             assert!(*first == 0 || together == 1, "positions side by side begin with the first");
             let blocks = (product.groups * GROUP).div_ceil(planes.format.per_line());
             let end = planes.layout.line(*first, 0) + (blocks - 1) * planes.layout.block_lines + last;
             assert!(end < planes.lines.len(), "a run of rows does not fit the output");
         }
         Output::Matrix { values, .. } => {
+            assert!(path != Path::AmxI8, "integers on tiles go into planes");
             assert!(rows.runs.len() <= 1, "a matrix takes one run");
             assert!(values.len() >= count * product.padded_outputs(), "the output matrix is too small");
         }

@@ -30,6 +30,17 @@ impl Planes {
         self.layout.margin() + block * self.layout.block_lines + self.layout.line(position, pixel)
     }
 
+    /// The lines of a position's cells in a block of channels.
+    #[inline(always)]
+    pub(crate) fn cells(&self, block: usize, position: usize) -> impl Iterator<Item = usize> + use<> {
+        let (board, together) = (self.layout.board, self.layout.together);
+        let first = self.index(block, position, 0);
+        (0..board.height).flat_map(move |row| {
+            let first = first + row * board.pitch() * together;
+            (first..first + board.width * together).step_by(together)
+        })
+    }
+
     /// The value of a channel at a cell.
     #[cfg(test)]
     pub(crate) fn get(&self, position: usize, cell: usize, channel: usize) -> f32 {
@@ -40,12 +51,11 @@ impl Planes {
 
     /// Replaces a position by an observation `[C, H, W]`.
     pub(crate) fn observe(&mut self, position: usize, observation: &[f32]) {
-        let (board, per_line, format) = (self.layout.board, self.format.per_line(), self.format);
-        for (block, planes) in observation.chunks(board.cells() * per_line).enumerate() {
-            for cell in 0..board.cells() {
-                let line = self.index(block, position, board.pixel(cell));
+        let (cells, format) = (self.layout.board.cells(), self.format);
+        for (block, planes) in observation.chunks(cells * format.per_line()).enumerate() {
+            for (cell, line) in self.cells(block, position).enumerate() {
                 let line = &mut self.lines[line];
-                for (channel, plane) in planes.chunks_exact(board.cells()).enumerate() {
+                for (channel, plane) in planes.chunks_exact(cells).enumerate() {
                     line.set(format, channel, plane[cell]);
                 }
             }

@@ -27,7 +27,7 @@ pub(crate) fn pool(y: &mut Planes, position: usize, pooling: &Dense, channels: u
     let cells = y.layout.board.cells() as f32;
     for (block, first) in (0..pooled).step_by(format.per_line()).enumerate() {
         let (mut sums, mut largest) = ([0.0; CHANNELS_MAX], [0.0; CHANNELS_MAX]);
-        for line in lines(y, block, position) {
+        for line in y.cells(block, position) {
             let values = y.lines[line].unpack(format);
             for lane in 0..CHANNELS_MAX {
                 let value = rectified(values[lane]);
@@ -48,7 +48,7 @@ pub(crate) fn pool(y: &mut Planes, position: usize, pooling: &Dense, channels: u
     layer(pooling, inputs, outputs);
     for (block, first) in (0..channels).step_by(format.per_line()).enumerate() {
         let biases = of_block(&outputs[first..]);
-        for line in lines(y, block, position) {
+        for line in y.cells(block, position) {
             let mut values = y.lines[line].unpack(format);
             for lane in 0..CHANNELS_MAX {
                 values[lane] = rectified(values[lane] + biases[lane]);
@@ -76,7 +76,7 @@ pub(crate) fn excite(
     let cells = z.layout.board.cells() as f32;
     for (block, first) in (0..channels).step_by(format.per_line()).enumerate() {
         let mut sums = [0.0; CHANNELS_MAX];
-        for line in lines(z, block, position) {
+        for line in z.cells(block, position) {
             let values = z.lines[line].unpack(format);
             (0..CHANNELS_MAX).for_each(|lane| sums[lane] += values[lane]);
         }
@@ -92,7 +92,7 @@ pub(crate) fn excite(
 
     for (block, first) in (0..channels).step_by(format.per_line()).enumerate() {
         let (scales, biases) = (of_block(&scales[first..]), of_block(&biases[first..]));
-        for line in lines(x, block, position) {
+        for line in x.cells(block, position) {
             let (z, mut values) = (z.lines[line].unpack(format), x.lines[line].unpack(format));
             for lane in 0..CHANNELS_MAX {
                 values[lane] = rectified(values[lane] + scales[lane] * z[lane] + biases[lane]);
@@ -132,17 +132,6 @@ macro_rules! passes {
     };
 }
 pub(crate) use passes;
-
-/// The lines of a position's cells in a block of channels.
-#[inline(always)]
-fn lines(planes: &Planes, block: usize, position: usize) -> impl Iterator<Item = usize> + use<> {
-    let (board, together) = (planes.layout.board, planes.layout.together);
-    let first = planes.index(block, position, 0);
-    (0..board.height).flat_map(move |row| {
-        let first = first + row * board.pitch() * together;
-        (first..first + board.width * together).step_by(together)
-    })
-}
 
 /// The first numbers as those of a block; zero beyond the last, so that channels which are none stay zero.
 #[inline(always)]

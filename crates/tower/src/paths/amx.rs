@@ -167,23 +167,6 @@ impl<L: Lanes> Unit for Hardware<L> {
                 )
             }};
         }
-        macro_rules! one {
-            ($dot:literal, $rows:expr) => {{
-                let [first] = $rows;
-                asm!(
-                    "tileloadd tmm4, [{first} + {stride}*1]",
-                    "tileloadd tmm6, [{weights} + {weight_stride}*1]",
-                    concat!($dot, " tmm0, tmm4, tmm6"),
-                    "tileloadd tmm7, [{weights} + {weight_stride}*1 + 1024]",
-                    concat!($dot, " tmm1, tmm4, tmm7"),
-                    first = in(reg) first,
-                    weights = in(reg) weights,
-                    stride = in(reg) self.stride,
-                    weight_stride = in(reg) WEIGHT_STRIDE,
-                    options(nostack, readonly),
-                )
-            }};
-        }
         // SAFETY: the caller's.
         unsafe {
             match *rows.as_slice() {
@@ -191,8 +174,7 @@ impl<L: Lanes> Unit for Hardware<L> {
                 [a, b, c] => three!("tdpbf16ps", [a, b, c]),
                 [a, b] if Self::INTEGERS => two!("tdpbusd", [a, b]),
                 [a, b] => two!("tdpbf16ps", [a, b]),
-                [a] if Self::INTEGERS => one!("tdpbusd", [a]),
-                [a] => one!("tdpbf16ps", [a]),
+                [a] => self.multiply_strand::<0>(a, weights),
                 _ => unreachable!("one to three tiles of rows"),
             }
         }
@@ -201,13 +183,13 @@ impl<L: Lanes> Unit for Hardware<L> {
     #[inline(always)]
     unsafe fn multiply_strand<const STRAND: usize>(&mut self, rows: *const Line, weights: *const Line) {
         macro_rules! strand {
-            ($first:literal, $second:literal, $rows:literal) => {
+            ($dot:literal, $first:literal, $second:literal, $rows:literal) => {
                 asm!(
                     concat!("tileloadd ", $rows, ", [{rows} + {stride}*1]"),
                     "tileloadd tmm6, [{weights} + {weight_stride}*1]",
-                    concat!("tdpbf16ps ", $first, ", ", $rows, ", tmm6"),
+                    concat!($dot, " ", $first, ", ", $rows, ", tmm6"),
                     "tileloadd tmm7, [{weights} + {weight_stride}*1 + 1024]",
-                    concat!("tdpbf16ps ", $second, ", ", $rows, ", tmm7"),
+                    concat!($dot, " ", $second, ", ", $rows, ", tmm7"),
                     rows = in(reg) rows,
                     weights = in(reg) weights,
                     stride = in(reg) self.stride,
@@ -216,12 +198,13 @@ impl<L: Lanes> Unit for Hardware<L> {
                 )
             };
         }
-        const { assert!(!Self::INTEGERS, "layers of the heads stay in floating point") };
         // SAFETY: the caller's.
         unsafe {
             match STRAND {
-                0 => strand!("tmm0", "tmm1", "tmm4"),
-                _ => strand!("tmm2", "tmm3", "tmm5"),
+                0 if Self::INTEGERS => strand!("tdpbusd", "tmm0", "tmm1", "tmm4"),
+                0 => strand!("tdpbf16ps", "tmm0", "tmm1", "tmm4"),
+                _ if Self::INTEGERS => strand!("tdpbusd", "tmm2", "tmm3", "tmm5"),
+                _ => strand!("tdpbf16ps", "tmm2", "tmm3", "tmm5"),
             }
         }
     }
@@ -371,7 +354,8 @@ impl<'a> Waiting<'a> {
 ///
 /// # Safety
 /// The CPU must have AMX and AVX-512 bf16, the system must have granted the former, and [`configure`] must have been called
-/// on this thread and [`release`] not since; the job must stay inside its buffers, of which tiles of neighbouring lines read up to fifteen lines past the last row.
+/// on this thread and [`release`] not since; the job must stay inside its buffers, of which tiles of neighbouring lines
+/// read up to fifteen lines past the last row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(crate) unsafe fn multiply(job: &Job<'_>) {
     // SAFETY: the caller's.
@@ -387,7 +371,7 @@ pub(crate) unsafe fn multiply(job: &Job<'_>) {
     }
 }
 
-/// The same with integers.
+/// The same with integers, into planes only.
 ///
 /// # Safety
 /// As [`multiply`], with AVX-512 VNNI instead of AVX-512 bf16.
