@@ -8,6 +8,10 @@ pub mod search;
 pub mod selfplay;
 mod threads;
 
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
 /// Which of several turns counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -43,6 +47,31 @@ impl std::fmt::Display for Turn {
             Self::Median => "median",
             Self::Best => "best",
         })
+    }
+}
+
+/// The turns that everything which is compared takes, one after the other.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Turns {
+    /// How long each of the measurements takes.
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
+    /// How often everything is measured.
+    #[arg(long, default_value_t = 3)]
+    pub repeats: usize,
+    /// Which of the turns counts.
+    #[arg(long, value_enum, default_value_t)]
+    pub turn: Turn,
+}
+
+impl Turns {
+    /// How long one takes.
+    ///
+    /// # Errors
+    /// No turn at all, or a time that is none.
+    fn time(&self) -> anyhow::Result<Duration> {
+        ensure!(self.repeats > 0, "--repeats must be at least 1");
+        Duration::try_from_secs_f64(self.seconds).context("read --seconds")
     }
 }
 

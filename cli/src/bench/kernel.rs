@@ -34,7 +34,7 @@ pub use plot::draw;
 pub use ratio::{Ratio, ratios};
 pub use report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
 
-use super::{Turn, machine, output};
+use super::{Turns, machine, output};
 use peers::Peers;
 use series::{Course, Series, Source};
 
@@ -59,15 +59,9 @@ pub struct Args {
     /// Paths of the kernel [default: all that this machine has].
     #[arg(long, value_delimiter = ',')]
     pub paths: Vec<Path>,
-    /// How long each of the measurements takes.
-    #[arg(long, default_value_t = 1.0)]
-    pub seconds: f64,
-    /// How often everything is measured.
-    #[arg(long, default_value_t = 3)]
-    pub repeats: usize,
-    /// Which of the turns counts.
-    #[arg(long, value_enum, default_value_t)]
-    pub turn: Turn,
+    /// The turns of every measurement.
+    #[command(flatten)]
+    pub turns: Turns,
     /// Batches that take longer than this are left out.
     #[arg(long, default_value_t = 10.0)]
     pub batch_seconds_max: f64,
@@ -135,7 +129,6 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(args: &'a Args) -> anyhow::Result<Self> {
-        ensure!(args.repeats > 0, "--repeats must be at least 1");
         ensure!(!args.batches.is_empty() && !args.batches.contains(&0), "--batches needs sizes of at least 1");
         let mut batches = args.batches.clone();
         batches.sort_unstable();
@@ -152,7 +145,7 @@ impl<'a> Bench<'a> {
             paths: if args.paths.is_empty() { available() } else { args.paths.clone() },
             threads: machine::threads(args.threads),
             cores,
-            time: Duration::try_from_secs_f64(args.seconds).context("read --seconds")?,
+            time: args.turns.time()?,
             batch_time_max: Duration::try_from_secs_f64(args.batch_seconds_max).context("read --batch-seconds-max")?,
         })
     }
@@ -163,9 +156,9 @@ impl<'a> Bench<'a> {
             target: machine::target(),
             cores: self.cores,
             threads: self.threads,
-            seconds: self.args.seconds,
-            repeats: self.args.repeats,
-            turn: self.args.turn,
+            seconds: self.args.turns.seconds,
+            repeats: self.args.turns.repeats,
+            turn: self.args.turns.turn,
             batch_seconds_max: self.args.batch_seconds_max,
             seed: self.args.seed,
             peers: peers.map(|peers| match peers {
@@ -189,7 +182,7 @@ impl<'a> Bench<'a> {
             batch_time_max: self.batch_time_max,
         };
         let mut all = self.series(&architecture, &bytes, peers.as_ref());
-        for _ in 0..self.args.repeats {
+        for _ in 0..self.args.turns.repeats {
             for series in &mut all {
                 series.measure_peak(&course)?;
             }
@@ -201,7 +194,7 @@ impl<'a> Bench<'a> {
         }
         let multiply_adds = all.iter().find_map(Series::multiply_adds);
         let engines: Vec<EngineReport> =
-            all.iter().map(|series| series.report(self.args.turn, multiply_adds)).collect();
+            all.iter().map(|series| series.report(self.args.turns.turn, multiply_adds)).collect();
         let (chosen, reason) = match choice {
             Ok(choice) => (Some(Engine::Kernel(choice.path)), choice.reason),
             Err(error) => (None, error.to_string()),

@@ -15,14 +15,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use games::{GameKind, with_game};
 
 pub use markdown::markdown;
 pub use plot::draw;
 pub use report::{Compared, Report, Rule, Searched};
 
-use super::{Turn, machine, output, threads};
+use super::{Turn, Turns, machine, output, threads};
 use player::Player;
 
 #[cfg(test)]
@@ -43,15 +43,9 @@ pub struct Args {
     /// Threads, each with games of its own; 0 is one per core.
     #[arg(long, value_delimiter = ',', default_value = "1,0")]
     pub threads: Vec<usize>,
-    /// How long each of the measurements takes.
-    #[arg(long, default_value_t = 1.0)]
-    pub seconds: f64,
-    /// How often everything is measured.
-    #[arg(long, default_value_t = 3)]
-    pub repeats: usize,
-    /// Which of the turns counts.
-    #[arg(long, value_enum, default_value_t)]
-    pub turn: Turn,
+    /// The turns of every measurement.
+    #[command(flatten)]
+    pub turns: Turns,
     /// Every random draw descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -88,15 +82,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
-    ensure!(args.repeats > 0, "--repeats must be at least 1");
     ensure!(!args.games.is_empty(), "--games needs a game");
     ensure!(!args.rules.is_empty(), "--rules needs puct or gumbel");
     ensure!(!args.threads.is_empty(), "--threads needs a number");
     let simulations = !args.simulations.is_empty() && !args.simulations.contains(&0);
     ensure!(simulations, "--simulations needs numbers of at least 1");
-    let time = Duration::try_from_secs_f64(args.seconds).context("read --seconds")?;
+    let time = args.turns.time()?;
     let mut all = cases(args);
-    for _ in 0..args.repeats {
+    for _ in 0..args.turns.repeats {
         for case in &mut all {
             let speed = case.search.rate(time)?;
             case.speeds.push(speed);
@@ -106,12 +99,12 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
         cpu: machine::cpu_model(),
         target: machine::target(),
         cores: machine::cores(),
-        seconds: args.seconds,
-        repeats: args.repeats,
-        turn: args.turn,
+        seconds: args.turns.seconds,
+        repeats: args.turns.repeats,
+        turn: args.turns.turn,
         seed: args.seed,
         compared: None,
-        searched: all.iter().map(|case| case.report(args.turn)).collect(),
+        searched: all.iter().map(|case| case.report(args.turns.turn)).collect(),
     })
 }
 
