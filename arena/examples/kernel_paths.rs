@@ -1,4 +1,4 @@
-//! What coarser numbers change: a path of the CPU kernel, the widest unless one is named, against its plainest float32 path,
+//! What coarser numbers change: a path of the CPU kernel, the fastest unless one is named, against its plainest float32 path,
 //! with trained weights of Connect Four, on all solved positions and in a match. Integers are calibrated on 128 of the
 //! positions.
 //!
@@ -12,6 +12,7 @@
 )]
 
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use arena::contestant::{Fidelity, Searcher, analysis};
@@ -22,7 +23,7 @@ use inference::{Batch, Evaluator, Predictions};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::SearchSettings;
-use tower::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator};
+use tower::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator, fastest_first};
 use weights::Manifest;
 
 /// Simulations per move of the match.
@@ -42,13 +43,16 @@ fn main() -> anyhow::Result<()> {
     let batch = solved_positions(&game)?;
     let mut wide = match path {
         Some(path) if path.is_int8() => integers(&manifest, &bytes, path, &batch)?,
-        path => Kernel::new(path, Precision::Bf16).evaluator(&manifest, &bytes)?,
+        path => {
+            let paths = path.map_or_else(|| fastest_first(&mut Instant::now), |path| vec![path]);
+            Kernel::new(paths, Precision::Bf16).evaluator(&manifest, &bytes)?
+        }
     };
-    let mut plain = Kernel::new(Some(Path::PortableF32), Precision::F32).evaluator(&manifest, &bytes)?;
+    let mut plain = Kernel::new(vec![Path::PortableF32], Precision::F32).evaluator(&manifest, &bytes)?;
     println!("{} against {}, seed {SEED}", wide.attributes().name, plain.attributes().name);
     compare_answers(&batch, &mut wide, &mut plain)?;
-    let widest_float32 = Path::ALL.into_iter().find(|path| path.is_available() && !path.is_bf16());
-    let mut float32 = Kernel::new(widest_float32, Precision::F32).evaluator(&manifest, &bytes)?;
+    let float32 = Path::ALL.into_iter().filter(|path| path.is_available() && !path.is_bf16()).collect();
+    let mut float32 = Kernel::new(float32, Precision::F32).evaluator(&manifest, &bytes)?;
     play_match(&game, &mut wide, &mut float32, openings)
 }
 

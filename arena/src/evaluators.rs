@@ -37,7 +37,7 @@ pub fn build(settings: &Settings) -> Result<Build, ConfigError> {
         parsed => parsed,
     };
     let coarsest = coarsest.map_err(|reason: String| ConfigError::invalid("arena.precision", reason))?;
-    of_device(settings, preference.kernel(coarsest), preference)
+    of_device(settings, preference.kernel(coarsest, &mut std::time::Instant::now), preference)
 }
 
 /// In a build with libtorch.

@@ -25,7 +25,7 @@ impl Evaluators {
         // Who names a path wants no other evaluator.
         let takes_over = !matches!(kernel, Preference::Only(_));
         let coarsest = if precision == PrecisionPreference::F32 { Precision::F32 } else { Precision::Bf16 };
-        let kernel = kernel.kernel(coarsest);
+        let kernel = kernel.kernel(coarsest, &mut Instant::now);
         let kernel = kernel.filter(|_| !(takes_over && libtorch.is_accelerated()));
         Self { libtorch, kernel, takes_over }
     }

@@ -20,10 +20,10 @@ mod testing;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::network::{Device, LibtorchEvaluator, Network, Precision};
-use ::tower::{Path, Tower, TowerEvaluator, choose_path};
+use ::tower::{Path, Tower, TowerEvaluator, choose_path, fastest_first};
 use ::weights::{Architecture, WeightsVersion};
 use anyhow::{Context, anyhow, ensure};
 
@@ -173,7 +173,9 @@ impl<'a> Bench<'a> {
     fn measure(&self, size: NetworkSize, peers: &mut MaybePeers) -> anyhow::Result<NetworkReport> {
         let architecture = size.architecture();
         let bytes = Network::new(&architecture, Device::Cpu, self.args.seed)?.to_safetensors()?;
-        let choice = choose_path(&architecture, |path| self.paths.contains(&path));
+        let mut allowed = fastest_first(&mut Instant::now);
+        allowed.retain(|path| self.paths.contains(path));
+        let choice = choose_path(&architecture, &allowed);
         let course = Course {
             architecture: &architecture,
             threads: self.threads,

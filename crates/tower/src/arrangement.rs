@@ -3,7 +3,7 @@ use crate::board::Board;
 use crate::layout::Layout;
 use crate::line::Line;
 use crate::path::TILE_ROWS;
-use crate::product::{Rows, Run};
+use crate::product::Run;
 
 /// Activations of all positions of a pass, so that they stay in the second-level cache beside the weights that pass.
 const PASS_BYTES: usize = 384 << 10;
@@ -83,20 +83,19 @@ impl Arrangement {
     }
 
     /// The cells of the first positions.
-    pub(crate) fn cells(&self, positions: usize) -> Rows<'_> {
+    pub(crate) fn cells(&self, positions: usize) -> &[Run] {
         self.first(&self.cells, positions)
     }
 
     /// The same for the convolutions of the blocks.
-    pub(crate) fn block_cells(&self, positions: usize) -> Rows<'_> {
+    pub(crate) fn block_cells(&self, positions: usize) -> &[Run] {
         self.first(&self.block_cells, positions)
     }
 
-    fn first<'a>(&self, runs: &'a [Run], positions: usize) -> Rows<'a> {
+    fn first<'a>(&self, runs: &'a [Run], positions: usize) -> &'a [Run] {
         let Layout { positions: all, together, .. } = self.layout;
         // Positions side by side are computed all or none.
-        let runs = if together > 1 { runs } else { &runs[..runs.len() / all * positions] };
-        Rows { runs, stride: 1 }
+        if together > 1 { runs } else { &runs[..runs.len() / all * positions] }
     }
 }
 

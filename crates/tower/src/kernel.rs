@@ -1,9 +1,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use game::ObservationShape;
 use weights::{Architecture, Digest, Manifest};
 
-use crate::choose::{ChosenPath, choose_path};
+use crate::choose::{ChosenPath, choose_path, fastest_first};
 use crate::folded::Folded;
 use crate::integers::{self, Integers};
 use crate::recent::Recent;
@@ -36,7 +37,7 @@ impl std::str::FromStr for Precision {
 /// What a CPU should compute networks with: `auto`, `libtorch`, or a path of this kernel by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Preference {
-    /// This kernel on its widest path; libtorch for networks that it does not take.
+    /// This kernel on its fastest path; libtorch for networks that it does not take.
     #[default]
     Auto,
     /// libtorch.
@@ -46,13 +47,17 @@ pub enum Preference {
 }
 
 impl Preference {
-    /// The kernel it asks for, `None` where libtorch is to do everything.
+    /// The kernel it asks for, `None` where libtorch is to do everything; `now` is the clock that paths are compared by.
     #[must_use]
-    pub fn kernel(self, precision: Precision) -> Option<Kernel> {
+    pub fn kernel(self, precision: Precision, now: &mut dyn FnMut() -> Instant) -> Option<Kernel> {
         match self {
-            Self::Auto => Some(Kernel::new(None, precision)),
+            Self::Auto => {
+                let mut paths = fastest_first(now);
+                paths.retain(|path| precision != Precision::F32 || !path.is_bf16());
+                Some(Kernel::new(paths, precision))
+            }
             Self::Libtorch => None,
-            Self::Only(path) => Some(Kernel::new(Some(path), precision)),
+            Self::Only(path) => Some(Kernel::new(vec![path], precision)),
         }
     }
 }
@@ -89,9 +94,8 @@ impl std::str::FromStr for Preference {
 /// answered in floating point until there are some, or if the check fails.
 #[derive(Debug)]
 pub struct Kernel {
-    /// The floating-point path to use and no other.
-    only: Option<Path>,
-    bf16: bool,
+    /// The floating-point paths to try, in their order.
+    paths: Vec<Path>,
     /// The path of integers to try, and the positions to try it on.
     int8: Option<(Path, Arc<Recent>)>,
     packed: Mutex<Packed>,
@@ -107,20 +111,17 @@ struct Packed {
 }
 
 impl Kernel {
-    /// A kernel that may use `only` this path, or else any that `precision` allows.
+    /// A kernel that uses the first of `paths` that works, and integers if one of them multiplies integers or `precision` is
+    /// as coarse. Integers alone have every floating-point path beside them.
     #[must_use]
-    pub fn new(only: Option<Path>, precision: Precision) -> Self {
-        let int8 = match only {
-            Some(path) if path.is_int8() => Some(path),
-            _ if precision == Precision::Int8 => integers::widest(),
-            _ => None,
-        };
-        Self {
-            only: only.filter(|path| !path.is_int8()),
-            bf16: precision != Precision::F32,
-            int8: int8.map(|path| (path, Arc::default())),
-            packed: Mutex::default(),
+    pub fn new(mut paths: Vec<Path>, precision: Precision) -> Self {
+        let named = paths.iter().copied().find(|path| path.is_int8());
+        let int8 = named.or_else(|| integers::widest().filter(|_| precision == Precision::Int8));
+        paths.retain(|path| !path.is_int8());
+        if paths.is_empty() {
+            paths.extend(Path::ALL);
         }
+        Self { paths, int8: int8.map(|path| (path, Arc::default())), packed: Mutex::default() }
     }
 
     /// An evaluator of a published version for one thread.
@@ -190,11 +191,7 @@ impl Kernel {
         {
             return Ok(chosen.clone());
         }
-        let allowed = |path: Path| match self.only {
-            Some(only) => path == only,
-            None => self.bf16 || !path.is_bf16(),
-        };
-        let chosen = choose_path(architecture, allowed)?;
+        let chosen = choose_path(architecture, &self.paths)?;
         *choice = Some((architecture.clone(), chosen.clone()));
         Ok(chosen)
     }

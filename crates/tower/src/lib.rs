@@ -2,7 +2,7 @@
 //!
 //! A position is a stack of pixels with a border of zeros, so that a 3×3 convolution is nine matrix products on the same
 //! memory, shifted (`board`, `planes`). Weights are packed once per version in the order they are read (`product`). One
-//! [`Path`] per instruction set multiplies them (`paths`, by way of `multiply`); [`choose_path`] takes the widest that gives
+//! [`Path`] per instruction set multiplies them (`paths`, by way of `multiply`); [`choose_path`] takes the first that gives
 //! the right answers. No libtorch, no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`].
 //!
 //! All `unsafe` code lies in `paths`, `multiply` and `cpu`, and is called from `path` and `multiplier`, which check what it relies
@@ -34,7 +34,7 @@ mod reference;
 mod tap;
 mod tower;
 
-pub use choose::{ChosenPath, choose_path};
+pub use choose::{ChosenPath, choose_path, fastest_first};
 pub use drift::Drift;
 pub use error::Error;
 pub use evaluator::TowerEvaluator;

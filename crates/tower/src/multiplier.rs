@@ -6,7 +6,7 @@ use crate::multiply::{Job, Target};
 use crate::path::TILE_ROWS;
 use crate::paths;
 use crate::planes::Planes;
-use crate::product::{GROUP, Output, Product, Rows};
+use crate::product::{GROUP, Output, Product, Run};
 
 /// A path that is ready to multiply on this thread: its matrix tiles, where it has any, are configured until this is dropped.
 #[derive(Debug)]
@@ -40,11 +40,11 @@ impl Multiplier {
         &self,
         product: &Product,
         input: &Planes,
-        rows: Rows<'_>,
+        runs: &[Run],
         output: Output<'_>,
         next: Option<&Product>,
     ) {
-        check(self.path, product, input, &rows, &output);
+        check(self.path, product, input, runs, &output);
         let target = match output {
             Output::Planes { planes, first, add, relu } => {
                 let lines = planes.lines[planes.layout.line(first, 0)..].as_mut_ptr();
@@ -52,15 +52,7 @@ impl Multiplier {
             }
             Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
         };
-        let job = Job {
-            product,
-            input: input.lines.as_ptr(),
-            layout: input.layout,
-            runs: rows.runs,
-            stride: rows.stride,
-            target,
-            next,
-        };
+        let job = Job { product, input: input.lines.as_ptr(), layout: input.layout, runs, target, next };
         // SAFETY: the path is available and prepared, and the job stays inside its buffers.
         unsafe {
             match self.path {
@@ -99,27 +91,29 @@ impl Drop for Multiplier {
 const OVERREAD: isize = TILE_ROWS as isize - 1;
 
 /// Everything the leaves rely on.
-fn check(path: Path, product: &Product, input: &Planes, rows: &Rows<'_>, output: &Output<'_>) {
+fn check(path: Path, product: &Product, input: &Planes, runs: &[Run], output: &Output<'_>) {
     let format = path.packing().format;
     assert!(product.format == format && input.format == format, "packed for another path");
     let (before, after) = product.reach(input.layout);
     let (mut count, mut last) = (0, 0);
-    for run in rows.runs {
-        let end = run.line + run.rows.saturating_sub(1) * rows.stride;
+    for run in runs {
         let inside = run.line.checked_add_signed(before).is_some()
-            && end.checked_add_signed(after + OVERREAD).is_some_and(|line| line < input.lines.len());
+            && run.end().checked_add_signed(after + OVERREAD).is_some_and(|line| line < input.lines.len());
         assert!(inside, "a run of rows reaches out of its planes");
         let rows_max = if path.has_tiles() { TILE_ROWS } else { u32::BITS as usize };
         assert!(run.rows <= rows_max, "a run of too many rows");
         count += run.rows;
-        last = last.max(end);
+        last = last.max(run.end());
     }
     match output {
         Output::Planes { planes, first, .. } => {
             let Layout { board, together, .. } = planes.layout;
             assert!(planes.format == format.of_outputs(), "planes of another format");
             assert!((board, together) == (input.layout.board, input.layout.together), "planes that lie differently");
-            assert!(!path.has_tiles() || rows.stride == 1, "tiles into planes take neighbouring lines");
+            assert!(
+                !path.has_tiles() || runs.iter().all(|run| run.stride == 1),
+                "tiles into planes take neighbouring lines"
+            );
             assert!(*first == 0 || together == 1, "positions side by side begin with the first");
             let blocks = (product.groups * GROUP).div_ceil(planes.format.per_line());
             let end = planes.layout.line(*first, 0) + (blocks - 1) * planes.layout.block_lines + last;
@@ -127,7 +121,7 @@ fn check(path: Path, product: &Product, input: &Planes, rows: &Rows<'_>, output:
         }
         Output::Matrix { values, .. } => {
             assert!(path != Path::AmxI8, "integers on tiles go into planes");
-            assert!(rows.runs.len() <= 1, "a matrix takes one run");
+            assert!(runs.len() <= 1, "a matrix takes one run");
             assert!(values.len() >= count * product.padded_outputs(), "the output matrix is too small");
         }
     }

@@ -2,7 +2,8 @@
 //! with registers of weights.
 //!
 //! A tile is a few rows times a panel of outputs: its sums live in registers while all segments pass. Per word of input, a
-//! tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads.
+//! tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads. Two runs as short as the rows
+//! of a small board make one tile, so that weights which come from the second-level cache are read half as often.
 
 use crate::layout::Layout;
 use crate::line::{Format, Line, WORDS, from_bf16, to_bf16};
@@ -20,8 +21,10 @@ pub(crate) trait Lanes {
     const WIDTH: usize;
     /// How words are read.
     const FORMAT: Format;
-    /// Rows of a tile at most, by the number of groups of outputs; 0 where that many groups do not fit the registers.
-    const ROWS_MAX: [usize; 4];
+    /// Rows of a tile at most.
+    const ROWS_MAX: usize;
+    /// Rows of a run at most of which two make a tile.
+    const PAIRED_MAX: usize;
 
     /// Zeros.
     unsafe fn zero() -> Self::Register;
@@ -31,6 +34,9 @@ pub(crate) trait Lanes {
     unsafe fn load(words: *const u32) -> Self::Register;
     /// `sums + input · weights` in each lane.
     unsafe fn multiply_add(sums: Self::Register, input: Self::Register, weights: Self::Register) -> Self::Register;
+    /// The same sums, of which the compiler cannot know where they come from. Without it, sums that leave a loop are copied to
+    /// where they go on in each of its rounds, and many do not find a register.
+    unsafe fn keep(sums: Self::Register) -> Self::Register;
     /// Writes the sums; sums of integers as the bits they are.
     unsafe fn store(sums: Self::Register, to: *mut f32);
 }
@@ -53,7 +59,6 @@ pub(crate) struct Job<'a> {
     /// Of the input.
     pub(crate) layout: Layout,
     pub(crate) runs: &'a [Run],
-    pub(crate) stride: usize,
     pub(crate) target: Target,
     /// What is multiplied after this and may come from far: to be fetched meanwhile.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only matrix tiles wait for weights from afar"))]
@@ -76,117 +81,197 @@ pub(crate) enum Target {
     },
 }
 
-/// A few rows of a panel.
+/// A few rows of a panel, in one run or two.
 pub(crate) struct Tile<'a> {
     pub(crate) segments: &'a [Segment],
     pub(crate) weights: *const Line,
-    /// The line of the first row.
-    pub(crate) row: *const Line,
+    /// The line of the first row of each run; one run is there twice.
+    pub(crate) first: [*const Line; 2],
     pub(crate) layout: Layout,
     /// Lines from row to row.
     pub(crate) stride: usize,
-    pub(crate) edges: Edges,
+    /// Of each run; the first and last taps are the same.
+    pub(crate) edges: [Edges; 2],
 }
 
-/// The sums of one tile. `UNIT` says that its rows lie beside each other; only such a tile has edges.
+/// The sums of one tile of `RUNS` runs, `ROWS` rows in each. `UNIT` says that its rows lie beside each other; only such a tile
+/// has edges.
 ///
 /// # Safety
 /// The CPU must have the path's instructions; weights and rows must be readable as far as the segments say.
 #[inline(always)]
-pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, const UNIT: bool>(
+pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, const RUNS: usize, const UNIT: bool>(
     tile: &Tile<'_>,
     sums: &mut Sums,
 ) {
-    const { assert!(ROWS * REGISTERS * L::WIDTH <= SUMS, "a tile's sums fit") };
+    const {
+        assert!(RUNS * ROWS * REGISTERS * L::WIDTH <= SUMS, "a tile's sums fit");
+        assert!(RUNS == 1 || RUNS == 2 && UNIT, "a tile has one run, or two whose rows lie beside each other");
+    };
     let stride = if UNIT { WORDS } else { tile.stride * WORDS };
     // SAFETY: the caller's.
     unsafe {
-        let mut totals = [[L::zero(); REGISTERS]; ROWS];
-        let mut weights = tile.weights.cast::<u32>();
+        let mut totals = [[[L::zero(); REGISTERS]; ROWS]; RUNS];
+        let mut weights = tile.weights;
         for segment in tile.segments {
-            let input = tile.row.offset(segment.offset(tile.layout)).cast::<u32>();
-            let of_segment = weights;
-            weights = weights.add(segment.words * REGISTERS * L::WIDTH);
-            if UNIT && tile.edges.hidden.contain(segment.tap) {
+            let offset = segment.offset(tile.layout);
+            let inputs = tile.first.map(|row| row.offset(offset).cast());
+            let part = Part { inputs, weights: weights.cast(), words: segment.words, stride };
+            weights = weights.add(segment.words * REGISTERS * L::WIDTH / WORDS);
+            if !UNIT {
+                of_rows::<L, ROWS, REGISTERS, RUNS, 0, 1, 0, 0>(&mut totals, part);
                 continue;
             }
-            if UNIT && tile.edges.left && Taps::LEFT.contain(segment.tap) {
-                segment_of::<L, ROWS, REGISTERS, 1, 0>(&mut totals, input, of_segment, segment.words, stride);
-            } else if UNIT && tile.edges.right && Taps::RIGHT.contain(segment.tap) {
-                segment_of::<L, ROWS, REGISTERS, 0, 1>(&mut totals, input, of_segment, segment.words, stride);
-            } else {
-                segment_of::<L, ROWS, REGISTERS, 0, 0>(&mut totals, input, of_segment, segment.words, stride);
+            let [first, second] = tile.edges.map(|edges| !edges.hidden.contain(segment.tap));
+            let ends = [tile.edges[0].first, tile.edges[0].last].map(|taps| taps.contain(segment.tap));
+            match (first, RUNS == 2 && second) {
+                (true, true) => of_runs::<L, ROWS, REGISTERS, RUNS, 0, 2>(&mut totals, part, ends),
+                (true, false) => of_runs::<L, ROWS, REGISTERS, RUNS, 0, 1>(&mut totals, part, ends),
+                (false, true) => of_runs::<L, ROWS, REGISTERS, RUNS, 1, 2>(&mut totals, part, ends),
+                (false, false) => {}
             }
         }
         let to = sums.0.as_mut_ptr();
-        for (row, totals) in totals.iter().enumerate() {
-            for (register, &total) in totals.iter().enumerate() {
-                L::store(total, to.add((row * REGISTERS + register) * L::WIDTH));
-            }
+        for (index, &total) in totals.as_flattened().as_flattened().iter().enumerate() {
+            L::store(total, to.add(index * L::WIDTH));
         }
     }
 }
 
-/// One segment of a tile, for all its rows but the first `SKIP` and the last `CUT`.
+/// One segment of a tile, as words.
+struct Part {
+    /// Of the first row of each run.
+    inputs: [*const u32; 2],
+    weights: *const u32,
+    words: usize,
+    /// From row to row.
+    stride: usize,
+}
+
+/// A segment for the runs `FROM..TO`, which may leave out their first rows or their last.
 ///
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-unsafe fn segment_of<L: Lanes, const ROWS: usize, const REGISTERS: usize, const SKIP: usize, const CUT: usize>(
-    totals: &mut [[L::Register; REGISTERS]; ROWS],
-    mut input: *const u32,
-    mut weights: *const u32,
-    words: usize,
-    stride: usize,
+unsafe fn of_runs<
+    L: Lanes,
+    const ROWS: usize,
+    const REGISTERS: usize,
+    const RUNS: usize,
+    const FROM: usize,
+    const TO: usize,
+>(
+    totals: &mut [[[L::Register; REGISTERS]; ROWS]; RUNS],
+    part: Part,
+    [skip, cut]: [bool; 2],
 ) {
     // SAFETY: the caller's.
     unsafe {
-        for _ in 0..words {
-            let mut of_word = [L::zero(); REGISTERS];
-            for (register, of_word) in of_word.iter_mut().enumerate() {
-                *of_word = L::load(weights.add(register * L::WIDTH));
-            }
-            for (row, totals) in totals.iter_mut().enumerate().take(ROWS - CUT).skip(SKIP) {
-                let word = L::broadcast(input.add(row * stride));
-                for (total, of_word) in totals.iter_mut().zip(of_word) {
-                    *total = L::multiply_add(*total, word, of_word);
-                }
-            }
-            input = input.add(1);
-            weights = weights.add(REGISTERS * L::WIDTH);
+        match (skip, cut) {
+            (false, false) => of_rows::<L, ROWS, REGISTERS, RUNS, FROM, TO, 0, 0>(totals, part),
+            (true, _) => of_rows::<L, ROWS, REGISTERS, RUNS, FROM, TO, 1, 0>(totals, part),
+            (false, true) => of_rows::<L, ROWS, REGISTERS, RUNS, FROM, TO, 0, 1>(totals, part),
         }
     }
 }
 
-/// A whole product: for each panel, all rows in tiles of nearly equal size. `tile(groups, rows, tile, sums)` is
+/// One segment of a tile, for the rows from `SKIP` on of the runs `FROM..TO`, without the last `CUT`.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll, and spills the sums")]
+unsafe fn of_rows<
+    L: Lanes,
+    const ROWS: usize,
+    const REGISTERS: usize,
+    const RUNS: usize,
+    const FROM: usize,
+    const TO: usize,
+    const SKIP: usize,
+    const CUT: usize,
+>(
+    totals: &mut [[[L::Register; REGISTERS]; ROWS]; RUNS],
+    part: Part,
+) {
+    let Part { mut inputs, mut weights, words, stride } = part;
+    // SAFETY: the caller's.
+    unsafe {
+        for _ in 0..words {
+            let mut of_word = [L::zero(); REGISTERS];
+            for register in 0..REGISTERS {
+                of_word[register] = L::load(weights.add(register * L::WIDTH));
+            }
+            for run in FROM..TO {
+                for row in SKIP..ROWS - CUT {
+                    let word = L::broadcast(inputs[run].add(row * stride));
+                    for register in 0..REGISTERS {
+                        let total = &mut totals[run][row][register];
+                        *total = L::multiply_add(*total, word, of_word[register]);
+                    }
+                }
+                inputs[run] = inputs[run].add(1);
+            }
+            weights = weights.add(REGISTERS * L::WIDTH);
+        }
+        for run in FROM..TO {
+            for row in SKIP..ROWS - CUT {
+                for total in &mut totals[run][row] {
+                    *total = L::keep(*total);
+                }
+            }
+        }
+    }
+}
+
+/// A whole product: for each panel, all rows in tiles of nearly equal size. `tile(groups, runs, rows, tile, sums)` is
 /// [`tile`] with the constants of that size.
 ///
 /// # Safety
 /// As [`tile`]; the job must stay inside its buffers.
 #[inline(always)]
-pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usize, usize, &Tile<'_>, &mut Sums)) {
+pub(crate) unsafe fn multiply<L: Lanes>(
+    job: &Job<'_>,
+    mut tile: impl FnMut(usize, usize, usize, &Tile<'_>, &mut Sums),
+) {
     let mut sums = Sums::ZERO;
     for panel in &job.product.panels {
         // SAFETY: panels lie inside the weights, runs inside the input.
         let weights = unsafe { job.product.weights.as_ptr().add(panel.weights) };
-        let rows_max = L::ROWS_MAX[panel.groups - 1];
-        for run in job.runs {
-            let tiles = run.rows.div_ceil(rows_max);
+        let mut part = |runs: [&Run; 2], first: usize, rows: usize, edges: [Edges; 2]| {
+            // SAFETY: as above.
+            let rows_of = runs.map(|run| unsafe { job.input.add(run.line + first * run.stride) });
+            let (segments, layout) = (&job.product.segments, job.layout);
+            let part = Tile { segments, weights, first: rows_of, layout, stride: runs[0].stride, edges };
+            let count = if std::ptr::eq(runs[0], runs[1]) { 1 } else { 2 };
+            tile(panel.groups, count, rows, &part, &mut sums);
+            for (run, sums) in runs.into_iter().take(count).zip(sums.0.chunks_exact(rows * panel.groups * GROUP)) {
+                // SAFETY: the rows of the run lie inside the output.
+                unsafe { finish::<L>(job, panel, run, first, rows, sums) };
+            }
+        };
+        let mut runs = job.runs;
+        while let [run, rest @ ..] = runs {
+            runs = rest;
+            if let [next, rest @ ..] = rest
+                && run.rows <= L::PAIRED_MAX
+                && run.stride == 1
+                && run.makes_pair(next)
+            {
+                part([run, next], 0, run.rows, [run.edges, next.edges]);
+                runs = rest;
+                continue;
+            }
+            let tiles = run.rows.div_ceil(L::ROWS_MAX);
             let mut first = 0;
             for index in 0..tiles {
                 let rows = run.rows / tiles + usize::from(index < run.rows % tiles);
-                // SAFETY: as above.
-                let row = unsafe { job.input.add(run.line + first * job.stride) };
                 let edges = Edges {
-                    left: run.edges.left && index == 0,
-                    right: run.edges.right && index + 1 == tiles,
+                    first: if index == 0 { run.edges.first } else { Taps::default() },
+                    last: if index + 1 == tiles { run.edges.last } else { Taps::default() },
                     ..run.edges
                 };
-                let (segments, layout) = (&job.product.segments, job.layout);
-                let part = Tile { segments, weights, row, layout, stride: job.stride, edges };
-                tile(panel.groups, rows, &part, &mut sums);
-                // SAFETY: the rows of the run lie inside the output.
-                unsafe { finish::<L>(job, panel, run, first, rows, &sums.0) };
+                part([run; 2], first, rows, [edges; 2]);
                 first += rows;
             }
         }
@@ -246,7 +331,7 @@ unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: us
             let (block, part) = (group / groups_per_line, group % groups_per_line);
             // SAFETY: the caller's; a group fills a line in float32 and half of one in bfloat16.
             unsafe {
-                let line = lines.add(block * block_lines + run.line + row * job.stride);
+                let line = lines.add(block * block_lines + run.line + row * run.stride);
                 match format {
                     Format::F32 => {
                         let to = line.cast::<[f32; GROUP]>();
@@ -316,20 +401,23 @@ pub(crate) unsafe fn burst<L: Lanes, const IN_FLIGHT: usize>(rounds: usize) -> f
 /// The functions of a path that broadcasts: `multiply`, and `burst` for measuring.
 ///
 /// Takes the attributes that switch the path's instructions on, its [`Lanes`], the registers that hold sums in a burst, and
-/// for each number of groups the registers they fill and the rows that a tile can have.
+/// for each number of groups the registers they fill and the rows that a tile can have: in one run, and in each of two.
 macro_rules! leaf {
     (
         $(#[$attribute:meta])*
         $lanes:ty, $in_flight:literal;
-        $($groups:literal groups in $registers:literal registers: $($rows:literal)+;)+
+        $(
+            $groups:literal groups in $registers:literal registers:
+            $($rows:literal)+ $(, twice $($paired:literal)+)?;
+        )+
     ) => {
         $(#[$attribute])*
-        unsafe fn tile<const ROWS: usize, const REGISTERS: usize, const UNIT: bool>(
+        unsafe fn tile<const ROWS: usize, const REGISTERS: usize, const RUNS: usize, const UNIT: bool>(
             tile: &$crate::multiply::Tile<'_>,
             sums: &mut $crate::multiply::Sums,
         ) {
             // SAFETY: the caller's.
-            unsafe { $crate::multiply::tile::<$lanes, ROWS, REGISTERS, UNIT>(tile, sums) }
+            unsafe { $crate::multiply::tile::<$lanes, ROWS, REGISTERS, RUNS, UNIT>(tile, sums) }
         }
 
         /// A whole product.
@@ -340,12 +428,15 @@ macro_rules! leaf {
         pub(crate) unsafe fn multiply(job: &$crate::multiply::Job<'_>) {
             // SAFETY: the caller's.
             unsafe {
-                $crate::multiply::multiply::<$lanes>(job, |groups, rows, part, sums| match (groups, rows, part.stride) {
-                    $($(
-                        ($groups, $rows, 1) => tile::<$rows, $registers, true>(part, sums),
-                        ($groups, $rows, _) => tile::<$rows, $registers, false>(part, sums),
-                    )+)+
-                    _ => unreachable!("no tile of {rows} rows and {groups} groups"),
+                $crate::multiply::multiply::<$lanes>(job, |groups, runs, rows, part, sums| {
+                    match (groups, runs, rows, part.stride) {
+                        $($(
+                            ($groups, 1, $rows, 1) => tile::<$rows, $registers, 1, true>(part, sums),
+                            ($groups, 1, $rows, _) => tile::<$rows, $registers, 1, false>(part, sums),
+                        )+
+                        $($(($groups, 2, $paired, 1) => tile::<$paired, $registers, 2, true>(part, sums),)+)?)+
+                        _ => unreachable!("no tile of {runs} runs of {rows} rows and {groups} groups"),
+                    }
                 });
             }
         }

@@ -1,9 +1,11 @@
 use std::ops::Range;
 
+use crate::board::Board;
 use crate::cpu;
 use crate::folded::{Dense, Excitation};
 use crate::layout::Layout;
 use crate::line::{Format, INTEGERS};
+use crate::multiply::Lanes;
 use crate::paths;
 use crate::planes::Planes;
 use crate::pooling::Summaries;
@@ -163,21 +165,36 @@ impl Path {
     }
 
     pub(crate) fn packing(self) -> Packing {
-        let packing = |format, panel_groups_cached, panel_groups, whole| Packing {
-            format,
-            panel_groups_cached,
-            panel_groups,
-            whole,
-        };
+        let packing = |format, panel_groups, whole| Packing { format, panel_groups, whole };
         match self {
-            Self::AmxBf16 => packing(Format::Bf16, 2, 2, true),
-            Self::Avx512Bf16 => packing(Format::Bf16, 2, 4, false),
-            Self::Avx512F32 => packing(Format::F32, 2, 4, false),
-            Self::Avx2F32 | Self::NeonF32 | Self::PortableF32 => packing(Format::F32, 1, 1, false),
-            Self::AmxI8 => packing(Format::I8, 2, 2, true),
-            Self::Avx512I8 => packing(Format::I8, 2, 4, false),
-            Self::PortableI8 => packing(Format::I8, 1, 1, false),
+            Self::AmxBf16 => packing(Format::Bf16, 2, true),
+            Self::Avx512Bf16 => packing(Format::Bf16, 2, false),
+            Self::Avx512F32 => packing(Format::F32, 2, false),
+            Self::Avx2F32 | Self::NeonF32 | Self::PortableF32 => packing(Format::F32, 1, false),
+            Self::AmxI8 => packing(Format::I8, 2, true),
+            Self::Avx512I8 => packing(Format::I8, 2, false),
+            Self::PortableI8 => packing(Format::I8, 1, false),
         }
+    }
+
+    /// Rows of a tile at most.
+    fn rows_max(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2F32 => paths::avx2::Avx2::ROWS_MAX,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512F32 | Self::Avx512Bf16 | Self::Avx512I8 => paths::avx512::Avx512::ROWS_MAX,
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonF32 => paths::neon::Neon::ROWS_MAX,
+            _ => paths::portable::Portable::ROWS_MAX,
+        }
+    }
+
+    /// The board, turned where its columns make fewer tiles than its rows.
+    pub(crate) fn turn(self, board: Board) -> Board {
+        let tiles = |board: Board| board.lines() * board.per_line().div_ceil(self.rows_max());
+        let turned = board.turned();
+        if !self.has_tiles() && tiles(turned) < tiles(board) { turned } else { board }
     }
 
     /// The cells of all positions, as runs of lines that lie beside each other.
@@ -186,8 +203,8 @@ impl Path {
         let line = |position, pixel| layout.margin() + layout.line(position, pixel);
         let run = |position, pixels: Range<usize>, wanted| {
             let hidden = Taps::hidden(board, pixels.clone().filter(|&pixel| board.is_cell(pixel)));
-            let edges = Edges { hidden, left: false, right: false };
-            Run { edges, wanted, ..Run::new(line(position, pixels.start), pixels.len() * together) }
+            let edges = Edges { hidden, ..Edges::default() };
+            Run { edges, wanted, ..Run::new(line(position, pixels.start), pixels.len() * together, 1) }
         };
         match self {
             // A tile takes sixteen lines whatever they are.
@@ -211,13 +228,14 @@ impl Path {
                 cells
             }
             _ => {
-                let row = |position, row| {
-                    let first = row * board.pitch();
-                    let hidden = Taps::hidden(board, first..first + board.width);
-                    let edges = Edges { hidden, left: true, right: true };
-                    Run { edges, ..Run::new(line(position, first), board.width) }
+                let (first, last) = Taps::beyond_line(board);
+                let run = |position, index| {
+                    let pixel = index * board.pitch();
+                    let hidden = Taps::hidden(board, pixel..pixel + board.per_line());
+                    let edges = Edges { hidden, first, last };
+                    Run { edges, ..Run::new(line(position, pixel), board.per_line(), 1) }
                 };
-                (0..positions).flat_map(|position| (0..board.height).map(move |index| row(position, index))).collect()
+                (0..positions).flat_map(|position| (0..board.lines()).map(move |index| run(position, index))).collect()
             }
         }
     }

@@ -30,14 +30,14 @@ impl Planes {
         self.layout.margin() + block * self.layout.block_lines + self.layout.line(position, pixel)
     }
 
-    /// The lines of a position's cells in a block of channels.
+    /// The lines of a position's cells in a block of channels, row by row.
     #[inline(always)]
     pub(crate) fn cells(&self, block: usize, position: usize) -> impl Iterator<Item = usize> + use<> {
         let (board, together) = (self.layout.board, self.layout.together);
         let first = self.index(block, position, 0);
         (0..board.height).flat_map(move |row| {
-            let first = first + row * board.pitch() * together;
-            (first..first + board.width * together).step_by(together)
+            let first = first + row * board.down() * together;
+            (0..board.width).map(move |column| first + column * board.right() * together)
         })
     }
 

@@ -12,10 +12,7 @@ pub(crate) const GROUP: usize = 16;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packing {
     pub(crate) format: Format,
-    /// Groups of outputs that are computed together, 1 to 4, where the weights of a panel stay in the
-    /// first-level cache.
-    pub(crate) panel_groups_cached: usize,
-    /// The same where they have to come from further away each time.
+    /// Groups of outputs that are computed together.
     pub(crate) panel_groups: usize,
     /// Whether segments have all sixteen words and panels all their groups, the rest being zero, so that the words of a
     /// group are a tile.
@@ -24,9 +21,6 @@ pub(crate) struct Packing {
 
 /// The largest integer weight.
 const WEIGHT_MAX: f32 = 127.0;
-
-/// Bytes of a panel's weights that stay in the first-level cache beside the activations.
-const CACHED_PANEL_BYTES: usize = 40 << 10;
 
 /// A stretch of inputs: `channels` channels, at most a line's.
 #[derive(Debug, Clone, Copy)]
@@ -102,8 +96,7 @@ impl Product {
             })
             .collect();
         let words: usize = segments.iter().map(|segment| segment.words).sum();
-        let cached = words * packing.panel_groups_cached * size_of::<Line>() <= CACHED_PANEL_BYTES;
-        let together = if cached { packing.panel_groups_cached } else { packing.panel_groups };
+        let together = packing.panel_groups;
         let groups = match packing.whole {
             true => outputs.div_ceil(GROUP).next_multiple_of(together),
             false => outputs.div_ceil(GROUP),
@@ -223,15 +216,15 @@ impl Product {
     }
 }
 
-/// Where the border begins around a run of rows. A tap that reaches it would multiply zeros, and is left out.
+/// The taps that reach the border around a run of rows. They would multiply zeros, and are left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
-    /// The taps of every row.
+    /// Those of every row.
     pub(crate) hidden: Taps,
-    /// To the left of the first row.
-    pub(crate) left: bool,
-    /// To the right of the last row.
-    pub(crate) right: bool,
+    /// Those of the first row.
+    pub(crate) first: Taps,
+    /// Those of the last row; none is also among those of the first.
+    pub(crate) last: Taps,
 }
 
 /// Rows that lie a constant number of lines apart, from `line` on.
@@ -240,6 +233,8 @@ pub(crate) struct Run {
     pub(crate) line: usize,
     /// At most 32.
     pub(crate) rows: usize,
+    /// Lines from one row to the next.
+    pub(crate) stride: usize,
     /// A bit for each row that is computed; the others stay as they are in the output.
     pub(crate) wanted: u32,
     pub(crate) edges: Edges,
@@ -247,8 +242,19 @@ pub(crate) struct Run {
 
 impl Run {
     /// A run without an edge, all of whose rows are wanted.
-    pub(crate) fn new(line: usize, rows: usize) -> Self {
-        Self { line, rows, wanted: u32::MAX >> (u32::BITS as usize - rows), edges: Edges::default() }
+    pub(crate) fn new(line: usize, rows: usize, stride: usize) -> Self {
+        Self { line, rows, stride, wanted: u32::MAX >> (u32::BITS as usize - rows), edges: Edges::default() }
+    }
+
+    /// The line of the last row.
+    pub(crate) fn end(&self) -> usize {
+        self.line + self.rows.saturating_sub(1) * self.stride
+    }
+
+    /// Whether the rows of another run may be computed with these: as many, as far apart, between the same edges.
+    pub(crate) fn makes_pair(&self, other: &Self) -> bool {
+        let shape = |run: &Self| (run.rows, run.stride, run.edges.first, run.edges.last);
+        shape(self) == shape(other)
     }
 
     /// Whether a row is computed.
@@ -256,14 +262,6 @@ impl Run {
     pub(crate) fn wants(&self, row: usize) -> bool {
         self.wanted >> row & 1 != 0
     }
-}
-
-/// The rows of a call.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rows<'a> {
-    pub(crate) runs: &'a [Run],
-    /// Lines from one row of a run to the next.
-    pub(crate) stride: usize,
 }
 
 /// Where a product goes.

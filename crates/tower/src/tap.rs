@@ -25,13 +25,13 @@ impl Tap {
 
     /// Pixels from a cell to the neighbour.
     pub(crate) fn pixels(self, board: Board) -> isize {
-        self.down() * board.pitch() as isize + self.right()
+        self.down() * board.down() as isize + self.right() * board.right() as isize
     }
 
     /// Whether the neighbour of a pixel lies outside the board.
     fn leaves(self, board: Board, pixel: usize) -> bool {
-        let row = (pixel / board.pitch()) as isize + self.down();
-        let column = (pixel % board.pitch()) as isize + self.right();
+        let (row, column) = board.place(pixel);
+        let (row, column) = (row as isize + self.down(), column as isize + self.right());
         !(0..board.height as isize).contains(&row) || !(0..board.width as isize).contains(&column)
     }
 }
@@ -41,10 +41,15 @@ impl Tap {
 pub(crate) struct Taps(u16);
 
 impl Taps {
-    /// Those to the left of a cell.
-    pub(crate) const LEFT: Self = Self(0b001_001_001);
-    /// Those to the right of a cell.
-    pub(crate) const RIGHT: Self = Self(0b100_100_100);
+    const LEFT: Self = Self(0b001_001_001);
+    const RIGHT: Self = Self(0b100_100_100);
+    const ABOVE: Self = Self(0b000_000_111);
+    const BELOW: Self = Self(0b111_000_000);
+
+    /// Those that leave a line of the board from its first cell, and from its last.
+    pub(crate) fn beyond_line(board: Board) -> (Self, Self) {
+        if board.turned { (Self::ABOVE, Self::BELOW) } else { (Self::LEFT, Self::RIGHT) }
+    }
 
     /// Those that leave the board from each of some pixels.
     pub(crate) fn hidden(board: Board, pixels: impl Iterator<Item = usize> + Clone) -> Self {
@@ -61,10 +66,8 @@ impl Taps {
     /// Where a cell with these hidden comes on a walk around the board and then inside, so that those which come one after
     /// the other have many in common.
     pub(crate) fn around(self) -> usize {
-        const TOP: u16 = 0b000_000_111;
-        const BOTTOM: u16 = 0b111_000_000;
-        let (left, right) = (Self::LEFT.0, Self::RIGHT.0);
-        let walk = [TOP | left, TOP, TOP | right, right, BOTTOM | right, BOTTOM, BOTTOM | left, left];
+        let [above, below, left, right] = [Self::ABOVE, Self::BELOW, Self::LEFT, Self::RIGHT].map(|taps| taps.0);
+        let walk = [above | left, above, above | right, right, below | right, below, below | left, left];
         walk.iter().position(|&hidden| hidden == self.0).unwrap_or(walk.len())
     }
 

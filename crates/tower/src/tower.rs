@@ -11,7 +11,7 @@ use crate::line::{Format, INTEGERS};
 use crate::multiplier::Multiplier;
 use crate::planes::Planes;
 use crate::pooling::Summaries;
-use crate::product::{Output, Product, Rows, Run};
+use crate::product::{Output, Product, Run};
 use crate::quantise::Ranges;
 use crate::{Error, Path};
 
@@ -156,7 +156,7 @@ impl Tower {
         }
         let ranges = ranges.filter(|_| path.is_int8());
         let architecture = folded.architecture.clone();
-        let board = Board { height: architecture.height, width: architecture.width };
+        let board = path.base().turn(Board::new(architecture.height, architecture.width));
         let packing = path.base().packing();
         let convolution = |affine| Product::convolution(packing, affine, board);
         let of_block = |affine, index| Convolution::new(path, affine, index, ranges, board);
@@ -282,10 +282,9 @@ impl Tower {
 
         let Workspace { buffers, policy, hidden, .. } = workspace;
         let features = &buffers[pass.arrangement].features;
-        let run = [Run::new(features.index(0, 0, 0), pass.positions)];
-        let rows = Rows { runs: &run, stride: features.layout.line(1, 0) };
-        base.multiply(&self.policy, features, rows, Output::Matrix { values: policy, relu: false }, None);
-        base.multiply(&self.hidden, features, rows, Output::Matrix { values: hidden, relu: true }, None);
+        let rows = [Run::new(features.index(0, 0, 0), pass.positions, features.layout.line(1, 0))];
+        base.multiply(&self.policy, features, &rows, Output::Matrix { values: policy, relu: false }, None);
+        base.multiply(&self.hidden, features, &rows, Output::Matrix { values: hidden, relu: true }, None);
         done(Stage::Layers, features, pass.positions);
     }
 

@@ -6,7 +6,7 @@ fn passes(all: &[Arrangement], positions: usize) -> Vec<(usize, usize)> {
 
 #[test]
 fn a_batch_is_passed_whole_and_in_order() {
-    let board = Board { height: 6, width: 7 };
+    let board = Board::new(6, 7);
     for path in [Path::AmxBf16, Path::PortableF32] {
         let all = Arrangement::of(path, board, 64);
         for positions in 0..100 {
@@ -23,7 +23,7 @@ fn a_batch_is_passed_whole_and_in_order() {
 
 #[test]
 fn tiles_take_sixteen_positions_side_by_side() {
-    let all = Arrangement::of(Path::AmxBf16, Board { height: 6, width: 7 }, 64);
+    let all = Arrangement::of(Path::AmxBf16, Board::new(6, 7), 64);
     assert_eq!(passes(&all, 43), [(0, 16), (0, 16), (1, 11)]);
     assert_eq!(passes(&all, 44), [(0, 16), (0, 16), (0, 12)]);
     assert_eq!(passes(&all, 1), [(1, 1)]);
@@ -31,7 +31,7 @@ fn tiles_take_sixteen_positions_side_by_side() {
 
 #[test]
 fn positions_that_would_leave_the_cache_lie_by_themselves() {
-    let all = Arrangement::of(Path::AmxBf16, Board { height: 19, width: 19 }, 256);
+    let all = Arrangement::of(Path::AmxBf16, Board::new(19, 19), 256);
     assert_eq!(passes(&all, 21), [(0, 16), (0, 5)]);
     assert_eq!(all[0].parts(5).collect::<Vec<_>>(), [0..2, 2..4, 4..5]);
 }

@@ -2,12 +2,13 @@ use super::*;
 
 #[test]
 fn every_neighbour_of_a_cell_is_a_cell_of_the_board_or_a_border_pixel() {
-    let board = Board { height: 6, width: 7 };
-    for cell in 0..board.cells() {
+    let board = Board::new(6, 7);
+    for (board, cell) in [board, board.turned()].into_iter().flat_map(|board| (0..42).map(move |cell| (board, cell))) {
         let (row, column) = ((cell / 7) as isize, (cell % 7) as isize);
+        assert_eq!(board.place(board.pixel(cell)), (row as usize, column as usize));
         for (dy, dx) in (-1..=1).flat_map(|dy| (-1..=1).map(move |dx| (dy, dx))) {
             let inside = (0..6).contains(&(row + dy)) && (0..7).contains(&(column + dx));
-            let pixel = board.pixel(cell) as isize + dy * board.pitch() as isize + dx;
+            let pixel = board.pixel(cell) as isize + dy * board.down() as isize + dx * board.right() as isize;
             // Pixels before the first or after the last belong to a neighbouring position's border, or the margin.
             let wrapped = pixel.rem_euclid(board.pixels() as isize) as usize;
             assert_eq!(board.is_cell(wrapped), inside, "cell {cell}, tap {dy}, {dx}");
@@ -17,7 +18,10 @@ fn every_neighbour_of_a_cell_is_a_cell_of_the_board_or_a_border_pixel() {
 
 #[test]
 fn cells_and_pixels_match() {
-    let board = Board { height: 3, width: 5 };
-    let cells: Vec<usize> = (0..board.pixels()).filter(|&pixel| board.is_cell(pixel)).collect();
-    assert_eq!(cells, (0..board.cells()).map(|cell| board.pixel(cell)).collect::<Vec<_>>());
+    for board in [Board::new(3, 5), Board::new(3, 5).turned()] {
+        let cells: Vec<usize> = (0..board.pixels()).filter(|&pixel| board.is_cell(pixel)).collect();
+        let mut pixels: Vec<usize> = (0..board.cells()).map(|cell| board.pixel(cell)).collect();
+        pixels.sort_unstable();
+        assert_eq!(cells, pixels);
+    }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn every_pixel_of_every_position_has_a_line_of_its_own() {
-    let board = Board { height: 3, width: 4 };
+    let board = Board::new(3, 4);
     for layout in [Layout::apart(board, 5), Layout::together(board, 16)] {
         let lines: HashSet<usize> = (0..layout.positions)
             .flat_map(|position| (0..board.pixels()).map(move |pixel| layout.line(position, pixel)))
@@ -16,7 +16,7 @@ fn every_pixel_of_every_position_has_a_line_of_its_own() {
 
 #[test]
 fn an_offset_leads_to_another_pixel_of_the_same_position() {
-    let board = Board { height: 3, width: 4 };
+    let board = Board::new(3, 4);
     for layout in [Layout::apart(board, 5), Layout::together(board, 16)] {
         let from = layout.line(2, board.pixel(5)) as isize;
         let to = layout.line(2, board.pixel(10)) as isize;

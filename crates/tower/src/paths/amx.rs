@@ -393,7 +393,7 @@ pub(crate) unsafe fn layer_with<U: Unit, L: Lanes>(unit: &mut U, job: &Job<'_>) 
     for run in job.runs {
         // SAFETY: the caller's.
         unsafe {
-            unit.configure(run.rows, job.stride * size_of::<Line>());
+            unit.configure(run.rows, run.stride * size_of::<Line>());
             let rows = job.input.add(run.line);
             for panel in &job.product.panels {
                 let mut weights = job.product.weights.as_ptr().add(panel.weights);

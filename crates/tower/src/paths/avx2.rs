@@ -15,7 +15,8 @@ impl Lanes for Avx2 {
     type Register = __m256;
     const WIDTH: usize = 8;
     const FORMAT: Format = Format::F32;
-    const ROWS_MAX: [usize; 4] = [6, 0, 0, 0];
+    const ROWS_MAX: usize = 6;
+    const PAIRED_MAX: usize = 0;
 
     #[inline(always)]
     unsafe fn zero() -> __m256 {
@@ -42,10 +43,24 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn keep(sums: __m256) -> __m256 {
+        // SAFETY: the caller's.
+        unsafe { keep(sums) }
+    }
+
+    #[inline(always)]
     unsafe fn store(sums: __m256, to: *mut f32) {
         // SAFETY: the caller's.
         unsafe { _mm256_storeu_ps(to, sums) }
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn keep(mut sums: __m256) -> __m256 {
+    // SAFETY: nothing is done.
+    unsafe { std::arch::asm!("/* {0} */", inout(ymm_reg) sums, options(pure, nomem, nostack, preserves_flags)) };
+    sums
 }
 
 leaf! {

@@ -17,7 +17,8 @@ impl Lanes for Avx512I8 {
     type Register = __m512i;
     const WIDTH: usize = 16;
     const FORMAT: Format = Format::I8;
-    const ROWS_MAX: [usize; 4] = [14, 14, 8, 6];
+    const ROWS_MAX: usize = 14;
+    const PAIRED_MAX: usize = 7;
 
     #[inline(always)]
     unsafe fn zero() -> __m512i {
@@ -44,19 +45,31 @@ impl Lanes for Avx512I8 {
     }
 
     #[inline(always)]
+    unsafe fn keep(sums: __m512i) -> __m512i {
+        // SAFETY: the caller's.
+        unsafe { keep(sums) }
+    }
+
+    #[inline(always)]
     unsafe fn store(sums: __m512i, to: *mut f32) {
         // SAFETY: the caller's.
         unsafe { _mm512_storeu_si512(to.cast(), sums) }
     }
 }
 
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn keep(mut sums: __m512i) -> __m512i {
+    // SAFETY: nothing is done.
+    unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) sums, options(pure, nomem, nostack, preserves_flags)) };
+    sums
+}
+
 leaf! {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     Avx512I8, 24;
-    1 groups in 1 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
-    2 groups in 2 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
-    3 groups in 3 registers: 1 2 3 4 5 6 7 8;
-    4 groups in 4 registers: 1 2 3 4 5 6;
+    1 groups in 1 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, twice 1 2 3 4 5 6 7;
+    2 groups in 2 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, twice 1 2 3 4 5 6 7;
 }
 
 /// [`quantise_pixels`](crate::quantise::quantise_pixels) in wide registers.

@@ -13,7 +13,8 @@ impl Lanes for Neon {
     type Register = float32x4_t;
     const WIDTH: usize = 4;
     const FORMAT: Format = Format::F32;
-    const ROWS_MAX: [usize; 4] = [6, 0, 0, 0];
+    const ROWS_MAX: usize = 6;
+    const PAIRED_MAX: usize = 0;
 
     #[inline(always)]
     unsafe fn zero() -> float32x4_t {
@@ -37,6 +38,11 @@ impl Lanes for Neon {
     unsafe fn multiply_add(sums: float32x4_t, input: float32x4_t, weights: float32x4_t) -> float32x4_t {
         // SAFETY: the caller's.
         unsafe { vfmaq_f32(sums, input, weights) }
+    }
+
+    #[inline(always)]
+    unsafe fn keep(sums: float32x4_t) -> float32x4_t {
+        sums
     }
 
     #[inline(always)]

@@ -11,7 +11,8 @@ impl Lanes for Portable {
     type Register = [f32; 16];
     const WIDTH: usize = 16;
     const FORMAT: Format = Format::F32;
-    const ROWS_MAX: [usize; 4] = [2, 0, 0, 0];
+    const ROWS_MAX: usize = 2;
+    const PAIRED_MAX: usize = 0;
 
     #[inline(always)]
     unsafe fn zero() -> Self::Register {
@@ -34,6 +35,11 @@ impl Lanes for Portable {
     unsafe fn multiply_add(sums: Self::Register, input: Self::Register, weights: Self::Register) -> Self::Register {
         // Not `mul_add`: without the instruction that would be a call of a function for each lane.
         std::array::from_fn(|lane| sums[lane] + input[lane] * weights[lane])
+    }
+
+    #[inline(always)]
+    unsafe fn keep(sums: [f32; 16]) -> [f32; 16] {
+        sums
     }
 
     #[inline(always)]

@@ -10,7 +10,8 @@ impl Lanes for PortableI8 {
     type Register = [u32; 16];
     const WIDTH: usize = 16;
     const FORMAT: Format = Format::I8;
-    const ROWS_MAX: [usize; 4] = [2, 0, 0, 0];
+    const ROWS_MAX: usize = 2;
+    const PAIRED_MAX: usize = 0;
 
     #[inline(always)]
     unsafe fn zero() -> Self::Register {
@@ -38,6 +39,11 @@ impl Lanes for PortableI8 {
             let products = [0, 8, 16, 24].map(|shift| product(input[lane], weights[lane], shift));
             products.iter().fold(sums[lane], |sum, product| sum.wrapping_add_signed(*product))
         })
+    }
+
+    #[inline(always)]
+    unsafe fn keep(sums: [u32; 16]) -> [u32; 16] {
+        sums
     }
 
     #[inline(always)]

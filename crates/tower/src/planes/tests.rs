@@ -3,7 +3,7 @@ use crate::board::Board;
 
 #[test]
 fn an_observation_is_read_back_and_its_border_is_zero() {
-    let board = Board { height: 3, width: 4 };
+    let board = Board::new(3, 4);
     let layouts = [Layout::apart(board, 3), Layout::together(board, 3)];
     for (format, layout) in [Format::F32, Format::Bf16].into_iter().flat_map(|format| layouts.map(|to| (format, to))) {
         let mut planes = Planes::new(format, layout, 37);

@@ -33,10 +33,10 @@ impl Multiplier {
         }
     }
 
-    fn multiply(self, product: &Product, input: &Planes, rows: Rows<'_>, output: Output<'_>) {
+    fn multiply(self, product: &Product, input: &Planes, runs: &[Run], output: Output<'_>) {
         match self {
             Self::Here(path) => {
-                crate::multiplier::Multiplier::new(path).multiply(product, input, rows, output, Some(product))
+                crate::multiplier::Multiplier::new(path).multiply(product, input, runs, output, Some(product))
             }
             #[cfg(target_arch = "x86_64")]
             Self::EmulatedAmx(path) => {
@@ -52,8 +52,7 @@ impl Multiplier {
                     Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
                 };
                 let (input, layout) = (input.lines.as_ptr(), input.layout);
-                let (runs, stride) = (rows.runs, rows.stride);
-                let job = Job { product, input, layout, runs, stride, target, next: Some(product) };
+                let job = Job { product, input, layout, runs, target, next: Some(product) };
                 // SAFETY: the emulation runs anywhere; the rows lie in the planes.
                 unsafe {
                     match path {
@@ -115,7 +114,9 @@ fn expected(affine: &Affine, input: &Planes, position: usize, cell: usize, outpu
 }
 
 fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, outputs: usize, taps: usize, seed: u64) {
-    check_layout(multiplier, Layout::apart(board, 3), [inputs, outputs, taps], seed);
+    for board in [board, board.turned()] {
+        check_layout(multiplier, Layout::apart(board, 3), [inputs, outputs, taps], seed);
+    }
     // The emulation takes its time: small boards show what there is.
     let affordable = matches!(multiplier, Multiplier::Here(_)) || board.cells() <= 24;
     if multiplier.path().lays_together() && affordable {
@@ -146,7 +147,7 @@ fn check_layout(multiplier: Multiplier, layout: Layout, [inputs, outputs, taps]:
         fill(&mut output, positions, outputs, &mut rng);
         let before = output.clone();
         let target = Output::Planes { planes: &mut output, first: 0, add, relu };
-        multiplier.multiply(&product, &input, Rows { runs, stride: 1 }, target);
+        multiplier.multiply(&product, &input, runs, target);
         for (position, cell) in (0..positions).flat_map(|position| (0..board.cells()).map(move |cell| (position, cell)))
         {
             for channel in 0..outputs {
@@ -179,7 +180,7 @@ fn convolutions_are_right_for_every_width_and_edge_of_a_board() {
     for multiplier in Multiplier::all() {
         for width in 1..=20 {
             for height in 1..=3 {
-                check_convolution(multiplier, Board { height, width }, 16, 64, 9, width as u64);
+                check_convolution(multiplier, Board::new(height, width), 16, 64, 9, width as u64);
             }
         }
     }
@@ -187,7 +188,7 @@ fn convolutions_are_right_for_every_width_and_edge_of_a_board() {
 
 #[test]
 fn convolutions_are_right_for_every_number_of_channels() {
-    let board = Board { height: 3, width: 5 };
+    let board = Board::new(3, 5);
     for multiplier in Multiplier::all() {
         for outputs in (16..=96).step_by(16) {
             check_convolution(multiplier, board, 48, outputs, 9, outputs as u64);
@@ -204,14 +205,14 @@ fn convolutions_whose_weights_leave_the_first_level_cache_are_right() {
     // Large enough for the panels of four groups, the last of which is not full.
     for multiplier in Multiplier::all() {
         for outputs in [48, 80, 112, 128] {
-            check_convolution(multiplier, Board { height: 2, width: 9 }, 160, outputs, 9, outputs as u64);
+            check_convolution(multiplier, Board::new(2, 9), 160, outputs, 9, outputs as u64);
         }
     }
 }
 
 #[test]
 fn layers_over_cells_are_right_for_every_number_of_positions() {
-    let board = Board { height: 3, width: 4 };
+    let board = Board::new(3, 4);
     for multiplier in Multiplier::all().into_iter().filter(|multiplier| !multiplier.path().is_int8()) {
         for (positions, outputs) in (1..=TILE_ROWS).zip([1, 3, 7, 16, 17, 26, 64, 82].into_iter().cycle()) {
             check_layer(multiplier, Layout::apart(board, positions), positions, outputs);
@@ -231,9 +232,8 @@ fn check_layer(multiplier: Multiplier, layout: Layout, positions: usize, outputs
     fill(&mut features, positions, 64, &mut rng);
     let product = Product::over_cells(packing, &dense, layout.board, 32);
     let mut values = vec![f32::NAN; positions * product.padded_outputs()];
-    let run = [Run::new(features.index(0, 0, 0), positions)];
-    let rows = Rows { runs: &run, stride: layout.line(1, 0) };
-    multiplier.multiply(&product, &features, rows, Output::Matrix { values: &mut values, relu: false });
+    let rows = [Run::new(features.index(0, 0, 0), positions, layout.line(1, 0))];
+    multiplier.multiply(&product, &features, &rows, Output::Matrix { values: &mut values, relu: false });
     for (position, row) in values.chunks_exact(product.padded_outputs()).enumerate() {
         for (output, &got) in row[..outputs].iter().enumerate() {
             let weights = dense.weight[output * inputs..][..inputs].iter().enumerate();
@@ -250,14 +250,13 @@ fn check_layer(multiplier: Multiplier, layout: Layout, positions: usize, outputs
 #[test]
 #[should_panic(expected = "reaches out of its planes")]
 fn rows_outside_the_planes_are_refused() {
-    let layout = Layout::apart(Board { height: 2, width: 2 }, 1);
+    let layout = Layout::apart(Board::new(2, 2), 1);
     let packing = Path::PortableF32.packing();
     let affine = Affine { inputs: 16, taps: 9, weight: vec![0.0; 16 * 16 * 9], bias: vec![0.0; 16] };
     let input = Planes::new(packing.format, layout, 16);
     let product = Product::convolution(packing, &affine, layout.board);
     let mut output = input.clone();
-    let run = [Run::new(input.lines.len() - 1, 1)];
-    let rows = Rows { runs: &run, stride: 1 };
+    let rows = [Run::new(input.lines.len() - 1, 1, 1)];
     let output = Output::Planes { planes: &mut output, first: 0, add: false, relu: false };
-    crate::multiplier::Multiplier::new(Path::PortableF32).multiply(&product, &input, rows, output, None);
+    crate::multiplier::Multiplier::new(Path::PortableF32).multiply(&product, &input, &rows, output, None);
 }

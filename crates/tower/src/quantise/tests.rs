@@ -8,7 +8,7 @@ use crate::layout::Layout;
 
 #[test]
 fn every_path_rounds_to_the_nearest_integer_and_stops_at_the_ends_of_the_range() {
-    let board = Board { height: 3, width: 5 };
+    let board = Board::new(3, 5);
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     for channels in [16, 48, 64, 80, 144] {
         let mut input = Planes::new(Format::F32, Layout::apart(board, 3), channels);

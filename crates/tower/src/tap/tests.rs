@@ -1,6 +1,6 @@
 use super::*;
 
-const BOARD: Board = Board { height: 3, width: 4 };
+const BOARD: Board = Board::new(3, 4);
 
 fn hidden(cells: &[usize]) -> Vec<u8> {
     let hidden = Taps::hidden(BOARD, cells.iter().map(|&cell| BOARD.pixel(cell)));
@@ -27,7 +27,7 @@ fn pixels_of_a_tap_lead_to_the_neighbour() {
 
 #[test]
 fn a_walk_around_the_board_meets_cells_with_the_same_edges_together() {
-    let board = Board { height: 6, width: 7 };
+    let board = Board::new(6, 7);
     let mut cells: Vec<Taps> =
         (0..board.cells()).map(|cell| Taps::hidden(board, std::iter::once(board.pixel(cell)))).collect();
     cells.sort_by_key(|hidden| hidden.around());
