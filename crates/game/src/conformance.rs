@@ -242,6 +242,9 @@ impl<'a, G: Game> Walk<'a, G> {
         let movers = [&self.position, image].map(|position| self.game.to_move(position));
         let same_mover = outcomes[0].is_some() || movers[0] == movers[1];
         promise!(self, same_mover, "symmetry {index} changes the player to move");
+        let made = self.game.image(&self.position, index);
+        let is_image = self.game.hash(&made) == self.game.hash(image) && self.observe(&made) == self.observe(image);
+        promise!(self, is_image, "the image under symmetry {index} is another position");
     }
 
     fn check_notation(&self, rng: &mut impl Rng) {

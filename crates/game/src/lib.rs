@@ -24,7 +24,7 @@ pub use symmetry::Symmetry;
 /// The contract, held by [`conformance::run`]:
 /// - two positions with equal [`hash`](Game::hash) have equal observations, legal actions and player to move;
 /// - an episode ends within [`Spec::max_plies`] actions;
-/// - each [`Symmetry`] commutes with [`play`](Game::play).
+/// - each [`Symmetry`] commutes with [`play`](Game::play), and [`image`](Game::image) is what it makes of a position.
 pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// One position, including the history its observation shows.
     type Position: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
@@ -63,6 +63,9 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
 
     /// The symmetries of the game; the first is the identity. At least one.
     fn symmetries(&self) -> &[Symmetry];
+
+    /// The image of a position under the symmetry of this index: what playing the images of its actions leads to.
+    fn image(&self, position: &Self::Position, symmetry: usize) -> Self::Position;
 
     /// The action in the notation players use.
     fn action_name(&self, position: &Self::Position, action: Action) -> String;

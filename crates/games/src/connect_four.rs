@@ -122,6 +122,18 @@ const fn has_four(stones: u64) -> bool {
         != 0
 }
 
+/// The columns in the opposite order.
+const fn mirrored(stones: u64) -> u64 {
+    const COLUMN: u64 = (1 << STRIDE) - 1;
+    let mut image = 0;
+    let mut column = 0;
+    while column < COLUMNS {
+        image |= (stones >> (column * STRIDE) & COLUMN) << ((COLUMNS - 1 - column) * STRIDE);
+        column += 1;
+    }
+    image
+}
+
 /// Writes one plane `[H, W]` of zeros and ones, top row first.
 fn write_plane(stones: u64, plane: &mut [f32]) {
     for (row, values) in plane.chunks_exact_mut(COLUMNS).enumerate() {
@@ -192,6 +204,13 @@ impl Game for ConnectFour {
 
     fn symmetries(&self) -> &[Symmetry] {
         &self.symmetries
+    }
+
+    fn image(&self, position: &Position, symmetry: usize) -> Position {
+        match symmetry {
+            0 => *position,
+            _ => Position { own: mirrored(position.own), occupied: mirrored(position.occupied) },
+        }
     }
 
     fn action_name(&self, _: &Position, action: Action) -> String {

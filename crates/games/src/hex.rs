@@ -239,6 +239,22 @@ impl Game for Hex {
         &self.symmetries
     }
 
+    fn image(&self, position: &Position, symmetry: usize) -> Position {
+        if symmetry == 0 {
+            return *position;
+        }
+        let mut image = *position;
+        for player in [Player::First, Player::Second] {
+            for cell in position.stones[player.index()].iter() {
+                self.take(&mut image, player, cell);
+            }
+            for cell in position.stones[player.index()].iter() {
+                self.place(&mut image, player, self.cells() - 1 - cell);
+            }
+        }
+        image
+    }
+
     fn action_name(&self, position: &Position, action: Action) -> String {
         if action == self.swap() {
             return "swap".into();

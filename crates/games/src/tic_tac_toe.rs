@@ -158,6 +158,12 @@ impl Game for TicTacToe {
         &self.symmetries
     }
 
+    fn image(&self, position: &Position, symmetry: usize) -> Position {
+        let cells = &self.symmetries[symmetry].cells;
+        let image = |stones: u16| (0..CELLS).fold(0, |image, cell| image | (stones >> cells[cell] & 1) << cell);
+        Position { stones: position.stones.map(image) }
+    }
+
     fn action_name(&self, _: &Position, action: Action) -> String {
         (action.0 + 1).to_string()
     }

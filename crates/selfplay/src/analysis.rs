@@ -7,6 +7,7 @@ use search::{Exploration, Proven, Settings as SearchSettings, Tree};
 
 use crate::frontier::{Forest, Frontier, Rooting, Scene};
 use crate::leaves::{Buffers, LeafEvaluator, NetworkLeaves};
+use crate::settings::SymmetryReuse;
 
 /// What a search says about a position. Lists are in the order of `actions`.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,9 +90,9 @@ pub fn analyse_with<G: Game>(
         next: 0,
         analyses: vec![None; positions.len()],
     };
-    let mut frontier = Frontier::new();
+    let mut frontier = Frontier::new(game);
     while office.analyses.iter().any(Option::is_none) {
-        let mut scene = Scene { game, cache: None, leaves: &mut *leaves };
+        let mut scene = Scene { game, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: &mut *leaves };
         for owner in 0..desks {
             office.work(&mut scene, &mut frontier, owner, positions, settings, rng);
         }

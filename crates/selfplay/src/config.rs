@@ -5,7 +5,9 @@
 use search::{Dirichlet, RootPolicy, Settings as SearchSettings, Solver, ValueRange};
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Openings, Resignation, Resigned, Settings, SubtreeReuse, Temperature, TemperatureDecay};
+use crate::settings::{
+    Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
+};
 
 /// The trees of more games would not fit any machine.
 const GAMES_MAX: usize = 1 << 16;
@@ -143,6 +145,8 @@ pub struct SelfplaySection {
     pub resign_calibration_share: f32,
     /// Whether the subtree below the move played is kept.
     pub subtree_reuse: bool,
+    /// Whether one answer serves a position and its images under the symmetries of the game.
+    pub symmetry_reuse: bool,
 }
 
 /// How the temperature falls.
@@ -187,6 +191,7 @@ impl Default for SelfplaySection {
             resign_moves: 3,
             resign_calibration_share: 0.1,
             subtree_reuse: true,
+            symmetry_reuse: true,
         }
     }
 }
@@ -239,6 +244,7 @@ impl SelfplaySection {
             },
             openings: Openings { share: self.opening_share, random_plies_max: self.opening_plies_max },
             subtree_reuse: if self.subtree_reuse { SubtreeReuse::Keep } else { SubtreeReuse::Discard },
+            symmetry_reuse: if self.symmetry_reuse { SymmetryReuse::Share } else { SymmetryReuse::Apart },
         })
     }
 }

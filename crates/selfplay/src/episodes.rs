@@ -118,7 +118,7 @@ impl<G: Game> Episodes<G> {
         Self {
             episodes,
             first: 0,
-            frontier: Frontier::new(),
+            frontier: Frontier::new(&game),
             buffers: Buffers::new(&game),
             workspace: Workspace::default(),
             finished: Vec::new(),
@@ -169,7 +169,8 @@ impl<G: Game> Episodes<G> {
     fn round(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>, pace: Pace) -> Result<Round, Error> {
         let mut round = std::mem::take(&mut self.unreported);
         let mut leaves = NetworkLeaves::new(evaluator, &mut self.buffers);
-        let mut scene = Scene { game: &self.game, cache, leaves: &mut leaves };
+        let symmetry_reuse = self.settings.symmetry_reuse;
+        let mut scene = Scene { game: &self.game, cache, symmetry_reuse, leaves: &mut leaves };
         (self.frontier.cache_lookups, self.frontier.cache_hits) = (0, 0);
 
         let games = self.episodes.len();

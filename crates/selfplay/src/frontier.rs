@@ -8,7 +8,9 @@ use game::{Action, Game};
 use inference::{Cache, CacheKey, Error, PositionHasher, Predictions};
 use search::{Expansion, Request, Selection, Tree};
 
+use crate::images::Images;
 use crate::leaves::LeafEvaluator;
+use crate::settings::SymmetryReuse;
 use crate::step::Step;
 
 /// The trees being searched, by the number that the frontier knows them by.
@@ -24,6 +26,7 @@ pub(crate) trait Forest<G: Game> {
 pub(crate) struct Scene<'a, G: Game> {
     pub(crate) game: &'a G,
     pub(crate) cache: Option<&'a Cache>,
+    pub(crate) symmetry_reuse: SymmetryReuse,
     pub(crate) leaves: &'a mut dyn LeafEvaluator<G>,
 }
 
@@ -36,8 +39,10 @@ pub(crate) struct Frontier<G: Game> {
     legal: Vec<Action>,
     /// Which leaf a position hash is.
     known: HashMap<u64, usize, BuildHasherDefault<PositionHasher>>,
+    /// The legal actions of the position that is evaluated.
     scratch: Vec<Action>,
     cached: Predictions,
+    images: Images,
     pub(crate) cache_lookups: usize,
     pub(crate) cache_hits: usize,
 }
@@ -47,6 +52,8 @@ struct Waiting<P> {
     place: Place,
     position: P,
     leaf: usize,
+    /// What takes the position to the leaf.
+    symmetry: usize,
 }
 
 enum Place {
@@ -61,10 +68,10 @@ struct Leaf {
 
 /// Where the answer to a position comes from.
 enum Source {
-    /// It lies in `cached`, for the legal actions in `scratch`.
-    Cache,
-    /// It will be the answer to this leaf.
-    Leaf(usize),
+    /// It lies in `cached`, for the legal actions in `scratch`, of the image under this symmetry.
+    Cache { symmetry: usize },
+    /// It will be the answer to this leaf, which is the image under this symmetry.
+    Leaf { leaf: usize, symmetry: usize },
     /// The batch has no room for it.
     NoRoom,
 }
@@ -92,7 +99,7 @@ pub(crate) enum Rooting {
 }
 
 impl<G: Game> Frontier<G> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(game: &G) -> Self {
         Self {
             waiting: Vec::new(),
             leaves: Vec::new(),
@@ -100,6 +107,7 @@ impl<G: Game> Frontier<G> {
             known: HashMap::default(),
             scratch: Vec::new(),
             cached: Predictions::new(),
+            images: Images::new(game),
             cache_lookups: 0,
             cache_hits: 0,
         }
@@ -119,12 +127,12 @@ impl<G: Game> Frontier<G> {
         position: &G::Position,
     ) -> Rooting {
         match self.source(scene, position) {
-            Source::Cache => {
-                tree.reset(position.clone(), evaluated(&self.scratch, &self.cached, 0));
+            Source::Cache { symmetry } => {
+                tree.reset(position.clone(), self.images.expansion(symmetry, &self.scratch, &self.cached, 0));
                 Rooting::Done
             }
-            Source::Leaf(leaf) => {
-                self.waiting.push(Waiting { owner, place: Place::Root, position: position.clone(), leaf });
+            Source::Leaf { leaf, symmetry } => {
+                self.waiting.push(Waiting { owner, place: Place::Root, position: position.clone(), leaf, symmetry });
                 Rooting::Waits
             }
             Source::NoRoom => Rooting::NoRoom,
@@ -158,13 +166,14 @@ impl<G: Game> Frontier<G> {
                 continue;
             }
             match self.source(scene, &position) {
-                Source::Cache => {
-                    tree.answer(request, position, reward, discount, evaluated(&self.scratch, &self.cached, 0));
+                Source::Cache { symmetry } => {
+                    let expansion = self.images.expansion(symmetry, &self.scratch, &self.cached, 0);
+                    tree.answer(request, position, reward, discount, expansion);
                     descent.completed += 1;
                 }
-                Source::Leaf(leaf) => {
+                Source::Leaf { leaf, symmetry } => {
                     let place = Place::Child { request, reward, discount };
-                    self.waiting.push(Waiting { owner, place, position, leaf });
+                    self.waiting.push(Waiting { owner, place, position, leaf, symmetry });
                     descent.waiting += 1;
                 }
                 Source::NoRoom => {
@@ -179,6 +188,11 @@ impl<G: Game> Frontier<G> {
 
     /// Looks for the answer to a position that is not over: in the cache, in the batch, else at the end of the batch.
     fn source(&mut self, scene: &mut Scene<'_, G>, position: &G::Position) -> Source {
+        let image = match scene.symmetry_reuse {
+            SymmetryReuse::Share => Images::smallest(scene.game, position),
+            SymmetryReuse::Apart => None,
+        };
+        let (symmetry, position) = image.as_ref().map_or((0, position), |(symmetry, image)| (*symmetry, image));
         let hash = scene.game.hash(position);
         scene.game.legal_actions(position, &mut self.scratch);
         if let Some(cache) = scene.cache {
@@ -187,14 +201,14 @@ impl<G: Game> Frontier<G> {
             let key = CacheKey { position: hash, weights_version: scene.leaves.weights_version() };
             if cache.get(key, self.scratch.len(), &mut self.cached) {
                 self.cache_hits += 1;
-                return Source::Cache;
+                return Source::Cache { symmetry };
             }
         }
         let shares = scene.leaves.is_deterministic();
         if shares && let Some(&leaf) = self.known.get(&hash) {
             // Equal hashes of different positions are improbable, not impossible.
             if self.legal[self.leaves[leaf].legal.clone()] == self.scratch[..] {
-                return Source::Leaf(leaf);
+                return Source::Leaf { leaf, symmetry };
             }
         }
         if self.leaves.len() >= scene.leaves.batch_max() {
@@ -208,7 +222,7 @@ impl<G: Game> Frontier<G> {
             self.known.insert(hash, leaf);
         }
         scene.leaves.push(scene.game, position, &self.scratch);
-        Source::Leaf(leaf)
+        Source::Leaf { leaf, symmetry }
     }
 
     /// Evaluates the batch and answers everything that waits; returns how many simulations that completed.
@@ -243,8 +257,9 @@ impl<G: Game> Frontier<G> {
 
     fn answer(&mut self, predictions: &Predictions, forest: &mut impl Forest<G>) -> usize {
         let mut simulations = 0;
-        for Waiting { owner, place, position, leaf } in self.waiting.drain(..) {
-            let expansion = evaluated(&self.legal[self.leaves[leaf].legal.clone()], predictions, leaf);
+        for Waiting { owner, place, position, leaf, symmetry } in self.waiting.drain(..) {
+            let legal = &self.legal[self.leaves[leaf].legal.clone()];
+            let expansion = self.images.expansion(symmetry, legal, predictions, leaf);
             match place {
                 Place::Root => {
                     forest.tree(owner).reset(position, expansion);
@@ -266,8 +281,4 @@ impl<G: Game> Frontier<G> {
             }
         }
     }
-}
-
-fn evaluated<'a>(actions: &'a [Action], predictions: &'a Predictions, i: usize) -> Expansion<'a> {
-    Expansion::Evaluated { actions, priors: predictions.priors(i), value: predictions.value(i).value() }
 }

@@ -9,6 +9,7 @@ pub mod config;
 mod episode;
 mod episodes;
 mod frontier;
+mod images;
 mod leaves;
 mod opening;
 pub mod playouts;
@@ -21,5 +22,7 @@ pub use episode::{Ending, FinishedEpisode};
 pub use episodes::{Calibration, Episodes, Round};
 pub use leaves::{LeafEvaluator, NetworkLeaves};
 pub use search::{Dirichlet, Exploration, Proven, RootPolicy, Settings as SearchSettings, Solver, ValueRange};
-pub use settings::{Openings, Resignation, Resigned, Settings, SubtreeReuse, Temperature, TemperatureDecay};
+pub use settings::{
+    Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
+};
 pub use step::Step;

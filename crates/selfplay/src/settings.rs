@@ -23,6 +23,8 @@ pub struct Settings {
     pub openings: Openings,
     /// Whether the subtree below the move played is kept.
     pub subtree_reuse: SubtreeReuse,
+    /// Whether one answer serves a position and its images under the symmetries of the game.
+    pub symmetry_reuse: SymmetryReuse,
 }
 
 impl Default for Settings {
@@ -39,6 +41,7 @@ impl Default for Settings {
             resignation: Resignation::Never,
             openings: Openings::default(),
             subtree_reuse: SubtreeReuse::Keep,
+            symmetry_reuse: SymmetryReuse::Share,
         }
     }
 }
@@ -141,6 +144,15 @@ pub enum SubtreeReuse {
     Keep,
     /// Every search starts from a fresh root.
     Discard,
+}
+
+/// Whether one answer serves a position and its images under the symmetries of the game.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SymmetryReuse {
+    /// The image with the smallest hash is evaluated for all of them.
+    Share,
+    /// Each is evaluated as it is.
+    Apart,
 }
 
 #[cfg(test)]

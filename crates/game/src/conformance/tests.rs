@@ -20,6 +20,7 @@ enum Flaw {
     SymmetryNotPermutation,
     SymmetryOfActionsWrong,
     SymmetryOfCellsWrong,
+    ImageOfNothing,
     NamesShared,
     NamesMisread,
     GarbageRead,
@@ -152,6 +153,12 @@ impl Game for Nim {
         &self.symmetries
     }
 
+    fn image(&self, position: &Piles, symmetry: usize) -> Piles {
+        let cells = if self.is(Flaw::ImageOfNothing) { &[0, 1] } else { self.symmetries[symmetry].cells.as_slice() };
+        let left = std::array::from_fn(|pile| position.left[usize::from(cells[pile])]);
+        Piles { left, ..position.clone() }
+    }
+
     fn action_name(&self, _: &Piles, action: Action) -> String {
         let pile = if self.is(Flaw::NamesShared) { 0 } else { action.0 / TAKE_MAX };
         format!("{}{}", ["left", "right"][usize::from(pile)], action.0 % TAKE_MAX + 1)
@@ -245,6 +252,7 @@ fn flaws_of_symmetries_are_found() {
     check(Flaw::SymmetryNotPermutation, "actions of symmetry 1 are not a permutation of 0..6");
     check(Flaw::SymmetryOfActionsWrong, "symmetry 1 does not commute");
     check(Flaw::SymmetryOfCellsWrong, "symmetry 1 does not commute with observe");
+    check(Flaw::ImageOfNothing, "the image under symmetry 1 is another position");
 }
 
 #[test]

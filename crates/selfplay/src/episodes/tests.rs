@@ -9,7 +9,7 @@ use search::RootPolicy;
 
 use super::*;
 use crate::episode::Ending;
-use crate::settings::{Openings, Resignation, Resigned, SubtreeReuse, Temperature, TemperatureDecay};
+use crate::settings::{Openings, Resignation, Resigned, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay};
 
 fn settings() -> Settings {
     Settings { games: 8, full_simulations: 24, fast_simulations: 8, full_share: 0.5, ..Settings::default() }
@@ -138,6 +138,20 @@ fn a_cache_changes_no_game_and_saves_evaluations() {
     assert!(cached.cache_hits > 0 && cached.evaluated < uncached.evaluated, "{cached:?} {uncached:?}");
     let misses = cached.cache_lookups - cached.cache_hits;
     assert!(misses >= cached.evaluated, "a miss is evaluated, or shares the batch with its like: {cached:?}");
+}
+
+#[test]
+fn an_answer_for_all_images_saves_evaluations_and_changes_no_game_of_a_symmetric_evaluator() {
+    let game = ConnectFour::new();
+    let run = |symmetry_reuse| {
+        let cache = Cache::new(100_000);
+        let settings = Settings { symmetry_reuse, ..settings() };
+        play(game.clone(), &settings, &mut Uniform::new(game.spec().observation), Some(&cache), 2)
+    };
+    let (shared, with) = run(SymmetryReuse::Share);
+    let (apart, without) = run(SymmetryReuse::Apart);
+    assert_eq!(shared, apart);
+    assert!(with.evaluated < without.evaluated, "{with:?} {without:?}");
 }
 
 #[test]
