@@ -30,7 +30,8 @@ pub(crate) fn choose(device: &str, precision: &str, kernel: &str) -> Result<Arc<
         kernel.parse().map_err(|reason: String| ConfigError::invalid("actor.kernel", reason))?;
     let coarsest: Precision =
         precision.parse().map_err(|reason: String| ConfigError::invalid("actor.precision", reason))?;
-    of_device(device, precision, preference.kernel(coarsest, &mut std::time::Instant::now), preference)
+    let kernel = preference.kernel(coarsest, &mut std::time::Instant::now).map(Kernel::adaptive);
+    of_device(device, precision, kernel, preference)
 }
 
 /// In a build with libtorch.

@@ -1,6 +1,10 @@
 use std::fmt;
+use std::sync::Arc;
 
-use inference::Predictions;
+use inference::{Batch, Evaluator, Predictions};
+use weights::WeightsVersion;
+
+use crate::{Tower, TowerEvaluator};
 
 /// How far coarser numbers may lead from finer ones before they are given up. Integers of eight bits were measured below 0.0001
 /// nats and at 0.008 with trained weights of Connect Four (`arena/examples/kernel_paths.rs`).
@@ -17,6 +21,21 @@ pub struct Drift {
 }
 
 impl Drift {
+    /// Of a version packed twice, over positions of which there is at least one. Weights that answer with NaN drift by NaN.
+    pub(crate) fn on(positions: &Batch, fine: &Arc<Tower>, coarse: &Arc<Tower>) -> Self {
+        let answers = |tower: &Arc<Tower>| {
+            let mut predictions = Predictions::new();
+            let answer =
+                TowerEvaluator::new(Arc::clone(tower), WeightsVersion(0)).evaluate(positions, &mut predictions);
+            answer.map(|()| predictions)
+        };
+        match (answers(fine), answers(coarse)) {
+            (Ok(fine), Ok(coarse)) => Self::between(&fine, &coarse),
+            // Their evaluator says so when it is asked.
+            _ => Self { divergence: f64::NAN, value: f64::NAN },
+        }
+    }
+
     /// From answers to the same positions.
     ///
     /// # Panics

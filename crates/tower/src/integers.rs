@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use inference::{Batch, Evaluator, Predictions};
-use weights::WeightsVersion;
+use inference::Batch;
 
 use crate::folded::Folded;
-use crate::{Drift, Error, Path, Tower, TowerEvaluator};
+use crate::{Drift, Error, Path, Tower};
 
 /// A version in integers.
 #[derive(Debug)]
@@ -35,16 +34,7 @@ pub(crate) fn quantise(folded: &Folded, path: Path, float: &Arc<Tower>, sample: 
         false => Tower::from_folded(folded, path.base(), None)?.ranges(observations),
     };
     let tower = Arc::new(Tower::from_folded(folded, path, Some(&ranges))?);
-    let answers = |tower: &Arc<Tower>| {
-        let mut predictions = Predictions::new();
-        let answer = TowerEvaluator::new(Arc::clone(tower), WeightsVersion(0)).evaluate(&check, &mut predictions);
-        answer.map(|()| predictions)
-    };
-    let drift = match (answers(float), answers(&tower)) {
-        (Ok(fine), Ok(coarse)) => Drift::between(&fine, &coarse),
-        // Weights that answer with NaN: in floating point their evaluator says so when it is asked.
-        _ => Drift { divergence: f64::NAN, value: f64::NAN },
-    };
+    let drift = Drift::on(&check, float, &tower);
     Ok(if drift.is_small() { Integers::Near(tower) } else { Integers::Far(drift) })
 }
 

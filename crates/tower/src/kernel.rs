@@ -2,13 +2,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use game::ObservationShape;
+use inference::Batch;
 use weights::{Architecture, Digest, Manifest};
 
 use crate::choose::{ChosenPath, choose_path, fastest_first};
 use crate::folded::Folded;
 use crate::integers::{self, Integers};
 use crate::recent::Recent;
-use crate::{Error, Path, Tower, TowerEvaluator};
+use crate::{Drift, Error, Path, Tower, TowerEvaluator};
 
 /// The coarsest numbers that a kernel may multiply: `auto` and `bf16`, `f32`, or `int8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,13 +92,16 @@ impl std::str::FromStr for Preference {
 /// Hands evaluators to the threads of a process: the path is chosen once, each weights version is packed once.
 ///
 /// Where integers are allowed, each version is calibrated and checked on positions that its evaluators were asked lately, and
-/// answered in floating point until there are some, or if the check fails.
+/// answered in floating point until there are some, or if the check fails. An [`adaptive`](Self::adaptive) kernel checks
+/// bfloat16 likewise, against float32.
 #[derive(Debug)]
 pub struct Kernel {
     /// The floating-point paths to try, in their order.
     paths: Vec<Path>,
-    /// The path of integers to try, and the positions to try it on.
-    int8: Option<(Path, Arc<Recent>)>,
+    /// The path of integers to try.
+    int8: Option<Path>,
+    /// The positions to check coarse numbers on.
+    recent: Option<Arc<Recent>>,
     packed: Mutex<Packed>,
 }
 
@@ -121,7 +125,15 @@ impl Kernel {
         if paths.is_empty() {
             paths.extend(Path::ALL);
         }
-        Self { paths, int8: int8.map(|path| (path, Arc::default())), packed: Mutex::default() }
+        Self { paths, int8, recent: int8.map(|_| Arc::default()), packed: Mutex::default() }
+    }
+
+    /// The same kernel, which holds bfloat16 against float32 on recent positions with every new version, and answers a version
+    /// that drifts in float32. For whoever asks what a run asks: the answers to a version depend on what was asked before.
+    #[must_use]
+    pub fn adaptive(mut self) -> Self {
+        self.recent.get_or_insert_default();
+        self
     }
 
     /// An evaluator of a published version for one thread.
@@ -142,8 +154,8 @@ impl Kernel {
             }
         };
         let evaluator = TowerEvaluator::new(tower, manifest.version);
-        Ok(match &self.int8 {
-            Some((_, recent)) => evaluator.showing(Arc::clone(recent)),
+        Ok(match &self.recent {
+            Some(recent) => evaluator.showing(Arc::clone(recent)),
             None => evaluator,
         })
     }
@@ -163,22 +175,46 @@ impl Kernel {
         let chosen = self.float_path(choice, architecture)?;
         let folded = Folded::from_safetensors(architecture, bytes)?;
         let float = Arc::new(Tower::from_folded(&folded, chosen.path, None)?);
-        let Some((path, recent)) = &self.int8 else { return Ok((float, chosen)) };
         let &Architecture { planes, height, width, .. } = architecture;
-        let Some(sample) = recent.sample(ObservationShape { planes, height, width }) else {
+        let sample = self.recent.as_ref().and_then(|recent| recent.sample(ObservationShape { planes, height, width }));
+        let (float, chosen) = match &sample {
+            Some(sample) if chosen.path.is_bf16() => self.checked(&folded, float, chosen, sample)?,
+            _ => (float, chosen),
+        };
+        let Some(path) = self.int8 else { return Ok((float, chosen)) };
+        let Some(sample) = sample else {
             let reason = format!("until {path} has positions to be calibrated on");
             return Ok((float, ChosenPath { reason, ..chosen }));
         };
-        match integers::quantise(&folded, *path, &float, &sample)? {
+        match integers::quantise(&folded, path, &float, &sample)? {
             Integers::Near(tower) => {
                 let reason = format!("calibrated on recent positions, checked against {}", float.path());
-                Ok((tower, ChosenPath { path: *path, reason }))
+                Ok((tower, ChosenPath { path, reason }))
             }
             Integers::Far(drift) => {
                 let reason = format!("{path} drifts from it: {drift}");
                 Ok((float, ChosenPath { reason, ..chosen }))
             }
         }
+    }
+
+    /// A version in bfloat16 if it answers as float32 does, else in float32. Where only bfloat16 is allowed it stays.
+    fn checked(
+        &self,
+        folded: &Folded,
+        coarse: Arc<Tower>,
+        chosen: ChosenPath,
+        sample: &Batch,
+    ) -> Result<(Arc<Tower>, ChosenPath), Error> {
+        let float32 = self.paths.iter().copied().find(|path| !path.is_bf16() && path.is_available());
+        let Some(path) = float32 else { return Ok((coarse, chosen)) };
+        let fine = Arc::new(Tower::from_folded(folded, path, None)?);
+        let drift = Drift::on(sample, &fine, &coarse);
+        if drift.is_small() {
+            return Ok((coarse, chosen));
+        }
+        let reason = format!("{} drifts from it: {drift}", chosen.path);
+        Ok((fine, ChosenPath { path, reason }))
     }
 
     fn float_path(

@@ -1,35 +1,13 @@
 //! Integers in the life of a process: calibrated on what was asked, used while they answer as floating point does.
 
+mod asked;
 mod published;
 
-use game::{Action, ObservationShape};
-use inference::{Batch, Evaluator, Predictions};
+use asked::{manifest, positions};
+use inference::{Evaluator, Predictions};
 use published::{Tensors, architecture, file, tensors};
 use tower::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator};
-use weights::{Digest, Manifest, WeightsVersion};
-
-fn manifest(version: u64, bytes: &[u8]) -> Manifest {
-    Manifest {
-        version: WeightsVersion(version),
-        training_step: version,
-        digest: Digest::of(bytes),
-        size_bytes: bytes.len() as u64,
-        architecture: architecture(),
-    }
-}
-
-/// Enough positions for a sample.
-fn positions() -> Batch {
-    let mut batch = Batch::new(ObservationShape { planes: 2, height: 3, width: 3 });
-    for position in 0..4096_usize {
-        batch.push(&[Action(0), Action(4), Action(8)], |planes| {
-            for (index, plane) in planes.iter_mut().enumerate() {
-                *plane = f32::from((position * 31 + index * index * 7 + position / 5) % 3 == 0);
-            }
-        });
-    }
-    batch
-}
+use weights::WeightsVersion;
 
 /// The same network after another training step.
 fn later(mut tensors: Tensors) -> Tensors {
