@@ -32,6 +32,16 @@ impl Turn {
         }
     }
 
+    /// Of whatever has a speed; the upper one of an even number.
+    fn of<T>(self, mut values: Vec<T>, speed: impl Fn(&T) -> f64) -> Option<T> {
+        values.sort_by(|a, b| speed(a).total_cmp(&speed(b)));
+        let index = match self {
+            Self::Median => values.len() / 2,
+            Self::Best => values.len().saturating_sub(1),
+        };
+        (index < values.len()).then(|| values.swap_remove(index))
+    }
+
     /// Of times.
     fn time(self, times: &[f64]) -> Option<f64> {
         match self {

@@ -27,6 +27,17 @@ pub(super) fn threads(asked: usize) -> usize {
     if asked == 0 { cores() } else { asked }
 }
 
+/// The most memory that this process ever held, where the system tells.
+#[must_use]
+pub(super) fn peak_memory_bytes() -> Option<u64> {
+    peak_in(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+fn peak_in(status: &str) -> Option<u64> {
+    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?;
+    kibibytes.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
+}
+
 /// The first model that Linux lists.
 fn model_in(cpuinfo: &str) -> Option<String> {
     let values = cpuinfo.lines().filter_map(|line| line.split_once(':'));

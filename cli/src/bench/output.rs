@@ -5,6 +5,17 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Reads an earlier report.
+///
+/// # Errors
+/// A file that cannot be read, or that is no report of the benchmark that asks.
+pub(super) fn read_report<R: DeserializeOwned>(path: &Path) -> anyhow::Result<R> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read the earlier report {}", path.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("read {} as what this benchmark prints with --json", path.display()))
+}
 
 /// Prints the report as one JSON object, or as what is for people.
 ///
@@ -45,3 +56,6 @@ pub(super) fn write(
     write("json", &(serde_json::to_string_pretty(report)? + "\n"))?;
     draw(&file("svg"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,22 +16,3 @@ fn speeds_are_compared_with_the_same_game_rule_simulations_and_threads() {
     let compared = now.compared.unwrap();
     assert_eq!((compared.file.as_str(), compared.cpu.as_str()), ("before.json", "Another CPU"));
 }
-
-#[test]
-fn a_report_is_read_back() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), serde_json::to_string(&report()).unwrap()).unwrap();
-    assert_eq!(read(file.path()).unwrap(), report());
-}
-
-#[test]
-fn what_is_no_report_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("other.json");
-    assert!(format!("{:#}", read(&path).unwrap_err()).contains("other.json"));
-    for text in ["", "{}", r#"{"cpu": "x", "networks": []}"#] {
-        std::fs::write(&path, text).unwrap();
-        let error = format!("{:#}", read(&path).unwrap_err());
-        assert!(error.contains("other.json") && error.contains("bench search"), "{error}");
-    }
-}

@@ -1,0 +1,202 @@
+//! `zerofleet bench selfplay --ablate`: what each optimisation is worth. They are taken away one by one, and stay away, from
+//! self-play as a run plays down to a loop over one game and one leaf in float32.
+//!
+//! Every step is this command with other options, in a process of its own, so that its memory is its own; the steps take
+//! turns. A row can be had by itself with the options that it shows.
+
+mod markdown;
+mod plot;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use network::{DevicePreference, PrecisionPreference};
+use serde::{Deserialize, Serialize};
+use tower::Preference;
+
+use super::{Args, Experience, Report};
+use crate::bench::{Turn, machine, output};
+
+#[cfg(test)]
+mod tests;
+
+/// Leaves of the one game that is left when games no longer advance together, so that there still are batches.
+const LEAVES_OF_ONE_GAME: usize = 8;
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ablation {
+    /// The model of the CPU, as the system calls it.
+    pub cpu: String,
+    /// Instruction set and operating system.
+    pub target: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// The game.
+    pub game: String,
+    /// Residual blocks and channels of the tower.
+    pub network: String,
+    /// Simulations of every move.
+    pub simulations: u32,
+    /// How long each turn took.
+    pub seconds: f64,
+    /// How many turns there were.
+    pub repeats: usize,
+    /// Which of them counts.
+    pub turn: Turn,
+    /// The seed.
+    pub seed: u64,
+    /// Positions/s of the first step over those of the last.
+    pub full_over_naive: f64,
+    /// By how much less memory a position's experience takes at first than at last.
+    pub experience_saved: f64,
+    /// From everything down to nothing.
+    pub steps: Vec<Step>,
+}
+
+/// One step down.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What was taken away.
+    pub without: String,
+    /// The options that this step and those before it add to the command.
+    pub options: Vec<String>,
+    /// What evaluated.
+    pub engine: String,
+    /// Positions searched and played on from.
+    pub positions_per_second: f64,
+    /// Positions/s of the step before over those of this step: what it was worth.
+    pub worth: Option<f64>,
+    /// Positions/s over those of the last step.
+    pub over_naive: f64,
+    /// Positions the evaluator answered.
+    pub evaluations_per_second: f64,
+    /// Positions in a batch, on average.
+    pub mean_batch: f64,
+    /// The most memory that the process held, where the system tells.
+    pub peak_memory_bytes: Option<u64>,
+    /// Memory of the experience of a position.
+    pub experience_bytes_per_position: f64,
+}
+
+/// What is taken away, in this order, and how.
+const STEPS: [(&str, fn(&mut Args)); 10] = [
+    ("nothing", |_| {}),
+    ("symmetry reuse", |args| args.symmetry_reuse = false),
+    ("the cache", |args| args.cache_positions = 0),
+    ("subtree reuse", |args| args.subtree_reuse = false),
+    ("bfloat16", |args| args.precision = PrecisionPreference::F32),
+    ("the CPU kernel", |args| {
+        args.kernel = Preference::Libtorch;
+        args.device = DevicePreference::Cpu;
+    }),
+    ("threads side by side", |args| args.threads = 1),
+    ("vectorised games", |args| {
+        args.games = 1;
+        args.leaves = args.leaves.max(LEAVES_OF_ONE_GAME);
+    }),
+    ("batching", |args| args.leaves = 1),
+    ("compact experience", |args| args.experience = Experience::Dense),
+];
+
+/// Measures, prints and writes.
+///
+/// # Errors
+/// As [`super::run`]; a step that fails.
+pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    ensure!(args.compare.is_none(), "--compare has no part in --ablate");
+    let ablation = measure(args, in_a_process)?;
+    if let Some(folder) = &args.out {
+        let draw = |path: &std::path::Path| plot::draw(path, &ablation);
+        output::write(folder, "ablation", &markdown::markdown(&ablation), &ablation, draw)?;
+    }
+    output::print(args.json, &ablation, || markdown::markdown(&ablation), out)
+}
+
+/// Measures each step once in each turn, by `measure_step`.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Report>) -> anyhow::Result<Ablation> {
+    args.check()?;
+    let mut turns = args.turns;
+    turns.repeats = 1;
+    let mut all = Vec::with_capacity(STEPS.len());
+    let mut left = Args { turns, whole_only: true, ablate: false, ..args.clone() };
+    for (without, take_away) in STEPS {
+        take_away(&mut left);
+        all.push((without, left.clone(), Vec::new()));
+    }
+    for repeat in 0..args.turns.repeats as u64 {
+        for (without, step, reports) in &mut all {
+            step.seed = args.seed.wrapping_add(repeat);
+            reports.push(measure_step(step).with_context(|| format!("measure self-play without {without}"))?);
+        }
+    }
+    let counting = all.into_iter().map(|(without, step, reports)| {
+        let report = args.turns.turn.of(reports, |report| report.whole.positions_per_second);
+        Ok((without, options(&step), report.context("--repeats must be at least 1")?))
+    });
+    Ok(ablation(args, &counting.collect::<anyhow::Result<Vec<_>>>()?))
+}
+
+fn ablation(args: &Args, counting: &[(&str, Vec<String>, Report)]) -> Ablation {
+    let speed = |index: usize| counting[index].2.whole.positions_per_second;
+    let bytes = |index: usize| counting[index].2.whole.experience_bytes_per_position;
+    let last = counting.len() - 1;
+    let step = |(index, (without, options, report)): (usize, &(&str, Vec<String>, Report))| Step {
+        without: (*without).to_owned(),
+        options: options.clone(),
+        engine: report.engine.clone(),
+        positions_per_second: speed(index),
+        worth: index.checked_sub(1).map(|before| speed(before) / speed(index)),
+        over_naive: speed(index) / speed(last),
+        evaluations_per_second: report.whole.evaluations_per_second,
+        mean_batch: report.whole.mean_batch,
+        peak_memory_bytes: report.peak_memory_bytes,
+        experience_bytes_per_position: bytes(index),
+    };
+    Ablation {
+        cpu: machine::cpu_model(),
+        target: machine::target(),
+        cores: machine::cores(),
+        game: counting[0].2.game.clone(),
+        network: counting[0].2.network.clone(),
+        simulations: args.simulations,
+        seconds: args.turns.seconds,
+        repeats: args.turns.repeats,
+        turn: args.turns.turn,
+        seed: args.seed,
+        full_over_naive: speed(0) / speed(last),
+        experience_saved: 1.0 - bytes(0) / bytes(last),
+        steps: counting.iter().enumerate().map(step).collect(),
+    }
+}
+
+/// What a command needs to measure a step.
+fn options(args: &Args) -> Vec<String> {
+    let Args { game, channels, blocks, threads, games, leaves, simulations, cache_positions, .. } = args;
+    let Args { subtree_reuse, symmetry_reuse, experience, device, precision, kernel, .. } = args;
+    let experience = match experience {
+        Experience::Compact => "compact",
+        Experience::Dense => "dense",
+    };
+    let text = format!(
+        "--whole-only --game {game} --channels {channels} --blocks {blocks} --threads {threads} --games {games} --leaves \
+         {leaves} --simulations {simulations} --cache-positions {cache_positions} --subtree-reuse {subtree_reuse} \
+         --symmetry-reuse {symmetry_reuse} --experience {experience} --device {device} --precision {precision} --kernel {kernel}"
+    );
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Runs this program again for one step.
+fn in_a_process(args: &Args) -> anyhow::Result<Report> {
+    let program = std::env::current_exe().context("find this program")?;
+    let mut command = Command::new(program);
+    command.args(["bench", "selfplay", "--json"]).args(options(args));
+    command.args(["--seconds", &args.turns.seconds.to_string(), "--repeats", "1", "--seed", &args.seed.to_string()]);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start a process")?;
+    ensure!(output.status.success(), "the process ended with {}", output.status);
+    serde_json::from_slice(&output.stdout).context("read what the process measured")
+}

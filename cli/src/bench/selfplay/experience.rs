@@ -1,0 +1,116 @@
+use std::collections::VecDeque;
+
+use ::experience::{StepKind, Trajectory, TrajectoryId};
+use ::selfplay::FinishedEpisode;
+use game::Game;
+use serde::{Deserialize, Serialize};
+
+/// What the experience of finished games is kept as.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Experience {
+    /// As the replay server keeps it: actions and what the searches concluded; planes are made when they are trained on.
+    #[default]
+    Compact,
+    /// Observation, search policy over all actions and result as float32, ready to be trained on.
+    Dense,
+}
+
+/// Positions whose experience is kept at most.
+const POSITIONS_MAX: usize = 50_000;
+
+/// The newest experience of a thread.
+pub(super) struct Kept {
+    experience: Experience,
+    episodes: VecDeque<Episode>,
+    bytes: usize,
+    positions: usize,
+}
+
+struct Episode {
+    /// Held for the memory it takes.
+    _held: Held,
+    bytes: usize,
+    positions: usize,
+}
+
+enum Held {
+    Compact(#[allow(dead_code, reason = "held for the memory it takes")] Trajectory),
+    Dense(#[allow(dead_code, reason = "held for the memory it takes")] Vec<f32>),
+}
+
+impl Kept {
+    pub(super) fn new(experience: Experience) -> Self {
+        Self { experience, episodes: VecDeque::new(), bytes: 0, positions: 0 }
+    }
+
+    /// Keeps an episode; the oldest leave.
+    ///
+    /// # Errors
+    /// If the rules refuse what was played.
+    pub(super) fn keep<G: Game>(&mut self, game: &G, episode: FinishedEpisode) -> anyhow::Result<()> {
+        let positions = episode.steps.len();
+        let (held, bytes) = match self.experience {
+            Experience::Compact => {
+                let id = TrajectoryId { actor: 0, epoch: 0, sequence: episode.number };
+                let FinishedEpisode { steps, outcome, .. } = episode;
+                let trajectory = Trajectory { id, game: game.spec().name.clone(), steps, outcome };
+                let bytes = compact_bytes(&trajectory);
+                (Held::Compact(trajectory), bytes)
+            }
+            Experience::Dense => {
+                let floats = dense(game, &episode)?;
+                let bytes = floats.len() * size_of::<f32>();
+                (Held::Dense(floats), bytes)
+            }
+        };
+        self.bytes += bytes;
+        self.positions += positions;
+        self.episodes.push_back(Episode { _held: held, bytes, positions });
+        while self.positions > POSITIONS_MAX
+            && let Some(oldest) = self.episodes.pop_front()
+        {
+            self.bytes -= oldest.bytes;
+            self.positions -= oldest.positions;
+        }
+        Ok(())
+    }
+
+    /// Bytes and positions.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.bytes, self.positions)
+    }
+}
+
+/// Bytes of a trajectory in memory.
+fn compact_bytes(trajectory: &Trajectory) -> usize {
+    let policies = trajectory.steps.iter().map(|step| match &step.kind {
+        StepKind::Full { policy, .. } => size_of_val(policy.as_slice()),
+        StepKind::Fast { .. } | StepKind::Opening => 0,
+    });
+    size_of::<Trajectory>() + size_of_val(trajectory.steps.as_slice()) + policies.sum::<usize>()
+}
+
+/// Of each position the observation `[C, H, W]`, the search policy `[A]` and the result `[3]` of the player to move.
+fn dense<G: Game>(game: &G, episode: &FinishedEpisode) -> anyhow::Result<Vec<f32>> {
+    let spec = game.spec();
+    let (observation, actions) = (spec.observation.len(), spec.actions);
+    let row = observation + actions + 3;
+    let mut floats = vec![0.0; episode.steps.len() * row];
+    let mut position = game.start();
+    for (step, row) in episode.steps.iter().zip(floats.chunks_exact_mut(row)) {
+        let (planes, targets) = row.split_at_mut(observation);
+        game.observe(&position, planes);
+        let (policy, result) = targets.split_at_mut(actions);
+        if let StepKind::Full { policy: entries, .. } = &step.kind {
+            entries.iter().for_each(|entry| policy[entry.action.index()] = entry.probability);
+        }
+        let value = episode.outcome.value_for(game.to_move(&position));
+        result.copy_from_slice(&[value.max(0.0), 1.0 - value.abs(), (-value).max(0.0)]);
+        game.try_play(&mut position, step.action)?;
+    }
+    Ok(floats)
+}
+
+#[cfg(test)]
+mod tests;
