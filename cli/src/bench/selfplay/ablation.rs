@@ -80,8 +80,11 @@ pub struct Step {
     pub experience_bytes_per_position: f64,
 }
 
-/// What is taken away, in this order, and how.
-const STEPS: [(&str, fn(&mut Args)); 10] = [
+/// What is taken away, and how.
+type TakeAway = (&'static str, fn(&mut Args));
+
+/// In this order.
+const STEPS: [TakeAway; 10] = [
     ("nothing", |_| {}),
     ("symmetry reuse", |args| args.symmetry_reuse = false),
     ("the cache", |args| args.cache_positions = 0),

@@ -1,0 +1,69 @@
+//! One seed, one set of weights: the same games, bit for bit, whoever plays beside them.
+
+use std::sync::Arc;
+
+use games::ConnectFour;
+use inference::Cache;
+use selfplay::{Episodes, FinishedEpisode, Settings};
+use tower::{Path, Tower, TowerEvaluator};
+use weights::{Architecture, WeightsVersion};
+
+const SEED: u64 = 7;
+/// Of each slot.
+const EPISODES: u64 = 2;
+
+fn weights() -> Arc<Tower> {
+    let architecture = Architecture {
+        game: "connect_four".to_owned(),
+        planes: 3,
+        height: 6,
+        width: 7,
+        actions: 7,
+        channels: 16,
+        blocks: 2,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
+    let path = Path::ALL.into_iter().find(|path| path.is_available()).expect("plain Rust is always there");
+    Arc::new(Tower::random(&architecture, SEED, path).expect("a tower"))
+}
+
+/// What one thread plays: the first episodes of each slot, in order.
+fn play(tower: &Arc<Tower>, cache: Option<&Cache>, thread: u64) -> Vec<FinishedEpisode> {
+    let settings = Settings { games: 8, full_simulations: 32, fast_simulations: 8, ..Settings::default() };
+    let wanted = settings.games * usize::try_from(EPISODES).expect("a few");
+    let mut evaluator = TowerEvaluator::new(Arc::clone(tower), WeightsVersion(1));
+    let mut episodes = Episodes::new(ConnectFour::new(), settings, SEED.wrapping_add(thread));
+    let mut finished = Vec::new();
+    while finished.len() < wanted {
+        episodes.advance(&mut evaluator, cache).expect("answers");
+        finished.extend(episodes.drain_finished().filter(|episode| episode.number < EPISODES));
+    }
+    finished.sort_by_key(|episode| (episode.slot, episode.number));
+    finished
+}
+
+#[test]
+fn one_thread_plays_the_same_games_again() {
+    let tower = weights();
+    let games = play(&tower, None, 0);
+    assert_eq!(play(&tower, None, 0), games);
+    assert_ne!(play(&tower, None, 1), games, "another seed plays other games");
+}
+
+/// More than the same statistics: a thread plays the same games beside others, though they share a cache.
+#[test]
+fn several_threads_play_what_each_plays_by_itself() {
+    let tower = weights();
+    let cache = Cache::new(1 << 16);
+    let together: Vec<Vec<FinishedEpisode>> = std::thread::scope(|scope| {
+        let threads = [0, 1, 2].map(|thread| {
+            let (tower, cache) = (&tower, &cache);
+            scope.spawn(move || play(tower, Some(cache), thread))
+        });
+        threads.into_iter().map(|thread| thread.join().expect("a thread")).collect()
+    });
+    for (thread, games) in (0..).zip(together) {
+        assert_eq!(play(&tower, None, thread), games, "thread {thread}");
+    }
+}
