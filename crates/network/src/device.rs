@@ -64,8 +64,18 @@ impl std::fmt::Display for Chosen {
     }
 }
 
+/// The devices of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Devices {
+    /// Those that work, the CPU first.
+    pub working: Vec<Device>,
+    /// Those that do not, each with the reason, for people.
+    pub missing: Vec<String>,
+}
+
 /// The device as configuration writes it.
-pub(crate) fn device_name(device: Device) -> String {
+#[must_use]
+pub fn device_name(device: Device) -> String {
     match device {
         Device::Cpu => "cpu".to_owned(),
         Device::Cuda(index) => DevicePreference::Cuda(index).to_string(),
@@ -100,12 +110,32 @@ pub fn choose_device(preference: DevicePreference) -> Chosen {
     }
 }
 
-fn cuda(index: usize) -> Result<Device, String> {
+/// Tries every device, as [`choose_device`] tries the one it takes; like it, to be called before anything else of this crate.
+#[must_use]
+pub fn devices() -> Devices {
+    // Where CUDA as a whole is missing, its first device says why.
+    let indices = 0..cuda_count().unwrap_or(1);
+    let tried = indices.map(|index| (Device::Cuda(index), cuda(index))).chain([(Device::Mps, mps())]);
+    let mut devices = Devices { working: vec![Device::Cpu], missing: Vec::new() };
+    for (device, tried) in tried {
+        match tried {
+            Ok(device) => devices.working.push(device),
+            Err(why) => devices.missing.push(format!("{}: {why}", device_name(device))),
+        }
+    }
+    devices
+}
+
+fn cuda_count() -> Result<usize, String> {
     load_cuda_half()?;
     if !Cuda::is_available() {
         return Err("libtorch finds no CUDA device or no driver that fits".to_owned());
     }
-    let count = usize::try_from(Cuda::device_count()).unwrap_or(0);
+    Ok(usize::try_from(Cuda::device_count()).unwrap_or(0))
+}
+
+fn cuda(index: usize) -> Result<Device, String> {
+    let count = cuda_count()?;
     if index >= count {
         return Err(format!("libtorch finds {count} CUDA devices"));
     }

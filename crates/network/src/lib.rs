@@ -2,9 +2,11 @@
 //!
 //! The only crate that names tch. It knows no game, no search and no process: observations, targets and weights come
 //! in as plain numbers and bytes and leave as such. Start with [`Network`]; [`Trainer`] improves one,
-//! [`LibtorchEvaluator`] asks one.
+//! [`LibtorchEvaluator`] asks one. [`MatrixProduct`], [`Vectors`] and [`DenseNetwork`] are work for benchmarks, which time it
+//! themselves.
 
 mod affine;
+mod dense;
 mod device;
 mod error;
 mod evaluator;
@@ -17,13 +19,17 @@ mod memory;
 mod network;
 mod optimiser;
 mod precision;
+mod product;
+mod random;
 mod schedule;
 mod tensors;
 mod threads;
 mod tower;
 mod trainer;
+mod vector;
 
-pub use device::{Chosen, DevicePreference, choose_device};
+pub use dense::{DenseNetwork, DenseShape};
+pub use device::{Chosen, DevicePreference, Devices, choose_device, device_name, devices};
 pub use error::Error;
 pub use evaluator::LibtorchEvaluator;
 pub use layout::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
@@ -33,10 +39,12 @@ pub use memory::keep_memory;
 pub use network::Network;
 pub use optimiser::Optimiser;
 pub use precision::{ChosenPrecision, Precision, PrecisionPreference, choose_precision};
+pub use product::MatrixProduct;
 pub use schedule::Decay;
 pub use tch::Device;
 pub use threads::set_threads;
 pub use trainer::{Trainer, TrainerSettings};
+pub use vector::{VectorOperation, Vectors};
 
 #[cfg(test)]
 mod testing;

@@ -1,6 +1,6 @@
 use tch::Device;
 
-use super::{DevicePreference, choose_device, probe};
+use super::{DevicePreference, choose_device, device_name, devices, probe};
 
 #[test]
 fn preferences_are_written_as_they_are_read() {
@@ -34,4 +34,21 @@ fn a_device_that_is_not_there_is_replaced_by_the_cpu_with_the_reason() {
 fn automatic_choice_always_finds_a_device_that_works() {
     let chosen = choose_device(DevicePreference::Auto);
     assert_eq!(probe(chosen.device), Ok(chosen.device), "{}", chosen.reason);
+}
+
+#[test]
+fn every_device_works_or_says_why_not() {
+    let devices = devices();
+    assert_eq!(devices.working[0], Device::Cpu);
+    for accelerator in ["cuda", "mps"] {
+        let works = devices.working.iter().any(|&device| device_name(device) == accelerator);
+        let reason = devices.missing.iter().any(|why| why.starts_with(&format!("{accelerator}: ")));
+        assert!(works != reason, "{devices:?}");
+    }
+    assert_eq!(devices.working[1..].first().copied(), automatic());
+}
+
+/// The accelerator that would be chosen, if there is one.
+fn automatic() -> Option<Device> {
+    Some(choose_device(DevicePreference::Auto).device).filter(|&device| device != Device::Cpu)
 }
