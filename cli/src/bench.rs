@@ -1,9 +1,12 @@
 //! `zerofleet bench`: how fast the parts are, measured against what bounds them in the same run.
 
+mod digits;
+pub mod hardware;
 pub mod kernel;
 mod machine;
 mod output;
 mod plot;
+mod positions;
 pub mod search;
 pub mod selfplay;
 mod threads;

@@ -111,6 +111,8 @@ enum Part {
     Kernel(bench::kernel::Args),
     /// The search tree alone, with an evaluator that says nothing.
     Search(bench::search::Args),
+    /// Matrix products, vector operations and whole networks on every device in every precision, and what to use.
+    Hardware(bench::hardware::Args),
 }
 
 impl Bench {
@@ -120,6 +122,7 @@ impl Bench {
             Part::Selfplay(args) => bench::selfplay::run(&args, &mut io::stdout().lock()),
             Part::Kernel(args) => bench::kernel::run(&args, &mut io::stdout().lock()),
             Part::Search(args) => bench::search::run(&args, &mut io::stdout().lock()),
+            Part::Hardware(args) => bench::hardware::run(&args, &mut io::stdout().lock()),
         }
     }
 }

@@ -10,7 +10,6 @@ mod markdown;
 mod network_size;
 mod peers;
 mod plot;
-mod positions;
 mod ratio;
 mod report;
 mod series;
@@ -34,7 +33,7 @@ pub use plot::draw;
 pub use ratio::{Ratio, ratios};
 pub use report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
 
-use super::{Turns, machine, output};
+use super::{Turns, machine, output, positions};
 use peers::Peers;
 use series::{Course, Series, Source};
 

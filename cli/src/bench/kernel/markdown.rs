@@ -1,6 +1,7 @@
 use super::engine::Engine;
 use super::ratio::Ratio;
 use super::report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
+use crate::bench::digits::number;
 
 /// The report as tables for people and documents.
 #[must_use]
@@ -81,13 +82,6 @@ fn speeds(report: &NetworkReport) -> String {
 fn cell(speed: &Speed) -> String {
     let share = speed.share_of_peak.map_or(String::new(), |share| format!(" ({:.0} %)", 100.0 * share));
     number(speed.evaluations_per_second) + &share
-}
-
-/// Three digits at least.
-fn number(value: f64) -> String {
-    let decimals =
-        [(100.0, 0), (10.0, 1)].into_iter().find(|(from, _)| value >= *from).map_or(2, |(_, decimals)| decimals);
-    format!("{value:.decimals$}")
 }
 
 /// Where the kernel's time goes.

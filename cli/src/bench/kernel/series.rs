@@ -8,9 +8,8 @@ use weights::Architecture;
 
 use super::engine::Engine;
 use super::peers::Peers;
-use super::positions;
 use super::report::{EngineReport, LayerTimes, Speed};
-use crate::bench::{Turn, threads};
+use crate::bench::{Turn, positions, threads};
 
 /// Share of the time of a measurement that goes to finding out where the time goes.
 const LAYERS_SHARE: f64 = 0.25;

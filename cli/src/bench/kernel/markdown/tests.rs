@@ -41,8 +41,3 @@ fn what_was_not_measured_says_why() {
     assert_line("onnxruntime f32: not measured: it ended");
     assert!(lines().iter().all(|line| !line.starts_with("| onnxruntime")));
 }
-
-#[test]
-fn slow_networks_keep_three_digits() {
-    assert_eq!([1234.5, 99.94, 4.567, 0.0123].map(number), ["1234", "99.9", "4.57", "0.01"]);
-}

@@ -1,3 +1,5 @@
+//! Positions of no game, for measurements that need observations.
+
 use game::{Action, ObservationShape};
 use inference::Batch;
 use rand::RngExt;

@@ -1,0 +1,180 @@
+//! `zerofleet bench hardware`: matrix products, vector operations and whole networks on every device in every precision that
+//! there is, and what to use.
+//!
+//! A workload is computed at several sizes in several settings: a device, an engine, a precision, and how the cores of a CPU
+//! are used. Everything of one workload is measured in turns, because a machine slows down and speeds up while it is measured.
+//! What a device refuses is a reason in the report. Start with [`run`].
+
+mod compare;
+mod dense_size;
+mod markdown;
+mod plot;
+mod recommend;
+mod report;
+mod series;
+mod setting;
+#[cfg(test)]
+mod testing;
+mod tower_network;
+mod words;
+mod work;
+mod workload;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use network::VectorOperation;
+
+pub use dense_size::DenseSize;
+pub use markdown::markdown;
+pub use plot::draw;
+pub use report::{Kind, Recommended, Report, SettingReport, Speed, Win, WorkloadReport};
+pub use setting::Setting;
+
+use super::kernel::NetworkSize;
+use super::{Turns, machine, output};
+use series::{Limits, Series};
+use tower_network::TowerNetwork;
+use workload::{Means, Workload};
+
+#[cfg(test)]
+mod tests;
+
+/// Options of `zerofleet bench hardware`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Rows of the square matrices that are multiplied.
+    #[arg(long, value_delimiter = ',', default_value = "256,1024,4096")]
+    pub sides: Vec<usize>,
+    /// Elements of the vectors that are added, multiplied and summed up.
+    #[arg(long, value_delimiter = ',', default_value = "65536,1048576,16777216")]
+    pub elements: Vec<usize>,
+    /// Residual towers as AlphaZero has them, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
+    #[arg(long, value_delimiter = ',', default_value = "6x64@6x7")]
+    pub towers: Vec<NetworkSize>,
+    /// Dense networks as MuZero has them, each INPUTSxHIDDENxACTIONS, with two hidden layers.
+    #[arg(long, value_delimiter = ',', default_value = "126x64x7,126x256x7,126x512x7")]
+    pub dense: Vec<DenseSize>,
+    /// Batch sizes of the networks.
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096,8192")]
+    pub batches: Vec<usize>,
+    /// Threads of the CPU, beside a single one; 0 takes one per core.
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+    /// The turns of every measurement.
+    #[command(flatten)]
+    pub turns: Turns,
+    /// Sizes at which one call takes longer than this, by what a smaller one took, are left out.
+    #[arg(long, default_value_t = 3.0)]
+    pub call_seconds_max: f64,
+    /// Every random number descends from it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// An earlier report in JSON: every speed also as a ratio to the one it has for the same.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+    /// Writes hardware.md, hardware.json and hardware.svg here.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+}
+
+/// Measures, prints and writes.
+///
+/// # Errors
+/// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
+pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    // Before minutes are spent on measuring.
+    let earlier = args.compare.as_deref().map(compare::read).transpose()?;
+    let mut report = measure(args)?;
+    if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
+        compare::compare(&mut report, path, earlier);
+    }
+    if let Some(folder) = &args.out {
+        output::write(folder, "hardware", &markdown(&report), &report, |path| draw(path, &report))?;
+    }
+    output::print(args.json, &report, || markdown(&report), out)
+}
+
+/// Measures.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(args: &Args) -> anyhow::Result<Report> {
+    let sides = ascending(&args.sides).context("read --sides")?;
+    let elements = ascending(&args.elements).context("read --elements")?;
+    let batches = ascending(&args.batches).context("read --batches")?;
+    let call_time_max = Duration::try_from_secs_f64(args.call_seconds_max).context("read --call-seconds-max")?;
+    let limits = Limits { time: args.turns.time()?, call_time_max };
+    // Before anything else asks libtorch: its CUDA half is loaded before its first use or not at all.
+    let devices = network::devices();
+    let workloads = workloads(args)?;
+    let means = Means { devices: devices.working, threads: machine::threads(args.threads), seed: args.seed };
+    let measured = workloads.iter().map(|workload| {
+        let sizes = match workload.kind() {
+            Kind::MatrixProduct => &sides,
+            Kind::VectorOperation => &elements,
+            Kind::Network => &batches,
+        };
+        measure_workload(workload, sizes, &means, limits, args.turns)
+    });
+    Ok(Report {
+        cpu: machine::cpu_model(),
+        target: machine::target(),
+        cores: machine::cores(),
+        threads: means.threads,
+        devices: means.devices.iter().map(|&device| network::device_name(device)).collect(),
+        missing: devices.missing,
+        seconds: args.turns.seconds,
+        repeats: args.turns.repeats,
+        turn: args.turns.turn,
+        call_seconds_max: args.call_seconds_max,
+        seed: args.seed,
+        compared: None,
+        workloads: measured.collect(),
+    })
+}
+
+/// The sizes in order, each once.
+fn ascending(sizes: &[usize]) -> anyhow::Result<Vec<usize>> {
+    ensure!(!sizes.is_empty() && !sizes.contains(&0), "it needs sizes of at least 1");
+    let mut sizes = sizes.to_vec();
+    sizes.sort_unstable();
+    sizes.dedup();
+    Ok(sizes)
+}
+
+fn workloads(args: &Args) -> anyhow::Result<Vec<Workload>> {
+    let mut workloads = vec![Workload::Product];
+    workloads.extend(VectorOperation::ALL.map(Workload::Vector));
+    for &size in &args.towers {
+        let tower = TowerNetwork::new(size, args.seed).with_context(|| format!("build the tower {size}"))?;
+        workloads.push(Workload::Tower(tower));
+    }
+    workloads.extend(args.dense.iter().copied().map(Workload::Dense));
+    Ok(workloads)
+}
+
+/// Every setting takes a turn at every size, as often as there are turns.
+fn measure_workload(
+    workload: &Workload,
+    sizes: &[usize],
+    means: &Means,
+    limits: Limits,
+    turns: Turns,
+) -> WorkloadReport {
+    let mut all = workload.series(means);
+    for _ in 0..turns.repeats {
+        for &size in sizes {
+            for series in &mut all {
+                series.measure(size, limits);
+            }
+        }
+    }
+    let settings = all.iter().map(|series: &Series| series.report(turns.turn)).collect();
+    WorkloadReport::new(workload.kind(), workload.to_string(), settings)
+}

@@ -1,0 +1,91 @@
+use std::fmt;
+
+use network::{Device, Precision};
+use serde::{Deserialize, Serialize};
+
+/// What computes, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// As configuration writes it: `cpu`, `cuda`, `cuda:1`, `mps`.
+    pub device: String,
+    /// `libtorch`, or a path of the CPU kernel.
+    pub engine: String,
+    /// `f32` or `bf16`.
+    pub precision: String,
+    /// How many compute side by side, each with a batch of its own.
+    pub evaluators: usize,
+    /// Threads that each of them shares an operation out to.
+    pub threads: usize,
+}
+
+/// How the cores of a CPU are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Split {
+    /// How many compute side by side.
+    pub(super) evaluators: usize,
+    /// Threads of each.
+    pub(super) threads: usize,
+}
+
+impl Split {
+    /// One core.
+    pub(super) const SINGLE: Self = Self { evaluators: 1, threads: 1 };
+
+    /// One evaluator on one thread; on all of them; and one on each of them.
+    pub(super) fn all(threads: usize) -> Vec<Self> {
+        let mut splits = vec![Self::SINGLE, Self { threads, ..Self::SINGLE }, Self { evaluators: threads, threads: 1 }];
+        splits.dedup();
+        splits
+    }
+}
+
+impl Setting {
+    /// libtorch on a device.
+    pub(super) fn libtorch(device: Device, precision: Precision, split: Split) -> Self {
+        Self::new(device, "libtorch", precision, split)
+    }
+
+    /// The CPU kernel on the path of this name.
+    pub(super) fn kernel(path: &str, precision: Precision, split: Split) -> Self {
+        Self::new(Device::Cpu, path, precision, split)
+    }
+
+    fn new(device: Device, engine: &str, precision: Precision, Split { evaluators, threads }: Split) -> Self {
+        Self {
+            device: network::device_name(device),
+            engine: engine.to_owned(),
+            precision: precision.to_string(),
+            evaluators,
+            threads,
+        }
+    }
+
+    /// Whether it is no accelerator.
+    #[must_use]
+    pub fn is_cpu(&self) -> bool {
+        self.device == network::device_name(Device::Cpu)
+    }
+
+    /// Engine and precision; a path of the kernel has its precision in its name.
+    #[must_use]
+    pub fn engine_and_precision(&self) -> String {
+        let Self { engine, precision, .. } = self;
+        if engine.ends_with(precision.as_str()) { engine.clone() } else { format!("{engine} {precision}") }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.device, self.engine_and_precision())?;
+        // What waits for an accelerator has one thread, always.
+        match (self.evaluators, self.threads) {
+            _ if !self.is_cpu() => Ok(()),
+            (1, 1) => f.write_str(", 1 thread"),
+            (1, threads) => write!(f, ", {threads} threads"),
+            (evaluators, _) => write!(f, ", {evaluators} evaluators"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
