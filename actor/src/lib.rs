@@ -1,8 +1,8 @@
 //! The self-play process: newest weights in, trajectories out.
 //!
-//! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `hand_in` gives what they
-//! finish to the replay server; `home` is what an actor remembers over restarts: its epoch, and what was never
-//! acknowledged (`spool`). `backend` builds evaluators from published weights. Start with [`run`].
+//! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` tells where their
+//! time goes. `hand_in` gives what they finish to the replay server; `home` is what an actor remembers over restarts: its
+//! epoch, and what was never acknowledged (`spool`). `backend` builds evaluators from published weights. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
 //! workers, then the workers wait.
@@ -13,6 +13,7 @@ mod hand_in;
 mod home;
 mod metrics;
 mod spool;
+mod stopwatch;
 mod workers;
 
 use std::sync::Arc;

@@ -5,23 +5,57 @@ use std::time::Duration;
 use ::metrics::{counter, gauge};
 use selfplay::Round;
 
+use crate::stopwatch::Parts;
+
 /// What self-play threads spend their time on, summed over them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {
-    /// Trees and rules.
-    Search,
-    /// The evaluator.
-    Evaluate,
-    /// Nothing: no weights yet, or the replay server takes no more.
-    Wait,
+    /// Handing over what is finished.
+    Upload,
+    /// Making an evaluator of new weights.
+    Load,
+}
+
+/// What self-play threads wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Waited {
+    /// The first weights, or better ones than those that answered NaN.
+    Weights,
+    /// The replay server takes no more.
+    Replay,
+    /// The next try of an evaluator that failed.
+    Evaluator,
 }
 
 pub(crate) fn spent(phase: Phase, time: Duration) {
     let phase = match phase {
-        Phase::Search => "search",
-        Phase::Evaluate => "evaluate",
-        Phase::Wait => "wait",
+        Phase::Upload => "upload",
+        Phase::Load => "load",
     };
+    phase_seconds(phase, time);
+}
+
+pub(crate) fn waited(why: Waited, time: Duration) {
+    let part = match why {
+        Waited::Weights => "weights",
+        Waited::Replay => "replay",
+        Waited::Evaluator => "evaluator",
+    };
+    phase_seconds("wait", time);
+    gauge!("zerofleet_actor_wait_seconds_total", "part" => part).increment(time.as_secs_f64());
+}
+
+/// One call of the episodes: trees and rules, of which so long was spent on observing, and the evaluator.
+pub(crate) fn played(Parts { gathering, evaluating, answering }: Parts, observing: Duration) {
+    phase_seconds("search", gathering + answering);
+    phase_seconds("evaluate", evaluating);
+    let selecting = gathering.saturating_sub(observing);
+    for (part, time) in [("select", selecting), ("observe", observing), ("expand", answering)] {
+        gauge!("zerofleet_actor_search_seconds_total", "part" => part).increment(time.as_secs_f64());
+    }
+}
+
+fn phase_seconds(phase: &'static str, time: Duration) {
     gauge!("zerofleet_actor_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
@@ -42,6 +76,11 @@ pub(crate) fn advanced(round: &Round) {
 
 pub(crate) fn weights_version(version: u64) {
     gauge!("zerofleet_actor_weights_version").set(version as f64);
+}
+
+/// What evaluates, for people; the one with the newest version is in use.
+pub(crate) fn evaluator(description: &str, version: u64) {
+    gauge!("zerofleet_actor_evaluator", "evaluator" => description.to_owned()).set(version as f64);
 }
 
 pub(crate) fn unacknowledged(trajectories: usize) {

@@ -7,16 +7,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
 use game::Game;
-use inference::{Attributes, Batch, Cache, Error, Evaluator, Predictions};
+use inference::{Cache, Error, Evaluator};
 use proto::weights::Published;
 use selfplay::{Episodes, FinishedEpisode};
 use service::{Drain, Readiness};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use crate::backend::Backend;
 use crate::config::Settings;
-use crate::metrics::{self, Phase};
+use crate::metrics::{self, Phase, Waited};
+use crate::stopwatch::Timed;
 
 #[cfg(test)]
 mod tests;
@@ -69,7 +71,7 @@ impl Workers {
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || Worker::new(
-                Episodes::new(game.clone(), selfplay, seed),
+                Episodes::new(game.clone(), selfplay, seed).timed(Instant::now),
                 game,
                 surroundings
             )
@@ -126,25 +128,6 @@ impl Drop for EndsTogether {
     }
 }
 
-/// Measures how long the evaluator inside takes.
-struct Timed {
-    inner: Box<dyn Evaluator>,
-    spent: Duration,
-}
-
-impl Evaluator for Timed {
-    fn attributes(&self) -> Attributes {
-        self.inner.attributes()
-    }
-
-    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        let start = Instant::now();
-        let result = self.inner.evaluate(batch, predictions);
-        self.spent += start.elapsed();
-        result
-    }
-}
-
 /// One thread.
 struct Worker<G: Game> {
     game: G,
@@ -194,18 +177,21 @@ impl<G: Game> Worker<G> {
         how: impl FnOnce(&mut Episodes<G>, &mut dyn Evaluator, Option<&Cache>) -> Result<selfplay::Round, Error>,
     ) -> anyhow::Result<()> {
         let Some(evaluator) = &mut self.evaluator else { return Ok(()) };
-        let start = Instant::now();
+        evaluator.begin();
         let result = how(&mut self.episodes, evaluator, self.around.cache.as_deref());
-        let evaluating = std::mem::take(&mut evaluator.spent);
-        metrics::spent(Phase::Evaluate, evaluating);
-        metrics::spent(Phase::Search, start.elapsed().saturating_sub(evaluating));
+        let parts = evaluator.end();
         match result {
             Ok(round) => {
                 self.failures = 0;
+                metrics::played(parts, round.observing);
                 metrics::advanced(&round);
                 Ok(())
             }
-            Err(error) => self.recover(error),
+            Err(error) => {
+                // What it observed is told by the next round.
+                metrics::played(parts, Duration::ZERO);
+                self.recover(error)
+            }
         }
     }
 
@@ -236,7 +222,10 @@ impl<G: Game> Worker<G> {
         }
         let Some(published) = self.around.weights.borrow_and_update().clone() else { return Ok(()) };
         let version = published.manifest.version;
-        let evaluator = match self.check(&published).and_then(|()| self.around.backend.build(&published)) {
+        let start = Instant::now();
+        let built = self.check(&published).and_then(|()| self.around.backend.build(&published));
+        metrics::spent(Phase::Load, start.elapsed());
+        let evaluator = match built {
             Ok(evaluator) => evaluator,
             Err(error) => {
                 let error = service::chain(&error);
@@ -249,9 +238,10 @@ impl<G: Game> Worker<G> {
         if let Some(cache) = &self.around.cache {
             cache.forget_before(version.0);
         }
-        self.evaluator = Some(Timed { inner: evaluator, spent: Duration::ZERO });
+        self.evaluator = Some(Timed::new(evaluator, Instant::now));
         self.around.readiness.ready();
         metrics::weights_version(version.0);
+        metrics::evaluator(&self.around.backend.describe(), version.0);
         tracing::debug!(%version, "new weights");
         Ok(())
     }
@@ -283,10 +273,11 @@ impl<G: Game> Worker<G> {
         });
         // The swap asks again, and this wait has seen the change.
         self.around.weights.mark_changed();
-        metrics::spent(Phase::Wait, start.elapsed());
+        metrics::waited(Waited::Weights, start.elapsed());
     }
 
     fn pause(&self, time: Duration) {
+        let start = Instant::now();
         let Surroundings { runtime, drain, .. } = &self.around;
         runtime.block_on(async {
             tokio::select! {
@@ -294,18 +285,29 @@ impl<G: Game> Worker<G> {
                 () = tokio::time::sleep(time) => {}
             }
         });
+        metrics::waited(Waited::Evaluator, start.elapsed());
     }
 
     /// Sends what has finished; waits while the channel is full. An error means that nobody takes it any more.
     fn hand_over(&mut self) -> Result<(), mpsc::error::SendError<FinishedEpisode>> {
-        let mut waited = Duration::ZERO;
+        let (start, mut waited, mut any) = (Instant::now(), Duration::ZERO, false);
         for episode in self.episodes.drain_finished() {
-            let start = Instant::now();
-            self.around.finished.blocking_send(episode)?;
-            waited += start.elapsed();
+            any = true;
+            match self.around.finished.try_send(episode) {
+                Ok(()) => {}
+                Err(TrySendError::Closed(episode)) => return Err(mpsc::error::SendError(episode)),
+                Err(TrySendError::Full(episode)) => {
+                    let start = Instant::now();
+                    self.around.finished.blocking_send(episode)?;
+                    let time = start.elapsed();
+                    // Each wait is told as it ends: they may be long.
+                    metrics::waited(Waited::Replay, time);
+                    waited += time;
+                }
+            }
         }
-        if waited > Duration::ZERO {
-            metrics::spent(Phase::Wait, waited);
+        if any {
+            metrics::spent(Phase::Upload, start.elapsed().saturating_sub(waited));
         }
         Ok(())
     }

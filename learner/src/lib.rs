@@ -102,6 +102,7 @@ fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoi
     let device = network::choose_device(settings.device);
     let precision = network::choose_precision(settings.precision, device.device, &mut std::time::Instant::now);
     tracing::info!("training on {device}, {precision}; seed {}", settings.seed);
+    metrics::device(device.name(), precision.precision.to_string());
     let (device, precision) = (device.device, precision.precision);
     let trainer_settings = network::TrainerSettings { precision, ..settings.trainer.clone() };
     let Some(found) = checkpoints.newest()? else {

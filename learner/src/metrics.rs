@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use network::Losses;
+use network::{Losses, StepTimes};
 use weights::WeightsVersion;
 
 /// What the training thread spends its time on.
@@ -24,6 +24,45 @@ pub(crate) fn spent(phase: Phase, time: Duration) {
         Phase::Publish => "publish",
     };
     gauge!("zerofleet_learner_seconds_total", "phase" => phase).increment(time.as_secs_f64());
+}
+
+/// What the preparing thread spends its time on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Preparing {
+    /// Nothing: no samples are there.
+    Wait,
+    /// Replaying positions, making targets.
+    Prepare,
+    /// Nothing: the training thread has enough batches.
+    HandOver,
+}
+
+pub(crate) fn prepared(what: Preparing, time: Duration) {
+    let part = match what {
+        Preparing::Wait => "wait",
+        Preparing::Prepare => "prepare",
+        Preparing::HandOver => "hand_over",
+    };
+    gauge!("zerofleet_learner_prepare_seconds_total", "part" => part).increment(time.as_secs_f64());
+}
+
+/// The parts of one training step.
+pub(crate) fn trained(StepTimes { stage, forward, backward, optimiser }: StepTimes) {
+    for (part, time) in [("stage", stage), ("forward", forward), ("backward", backward), ("optimiser", optimiser)] {
+        gauge!("zerofleet_learner_train_seconds_total", "part" => part).increment(time.as_secs_f64());
+    }
+}
+
+/// The parts of [`Phase::Publish`]; both are zero most of the time.
+pub(crate) fn wrote(publish: Duration, checkpoint: Duration) {
+    for (part, time) in [("publish", publish), ("checkpoint", checkpoint)] {
+        gauge!("zerofleet_learner_publish_seconds_total", "part" => part).increment(time.as_secs_f64());
+    }
+}
+
+/// What is trained on.
+pub(crate) fn device(device: String, precision: String) {
+    gauge!("zerofleet_learner_device", "device" => device, "precision" => precision).set(1.0);
 }
 
 /// Where training stands: at the beginning, where an earlier life of the learner left it.

@@ -2,6 +2,7 @@
 //! another; reports of broken trajectories go back. Every channel is bounded.
 
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use anyhow::Context;
 use experience::Sample;
@@ -12,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::mpsc;
 
 use crate::config::Settings;
-use crate::metrics;
+use crate::metrics::{self, Preparing};
 use crate::targets::{self, Rejected, TargetSettings};
 use crate::training::Prepared;
 
@@ -59,7 +60,11 @@ pub(crate) fn prepare<G: Game>(game: G, targets: TargetSettings, seed: u64) -> a
     let (reports, rejected) = mpsc::channel(REPORTS_MAX);
     let work = move || {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        while let Some(samples) = incoming.blocking_recv() {
+        loop {
+            let waiting = Instant::now();
+            let Some(samples) = incoming.blocking_recv() else { return };
+            let preparing = Instant::now();
+            metrics::prepared(Preparing::Wait, preparing.duration_since(waiting));
             let (batch, refused) = targets::training_batch(&game, targets, &samples, &mut rng);
             for rejected in refused {
                 metrics::rejected_trajectory();
@@ -71,9 +76,12 @@ pub(crate) fn prepare<G: Game>(game: G, targets: TargetSettings, seed: u64) -> a
                 continue;
             }
             let mean_version = mean_version(&samples);
+            let ready = Instant::now();
+            metrics::prepared(Preparing::Prepare, ready.duration_since(preparing));
             if outgoing.send(Prepared { batch, mean_version }).is_err() {
                 return;
             }
+            metrics::prepared(Preparing::HandOver, ready.elapsed());
         }
     };
     let thread = std::thread::Builder::new().name("prepare".into()).spawn(work).context("start the thread")?;

@@ -115,11 +115,14 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
                 try_again_later(self.publish());
                 published_at = Instant::now();
             }
+            let publish = publishing.elapsed();
             if checkpoint_at.elapsed() >= self.schedule.checkpoint_interval {
                 try_again_later(self.checkpoint());
                 checkpoint_at = Instant::now();
             }
-            metrics::spent(Phase::Publish, publishing.elapsed());
+            let both = publishing.elapsed();
+            metrics::spent(Phase::Publish, both);
+            metrics::wrote(publish, both.saturating_sub(publish));
         }
         // The checkpoint holds what no other file does: it must not depend on whether the last version finds room.
         let published = self.publish();
@@ -137,8 +140,8 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     fn step(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
         let begun = Instant::now();
         self.trainer.set_progress(self.elapsed_seconds() / self.schedule.length.as_secs_f64());
-        let losses = match self.trainer.step(&prepared.batch) {
-            Ok(losses) => losses,
+        let (losses, times) = match self.trainer.step_timed(&prepared.batch, &mut Instant::now) {
+            Ok(trained) => trained,
             Err(network::Error::NotFinite { quantity, .. }) => return self.refuse(quantity),
             Err(error) => return Err(error).context("train"),
         };
@@ -147,6 +150,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         self.tell_progress();
         metrics::losses(&losses);
         metrics::sample_version_lag(self.version.0 as f64 - prepared.mean_version);
+        metrics::trained(times);
         metrics::spent(Phase::Train, begun.elapsed());
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use games::TicTacToe;
 use inference::testing::{Hashing, Uniform};
+use inference::{Attributes, Batch, Predictions};
 use proto::scripted::{version, within};
 use selfplay::Round;
 use tokio::runtime::Runtime;

@@ -58,6 +58,14 @@ pub struct Chosen {
     pub reason: String,
 }
 
+impl Chosen {
+    /// The device as configuration writes it, without the reason.
+    #[must_use]
+    pub fn name(&self) -> String {
+        device_name(self.device)
+    }
+}
+
 impl std::fmt::Display for Chosen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", device_name(self.device), self.reason)

@@ -12,6 +12,7 @@ mod error;
 mod evaluator;
 mod folded;
 mod global;
+mod laps;
 mod layout;
 mod libtorch;
 mod losses;
@@ -43,7 +44,7 @@ pub use product::MatrixProduct;
 pub use schedule::Decay;
 pub use tch::Device;
 pub use threads::set_threads;
-pub use trainer::{Trainer, TrainerSettings};
+pub use trainer::{StepTimes, Trainer, TrainerSettings};
 pub use vector::{VectorOperation, Vectors};
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
+use std::time::{Duration, Instant};
+
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
     Decay, Error, Losses, Network, Optimiser, Precision, TrainingBatch,
+    laps::Laps,
     losses::{self, LossTensors, Targets},
     network, optimiser,
     optimiser::StepSettings,
@@ -89,6 +92,20 @@ impl TrainerSettings {
     }
 }
 
+/// How long the parts of a training step took, as seen from here: an accelerator may still work when a call returns, and is
+/// waited for where losses and norm are read, at the end of `backward`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StepTimes {
+    /// The batch put in order and brought to the device.
+    pub stage: Duration,
+    /// The network and its losses.
+    pub forward: Duration,
+    /// Gradients, their norm, and reading the losses.
+    pub backward: Duration,
+    /// Clipping, the optimiser, the average.
+    pub optimiser: Duration,
+}
+
 /// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
 ///
 /// It draws no random number: on a CPU the same batches give the same weights, bit for bit with the same number of
@@ -135,10 +152,27 @@ impl Trainer {
     /// [`Error::Batch`] if the batch does not fit, [`Error::NotFinite`] if the loss or the gradient is not finite.
     /// After either, weights, statistics, average and moments are what they were before.
     pub fn step(&mut self, batch: &TrainingBatch) -> Result<Losses, Error> {
+        self.step_in_laps(batch, &mut Laps::none()).map(|(losses, _)| losses)
+    }
+
+    /// [`step`](Self::step), and how long its parts took by this clock.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn step_timed(
+        &mut self,
+        batch: &TrainingBatch,
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> Result<(Losses, StepTimes), Error> {
+        self.step_in_laps(batch, &mut Laps::new(clock))
+    }
+
+    fn step_in_laps(&mut self, batch: &TrainingBatch, laps: &mut Laps<'_>) -> Result<(Losses, StepTimes), Error> {
         threads::apply();
         let positions = batch.positions(self.network.architecture())?;
         let statistics = self.network.flat_statistics().f_detach_copy()?;
-        let outcome = self.forward_backward(batch, positions);
+        let mut times = StepTimes::default();
+        let outcome = self.forward_backward(batch, positions, laps, &mut times);
         let checked =
             outcome.and_then(|(losses, gradient)| self.refuse_not_finite(losses).map(|()| (losses, gradient)));
         let (losses, gradient) = match checked {
@@ -151,7 +185,8 @@ impl Trainer {
             }
         };
         self.update(&losses, gradient)?;
-        Ok(losses)
+        times.optimiser = laps.lap();
+        Ok((losses, times))
     }
 
     /// The averaged weights as a safetensors file, running statistics included: what actors get.
@@ -263,16 +298,26 @@ impl Trainer {
         &self.network
     }
 
-    fn forward_backward(&mut self, batch: &TrainingBatch, positions: usize) -> Result<(Losses, Tensor), Error> {
+    fn forward_backward(
+        &mut self,
+        batch: &TrainingBatch,
+        positions: usize,
+        laps: &mut Laps<'_>,
+        times: &mut StepTimes,
+    ) -> Result<(Losses, Tensor), Error> {
         let (observations, targets) = self.stage(batch, positions)?;
+        times.stage = laps.lap();
         let kind = self.settings.precision.kind();
         let logits = tower::forward(&self.network, &observations.f_to_kind(kind)?, kind, Mode::Training)?;
         let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
+        times.forward = laps.lap();
         let gradients = Tensor::f_run_backward(&[&losses.total], self.network.parameters(), false, false)?;
 
         let _guard = tch::no_grad_guard();
         let gradient = network::flatten(&self.network.layout().parameters, &gradients)?;
-        Ok((self.measure(&losses, &gradient)?, gradient))
+        let measured = self.measure(&losses, &gradient)?;
+        times.backward = laps.lap();
+        Ok((measured, gradient))
     }
 
     /// Observations `[B, C, H, W]`, channels last in memory, and targets, on the device.

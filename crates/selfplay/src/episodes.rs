@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use game::{Game, Outcome};
 use inference::{Cache, Error, Evaluator};
 use search::Tree;
@@ -44,6 +46,8 @@ pub struct Round {
     pub moves: usize,
     /// Episodes that came to their result.
     pub episodes_finished: usize,
+    /// Time spent on observing the positions of the batch; zero unless [timed](Episodes::timed).
+    pub observing: Duration,
     /// What the finished episodes say about resignation.
     pub calibration: Calibration,
 }
@@ -85,6 +89,7 @@ impl std::ops::AddAssign for Round {
         self.simulations += other.simulations;
         self.moves += other.moves;
         self.episodes_finished += other.episodes_finished;
+        self.observing += other.observing;
         self.calibration.resigned += other.calibration.resigned;
         self.calibration.episodes += other.calibration.episodes;
         self.calibration.would_resign += other.calibration.would_resign;
@@ -126,6 +131,13 @@ impl<G: Game> Episodes<G> {
             game,
             settings,
         }
+    }
+
+    /// Has every round tell how long it observed, by this clock.
+    #[must_use]
+    pub fn timed(mut self, clock: fn() -> Instant) -> Self {
+        self.frontier.clock = Some(clock);
+        self
     }
 
     /// One round: gathers leaves from all games, evaluates one batch (the cache is asked first) and applies the answers.
@@ -196,7 +208,9 @@ impl<G: Game> Episodes<G> {
         round.batch = self.frontier.batch();
         round.cache_lookups += self.frontier.cache_lookups;
         round.cache_hits += self.frontier.cache_hits;
-        match self.frontier.resolve(&mut scene, &mut Games(&mut self.episodes)) {
+        let resolved = self.frontier.resolve(&mut scene, &mut Games(&mut self.episodes));
+        round.observing += std::mem::take(&mut self.frontier.observing);
+        match resolved {
             Ok(simulations) => {
                 round.simulations += simulations;
                 round.evaluated += round.batch;

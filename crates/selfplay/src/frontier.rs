@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use game::{Action, Game};
 use inference::{Cache, CacheKey, Error, PositionHasher, Predictions};
@@ -45,6 +46,9 @@ pub(crate) struct Frontier<G: Game> {
     images: Images,
     pub(crate) cache_lookups: usize,
     pub(crate) cache_hits: usize,
+    /// Asked before and after a batch is observed; without one that is not timed.
+    pub(crate) clock: Option<fn() -> Instant>,
+    pub(crate) observing: Duration,
 }
 
 struct Waiting<P> {
@@ -110,6 +114,8 @@ impl<G: Game> Frontier<G> {
             images: Images::new(game),
             cache_lookups: 0,
             cache_hits: 0,
+            clock: None,
+            observing: Duration::ZERO,
         }
     }
 
@@ -221,8 +227,27 @@ impl<G: Game> Frontier<G> {
         if shares {
             self.known.insert(hash, leaf);
         }
-        scene.leaves.push(scene.game, position, &self.scratch);
         Source::Leaf { leaf, symmetry }
+    }
+
+    /// Fills the batch, in one go once all leaves are known, so that what it takes can be timed at its ends.
+    fn observe(&mut self, scene: &mut Scene<'_, G>) {
+        let start = self.clock.map(|clock| clock());
+        let mut next = 0;
+        for Waiting { position, leaf, symmetry, .. } in &self.waiting {
+            // Whoever waits for a leaf that is known already was here before.
+            if *leaf == next {
+                let legal = &self.legal[self.leaves[next].legal.clone()];
+                match symmetry {
+                    0 => scene.leaves.push(scene.game, position, legal),
+                    _ => scene.leaves.push(scene.game, &scene.game.image(position, *symmetry), legal),
+                }
+                next += 1;
+            }
+        }
+        if let Some((clock, start)) = self.clock.zip(start) {
+            self.observing += clock().saturating_duration_since(start);
+        }
     }
 
     /// Evaluates the batch and answers everything that waits; returns how many simulations that completed.
@@ -232,6 +257,7 @@ impl<G: Game> Frontier<G> {
         if self.leaves.is_empty() {
             return Ok(0);
         }
+        self.observe(scene);
         let weights_version = scene.leaves.weights_version();
         let result = match scene.leaves.evaluate() {
             Ok(predictions) => {

@@ -1,7 +1,9 @@
+use std::time::{Duration, Instant};
+
 use tch::Device;
 use weights::Architecture;
 
-use super::{Trainer, TrainerSettings};
+use super::{StepTimes, Trainer, TrainerSettings};
 use crate::{
     Decay, Error, Network, Optimiser, Precision,
     layout::Form,
@@ -238,4 +240,22 @@ fn settings_outside_their_range_are_refused_by_name() {
     assert!(refused(TrainerSettings { learning_rate: f64::NAN, ..settings() }).contains("`learning_rate`"));
     assert!(refused(TrainerSettings { gradient_clip_norm: 0.0, ..settings() }).contains("`gradient_clip_norm`"));
     assert!(refused(TrainerSettings { ema_decay: 1.0, ..settings() }).contains("`ema_decay`"));
+}
+
+#[test]
+fn the_parts_of_a_step_are_told_and_change_nothing() {
+    #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; only differences count")]
+    let start = Instant::now();
+    let mut reads = 0;
+    let mut clock = || {
+        reads += 1;
+        start + Duration::from_secs(1 << reads)
+    };
+    crate::set_threads(1);
+    let [mut timed, mut untimed] = [(); 2].map(|()| trainer(settings()));
+    let batch = batch(&small(), 9, 70);
+    let (losses, times) = timed.step_timed(&batch, &mut clock).unwrap();
+    assert_eq!(losses, untimed.step(&batch).unwrap());
+    let [stage, forward, backward, optimiser] = [2, 4, 8, 16].map(Duration::from_secs);
+    assert_eq!(times, StepTimes { stage, forward, backward, optimiser });
 }

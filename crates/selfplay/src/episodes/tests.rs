@@ -447,3 +447,28 @@ fn a_round_is_finite_where_everything_is_cached() {
     assert!(sum.episodes_finished > 100);
     assert!(sum.evaluated < 6_000, "tic-tac-toe has 5,478 positions, not {}", sum.evaluated);
 }
+
+/// Every look at this clock takes a second.
+fn clock() -> Instant {
+    thread_local! {
+        static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+        #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; only differences count")]
+        static START: Instant = Instant::now();
+    }
+    LOOKS.set(LOOKS.get() + 1);
+    START.with(|start| *start) + Duration::from_secs(LOOKS.get())
+}
+
+#[test]
+fn the_time_to_observe_is_told_by_the_clock_once_for_each_batch_and_changes_nothing() {
+    let game = ConnectFour::new();
+    let [mut timed, mut untimed] = [(); 2].map(|()| Episodes::new(game.clone(), settings(), 5));
+    timed = timed.timed(clock);
+    for _ in 0..100 {
+        let timed = timed.advance(&mut hashing(&game, 3), None).unwrap();
+        let untimed = untimed.advance(&mut hashing(&game, 3), None).unwrap();
+        assert_eq!(timed.observing, Duration::from_secs(untimed.batches as u64));
+        assert_eq!(Round { observing: Duration::ZERO, ..timed }, untimed);
+    }
+    assert!(timed.drain_finished().eq(untimed.drain_finished()));
+}
