@@ -2,14 +2,18 @@
 
 mod digits;
 pub mod hardware;
+mod accelerator;
 pub mod kernel;
 mod machine;
 mod output;
+pub mod phases;
 mod plot;
 mod positions;
 pub mod search;
 pub mod selfplay;
 mod threads;
+mod training_run;
+mod usage;
 
 use std::time::Duration;
 

@@ -113,6 +113,8 @@ enum Part {
     Search(bench::search::Args),
     /// Matrix products, vector operations and whole networks on every device in every precision, and what to use.
     Hardware(bench::hardware::Args),
+    /// A real training run: where its time goes, what holds it up, and what a longer one takes.
+    Phases(bench::phases::Args),
 }
 
 impl Bench {
@@ -123,6 +125,7 @@ impl Bench {
             Part::Kernel(args) => bench::kernel::run(&args, &mut io::stdout().lock()),
             Part::Search(args) => bench::search::run(&args, &mut io::stdout().lock()),
             Part::Hardware(args) => bench::hardware::run(&args, &mut io::stdout().lock()),
+            Part::Phases(args) => bench::phases::run(&args, &mut io::stdout().lock()),
         }
     }
 }

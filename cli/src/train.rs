@@ -84,17 +84,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 /// What a session will do, settled before anything is touched.
 #[derive(Debug)]
-struct Plan {
-    run: RunDirectory,
-    config: Config,
-    actors: usize,
+pub(crate) struct Plan {
+    pub(crate) run: RunDirectory,
+    pub(crate) config: Config,
+    pub(crate) actors: usize,
     progress: Progress,
     /// A run file that was given for a run which goes on by its own, and says something else.
     unread: Option<PathBuf>,
 }
 
 impl Plan {
-    fn new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Self> {
+    pub(crate) fn new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Self> {
         let mut sets = args.sets.clone();
         sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
         let run = args.run.as_deref().map(|name| RunDirectory::new(&args.runs, name)).transpose()?;
@@ -137,7 +137,7 @@ impl Plan {
         Ok(Self { run, config, actors, progress, unread })
     }
 
-    fn write_config(&self) -> anyhow::Result<()> {
+    pub(crate) fn write_config(&self) -> anyhow::Result<()> {
         let path = self.run.config();
         let fresh = self.run.path().join("config.toml.new");
         fs::write(&fresh, service::config::print(&self.config)?)?;

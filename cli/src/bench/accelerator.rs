@@ -1,0 +1,52 @@
+//! What accelerators do, as `nvidia-smi` tells; where there is none of these programs, there is no accelerator to ask.
+
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(test)]
+mod tests;
+
+/// An accelerator and what it does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Accelerator {
+    /// The model.
+    pub name: String,
+    /// The share of the time in which it computed anything, for all programs together; unknown where it is divided.
+    pub busy_share: Option<f64>,
+    /// What all programs hold of its memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Every accelerator now; none, where nobody can be asked.
+pub(super) fn read() -> Vec<Accelerator> {
+    let query = ["--query-gpu=name,utilization.gpu,memory.used", "--format=csv,noheader,nounits"];
+    let output = Command::new("nvidia-smi").args(query).output().ok().filter(|output| output.status.success());
+    output.map(|output| parse(&String::from_utf8_lossy(&output.stdout))).unwrap_or_default()
+}
+
+/// The mean of several readings of the same accelerators, in the same order; of their memory the last word.
+pub(super) fn mean(readings: &[Vec<Accelerator>]) -> Vec<Accelerator> {
+    let Some(last) = readings.last() else { return Vec::new() };
+    let of = |index: usize, last: &Accelerator| {
+        let shares = readings.iter().filter_map(|reading| reading.get(index)?.busy_share);
+        let shares: Vec<f64> = shares.collect();
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        Accelerator { busy_share: (!shares.is_empty()).then_some(mean), ..last.clone() }
+    };
+    last.iter().enumerate().map(|(index, last)| of(index, last)).collect()
+}
+
+/// A line each: name, percent, mebibytes.
+fn parse(text: &str) -> Vec<Accelerator> {
+    let line = |line: &str| {
+        let mut fields = line.rsplitn(3, ',').map(str::trim);
+        let (memory, busy, name) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Accelerator {
+            name: name.to_owned(),
+            busy_share: busy.parse::<f64>().ok().filter(|busy| busy.is_finite()).map(|busy| busy / 100.0),
+            memory_bytes: memory.parse::<u64>().ok().and_then(|mebibytes| mebibytes.checked_mul(1 << 20)),
+        })
+    };
+    text.lines().filter_map(line).collect()
+}

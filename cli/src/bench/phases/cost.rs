@@ -1,0 +1,49 @@
+use serde::{Deserialize, Serialize};
+
+/// What a longer run takes that goes on as it was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// How many epochs of training.
+    pub epochs: f64,
+    /// Positions trained on in one of them: as many as the window holds.
+    pub epoch_positions: f64,
+    /// How long that takes; unknown if nothing was trained on.
+    pub hours: Option<f64>,
+    /// Moves that self-play makes meanwhile.
+    pub positions: Option<f64>,
+    /// What an hour costs, as given.
+    pub price_per_hour: Option<f64>,
+    /// What all of it costs, in the same money.
+    pub price: Option<f64>,
+}
+
+/// How fast a run goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Speed {
+    /// Positions trained on.
+    pub(super) training_positions_per_second: Option<f64>,
+    /// Moves of self-play.
+    pub(super) positions_per_second: Option<f64>,
+}
+
+/// What `epochs` of `epoch_positions` take at this speed.
+pub(super) fn cost(epochs: f64, epoch_positions: f64, price_per_hour: Option<f64>, speed: Speed) -> Cost {
+    let rate = speed.training_positions_per_second.filter(|rate| *rate > 0.0);
+    let hours = rate.map(|rate| epochs * epoch_positions / rate / 3600.0);
+    Cost {
+        epochs,
+        epoch_positions,
+        hours,
+        positions: hours.zip(speed.positions_per_second).map(|(hours, rate)| hours * 3600.0 * rate),
+        price_per_hour,
+        price: hours.zip(price_per_hour).map(|(hours, price)| hours * price),
+    }
+}
+
+/// The positions of an epoch: those of the window, which is no smaller than configured once the table is full.
+pub(super) fn epoch_positions(window_items: Option<f64>, window_items_min: u64) -> f64 {
+    window_items.unwrap_or(0.0).max(window_items_min as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! What a process takes of the machine: CPU time by thread, and memory. Linux tells; elsewhere nothing is known.
+
+use std::fs;
+use std::path::Path;
+
+#[cfg(test)]
+mod tests;
+
+/// Of one process, at one time.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Usage {
+    /// Of all its threads, with those that have ended.
+    pub(super) cpu_seconds: f64,
+    /// Those that run.
+    pub(super) threads: Vec<ThreadUsage>,
+    /// What it holds of the memory.
+    pub(super) memory_bytes: Option<u64>,
+}
+
+/// Of one thread.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ThreadUsage {
+    pub(super) id: u64,
+    /// At most fifteen letters; threads of a library have the name of the thread that began them.
+    pub(super) name: String,
+    pub(super) cpu_seconds: f64,
+}
+
+/// What process `id` has taken so far; `None` where the system does not tell.
+pub(super) fn of(id: u32) -> Option<Usage> {
+    in_folder(&Path::new("/proc").join(id.to_string()), ticks_per_second()?)
+}
+
+/// From what Linux shows of a process.
+fn in_folder(folder: &Path, ticks_per_second: f64) -> Option<Usage> {
+    let (_, ticks) = name_and_ticks(&fs::read_to_string(folder.join("stat")).ok()?)?;
+    // A thread may end while it is looked at.
+    let threads = fs::read_dir(folder.join("task")).ok()?.flatten().filter_map(|entry| {
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        let (name, ticks) = name_and_ticks(&fs::read_to_string(entry.path().join("stat")).ok()?)?;
+        Some(ThreadUsage { id, name, cpu_seconds: ticks as f64 / ticks_per_second })
+    });
+    let status = fs::read_to_string(folder.join("status")).ok();
+    Some(Usage {
+        cpu_seconds: ticks as f64 / ticks_per_second,
+        threads: threads.collect(),
+        memory_bytes: status.and_then(|status| memory_bytes(&status)),
+    })
+}
+
+/// `1234 (a name) S …`: the name, and the ticks spent in user and system mode, the 14th and 15th field.
+fn name_and_ticks(stat: &str) -> Option<(String, u64)> {
+    let (_, rest) = stat.split_once('(')?;
+    // A name may hold anything, also brackets.
+    let (name, fields) = rest.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some((name.to_owned(), ticks()?.checked_add(ticks()?)?))
+}
+
+/// `VmRSS:     1234 kB`.
+fn memory_bytes(status: &str) -> Option<u64> {
+    let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    held.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn ticks_per_second() -> Option<f64> {
+    // SAFETY: sysconf takes a plain number and reads nothing of ours.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    (ticks > 0).then_some(ticks as f64)
+}

@@ -1,0 +1,39 @@
+//! `zerofleet bench phases` on real processes.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::time::Duration;
+
+use tests::Installation;
+
+const DEADLINE: Duration = Duration::from_secs(120);
+/// A run small enough for two busy cores.
+const SMALL: &str = "--game tic_tac_toe --seconds 2 --warm-up-seconds 0 --actors 1 --runs runs --out out \
+                     --epochs 2 --price-per-hour 1 --set network.channels=16 --set network.blocks=1 \
+                     --set actor.threads=1 --set replay.min_items=200 --set learner.device=cpu";
+
+#[test]
+fn a_run_of_seconds_tells_its_phases_its_bottleneck_and_its_cost_and_leaves_nothing_behind() {
+    let programs = ["zerofleet-torch", "replay-server", "learner", "actor", "arena"];
+    let installation = Installation::new(&programs).unwrap();
+    let arguments: Vec<&str> = ["bench", "phases"].into_iter().chain(SMALL.split_whitespace()).collect();
+    let output = installation.run("zerofleet-torch", &arguments, DEADLINE).unwrap();
+    assert!(output.status.success(), "{}", output.text);
+    for said in [
+        "| self-play (1) | evaluation |",
+        "| self-play (1) | observation |",
+        "| training (1) | backward |",
+        "2 epochs of ",
+        "at 1 per hour",
+        "none: the learner trains on the CPU",
+    ] {
+        assert!(output.text.contains(said), "{said}: {}", output.text);
+    }
+    let out = installation.directory().join("out");
+    let json = std::fs::read_to_string(out.join("phases.json")).unwrap();
+    for key in ["\"wall_share\"", "\"bottleneck\"", "\"training_positions_per_second\"", "\"hours\""] {
+        assert!(json.contains(key), "{key}: {json}");
+    }
+    assert!(std::fs::read_to_string(out.join("phases.svg")).unwrap().contains("self-play"));
+    let left = std::fs::read_dir(installation.directory().join("runs")).unwrap().count();
+    assert_eq!(left, 0, "the run is removed");
+}
