@@ -1,8 +1,8 @@
 //! `zerofleet bench`: how fast the parts are, measured against what bounds them in the same run.
 
+mod accelerator;
 mod digits;
 pub mod hardware;
-mod accelerator;
 pub mod kernel;
 mod machine;
 mod output;
