@@ -1,7 +1,7 @@
 use game::{Action, Outcome};
 use weights::WeightsVersion;
 
-use crate::{ActionProbability, StepKind, Trajectory, TrajectoryId};
+use crate::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 
 /// A position and the K steps the learner unrolls from it; K is zero for AlphaZero.
 ///
@@ -35,6 +35,17 @@ pub struct Target {
     pub weights_version: WeightsVersion,
 }
 
+impl From<Step> for Target {
+    fn from(step: Step) -> Self {
+        let (policy, value) = match step.kind {
+            StepKind::Full { policy, value } => (policy, value),
+            StepKind::Fast { value } => (Vec::new(), value),
+            StepKind::Opening => (Vec::new(), 0.0),
+        };
+        Self { policy, value, reward: step.reward, weights_version: step.weights_version }
+    }
+}
+
 /// A segment as drawn from a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
@@ -54,18 +65,8 @@ impl Segment {
         if ply >= trajectory.steps.len() {
             return None;
         }
-        let end = (ply + unroll_steps).min(trajectory.steps.len() - 1);
-        let targets = trajectory.steps[ply..=end]
-            .iter()
-            .map(|step| {
-                let (policy, value) = match &step.kind {
-                    StepKind::Full { policy, value } => (policy.clone(), *value),
-                    StepKind::Fast { value } => (Vec::new(), *value),
-                    StepKind::Opening => (Vec::new(), 0.0),
-                };
-                Target { policy, value, reward: step.reward, weights_version: step.weights_version }
-            })
-            .collect();
+        let end = ply.saturating_add(unroll_steps).min(trajectory.steps.len() - 1);
+        let targets = trajectory.steps[ply..=end].iter().cloned().map(Target::from).collect();
         Some(Self {
             trajectory: trajectory.id,
             ply,

@@ -26,6 +26,7 @@ fn a_segment_near_the_end_is_shorter() {
     let segment = Segment::cut(&trajectory(), 1, 5).unwrap();
     assert_eq!(segment.actions, [Action(4), Action(2)]);
     assert_eq!(segment.targets.iter().map(|target| target.value).collect::<Vec<_>>(), [0.5, -0.5]);
+    assert_eq!(Segment::cut(&trajectory(), 1, usize::MAX), Some(segment));
 }
 
 #[test]
