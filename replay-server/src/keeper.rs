@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-use experience::{Trajectory, TrajectoryId};
+use experience::{PackedTrajectory, TrajectoryId};
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::{TableEdge, TableStats};
 use rand_chacha::ChaCha8Rng;
@@ -76,7 +76,7 @@ pub enum Command {
     /// A valid trajectory came in.
     Insert {
         /// It.
-        trajectory: Arc<Trajectory>,
+        trajectory: Arc<PackedTrajectory>,
         /// It, encoded for the log.
         content: Vec<u8>,
         /// Who waits for the answer. Must have room for it.
@@ -166,9 +166,9 @@ pub struct Keeper {
     log: SyncSender<LogCommand>,
     metrics: Metrics,
     /// Admitted by nobody yet, in the order of their coming.
-    waiting_inserts: VecDeque<(Arc<Trajectory>, Vec<u8>)>,
+    waiting_inserts: VecDeque<(Arc<PackedTrajectory>, Vec<u8>)>,
     /// Admitted and on their way to the disk.
-    in_log: HashMap<TrajectoryId, Arc<Trajectory>>,
+    in_log: HashMap<TrajectoryId, Arc<PackedTrajectory>>,
     /// All their items.
     in_log_items: u64,
     /// Entries in the log's channel or hands.
@@ -223,7 +223,7 @@ impl Keeper {
     /// A keeper over what was restored.
     pub fn new(restored: Restored, rng: ChaCha8Rng, log: SyncSender<LogCommand>) -> Self {
         let Restored { table, limiter, segments, log_bytes } = restored;
-        let quarantined = table.held().filter(|held| held.quarantined).map(|held| held.trajectory.id).collect();
+        let quarantined = table.held().filter(|held| held.quarantined).map(|held| held.trajectory.id()).collect();
         Self {
             table,
             limiter,
@@ -297,8 +297,8 @@ impl Keeper {
         self.insert_wait.update(insert_wait.is_some(), now);
     }
 
-    fn insert(&mut self, trajectory: Arc<Trajectory>, content: Vec<u8>, reply: mpsc::Sender<Inserted>) {
-        let id = trajectory.id;
+    fn insert(&mut self, trajectory: Arc<PackedTrajectory>, content: Vec<u8>, reply: mpsc::Sender<Inserted>) {
+        let id = trajectory.id();
         if self.table.has_seen(id) {
             self.duplicates += 1;
             return answer(&reply, Inserted::Duplicate(id));
@@ -320,9 +320,9 @@ impl Keeper {
     fn forget_abandoned(&mut self) {
         let replies = &mut self.replies;
         self.waiting_inserts.retain(|(trajectory, _)| {
-            let awaited = is_awaited(replies, trajectory.id);
+            let awaited = is_awaited(replies, trajectory.id());
             if !awaited {
-                replies.remove(&trajectory.id);
+                replies.remove(&trajectory.id());
             }
             awaited
         });
@@ -332,7 +332,7 @@ impl Keeper {
     /// Sends to the log what the limiter lets in. A trajectory enters whole as soon as its first item may.
     fn admit(&mut self) -> Option<Wait> {
         while let Some((trajectory, _)) = self.waiting_inserts.front() {
-            let id = trajectory.id;
+            let id = trajectory.id();
             if !is_awaited(&self.replies, id) {
                 self.replies.remove(&id);
                 self.waiting_inserts.pop_front();
@@ -480,14 +480,14 @@ impl Keeper {
         self.draining = true;
         self.waiting_samples.clear();
         for (trajectory, _) in std::mem::take(&mut self.waiting_inserts) {
-            for reply in self.replies.remove(&trajectory.id).into_iter().flatten() {
-                answer(&reply, Inserted::Draining(trajectory.id));
+            for reply in self.replies.remove(&trajectory.id()).into_iter().flatten() {
+                answer(&reply, Inserted::Draining(trajectory.id()));
             }
         }
     }
 
     fn list(&self, after: Option<TrajectoryId>, limit: Option<NonZeroU64>) -> Vec<TrajectoryId> {
-        let mut ids: Vec<TrajectoryId> = self.table.held().map(|held| held.trajectory.id).collect();
+        let mut ids: Vec<TrajectoryId> = self.table.held().map(|held| held.trajectory.id()).collect();
         ids.retain(|&id| after.is_none_or(|after| id > after));
         ids.sort_unstable();
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
@@ -497,9 +497,8 @@ impl Keeper {
 
     fn stats(&self) -> TableStats {
         let counts = self.limiter.counts();
-        let edge = |trajectory: &Arc<Trajectory>| {
-            let step = trajectory.steps.last()?;
-            Some(TableEdge { id: trajectory.id, weights_version: step.weights_version })
+        let edge = |trajectory: &Arc<PackedTrajectory>| {
+            Some(TableEdge { id: trajectory.id(), weights_version: trajectory.last_weights_version()? })
         };
         TableStats {
             trajectories: self.table.trajectories() as u64,
@@ -532,7 +531,7 @@ impl Keeper {
 }
 
 /// The items of a trajectory, as the log counts them.
-pub fn items(trajectory: &Trajectory) -> u32 {
+pub fn items(trajectory: &PackedTrajectory) -> u32 {
     u32::try_from(trajectory.full_plies().count()).expect("an episode has under 2^32 steps")
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use experience::Trajectory;
+use experience::{PackedTrajectory, Trajectory};
 use prost::Message as _;
 use proto::replay::v1;
 use replay::{Insertion, RateLimiter, RateLimiterCounts, Table, TableTotals};
@@ -38,7 +38,7 @@ pub fn restore<V: Volume>(volume: V, settings: &Settings) -> Result<(Log<V>, Res
     let (log, repairs) = Log::open(volume, log_settings, |segment, entry| {
         match entry {
             Entry::Trajectory { content, .. } => {
-                let trajectory = decode(&content, settings)?;
+                let trajectory = PackedTrajectory::pack(&decode(&content, settings)?);
                 if let Insertion::Inserted { removed, .. } = table.insert(trajectory.into()) {
                     count_in_segment(&mut segments, segment);
                     removed.iter().for_each(|_| forget_oldest(&mut segments));

@@ -1,7 +1,7 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use experience::{Trajectory, TrajectoryId};
+use experience::{PackedTrajectory, TrajectoryId};
 use rand::{Rng, RngExt};
 
 use crate::{SeenIds, Window};
@@ -15,24 +15,34 @@ use crate::{SeenIds, Window};
 pub struct Table {
     window: Window,
     entries: VecDeque<Entry>,
-    /// The serial number of the front entry; entries are found by serial number less this.
-    front_serial: u64,
-    serials: HashMap<TrajectoryId, u64>,
     /// The number that the next item gets.
     end: u64,
     seen: SeenIds,
     totals: TableTotals,
     quarantined: usize,
+    /// Bytes of the trajectories held.
+    trajectory_bytes: u64,
 }
 
+/// Kept small, since there is one for each trajectory: what its items are, the trajectory knows.
 #[derive(Debug)]
 struct Entry {
-    trajectory: Arc<Trajectory>,
+    trajectory: Arc<PackedTrajectory>,
     /// The number of its first item.
     first: u64,
-    /// The plies that are its items, ascending; none while in quarantine.
-    plies: Box<[u32]>,
     quarantined: bool,
+}
+
+impl Entry {
+    /// How many items it has; none while in quarantine. O(plies).
+    fn items(&self) -> u64 {
+        if self.quarantined { 0 } else { self.trajectory.full_plies().count() as u64 }
+    }
+
+    /// Bytes of the trajectory and of the two counters that an `Arc` keeps beside it.
+    fn trajectory_bytes(&self) -> u64 {
+        (self.trajectory.bytes() + 2 * size_of::<usize>()) as u64
+    }
 }
 
 /// What ever came in, removed or not.
@@ -85,7 +95,7 @@ pub enum Quarantine {
 #[derive(Debug, Clone)]
 pub struct Drawn {
     /// From which trajectory.
-    pub trajectory: Arc<Trajectory>,
+    pub trajectory: Arc<PackedTrajectory>,
     /// Which of its plies.
     pub ply: usize,
     /// With which probability, given the table at that moment.
@@ -98,7 +108,7 @@ pub struct Drawn {
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
     /// The trajectory itself.
-    pub trajectory: &'a Arc<Trajectory>,
+    pub trajectory: &'a Arc<PackedTrajectory>,
     /// How many of its items may be drawn if the window reaches them.
     pub items: u64,
     /// Whether it was taken out of sampling.
@@ -112,12 +122,11 @@ impl Table {
         Self {
             window,
             entries: VecDeque::new(),
-            front_serial: 0,
-            serials: HashMap::new(),
             end: 0,
             seen: SeenIds::new(),
             totals: TableTotals::default(),
             quarantined: 0,
+            trajectory_bytes: 0,
         }
     }
 
@@ -133,15 +142,14 @@ impl Table {
     /// Puts a trajectory in, once. Trajectories of which no item is among the newest `capacity_items` leave.
     ///
     /// A trajectory without items counts as seen and is held until it reaches the front.
-    pub fn insert(&mut self, trajectory: Arc<Trajectory>) -> Insertion {
-        if !self.seen.insert(trajectory.id) {
+    pub fn insert(&mut self, trajectory: Arc<PackedTrajectory>) -> Insertion {
+        if !self.seen.insert(trajectory.id()) {
             return Insertion::Duplicate;
         }
-        let plies: Box<[u32]> =
-            trajectory.full_plies().map(|ply| u32::try_from(ply).expect("an episode has under 2^32 plies")).collect();
-        let items = plies.len() as u64;
-        self.serials.insert(trajectory.id, self.front_serial + self.entries.len() as u64);
-        self.entries.push_back(Entry { trajectory, first: self.end, plies, quarantined: false });
+        let entry = Entry { trajectory, first: self.end, quarantined: false };
+        let items = entry.items();
+        self.trajectory_bytes += entry.trajectory_bytes();
+        self.entries.push_back(entry);
         self.end += items;
         self.totals.trajectories += 1;
         self.totals.items += items;
@@ -157,25 +165,30 @@ impl Table {
         let number = rng.random_range(self.end - table_items..self.end);
         // The last entry that begins at or before the number; entries without items begin where the next one does.
         let entry = &self.entries[self.entries.partition_point(|entry| entry.first <= number) - 1];
-        let item = usize::try_from(number - entry.first).expect("an index into a slice in memory");
+        let item = usize::try_from(number - entry.first).expect("an index into a trajectory in memory");
         Some(Drawn {
             trajectory: Arc::clone(&entry.trajectory),
-            ply: entry.plies[item] as usize,
+            ply: entry.trajectory.full_plies().nth(item).expect("the next entry begins after as many items"),
             probability: 1.0 / table_items as f64,
             table_items,
         })
     }
 
-    /// Takes a trajectory out of sampling for good; it stays listed until it leaves the table. O(trajectories).
+    /// Takes a trajectory out of sampling for good; it stays listed until it leaves the table. O(trajectories): it is so
+    /// rare that an index by id would cost more memory than it saves time.
     pub fn quarantine(&mut self, id: TrajectoryId) -> Quarantine {
-        let Some(&serial) = self.serials.get(&id) else { return Quarantine::Unknown };
-        let at = usize::try_from(serial - self.front_serial).expect("an index into a deque in memory");
+        if !self.seen.contains(id) {
+            return Quarantine::Unknown;
+        }
+        let Some(at) = self.entries.iter().position(|entry| entry.trajectory.id() == id) else {
+            return Quarantine::Unknown;
+        };
         let entry = &mut self.entries[at];
         if entry.quarantined {
             return Quarantine::Already;
         }
+        let items = entry.items();
         entry.quarantined = true;
-        let items = std::mem::take(&mut entry.plies).len() as u64;
         self.entries.range_mut(at + 1..).for_each(|later| later.first -= items);
         self.end -= items;
         self.quarantined += 1;
@@ -212,6 +225,13 @@ impl Table {
         self.entries.front().map_or(0, |front| self.end - front.first)
     }
 
+    /// Bytes of memory that it keeps: trajectories and their entries. Not counted are ids seen, which close up to
+    /// intervals, and what the allocator adds.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.trajectory_bytes + (self.entries.capacity() * size_of::<Entry>()) as u64
+    }
+
     /// Items that may be drawn now.
     #[must_use]
     pub fn window_items(&self) -> u64 {
@@ -228,20 +248,20 @@ impl Table {
     pub fn held(&self) -> impl Iterator<Item = Held<'_>> + '_ {
         self.entries.iter().rev().map(|entry| Held {
             trajectory: &entry.trajectory,
-            items: entry.plies.len() as u64,
+            items: entry.items(),
             quarantined: entry.quarantined,
         })
     }
 
     /// The trajectory that leaves next.
     #[must_use]
-    pub fn oldest(&self) -> Option<&Arc<Trajectory>> {
+    pub fn oldest(&self) -> Option<&Arc<PackedTrajectory>> {
         self.entries.front().map(|entry| &entry.trajectory)
     }
 
     /// The trajectory that came last.
     #[must_use]
-    pub fn newest(&self) -> Option<&Arc<Trajectory>> {
+    pub fn newest(&self) -> Option<&Arc<PackedTrajectory>> {
         self.entries.back().map(|entry| &entry.trajectory)
     }
 
@@ -250,10 +270,9 @@ impl Table {
         // The newest trajectory stays whatever its size: it has items among the newest.
         while self.entries.len() > 1 && self.end - self.entries[1].first >= self.window.capacity_items {
             let Some(entry) = self.entries.pop_front() else { break };
-            self.front_serial += 1;
-            self.serials.remove(&entry.trajectory.id);
             self.quarantined -= usize::from(entry.quarantined);
-            removed.push(Removed { id: entry.trajectory.id, items: entry.plies.len() as u64 });
+            self.trajectory_bytes -= entry.trajectory_bytes();
+            removed.push(Removed { id: entry.trajectory.id(), items: entry.items() });
         }
         removed
     }

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use experience::PackedTrajectory;
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, v1};
 use tokio::sync::mpsc;
@@ -85,7 +86,7 @@ impl InsertStream {
             }
             Message::Trajectory(trajectory) => {
                 let content = storage::encode(&trajectory);
-                let trajectory = Arc::new(trajectory);
+                let trajectory = Arc::new(PackedTrajectory::pack(&trajectory));
                 let command = Command::Insert { trajectory, content, reply: self.answer.clone() };
                 self.handle.send(command).await.map_err(ended)?;
                 Ok(None)

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use experience::{Sample, Segment};
+use experience::Sample;
 use proto::convert;
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::order::{SampleOrder, Sampled as Message};
@@ -126,7 +126,7 @@ impl SampleStream {
 
 fn cut(drawn: &[Drawn], table: TableStats, unroll_steps: usize) -> SampleBatch {
     let sample = |Drawn { trajectory, ply, probability, table_items }: &Drawn| Sample {
-        segment: Segment::cut(trajectory, *ply, unroll_steps).expect("a drawn ply is one of the trajectory"),
+        segment: trajectory.segment(*ply, unroll_steps).expect("a drawn ply is one of the trajectory"),
         probability: *probability,
         table_items: *table_items,
     };

@@ -1,6 +1,6 @@
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use experience::{Step, StepKind};
+use experience::{Step, StepKind, Trajectory};
 use game::{Action, Outcome};
 use rand_chacha::rand_core::SeedableRng as _;
 use weights::WeightsVersion;
@@ -9,11 +9,12 @@ use super::*;
 use crate::log::committer;
 use crate::log::tests::Memory;
 
-fn trajectory(sequence: u64) -> Arc<Trajectory> {
+fn trajectory(sequence: u64) -> Arc<PackedTrajectory> {
     let kind = StepKind::Full { policy: Vec::new(), value: 0.0 };
     let step = Step { action: Action(0), reward: 0.0, kind, weights_version: WeightsVersion(1) };
     let id = TrajectoryId { actor: 1, epoch: 1, sequence };
-    Arc::new(Trajectory { id, game: "connect_four".into(), steps: vec![step; 4], outcome: Outcome::Draw })
+    let trajectory = Trajectory { id, game: "connect_four".into(), steps: vec![step; 4], outcome: Outcome::Draw };
+    Arc::new(PackedTrajectory::pack(&trajectory))
 }
 
 /// A keeper whose log is played by the test.
@@ -38,7 +39,7 @@ fn entries(log: &Receiver<LogCommand>) -> Vec<Entry> {
 }
 
 fn id(sequence: u64) -> TrajectoryId {
-    trajectory(sequence).id
+    trajectory(sequence).id()
 }
 
 #[test]

@@ -1,4 +1,6 @@
-use experience::{ActionProbability, Step, StepKind};
+use std::collections::HashMap;
+
+use experience::{ActionProbability, Step, StepKind, Trajectory};
 use game::{Action, Outcome};
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -12,7 +14,7 @@ fn id(sequence: u64) -> TrajectoryId {
 }
 
 /// A trajectory written as its steps: `F` full, `f` fast, `o` opening.
-fn trajectory(sequence: u64, steps: &str) -> Arc<Trajectory> {
+fn trajectory(sequence: u64, steps: &str) -> Arc<PackedTrajectory> {
     let kind = |letter| match letter {
         'F' => StepKind::Full { policy: vec![ActionProbability { action: Action(0), probability: 1.0 }], value: 0.0 },
         'f' => StepKind::Fast { value: 0.0 },
@@ -20,7 +22,11 @@ fn trajectory(sequence: u64, steps: &str) -> Arc<Trajectory> {
     };
     let step = |letter| Step { action: Action(0), reward: 0.0, kind: kind(letter), weights_version: WeightsVersion(1) };
     let steps = steps.chars().map(step).collect();
-    Arc::new(Trajectory { id: id(sequence), game: "test".into(), steps, outcome: Outcome::Draw })
+    pack(Trajectory { id: id(sequence), game: "test".into(), steps, outcome: Outcome::Draw })
+}
+
+fn pack(trajectory: Trajectory) -> Arc<PackedTrajectory> {
+    Arc::new(PackedTrajectory::pack(&trajectory))
 }
 
 fn window(items_min: u64, capacity_items: u64) -> Window {
@@ -88,9 +94,10 @@ fn a_quarantined_trajectory_is_never_drawn_and_stays_listed() {
     assert_eq!(table.quarantine(id(9)), Quarantine::Unknown);
     let mut rng = rng();
     for _ in 0..200 {
-        assert_ne!(table.sample(&mut rng).unwrap().trajectory.id, id(1));
+        assert_ne!(table.sample(&mut rng).unwrap().trajectory.id(), id(1));
     }
-    let listed: Vec<_> = table.held().map(|held| (held.trajectory.id.sequence, held.items, held.quarantined)).collect();
+    let listed: Vec<_> =
+        table.held().map(|held| (held.trajectory.id().sequence, held.items, held.quarantined)).collect();
     assert_eq!(listed, [(2, 3, false), (1, 0, true), (0, 3, false)]);
 }
 
@@ -104,7 +111,7 @@ fn the_window_cuts_off_the_oldest_items_even_inside_a_trajectory() {
     let mut rng = rng();
     let mut drawn: Vec<_> = (0..200)
         .map(|_| table.sample(&mut rng).unwrap())
-        .map(|drawn| (drawn.trajectory.id.sequence, drawn.ply))
+        .map(|drawn| (drawn.trajectory.id().sequence, drawn.ply))
         .collect();
     drawn.sort_unstable();
     drawn.dedup();
@@ -137,11 +144,44 @@ fn sampling_is_uniform_over_items_whatever_the_lengths_of_trajectories() {
     for _ in 0..100_000 {
         let drawn = table.sample(&mut rng).unwrap();
         assert_eq!((drawn.probability, drawn.table_items), (0.01, 100));
-        *counts.entry((drawn.trajectory.id.sequence, drawn.ply)).or_default() += 1;
+        *counts.entry((drawn.trajectory.id().sequence, drawn.ply)).or_default() += 1;
     }
     assert_eq!(counts.len(), 100);
     let chi_square: f64 = counts.values().map(|&count| (f64::from(count) - 1000.0).powi(2) / 1000.0).sum();
     assert!(chi_square < 178.0, "{chi_square}");
+}
+
+/// A Connect Four game of 30 moves, all of them searched in full, by two weights versions.
+fn connect_four(sequence: u64, rng: &mut ChaCha8Rng) -> Trajectory {
+    let mut step = |ply| {
+        let weights: Vec<f32> = (0..rng.random_range(5..=7)).map(|_| rng.random()).collect();
+        let total: f32 = weights.iter().sum();
+        let policy = (0..).map(Action).zip(weights);
+        let policy = policy.map(|(action, weight)| ActionProbability { action, probability: weight / total }).collect();
+        let kind = StepKind::Full { policy, value: rng.random_range(-1.0..1.0) };
+        let weights_version = WeightsVersion(300 + sequence / 100 + u64::from(ply > 20));
+        Step { action: Action(rng.random_range(0..7)), reward: 0.0, kind, weights_version }
+    };
+    let steps = (0..30).map(&mut step).collect();
+    Trajectory { id: id(sequence), game: "connect_four".into(), steps, outcome: Outcome::Draw }
+}
+
+#[test]
+fn a_connect_four_position_takes_at_most_15_percent_of_dense_float32_planes() {
+    // Planes [3, 6, 7], a policy over 7 columns, and win, draw and loss.
+    const DENSE_BYTES: u64 = 4 * (3 * 6 * 7 + 7 + 3);
+    // What an allocator may add to each of a trajectory's two allocations: a header of 8 bytes, and up to 15 to make it
+    // a multiple of 16.
+    const ALLOCATOR_BYTES: u64 = 2 * (8 + 15);
+    let mut table = Table::new(window(100_000, 100_000));
+    let mut rng = rng();
+    for sequence in 0..1000 {
+        table.insert(pack(connect_four(sequence, &mut rng)));
+    }
+    assert_eq!(table.items(), 30_000);
+    let bytes = table.bytes() + table.trajectories() as u64 * ALLOCATOR_BYTES;
+    let dense_bytes = table.items() * DENSE_BYTES;
+    assert!(100 * bytes <= 15 * dense_bytes, "{} bytes a position, dense {DENSE_BYTES}", bytes / table.items());
 }
 
 /// The same table, written without any index: a list of trajectories and their items, rebuilt for every question.
@@ -153,14 +193,14 @@ struct Naive {
 }
 
 impl Naive {
-    fn insert(&mut self, trajectory: &Trajectory) -> bool {
-        if self.seen.contains(&trajectory.id) {
+    fn insert(&mut self, trajectory: &PackedTrajectory) -> bool {
+        if self.seen.contains(&trajectory.id()) {
             return false;
         }
-        self.seen.push(trajectory.id);
+        self.seen.push(trajectory.id());
         let plies: Vec<usize> = trajectory.full_plies().collect();
         self.items_ever += plies.len() as u64;
-        self.held.push((trajectory.id, plies, false));
+        self.held.push((trajectory.id(), plies, false));
         while self.held.len() > 1
             && self.held[1..].iter().map(|(_, plies, _)| plies.len() as u64).sum::<u64>() >= self.window.capacity_items
         {
@@ -191,7 +231,7 @@ impl Naive {
 fn item_at(table: &Table, index: u64) -> (TrajectoryId, usize) {
     let number = table.end - table.window_items() + index;
     let entry = &table.entries[table.entries.partition_point(|entry| entry.first <= number) - 1];
-    (entry.trajectory.id, entry.plies[(number - entry.first) as usize] as usize)
+    (entry.trajectory.id(), entry.trajectory.full_plies().nth((number - entry.first) as usize).unwrap())
 }
 
 proptest! {
@@ -216,12 +256,14 @@ proptest! {
             let items: Vec<_> = (0..table.window_items()).map(|index| item_at(&table, index)).collect();
             prop_assert_eq!(items, drawable.clone());
             match table.sample(&mut rng()) {
-                Some(drawn) => prop_assert!(drawable.contains(&(drawn.trajectory.id, drawn.ply))),
+                Some(drawn) => prop_assert!(drawable.contains(&(drawn.trajectory.id(), drawn.ply))),
                 None => prop_assert!(drawable.is_empty()),
             }
-            let held: Vec<_> = table.held().map(|held| (held.trajectory.id, held.quarantined)).collect();
+            let held: Vec<_> = table.held().map(|held| (held.trajectory.id(), held.quarantined)).collect();
             let expected: Vec<_> = naive.held.iter().rev().map(|(id, _, quarantined)| (*id, *quarantined)).collect();
             prop_assert_eq!(held, expected);
+            let trajectory_bytes: u64 = table.entries.iter().map(Entry::trajectory_bytes).sum();
+            prop_assert_eq!(table.trajectory_bytes, trajectory_bytes);
         }
     }
 }
