@@ -526,7 +526,7 @@ impl Keeper {
     }
 
     fn publish(&self) {
-        self.metrics.publish(&self.stats(), self.insert_wait.total, self.sample_wait.total);
+        self.metrics.publish(&self.stats(), self.table.bytes(), self.insert_wait.total, self.sample_wait.total);
     }
 }
 

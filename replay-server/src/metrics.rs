@@ -24,6 +24,7 @@ impl Metrics {
             "Samples drawn for each item inserted, since the run began"
         );
         describe_gauge!("zerofleet_replay_bytes", "Bytes of the log on disk");
+        describe_gauge!("zerofleet_replay_table_bytes", "Bytes of memory that the table keeps");
         describe_counter!("zerofleet_replay_inserts_total", "Trajectories stored since the run began");
         describe_counter!("zerofleet_replay_items_inserted_total", "Items stored since the run began");
         describe_counter!("zerofleet_replay_samples_total", "Items drawn since the run began");
@@ -46,12 +47,13 @@ impl Metrics {
     }
 
     /// Publishes the figures of the table.
-    pub(crate) fn publish(&self, table: &TableStats, insert_wait: Duration, sample_wait: Duration) {
+    pub(crate) fn publish(&self, table: &TableStats, table_bytes: u64, insert_wait: Duration, sample_wait: Duration) {
         gauge!("zerofleet_replay_trajectories").set(table.trajectories as f64);
         gauge!("zerofleet_replay_items").set(table.items as f64);
         gauge!("zerofleet_replay_window_items").set(table.window_items as f64);
         gauge!("zerofleet_replay_samples_per_insert").set(table.samples_per_insert);
         gauge!("zerofleet_replay_bytes").set(table.bytes as f64);
+        gauge!("zerofleet_replay_table_bytes").set(table_bytes as f64);
         counter!("zerofleet_replay_inserts_total").absolute(table.trajectories_inserted_total);
         counter!("zerofleet_replay_items_inserted_total").absolute(table.items_inserted_total);
         counter!("zerofleet_replay_samples_total").absolute(table.samples_total);
