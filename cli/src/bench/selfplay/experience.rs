@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use ::experience::{StepKind, Trajectory, TrajectoryId};
+use ::experience::{PackedTrajectory, StepKind, Trajectory, TrajectoryId};
 use ::selfplay::FinishedEpisode;
 use game::Game;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ struct Episode {
 }
 
 enum Held {
-    Compact(#[allow(dead_code, reason = "held for the memory it takes")] Trajectory),
+    Compact(#[allow(dead_code, reason = "held for the memory it takes")] PackedTrajectory),
     Dense(#[allow(dead_code, reason = "held for the memory it takes")] Vec<f32>),
 }
 
@@ -55,8 +55,9 @@ impl Kept {
                 let id = TrajectoryId { actor: 0, epoch: 0, sequence: episode.number };
                 let FinishedEpisode { steps, outcome, .. } = episode;
                 let trajectory = Trajectory { id, game: game.spec().name.clone(), steps, outcome };
-                let bytes = compact_bytes(&trajectory);
-                (Held::Compact(trajectory), bytes)
+                let packed = PackedTrajectory::pack(&trajectory);
+                let bytes = packed.bytes();
+                (Held::Compact(packed), bytes)
             }
             Experience::Dense => {
                 let floats = dense(game, &episode)?;
@@ -80,15 +81,6 @@ impl Kept {
     pub(super) fn size(&self) -> (usize, usize) {
         (self.bytes, self.positions)
     }
-}
-
-/// Bytes of a trajectory in memory.
-fn compact_bytes(trajectory: &Trajectory) -> usize {
-    let policies = trajectory.steps.iter().map(|step| match &step.kind {
-        StepKind::Full { policy, .. } => size_of_val(policy.as_slice()),
-        StepKind::Fast { .. } | StepKind::Opening => 0,
-    });
-    size_of::<Trajectory>() + size_of_val(trajectory.steps.as_slice()) + policies.sum::<usize>()
 }
 
 /// Of each position the observation `[C, H, W]`, the search policy `[A]` and the result `[3]` of the player to move.

@@ -45,5 +45,5 @@ fn compact_experience_takes_less_than_dense() {
     let [compact, dense] = kept.map(|kept| kept.size());
     assert_eq!(compact.1, dense.1);
     assert_eq!(dense.0, dense.1 * 136 * 4);
-    assert!(compact.0 * 3 < dense.0, "{compact:?} {dense:?}");
+    assert!(compact.0 * 100 <= dense.0 * 15, "{compact:?} {dense:?}");
 }
