@@ -2,7 +2,8 @@
 //!
 //! The command line of the fleet. [`train`] is the supervisor of a run's processes; it knows them by their command lines,
 //! their admin ports and their exit statuses, and nothing of games or networks. Start reading there. [`play`], [`eval`] and
-//! [`mod@bench`] need no fleet: they ask the newest weights of a run themselves. [`mod@report`] says what a run came to.
+//! most of [`mod@bench`] need no fleet: they ask the newest weights of a run themselves. [`mod@report`] says what a run came
+//! to.
 
 pub mod bench;
 pub mod child;

@@ -78,7 +78,7 @@ pub struct Args {
     /// An earlier report in JSON: every speed also as a ratio to the one it has for the same.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
-    /// Writes hardware.md, hardware.json and hardware.svg here.
+    /// Writes hardware.md, hardware.json and hardware.svg here, anew after each workload.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
@@ -90,21 +90,23 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     // Before minutes are spent on measuring.
     let earlier = args.compare.as_deref().map(compare::read).transpose()?;
-    let mut report = measure(args)?;
-    if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
-        compare::compare(&mut report, path, earlier);
-    }
-    if let Some(folder) = &args.out {
-        output::write(folder, "hardware", &markdown(&report), &report, |path| draw(path, &report))?;
-    }
+    let report = measure(args, |report| {
+        if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
+            compare::compare(report, path, earlier);
+        }
+        let report = &*report;
+        args.out.as_deref().map_or(Ok(()), |folder| {
+            output::write(folder, "hardware", &markdown(report), report, |path| draw(path, report))
+        })
+    })?;
     output::print(args.json, &report, || markdown(&report), out)
 }
 
-/// Measures.
+/// Measures; `so_far` sees the report after each workload.
 ///
 /// # Errors
 /// As [`run`].
-pub fn measure(args: &Args) -> anyhow::Result<Report> {
+pub fn measure(args: &Args, mut so_far: impl FnMut(&mut Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
     let sides = ascending(&args.sides).context("read --sides")?;
     let elements = ascending(&args.elements).context("read --elements")?;
     let batches = ascending(&args.batches).context("read --batches")?;
@@ -114,15 +116,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let devices = network::devices();
     let workloads = workloads(args)?;
     let means = Means { devices: devices.working, threads: machine::threads(args.threads), seed: args.seed };
-    let measured = workloads.iter().map(|workload| {
-        let sizes = match workload.kind() {
-            Kind::MatrixProduct => &sides,
-            Kind::VectorOperation => &elements,
-            Kind::Network => &batches,
-        };
-        measure_workload(workload, sizes, &means, limits, args.turns)
-    });
-    Ok(Report {
+    let mut report = Report {
         cpu: machine::cpu_model(),
         target: machine::target(),
         cores: machine::cores(),
@@ -135,8 +129,18 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
         call_seconds_max: args.call_seconds_max,
         seed: args.seed,
         compared: None,
-        workloads: measured.collect(),
-    })
+        workloads: Vec::new(),
+    };
+    for workload in &workloads {
+        let sizes = match workload.kind() {
+            Kind::MatrixProduct => &sides,
+            Kind::VectorOperation => &elements,
+            Kind::Network => &batches,
+        };
+        report.workloads.push(measure_workload(workload, sizes, &means, limits, args.turns));
+        so_far(&mut report)?;
+    }
+    Ok(report)
 }
 
 /// The sizes in order, each once.

@@ -5,8 +5,9 @@ mod published;
 
 use asked::{manifest, positions};
 use inference::{Evaluator, Predictions};
-use published::{Tensors, file, tensors};
-use tower::{Kernel, Path, Precision};
+use published::{Tensors, architecture, file, tensors};
+use tower::{Kernel, Path, Precision, Tower, TowerEvaluator};
+use weights::WeightsVersion;
 
 /// A path with bfloat16 and one with float32, where this CPU has both.
 fn paths() -> Option<[Path; 2]> {
@@ -14,10 +15,20 @@ fn paths() -> Option<[Path; 2]> {
     Some([coarse, Path::PortableF32])
 }
 
-/// A network that tells positions apart by the last bits of large numbers.
+/// A network that makes much of what distinguishes a position from the first one, whose priors are even.
 fn drifting() -> Tensors {
+    const SCALE: f32 = 300.0;
     let mut tensors = tensors();
-    tensors.get_mut("stem.norm.bias").expect("a bias").1.fill(3000.0);
+    let bytes = file(&tensors);
+    let calm = Tower::new(&architecture(), &bytes, Path::PortableF32).expect("a tower");
+    let mut predictions = Predictions::new();
+    TowerEvaluator::new(calm.into(), WeightsVersion(1)).evaluate(&positions(), &mut predictions).expect("answers");
+    tensors.get_mut("policy.output.weight").expect("weights").1.iter_mut().for_each(|weight| *weight *= SCALE);
+    let (_, biases) = tensors.get_mut("policy.output.bias").expect("a bias");
+    for (action, prior) in positions().legal(0).iter().zip(predictions.priors(0)) {
+        let bias = &mut biases[action.index()];
+        *bias = -SCALE * (prior.ln() - *bias);
+    }
     tensors
 }
 

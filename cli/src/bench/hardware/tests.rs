@@ -6,7 +6,13 @@ const TINY: &str = "--sides 2,16 --elements 64 --towers 1x16@3x3 --dense 4x8x2 -
 
 #[test]
 fn a_tiny_run_measures_everything() {
-    let report = measure(&args(TINY)).unwrap();
+    let mut seen = Vec::new();
+    let report = measure(&args(TINY), |so_far| {
+        seen.push(so_far.workloads.len());
+        Ok(())
+    });
+    let report = report.unwrap();
+    assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
     let names: Vec<&str> = report.workloads.iter().map(|workload| workload.workload.as_str()).collect();
     let expected = ["matrix product", "vector add", "vector multiply", "vector sum", "tower 1x16@3x3", "dense 4x8x2"];
     assert_eq!(names, expected);
@@ -31,7 +37,7 @@ fn a_tiny_run_measures_everything() {
 
 #[test]
 fn time_and_speed_tell_the_same() {
-    let report = measure(&args(TINY)).unwrap();
+    let report = measure(&args(TINY), |_| Ok(())).unwrap();
     for setting in &report.workloads[0].settings {
         for speed in &setting.speeds {
             let multiply_adds = speed.per_second * speed.latency_us / 1e6;
@@ -65,7 +71,7 @@ fn the_report_is_printed_written_and_compared() {
 #[test]
 fn a_network_that_the_kernel_does_not_take_is_measured_without_it() {
     let line = TINY.replace("1x16@3x3", "1x12@3x3");
-    let report = measure(&args(&line)).unwrap();
+    let report = measure(&args(&line), |_| Ok(())).unwrap();
     let tower = report.workloads.iter().find(|workload| workload.workload.starts_with("tower")).unwrap();
     for setting in tower.settings.iter().filter(|report| report.setting.is_cpu()) {
         let is_libtorch = setting.setting.engine == "libtorch";
