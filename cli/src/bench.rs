@@ -7,6 +7,7 @@ pub mod kernel;
 mod machine;
 mod output;
 pub mod phases;
+pub mod placement;
 mod plot;
 mod positions;
 pub mod search;

@@ -115,6 +115,8 @@ enum Part {
     Hardware(bench::hardware::Args),
     /// A real training run: where its time goes, what holds it up, and what a longer one takes.
     Phases(bench::phases::Args),
+    /// A real training run: which device everything lies on, and what an accelerator gains.
+    Placement(bench::placement::Args),
 }
 
 impl Bench {
@@ -126,6 +128,7 @@ impl Bench {
             Part::Search(args) => bench::search::run(&args, &mut io::stdout().lock()),
             Part::Hardware(args) => bench::hardware::run(&args, &mut io::stdout().lock()),
             Part::Phases(args) => bench::phases::run(&args, &mut io::stdout().lock()),
+            Part::Placement(args) => bench::placement::run(&args, &mut io::stdout().lock()),
         }
     }
 }

@@ -47,14 +47,27 @@ pub(super) fn write(
     report: &impl Serialize,
     draw: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    write_without_picture(folder, name, markdown, report)?;
+    draw(&folder.join(format!("{name}.svg")))
+}
+
+/// Writes `name`.md and `name`.json into `folder`, which is made if it is not there.
+///
+/// # Errors
+/// A folder or file that cannot be written.
+pub(super) fn write_without_picture(
+    folder: &Path,
+    name: &str,
+    markdown: &str,
+    report: &impl Serialize,
+) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
-    let file = |extension: &str| folder.join(format!("{name}.{extension}"));
     let write = |extension: &str, text: &str| {
-        std::fs::write(file(extension), text).with_context(|| format!("write {}", file(extension).display()))
+        let file = folder.join(format!("{name}.{extension}"));
+        std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))
     };
     write("md", markdown)?;
-    write("json", &(serde_json::to_string_pretty(report)? + "\n"))?;
-    draw(&file("svg"))
+    write("json", &(serde_json::to_string_pretty(report)? + "\n"))
 }
 
 #[cfg(test)]

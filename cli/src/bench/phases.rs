@@ -25,6 +25,8 @@ pub use plot::draw;
 pub use report::{Compared, Phase, PhaseTime, Process, Rates, Report, Threads, ThreadsName};
 
 pub use super::accelerator::Accelerator;
+pub(super) use shares::{learner_device, rates};
+
 use super::training_run::{self, Measured, Times};
 use super::{machine, output};
 use crate::readings::Role;

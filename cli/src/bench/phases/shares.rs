@@ -59,7 +59,7 @@ const KINDS: [(ThreadsName, Role, &str, &[Told]); 3] = [
 const CPU: &str = "cpu";
 
 /// What the learner trains on.
-pub(super) fn learner_device(window: &Window) -> Option<&str> {
+pub(in crate::bench) fn learner_device(window: &Window) -> Option<&str> {
     window.label(Role::Learner, "zerofleet_learner_device", "device")
 }
 
@@ -133,7 +133,7 @@ pub(super) fn processes(window: &Window) -> Vec<Process> {
 }
 
 /// How much was done.
-pub(super) fn rates(window: &Window) -> Rates {
+pub(in crate::bench) fn rates(window: &Window) -> Rates {
     let actors = |name: &str| window.rate(Role::Actor, &format!("zerofleet_actor_{name}_total"));
     let learner = |name: &str| window.rate(Role::Learner, &format!("zerofleet_learner_{name}_total"));
     let limiter = |name: &str| window.rate(Role::Replay, &format!("zerofleet_replay_{name}_wait_seconds_total"));

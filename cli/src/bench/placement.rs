@@ -1,0 +1,107 @@
+//! `zerofleet bench placement`: on which device everything lies that a run computes with, what it holds there, what is
+//! copied between devices, and what an accelerator gains.
+//!
+//! It measures a real run as [`phases`](super::phases) does, and where there is an accelerator a second one on the CPU alone.
+//! Devices are those that processes say they chose; what lies on which follows from how they are made, and `tensors` holds
+//! that knowledge. Start with [`run`].
+
+mod markdown;
+mod report;
+mod tensors;
+mod transfers;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+pub use markdown::markdown;
+pub use report::{Placed, ProcessMemory, Report, Transfers};
+
+use super::phases::{learner_device, rates};
+use super::training_run::{self, Measured, Window};
+use super::{machine, output};
+use crate::readings::Role;
+
+#[cfg(test)]
+mod tests;
+
+/// What puts everything on the CPU.
+const ON_THE_CPU: [&str; 3] = ["learner.device=cpu", "actor.device=cpu", "arena.device=cpu"];
+
+/// Options of `zerofleet bench placement`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Which run, and for how long.
+    #[command(flatten)]
+    pub run: training_run::RunArgs,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Writes placement.md and placement.json here.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+}
+
+/// Trains, prints and writes.
+///
+/// # Errors
+/// Options that make no sense, a process that dies, a folder that cannot be written.
+pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    let times = args.run.times()?;
+    let measured = training_run::measure(&args.run, times)?;
+    let mut report = report(args, &measured);
+    if report.is_accelerated() {
+        let mut on_the_cpu = args.run.clone();
+        on_the_cpu.sets.extend(ON_THE_CPU.map(str::to_owned));
+        report.rates_on_the_cpu = Some(rates(&training_run::measure(&on_the_cpu, times)?.window));
+    }
+    if let Some(folder) = &args.out {
+        output::write_without_picture(folder, "placement", &markdown(&report), &report)?;
+    }
+    output::print(args.json, &report, || markdown(&report), out)
+}
+
+/// What is made of a run.
+fn report(args: &Args, measured: &Measured) -> Report {
+    let Measured { config, actors, window, accelerators } = measured;
+    let rates = rates(window);
+    let devices = tensors::Devices::new(window);
+    Report {
+        cpu: machine::cpu_model(),
+        target: machine::target(),
+        cores: machine::cores(),
+        game: args.run.game.to_string(),
+        network: format!("{}x{}", config.network.blocks, config.network.channels),
+        sets: args.run.sets.clone(),
+        actors: *actors,
+        actor_threads: config.actor.threads,
+        learner_threads: config.learner.threads,
+        seconds: window.seconds,
+        accelerators: accelerators.clone(),
+        transfers: transfers::transfers(args.run.game, &devices, &rates),
+        tensors: tensors::placed(&devices, &config.arena.device),
+        processes: memory(window),
+        rates,
+        rates_on_the_cpu: None,
+    }
+}
+
+/// What processes held at the end of the window.
+fn memory(window: &Window) -> Vec<ProcessMemory> {
+    let of = |reading: &training_run::Reading| ProcessMemory {
+        name: reading.name.clone(),
+        threads: reading.usage.as_ref().map(|usage| usage.threads.len()),
+        memory_bytes: reading.usage.as_ref().and_then(|usage| usage.memory_bytes),
+    };
+    window.end.iter().map(of).collect()
+}
+
+impl tensors::Devices {
+    fn new(window: &Window) -> Self {
+        let label = |role, name, label| window.label(role, name, label).map(str::to_owned);
+        Self {
+            learner: learner_device(window).map(str::to_owned),
+            precision: label(Role::Learner, "zerofleet_learner_device", "precision"),
+            evaluator: label(Role::Actor, "zerofleet_actor_evaluator", "evaluator"),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+use super::*;
+
+fn devices(learner: &str, evaluator: &str) -> Devices {
+    Devices {
+        learner: Some(learner.to_owned()),
+        precision: Some("bf16".to_owned()),
+        evaluator: Some(evaluator.to_owned()),
+    }
+}
+
+fn device(placed: &[Placed], what: &str) -> Option<String> {
+    placed.iter().find(|placed| placed.what.starts_with(what)).unwrap().device.clone()
+}
+
+#[test]
+fn on_a_machine_without_accelerator_everything_is_on_the_cpu() {
+    let placed = placed(&devices("cpu", "CPU kernel, avx512-bf16"), "cpu");
+    assert!(placed.iter().all(|placed| placed.device.as_deref() == Some("cpu")), "{placed:?}");
+    let evaluator = placed.iter().find(|placed| placed.what.starts_with("weights and activations of self-play"));
+    assert_eq!(evaluator.unwrap().computed_by.as_deref(), Some("CPU kernel, avx512-bf16"));
+}
+
+#[test]
+fn an_accelerator_holds_what_is_computed_and_not_what_is_searched() {
+    let devices = devices("cuda", "libtorch on cuda:1 (the first CUDA device works), bf16 (measured)");
+    let placed = placed(&devices, "cpu");
+    assert_eq!(device(&placed, "parameters").as_deref(), Some("cuda"));
+    assert_eq!(device(&placed, "weights and activations of self-play").as_deref(), Some("cuda:1"));
+    assert_eq!(device(&placed, "positions, trees").as_deref(), Some("cpu"));
+}
+
+#[test]
+fn what_nobody_tells_is_not_known() {
+    let placed = placed(&Devices::default(), "auto");
+    assert_eq!(device(&placed, "parameters"), None);
+    assert_eq!(device(&placed, "weights and activations of rated games"), None);
+    assert_eq!(device(&placed, "weights and activations of self-play"), None);
+}
