@@ -89,7 +89,7 @@ pub struct Args {
 /// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     // Before minutes are spent on measuring.
-    let earlier = args.compare.as_deref().map(compare::read).transpose()?;
+    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "hardware")).transpose()?;
     let report = measure(args, |report| {
         if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
             compare::compare(report, path, earlier);

@@ -7,14 +7,14 @@ use anyhow::Context;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Reads an earlier report.
+/// Reads an earlier report of a benchmark.
 ///
 /// # Errors
-/// A file that cannot be read, or that is no report of the benchmark that asks.
-pub(super) fn read_report<R: DeserializeOwned>(path: &Path) -> anyhow::Result<R> {
+/// A file that cannot be read, or that is no report of that benchmark.
+pub(super) fn read_report<R: DeserializeOwned>(path: &Path, benchmark: &str) -> anyhow::Result<R> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read the earlier report {}", path.display()))?;
     serde_json::from_str(&text)
-        .with_context(|| format!("read {} as what this benchmark prints with --json", path.display()))
+        .with_context(|| format!("read {} as what `bench {benchmark} --json` prints", path.display()))
 }
 
 /// Prints the report as one JSON object, or as what is for people.

@@ -67,7 +67,7 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let times = checked(args)?;
     // Before minutes are spent on measuring.
-    let earlier = args.compare.as_deref().map(compare::read).transpose()?;
+    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "phases")).transpose()?;
     let mut report = report(args, &training_run::measure(&args.run, times)?);
     if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
         compare::compare(&mut report, path, earlier);

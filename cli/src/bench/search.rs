@@ -66,7 +66,7 @@ pub struct Args {
 /// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     // Before minutes are spent on measuring.
-    let earlier = args.compare.as_deref().map(output::read_report).transpose()?;
+    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "search")).transpose()?;
     let mut report = measure(args)?;
     if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
         compare::compare(&mut report, path, earlier);

@@ -117,7 +117,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         return ablation::run(args, out);
     }
     // Before minutes are spent on measuring.
-    let earlier = args.compare.as_deref().map(output::read_report).transpose()?;
+    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "selfplay")).transpose()?;
     let mut report = measure(args)?;
     if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
         compare::compare(&mut report, path, earlier);

@@ -27,8 +27,8 @@ const WORTH_IT: f64 = 1.2;
 /// The paths that this machine has, by how fast they multiply in registers; `now` is the clock. Of two that are nearly as fast
 /// the wider comes first. Takes a few milliseconds.
 ///
-/// The widest is not always the fastest: there are CPUs that take four times as long over a product in bfloat16 as over one
-/// in float32.
+/// The widest is not always the fastest: there are CPUs whose instruction for bfloat16 makes twice the products of that for
+/// float32, in four times the time.
 #[must_use]
 pub fn fastest_first(now: &mut dyn FnMut() -> Instant) -> Vec<Path> {
     let available = Path::ALL.into_iter().filter(|path| path.is_available());

@@ -1,19 +1,7 @@
 use std::path::Path;
 
-use anyhow::Context;
-
 use super::report::{Report, SettingReport, WorkloadReport};
 use crate::bench::search::Compared;
-
-/// Reads an earlier report.
-///
-/// # Errors
-/// A file that cannot be read, or that is no report of this benchmark.
-pub(super) fn read(path: &Path) -> anyhow::Result<Report> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("read the earlier report {}", path.display()))?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("read {} as what `bench hardware --json` prints", path.display()))
-}
 
 /// Adds the ratio to every speed that the earlier report has too.
 pub(super) fn compare(report: &mut Report, path: &Path, earlier: &Report) {

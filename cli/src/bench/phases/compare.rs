@@ -1,17 +1,6 @@
 use std::path::Path;
 
-use anyhow::Context;
-
 use super::report::{Compared, Phase, Report, ThreadsName};
-
-/// Reads an earlier report.
-///
-/// # Errors
-/// A file that cannot be read, or that is no report of this benchmark.
-pub(super) fn read(path: &Path) -> anyhow::Result<Report> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("read the earlier report {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("read {} as what `bench phases --json` prints", path.display()))
-}
 
 /// Adds to every share its change since the earlier report, and to speeds their ratios.
 pub(super) fn compare(report: &mut Report, path: &Path, earlier: &Report) {

@@ -29,22 +29,3 @@ fn another_workload_is_not_compared_with() {
     compare(&mut now, Path::new("before.json"), &earlier);
     assert_eq!(now.workloads, report().workloads);
 }
-
-#[test]
-fn a_report_is_read_back() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), serde_json::to_string(&report()).unwrap()).unwrap();
-    assert_eq!(read(file.path()).unwrap(), report());
-}
-
-#[test]
-fn what_is_no_report_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("other.json");
-    assert!(format!("{:#}", read(&path).unwrap_err()).contains("other.json"));
-    for text in ["", "{}", r#"{"cpu": "x", "searched": []}"#] {
-        std::fs::write(&path, text).unwrap();
-        let error = format!("{:#}", read(&path).unwrap_err());
-        assert!(error.contains("other.json") && error.contains("bench hardware"), "{error}");
-    }
-}

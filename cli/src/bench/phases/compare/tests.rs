@@ -21,23 +21,3 @@ fn shares_are_compared_with_the_same_phase_of_the_same_threads() {
     assert_eq!((compared.file.as_str(), compared.cpu.as_str()), ("before.json", "Another CPU"));
     assert_eq!((compared.positions_ratio, compared.training_positions_ratio), (Some(2.0), None));
 }
-
-#[test]
-fn a_report_is_read_back() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), serde_json::to_string(&report()).unwrap()).unwrap();
-    let (read, report) = (read(file.path()).unwrap(), report());
-    assert_eq!((read.threads.len(), &read.bottleneck, &read.rates), (3, &report.bottleneck, &report.rates));
-}
-
-#[test]
-fn what_is_no_report_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("other.json");
-    assert!(format!("{:#}", read(&path).unwrap_err()).contains("other.json"));
-    for text in ["", "{}", r#"{"cpu": "x", "threads": []}"#] {
-        std::fs::write(&path, text).unwrap();
-        let error = format!("{:#}", read(&path).unwrap_err());
-        assert!(error.contains("other.json") && error.contains("bench phases"), "{error}");
-    }
-}
