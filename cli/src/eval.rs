@@ -136,7 +136,7 @@ pub fn measure<G: Game>(
     Ok(Report {
         game: game.spec().name.clone(),
         positions: file.into(),
-        evaluator: attributes.name,
+        evaluator: attributes.name.to_string(),
         weights_version: attributes.weights_version,
         simulations: settings.simulations,
         with_search,

@@ -196,7 +196,7 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
         cores: machine::cores(),
         game: game.spec().name.clone(),
         network: format!("{}x{}", args.blocks, args.channels),
-        engine: contestants.evaluator(Engine::Selfplay)?.attributes().name,
+        engine: contestants.evaluator(Engine::Selfplay)?.attributes().name.to_string(),
         libtorch_engine: contestants.describe_libtorch(),
         threads: whole.threads,
         games: args.games,

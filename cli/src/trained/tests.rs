@@ -138,7 +138,7 @@ fn libtorch_takes_over_what_the_cpu_kernel_does_not_take() {
     let run = begin(runs.path());
     publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);
     let trained = Trained::open(&args(runs.path(), "noughts")).unwrap();
-    assert_eq!(trained.evaluator.attributes().name, "libtorch cpu f32");
+    assert_eq!(&*trained.evaluator.attributes().name, "libtorch cpu f32");
     let only = Args { kernel: Preference::Only(KernelPath::PortableF32), ..args(runs.path(), "noughts") };
     let error = service::chain(&Trained::open(&only).unwrap_err());
     assert!(error.contains("the CPU kernel does not take channels of 12"), "{error}");

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use crate::{Batch, Predictions};
 
 /// Something that turns a batch of observations into priors over the legal actions and win/draw/loss values.
@@ -18,8 +20,8 @@ pub trait Evaluator: Send {
 /// What an evaluator says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {
-    /// For people: `libtorch cpu bf16`.
-    pub name: String,
+    /// For people: `libtorch cpu bf16`. Shared, since whoever plays asks once a batch.
+    pub name: Arc<str>,
     /// The version of the weights behind the answers, 0 where there are none.
     pub weights_version: u64,
     /// The batch size from which larger ones gain little.

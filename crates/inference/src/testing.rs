@@ -10,7 +10,7 @@ use crate::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
 const MAX_BATCH: usize = 4096;
 
 fn attributes(name: &str, weights_version: u64) -> Attributes {
-    Attributes { name: name.to_owned(), weights_version, preferred_batch: 64, max_batch: MAX_BATCH }
+    Attributes { name: name.into(), weights_version, preferred_batch: 64, max_batch: MAX_BATCH }
 }
 
 fn check(batch: &Batch, shape: ObservationShape) -> Result<(), Error> {

@@ -55,7 +55,7 @@ impl LibtorchEvaluator {
             folded: Folded::new(network, precision)?,
             architecture: network.architecture().clone(),
             attributes: Attributes {
-                name: format!("libtorch {device} {precision}"),
+                name: format!("libtorch {device} {precision}").into(),
                 weights_version: version.0,
                 preferred_batch: chunk,
                 max_batch: MAX_BATCH,

@@ -130,7 +130,7 @@ fn a_number_that_is_not_finite_is_never_an_answer() {
 #[test]
 fn attributes_say_what_answers() {
     let attributes = evaluator(Precision::Bf16).attributes();
-    assert_eq!((attributes.name.as_str(), attributes.weights_version), ("libtorch cpu bf16", 9));
+    assert_eq!((&*attributes.name, attributes.weights_version), ("libtorch cpu bf16", 9));
 }
 
 #[test]
