@@ -34,10 +34,7 @@ pub enum Turn {
 impl Turn {
     /// Of speeds.
     fn speed(self, speeds: &[f64]) -> Option<f64> {
-        match self {
-            Self::Median => median(speeds),
-            Self::Best => speeds.iter().copied().max_by(f64::total_cmp),
-        }
+        self.of(speeds.to_vec(), |&speed| speed)
     }
 
     /// Of whatever has a speed; the upper one of an even number.

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use super::usage;
+
 /// The model of the CPU as the system calls it, or `unknown`.
 #[must_use]
 pub(super) fn cpu_model() -> String {
@@ -30,12 +32,7 @@ pub(super) fn threads(asked: usize) -> usize {
 /// The most memory that this process ever held, where the system tells.
 #[must_use]
 pub(super) fn peak_memory_bytes() -> Option<u64> {
-    peak_in(&std::fs::read_to_string("/proc/self/status").ok()?)
-}
-
-fn peak_in(status: &str) -> Option<u64> {
-    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?;
-    kibibytes.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
+    usage::memory_bytes(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
 /// The first model that Linux lists.

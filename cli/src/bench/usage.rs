@@ -44,7 +44,7 @@ fn in_folder(folder: &Path, ticks_per_second: f64) -> Option<Usage> {
     Some(Usage {
         cpu_seconds: ticks as f64 / ticks_per_second,
         threads: threads.collect(),
-        memory_bytes: status.and_then(|status| memory_bytes(&status)),
+        memory_bytes: status.and_then(|status| memory_bytes(&status, "VmRSS:")),
     })
 }
 
@@ -58,9 +58,9 @@ fn name_and_ticks(stat: &str) -> Option<(String, u64)> {
     Some((name.to_owned(), ticks()?.checked_add(ticks()?)?))
 }
 
-/// `VmRSS:     1234 kB`.
-fn memory_bytes(status: &str) -> Option<u64> {
-    let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+/// What a line such as `VmRSS:     1234 kB` says.
+pub(super) fn memory_bytes(status: &str, key: &str) -> Option<u64> {
+    let held = status.lines().find_map(|line| line.strip_prefix(key))?;
     held.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 

@@ -243,12 +243,10 @@ impl Game for Hex {
         if symmetry == 0 {
             return *position;
         }
-        let mut image = *position;
+        let mut image = Position { stones: [Stones::default(); 2], ..*position };
         for player in [Player::First, Player::Second] {
             for cell in position.stones[player.index()].iter() {
-                self.take(&mut image, player, cell);
-            }
-            for cell in position.stones[player.index()].iter() {
+                image.hash ^= stone_key(player, cell);
                 self.place(&mut image, player, self.cells() - 1 - cell);
             }
         }

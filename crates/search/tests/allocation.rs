@@ -2,40 +2,13 @@
 //!
 //! Alone in its process: the allocator counts for everyone in it.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod counting;
 
+use counting::allocations;
 use game::Action;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use search::{Expansion, Exploration, RootPolicy, Selection, Settings, Tree};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const ACTIONS: [Action; 5] = [Action(0), Action(1), Action(2), Action(3), Action(4)];
 const PRIORS: [f32; 5] = [0.125, 0.25, 0.25, 0.25, 0.125];
@@ -77,8 +50,8 @@ fn a_warm_tree_allocates_nothing() {
         // The same seed twice: the second time every buffer has the size it needs.
         play(&mut tree, &mut ChaCha8Rng::seed_from_u64(1));
         let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = allocations();
         play(&mut tree, &mut rng);
-        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{root:?}");
+        assert_eq!(allocations() - before, 0, "{root:?}");
     }
 }

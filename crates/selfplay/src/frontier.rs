@@ -194,12 +194,11 @@ impl<G: Game> Frontier<G> {
 
     /// Looks for the answer to a position that is not over: in the cache, in the batch, else at the end of the batch.
     fn source(&mut self, scene: &mut Scene<'_, G>, position: &G::Position) -> Source {
-        let image = match scene.symmetry_reuse {
+        let (hash, image) = match scene.symmetry_reuse {
             SymmetryReuse::Share => Images::smallest(scene.game, position),
-            SymmetryReuse::Apart => None,
+            SymmetryReuse::Apart => (scene.game.hash(position), None),
         };
         let (symmetry, position) = image.as_ref().map_or((0, position), |(symmetry, image)| (*symmetry, image));
-        let hash = scene.game.hash(position);
         scene.game.legal_actions(position, &mut self.scratch);
         if let Some(cache) = scene.cache {
             self.cached.clear();

@@ -25,9 +25,9 @@ impl Images {
         Self { sources: sources.collect(), turned: Vec::new(), actions: Vec::new(), priors: Vec::new() }
     }
 
-    /// The image of a position that stands for all of them, the one with the smallest hash, and the symmetry that leads
-    /// there; `None` if it is the position itself.
-    pub(crate) fn smallest<G: Game>(game: &G, position: &G::Position) -> Option<(usize, G::Position)> {
+    /// The smallest hash of the images of a position. The image that has it stands for all of them: it comes with the symmetry
+    /// that leads there, or is `None` if it is the position itself.
+    pub(crate) fn smallest<G: Game>(game: &G, position: &G::Position) -> (u64, Option<(usize, G::Position)>) {
         let (mut least, mut smallest) = (game.hash(position), None);
         for symmetry in 1..game.symmetries().len() {
             let image = game.image(position, symmetry);
@@ -36,7 +36,7 @@ impl Images {
                 (least, smallest) = (hash, Some((symmetry, image)));
             }
         }
-        smallest
+        (least, smallest)
     }
 
     /// Answer `i`, to the image under `symmetry` with these legal actions, as the answer to the position: its legal actions

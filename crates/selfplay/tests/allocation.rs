@@ -2,40 +2,14 @@
 //!
 //! Alone in its process: the allocator counts for everyone in it.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+#[path = "../../search/tests/counting/mod.rs"]
+mod counting;
 
+use counting::allocations;
 use game::{Game, ObservationShape};
 use games::ConnectFour;
 use inference::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
 use selfplay::{Episodes, Settings};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Even priors, and values that the stones decide.
 struct Stones {
@@ -76,9 +50,9 @@ fn a_batch_in_which_nobody_moves_allocates_nothing() {
     let settings = Settings { games: 16, full_simulations: 64, full_share: 1.0, ..Settings::default() };
     let mut episodes = Episodes::new(game, settings, 1);
     let mut round = |counted: bool| {
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = allocations();
         let round = episodes.advance(&mut evaluator, None).unwrap();
-        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        let allocations = allocations() - before;
         episodes.drain_finished().for_each(drop);
         let quiet = round.batch > 0 && round.moves == 0;
         assert!(!(counted && quiet) || allocations == 0, "{allocations} allocations in {round:?}");

@@ -154,9 +154,10 @@ impl Kernel {
             }
         };
         let evaluator = TowerEvaluator::new(tower, manifest.version);
+        let is_coarse = packed.choice.as_ref().is_some_and(|(_, chosen)| chosen.path.is_bf16()) || self.int8.is_some();
         Ok(match &self.recent {
-            Some(recent) => evaluator.showing(Arc::clone(recent)),
-            None => evaluator,
+            Some(recent) if is_coarse => evaluator.showing(Arc::clone(recent)),
+            _ => evaluator,
         })
     }
 

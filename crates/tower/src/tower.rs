@@ -156,7 +156,7 @@ impl Tower {
         }
         let ranges = ranges.filter(|_| path.is_int8());
         let architecture = folded.architecture.clone();
-        let board = path.base().turn(Board::new(architecture.height, architecture.width));
+        let board = path.turn(Board::new(architecture.height, architecture.width));
         let packing = path.base().packing();
         let convolution = |affine| Product::convolution(packing, affine, board);
         let of_block = |affine, index| Convolution::new(path, affine, index, ranges, board);

@@ -2,41 +2,16 @@
 //!
 //! Alone in its process: the allocator counts for everyone in it.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "../../search/tests/counting/mod.rs"]
+mod counting;
+
+use counting::allocations;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
 use tower::{Path, Tower, TowerEvaluator};
 use weights::{Architecture, WeightsVersion};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_warm_evaluator_allocates_nothing() {
@@ -60,8 +35,8 @@ fn a_warm_evaluator_allocates_nothing() {
         let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(1));
         let mut predictions = Predictions::new();
         evaluator.evaluate(&batch, &mut predictions).unwrap();
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = allocations();
         evaluator.evaluate(&batch, &mut predictions).unwrap();
-        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{path}");
+        assert_eq!(allocations() - before, 0, "{path}");
     }
 }

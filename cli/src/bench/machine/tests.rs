@@ -6,9 +6,3 @@ fn the_first_model_that_linux_lists_counts() {
     assert_eq!(model_in(text).as_deref(), Some("AMD EPYC"));
     assert_eq!(model_in("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
 }
-
-#[test]
-fn the_most_memory_is_read_from_what_linux_tells() {
-    assert_eq!(peak_in("Name:\tx\nVmPeak:\t  200 kB\nVmHWM:\t    12 kB\n"), Some(12 << 10));
-    assert_eq!(peak_in("Name:\tx\n"), None);
-}

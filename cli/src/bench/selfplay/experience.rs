@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::collections::VecDeque;
 
 use ::experience::{PackedTrajectory, StepKind, Trajectory, TrajectoryId};
@@ -29,14 +30,9 @@ pub(super) struct Kept {
 
 struct Episode {
     /// Held for the memory it takes.
-    _held: Held,
+    _held: Box<dyn Any>,
     bytes: usize,
     positions: usize,
-}
-
-enum Held {
-    Compact(#[allow(dead_code, reason = "held for the memory it takes")] PackedTrajectory),
-    Dense(#[allow(dead_code, reason = "held for the memory it takes")] Vec<f32>),
 }
 
 impl Kept {
@@ -57,12 +53,12 @@ impl Kept {
                 let trajectory = Trajectory { id, game: game.spec().name.clone(), steps, outcome };
                 let packed = PackedTrajectory::pack(&trajectory);
                 let bytes = packed.bytes();
-                (Held::Compact(packed), bytes)
+                (Box::new(packed) as Box<dyn Any>, bytes)
             }
             Experience::Dense => {
                 let floats = dense(game, &episode)?;
                 let bytes = floats.len() * size_of::<f32>();
-                (Held::Dense(floats), bytes)
+                (Box::new(floats) as Box<dyn Any>, bytes)
             }
         };
         self.bytes += bytes;

@@ -12,8 +12,9 @@ fn what_makes_no_sense_is_not_known() {
     for text in ["", "77", "77 (a", "77 (a) S 1 2", "77 (a) S 1 77 77 0 -1 4194560 900 0 0 0 x 50 7"] {
         assert_eq!(name_and_ticks(text), None, "{text}");
     }
-    assert_eq!(memory_bytes("VmPeak: 5 kB\nVmRSS:\t 12 kB\nThreads: 3"), Some(12 * 1024));
-    assert_eq!(memory_bytes("VmRSS: a lot"), None);
+    assert_eq!(memory_bytes("VmPeak: 5 kB\nVmRSS:\t 12 kB\nThreads: 3", "VmRSS:"), Some(12 * 1024));
+    assert_eq!(memory_bytes("VmPeak: 5 kB\nVmHWM:\t 14 kB", "VmHWM:"), Some(14 * 1024));
+    assert_eq!(memory_bytes("VmRSS: a lot", "VmRSS:"), None);
     assert_eq!(in_folder(Path::new("/nowhere"), 100.0), None);
 }
 

@@ -23,13 +23,15 @@ fn check_game<G: Game>(game: &G) {
     let mut images = Images::new(game);
     let mut predictions = Predictions::new();
     for position in positions(game, &mut ChaCha8Rng::seed_from_u64(1)) {
-        let smallest = |position: &G::Position| {
-            Images::smallest(game, position).map_or_else(|| game.hash(position), |(_, image)| game.hash(&image))
-        };
+        let (hash, smallest) = Images::smallest(game, &position);
         for symmetry in 0..game.symmetries().len() {
-            assert_eq!(smallest(&game.image(&position, symmetry)), smallest(&position));
+            assert_eq!(Images::smallest(game, &game.image(&position, symmetry)).0, hash);
         }
-        let Some((symmetry, image)) = Images::smallest(game, &position) else { continue };
+        let Some((symmetry, image)) = smallest else {
+            assert_eq!(game.hash(&position), hash);
+            continue;
+        };
+        assert_eq!(game.hash(&image), hash);
 
         // Every action has a prior of its own, which its image is given too.
         let prior = |action: Action| f32::from(action.0 + 1) / 64.0;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Path;
 
 #[test]
 fn every_neighbour_of_a_cell_is_a_cell_of_the_board_or_a_border_pixel() {
@@ -23,5 +24,17 @@ fn cells_and_pixels_match() {
         let mut pixels: Vec<usize> = (0..board.cells()).map(|cell| board.pixel(cell)).collect();
         pixels.sort_unstable();
         assert_eq!(cells, pixels);
+    }
+}
+
+#[test]
+fn a_board_is_turned_where_its_columns_make_fewer_tiles_and_never_for_matrix_tiles() {
+    // Six rows in a tile: seven columns of six cells, or six rows of which each takes two.
+    let turns = |path: Path, board: Board| path.turn(board).turned;
+    assert!(!turns(Path::Avx512F32, Board::new(6, 7)));
+    assert!(turns(Path::Avx512F32, Board::new(15, 3)) || !cfg!(target_arch = "x86_64"));
+    assert!(turns(Path::Avx2F32, Board::new(6, 7)) || !cfg!(target_arch = "x86_64"));
+    for path in [Path::AmxBf16, Path::AmxI8] {
+        assert!(!turns(path, Board::new(15, 3)), "{path}");
     }
 }

@@ -13,7 +13,7 @@ fn the_faster_path_comes_first_and_of_two_alike_the_wider() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "paths are measured with a real clock")]
-fn every_path_of_this_machine_is_measured_once() {
+fn every_path_of_this_machine_is_measured_and_listed() {
     let mut ticks = 0;
     let mut now = || {
         ticks += 1;
