@@ -121,3 +121,19 @@ pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<EdgeId> {
     }
     best
 }
+
+/// Whether the most visited candidate of `node` stays so if `left` more visits all go to the second.
+pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
+    // Beside a proven draw, values decide who is a candidate, and they may change with every visit.
+    if node.has_draw {
+        return false;
+    }
+    let is_candidate = candidates(arena, node);
+    let (mut most, mut second) = (0, 0);
+    for edge in node.edges().filter(|&edge| is_candidate(edge)) {
+        let visits = edge_visits(arena, edge);
+        second = second.max(visits.min(most));
+        most = most.max(visits);
+    }
+    most > second + left
+}

@@ -17,6 +17,8 @@ pub struct Settings {
     pub dirichlet: Dirichlet,
     /// Whether proven results are backed up.
     pub solver: Solver,
+    /// Whether a search may end before its budget.
+    pub early_stop: EarlyStop,
     /// The range values live in.
     pub values: ValueRange,
 }
@@ -31,6 +33,7 @@ impl Default for Settings {
             first_play_reduction: 0.2,
             dirichlet: Dirichlet { total_concentration: 10.83, fraction: 0.25 },
             solver: Solver::On,
+            early_stop: EarlyStop::Never,
             values: ValueRange::Board,
         }
     }
@@ -75,6 +78,17 @@ pub enum Solver {
     On,
     /// Terminal nodes are visited like any other.
     Off,
+}
+
+/// Whether a search may end before its budget. What an explored root has visited is a training target and always gets all of
+/// it, and so does Gumbel, whose phases share a budget out beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlyStop {
+    /// Every simulation of the budget is made.
+    Never,
+    /// Under pUCT, without noise: as soon as the most visited action could not be overtaken if every simulation that is left
+    /// went to the second. A proof that only those simulations would have found is given up.
+    Decided,
 }
 
 /// The range values live in.

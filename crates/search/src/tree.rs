@@ -13,10 +13,12 @@ use crate::proven::Proven;
 use crate::request::{Request, Selection};
 use crate::reuse::{Move, keep_subtree};
 use crate::root::RootView;
-use crate::root_policy::{candidates, edge_proven, improved_logits, improved_policy, most_visited, visit_shares};
+use crate::root_policy::{
+    candidates, edge_proven, improved_logits, improved_policy, is_decided, most_visited, visit_shares,
+};
 use crate::select::{Descent, Rule, Start, descend};
 use crate::sequential_halving::{Candidate, SequentialHalving, Standing};
-use crate::settings::{Exploration, RootPolicy, Settings, Solver};
+use crate::settings::{EarlyStop, Exploration, RootPolicy, Settings, Solver};
 use crate::solver::prove;
 use crate::value_range::Bounds;
 
@@ -127,7 +129,7 @@ impl<S> Tree<S> {
             return Selection::Busy;
         }
         let start = match self.settings.root {
-            RootPolicy::Puct if started >= self.budget => return Selection::Busy,
+            RootPolicy::Puct if started >= self.budget || self.is_decided() => return Selection::Busy,
             RootPolicy::Puct => {
                 let reduction = if self.exploration == Exploration::Explore { 0.0 } else { 1.0 };
                 Start::Rule { reduction }
@@ -178,14 +180,14 @@ impl<S> Tree<S> {
         withdraw(&mut self.arena, parent);
     }
 
-    /// Whether the move's simulations are used up or the root is proven, with nothing left in flight. True of a tree
-    /// that has nothing to search.
+    /// Whether the move's simulations are used up, or no longer needed ([`EarlyStop`]), or the root is proven, with nothing
+    /// left in flight. True of a tree that has nothing to search.
     #[must_use]
     #[inline]
     pub fn is_finished(&self) -> bool {
         let Some(root) = self.arena.nodes.first() else { return true };
         let is_spent = match self.settings.root {
-            RootPolicy::Puct => root.visits > self.budget,
+            RootPolicy::Puct => root.visits > self.budget || self.is_decided(),
             RootPolicy::Gumbel { .. } => {
                 let look = |action| candidate(&self.arena, action);
                 self.halving.is_last_phase() && self.halving.is_phase_complete(look)
@@ -366,6 +368,18 @@ impl<S> Tree<S> {
             }
         }
         best.map(|(_, _, edge)| edge)
+    }
+
+    /// Whether what is left of pUCT's budget could not change the most visited action.
+    #[inline]
+    fn is_decided(&self) -> bool {
+        let root = self.node();
+        let left = (self.budget + 1).saturating_sub(root.visits);
+        // Nobody can lead by more than all have: for half of a search that alone says no.
+        self.settings.early_stop == EarlyStop::Decided
+            && self.exploration == Exploration::Greedy
+            && root.visits > left
+            && is_decided(&self.arena, root, left)
     }
 
     #[inline]

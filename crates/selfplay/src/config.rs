@@ -2,7 +2,7 @@
 //!
 //! Keys are plain numbers and words; [`SearchSection::settings`] and [`SelfplaySection::settings`] check their ranges.
 
-use search::{Dirichlet, RootPolicy, Settings as SearchSettings, Solver, ValueRange};
+use search::{Dirichlet, EarlyStop, RootPolicy, Settings as SearchSettings, Solver, ValueRange};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{
@@ -40,6 +40,9 @@ pub struct SearchSection {
     pub dirichlet_fraction: f32,
     /// Whether proven wins and losses are backed up.
     pub solver: bool,
+    /// Under `puct`, whether a search without noise (a fast one of self-play, and every one in play, evaluation and the arena)
+    /// ends as soon as its most visited action could not be overtaken.
+    pub early_stop: bool,
     /// Gumbel: how many root actions are considered.
     pub gumbel_considered: usize,
     /// Gumbel: `c_visit`.
@@ -68,6 +71,7 @@ impl Default for SearchSection {
             dirichlet_total: 10.83,
             dirichlet_fraction: 0.25,
             solver: true,
+            early_stop: true,
             gumbel_considered: 16,
             gumbel_c_visit: 50.0,
             gumbel_c_scale: 1.0,
@@ -104,6 +108,7 @@ impl SearchSection {
             first_play_reduction: self.first_play_reduction,
             dirichlet: Dirichlet { total_concentration: self.dirichlet_total, fraction: self.dirichlet_fraction },
             solver: if self.solver { Solver::On } else { Solver::Off },
+            early_stop: if self.early_stop { EarlyStop::Decided } else { EarlyStop::Never },
             values: ValueRange::Board,
         })
     }

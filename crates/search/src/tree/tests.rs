@@ -216,6 +216,37 @@ fn what_looks_better_than_a_proven_draw_is_preferred_to_it() {
     }
 }
 
+#[test]
+fn a_search_that_stops_early_plays_what_its_whole_budget_would() {
+    let whole = Settings { solver: Solver::Off, ..settings() };
+    let stopping = Settings { early_stop: EarlyStop::Decided, ..whole.clone() };
+    let (mut made, mut budgets) = (0, 0);
+    for toy in games(200, 8, Turns::Mixed) {
+        for simulations in [1, 2, 9, 40, 120] {
+            for leaves in [1, 4] {
+                let mut trees = [toy.tree(&whole), toy.tree(&stopping)];
+                for tree in &mut trees {
+                    search(tree, simulations, Exploration::Greedy, leaves);
+                }
+                assert_eq!(trees[1].best_action(), trees[0].best_action(), "{simulations} simulations of {toy:?}");
+                made += trees[1].root().simulations();
+                budgets += trees[0].root().simulations();
+            }
+        }
+    }
+    assert!(f64::from(made) < 0.9 * f64::from(budgets), "{made} of {budgets} simulations");
+}
+
+#[test]
+fn a_search_whose_visits_are_a_target_makes_every_simulation() {
+    let settings = Settings { solver: Solver::Off, early_stop: EarlyStop::Decided, ..settings() };
+    for toy in games(40, 8, Turns::Alternating) {
+        let mut tree = toy.tree(&settings);
+        search(&mut tree, 60, Exploration::Explore, 1);
+        assert_eq!(tree.root().simulations(), 60);
+    }
+}
+
 /// The budget is for leaves: a proven draw is not visited over and over only because all else is in flight.
 #[test]
 fn a_proven_draw_does_not_stand_in_for_leaves_in_flight() {

@@ -1,10 +1,11 @@
 use super::*;
 
 #[test]
-fn the_defaults_are_those_of_the_settings() {
+fn the_defaults_are_those_of_the_settings_and_stop_early() {
     let search = SearchSection::default().settings().unwrap();
-    assert_eq!(search, SearchSettings::default());
-    assert_eq!(SelfplaySection::default().settings(search).unwrap(), Settings::default());
+    assert_eq!(search, SearchSettings { early_stop: EarlyStop::Decided, ..SearchSettings::default() });
+    let settings = SelfplaySection::default().settings(search.clone()).unwrap();
+    assert_eq!(settings, Settings { search, ..Settings::default() });
 }
 
 #[test]
