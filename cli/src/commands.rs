@@ -28,6 +28,10 @@ pub struct Play {
     #[arg(long, value_name = "N", default_value_t = 200)]
     simulations: u32,
 
+    /// Threads that evaluate for one search; 0 is one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
     /// You are the second player: the program makes the first move.
     #[arg(long)]
     second: bool,
@@ -36,10 +40,11 @@ pub struct Play {
 impl Play {
     /// Plays until the person has enough.
     pub fn run(self) -> anyhow::Result<()> {
-        let Trained { game, search, mut evaluator } = Trained::open(&self.trained)?;
+        let threads = bench::machine::threads(self.threads);
+        let Trained { game, search, mut evaluators } = Trained::open(&self.trained, threads)?;
         let settings = self.settings(search);
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
-        with_game!(game, |game| play::play(&game, &settings, evaluator.as_mut(), &mut input, &mut output))?;
+        with_game!(game, |game| play::play(&game, &settings, &mut evaluators, &mut input, &mut output))?;
         Ok(())
     }
 
@@ -71,12 +76,13 @@ pub struct Eval {
 impl Eval {
     /// Scores and prints.
     pub fn run(self) -> anyhow::Result<()> {
-        let Trained { game, search, mut evaluator } = Trained::open(&self.trained)?;
+        let Trained { game, search, mut evaluators } = Trained::open(&self.trained, 1)?;
+        let evaluator = evaluators[0].as_mut();
         let (file, text) = self.text(game)?;
         let settings = eval::Settings { search, ..eval::Settings::new(self.simulations) };
         let format = if self.json { eval::Format::Json } else { eval::Format::Table };
         let mut output = io::stdout().lock();
-        with_game!(game, |game| eval::run(&game, &file, &text, &settings, evaluator.as_mut(), format, &mut output))?;
+        with_game!(game, |game| eval::run(&game, &file, &text, &settings, evaluator, format, &mut output))?;
         Ok(())
     }
 

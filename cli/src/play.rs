@@ -14,9 +14,14 @@ use game::{Action, Game, Outcome, Player};
 use inference::Evaluator;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use selfplay::{Analysis, AnalysisSettings, SearchSettings, analyse};
+use selfplay::{Analysis, AnalysisSettings, SearchSettings, analyse_together};
 
 use command::{Command, HELP, Line, read_line};
+
+/// A leaf in flight is searched around before it is known: for each of them the search makes so many simulations.
+const SIMULATIONS_PER_LEAF_IN_FLIGHT: usize = 32;
+/// From here on larger batches gain little on a CPU.
+const LEAVES_PER_BATCH_MAX: usize = 8;
 
 /// How the program plays.
 #[derive(Debug, Clone)]
@@ -52,7 +57,7 @@ pub enum Error {
     Evaluator(#[from] inference::Error),
 }
 
-/// Plays until the person quits or the input ends.
+/// Plays until the person quits or the input ends. The evaluators hold the same weights and search together, each on a thread.
 ///
 /// # Errors
 /// [`Error`] says whether the terminal or the evaluator is at fault. No input is an error: what is not understood is
@@ -60,14 +65,14 @@ pub enum Error {
 pub fn play<G: Game>(
     game: &G,
     settings: &Settings,
-    evaluator: &mut dyn Evaluator,
+    evaluators: &mut [Box<dyn Evaluator>],
     input: &mut impl BufRead,
     output: &mut impl Write,
 ) -> Result<(), Error> {
     let table = Table {
         game,
         settings,
-        evaluator,
+        evaluators,
         output,
         rng: ChaCha8Rng::seed_from_u64(settings.seed),
         person: settings.person,
@@ -81,7 +86,7 @@ pub fn play<G: Game>(
 struct Table<'a, G: Game, W> {
     game: &'a G,
     settings: &'a Settings,
-    evaluator: &'a mut dyn Evaluator,
+    evaluators: &'a mut [Box<dyn Evaluator>],
     output: &'a mut W,
     rng: ChaCha8Rng,
     person: Player,
@@ -96,7 +101,7 @@ enum Next {
 
 impl<G: Game, W: Write> Table<'_, G, W> {
     fn sit_down(mut self, input: &mut impl BufRead) -> Result<(), Error> {
-        let attributes = self.evaluator.attributes();
+        let attributes = self.evaluators[0].attributes();
         let (game, simulations) = (&self.game.spec().name, self.settings.simulations);
         let (name, version) = (&attributes.name, attributes.weights_version);
         writeln!(self.output, "{game} against weights version {version} ({name}), {simulations} simulations a move")?;
@@ -253,15 +258,16 @@ impl<G: Game, W: Write> Table<'_, G, W> {
     }
 
     fn analyse(&mut self) -> Result<Analysis, Error> {
+        let Settings { simulations, search, .. } = self.settings;
+        let in_flight = *simulations as usize / SIMULATIONS_PER_LEAF_IN_FLIGHT;
+        let leaves_per_tree = (in_flight / self.evaluators.len()).clamp(1, LEAVES_PER_BATCH_MAX);
         let settings = AnalysisSettings {
-            simulations: self.settings.simulations,
-            search: self.settings.search.clone(),
-            leaves_per_tree: 1,
-            batch: 1,
+            simulations: *simulations,
+            search: search.clone(),
+            leaves_per_tree,
+            batch: leaves_per_tree,
         };
-        let positions = std::slice::from_ref(&self.position);
-        let analyses = analyse(self.game, positions, &settings, self.evaluator, &mut self.rng)?;
-        Ok(analyses.into_iter().next().expect("one position, one analysis"))
+        Ok(analyse_together(self.game, &self.position, &settings, self.evaluators, &mut self.rng)?)
     }
 
     fn report(&mut self, analysis: &Analysis, mover: &str) -> io::Result<()> {

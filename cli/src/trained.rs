@@ -51,34 +51,35 @@ pub struct Trained {
     pub game: GameKind,
     /// How the run's trees search.
     pub search: SearchSettings,
-    /// The weights.
-    pub evaluator: Box<dyn Evaluator>,
+    /// The weights, once for each thread that is to evaluate; at least once.
+    pub evaluators: Vec<Box<dyn Evaluator>>,
 }
 
 impl std::fmt::Debug for Trained {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let evaluator = self.evaluator.attributes();
+        let evaluators: Vec<_> = self.evaluators.iter().map(|evaluator| evaluator.attributes()).collect();
         let mut all = f.debug_struct("Trained");
-        all.field("game", &self.game).field("search", &self.search).field("evaluator", &evaluator).finish()
+        all.field("game", &self.game).field("search", &self.search).field("evaluators", &evaluators).finish()
     }
 }
 
 impl Trained {
-    /// Finds the run and loads its newest published weights.
+    /// Finds the run and loads its newest published weights, once for each of so many threads.
     ///
     /// # Errors
     /// A run that does not exist or has published nothing yet, weights that do not fit the run's game.
-    pub fn open(args: &Args) -> anyhow::Result<Self> {
+    pub fn open(args: &Args, threads: usize) -> anyhow::Result<Self> {
         let run = RunDirectory::existing(&args.runs, &args.run)?;
         let config = load_run(&run)?;
         let game: GameKind = config.run.game.parse().context("run.game")?;
         let search = config.search.settings()?;
         let (manifest, bytes) = newest(&run)?;
         with_game!(game, |rules| check(&rules, &manifest, &run))?;
-        let evaluator = Evaluators::new(args.device, args.precision, args.kernel)
-            .evaluator(&manifest, &bytes)
-            .with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
-        Ok(Self { game, search, evaluator })
+        let evaluators = Evaluators::new(args.device, args.precision, args.kernel);
+        let evaluators = (0..threads.max(1)).map(|_| evaluators.evaluator(&manifest, &bytes)).collect::<Result<_, _>>();
+        let evaluators =
+            evaluators.with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
+        Ok(Self { game, search, evaluators })
     }
 }
 

@@ -3,13 +3,15 @@
 //! The evaluator says nothing: every action is as good as any other, and every position is worth zero. Games advance from
 //! their start to their end, move by move, each searched from a fresh root with noise; nothing else of self-play runs. On
 //! several threads each has games and trees of its own. Everything is measured in turns, because a machine slows down and
-//! speeds up while it is measured. Start with [`run`].
+//! speeds up while it is measured. Beside it stands one tree that many threads search with a network, as `play` does. Start
+//! with [`run`].
 
 mod compare;
 mod markdown;
 mod player;
 mod plot;
 mod report;
+mod together;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,10 +22,12 @@ use games::{GameKind, with_game};
 
 pub use markdown::markdown;
 pub use plot::draw;
-pub use report::{Compared, Report, Rule, Searched};
+pub use report::{Compared, Report, Rule, Searched, SearchedTogether};
+pub use together::TogetherArgs;
 
 use super::{Turn, Turns, machine, output, threads};
 use player::Player;
+use together::Team;
 
 #[cfg(test)]
 mod tests;
@@ -43,6 +47,9 @@ pub struct Args {
     /// Threads, each with games of its own; 0 is one per core.
     #[arg(long, value_delimiter = ',', default_value = "1,0")]
     pub threads: Vec<usize>,
+    /// One tree that many threads search, in the first of the games.
+    #[command(flatten)]
+    pub together: TogetherArgs,
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
@@ -87,11 +94,16 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.threads.is_empty(), "--threads needs a number");
     let simulations = !args.simulations.is_empty() && !args.simulations.contains(&0);
     ensure!(simulations, "--simulations needs numbers of at least 1");
+    args.together.check()?;
     let time = args.turns.time()?;
-    let mut all = cases(args);
+    let (mut all, mut together) = (cases(args), teams(args)?);
     for _ in 0..args.turns.repeats {
         for case in &mut all {
             let speed = case.search.rate(time)?;
+            case.speeds.push(speed);
+        }
+        for case in &mut together {
+            let speed = case.team.rate(time)?;
             case.speeds.push(speed);
         }
     }
@@ -105,6 +117,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
         seed: args.seed,
         compared: None,
         searched: all.iter().map(|case| case.report(args.turns.turn)).collect(),
+        together: together.iter().map(|case| case.report(args)).collect(),
     })
 }
 
@@ -138,11 +151,59 @@ impl<G: game::Game> Search for Vec<Player<G>> {
     }
 }
 
-/// Everything that is to be measured.
-fn cases(args: &Args) -> Vec<Case> {
+/// Numbers of threads, ascending, each once.
+fn threads(args: &Args) -> Vec<usize> {
     let mut threads: Vec<usize> = args.threads.iter().map(|&threads| machine::threads(threads)).collect();
     threads.sort_unstable();
     threads.dedup();
+    threads
+}
+
+/// One tree that a number of threads search together.
+struct TogetherCase {
+    threads: usize,
+    leaves: usize,
+    team: Box<dyn together::Search>,
+    speeds: Vec<f64>,
+}
+
+/// Every number of threads and leaves, in the first of the games.
+fn teams(args: &Args) -> anyhow::Result<Vec<TogetherCase>> {
+    let mut cases = Vec::new();
+    if args.together.blocks == 0 {
+        return Ok(cases);
+    }
+    for threads in threads(args) {
+        for &leaves in &args.together.leaves {
+            let team = with_game!(args.games[0], |game| {
+                let team = Team::new(&game, &args.together, threads, leaves, args.seed)?;
+                Box::new(team) as Box<dyn together::Search>
+            });
+            cases.push(TogetherCase { threads, leaves, team, speeds: Vec::new() });
+        }
+    }
+    Ok(cases)
+}
+
+impl TogetherCase {
+    fn report(&self, args: &Args) -> SearchedTogether {
+        let TogetherArgs { blocks, channels, together_simulations, .. } = args.together;
+        SearchedTogether {
+            game: args.games[0].to_string(),
+            network: format!("{blocks}x{channels}"),
+            evaluator: self.team.evaluator(),
+            simulations: together_simulations,
+            threads: self.threads,
+            leaves: self.leaves,
+            simulations_per_second: args.turns.turn.speed(&self.speeds).unwrap_or(f64::NAN),
+            ratio: None,
+        }
+    }
+}
+
+/// Everything that is to be measured of trees alone.
+fn cases(args: &Args) -> Vec<Case> {
+    let threads = threads(args);
     let mut cases = Vec::new();
     for &game in &args.games {
         for &rule in &args.rules {

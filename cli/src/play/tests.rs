@@ -23,7 +23,8 @@ fn session<G: Game>(game: &G, settings: &Settings, lines: &[&str]) -> String {
 
 fn transcript<G: Game>(game: &G, settings: &Settings, mut input: &[u8]) -> String {
     let mut output = Vec::new();
-    play(game, settings, &mut fond_of_low_actions(game), &mut input, &mut output).unwrap();
+    let mut evaluators: Vec<Box<dyn Evaluator>> = vec![Box::new(fond_of_low_actions(game))];
+    play(game, settings, &mut evaluators, &mut input, &mut output).unwrap();
     String::from_utf8(output).unwrap()
 }
 
@@ -59,7 +60,7 @@ fn a_win_in_one_is_played_and_called_proven() {
     let game = TicTacToe::new();
     let settings = Settings { person: Player::Second, ..Settings::new(200) };
     let mut output = Vec::new();
-    let mut uniform = Uniform::new(game.spec().observation);
+    let mut uniform: Vec<Box<dyn Evaluator>> = vec![Box::new(Uniform::new(game.spec().observation))];
     // The second player answers in a row of its own and never blocks.
     let mut input: &[u8] = "1\n2\n3\n4\n5\n6\n7\n8\n9\n".as_bytes();
     play(&game, &settings, &mut uniform, &mut input, &mut output).unwrap();
@@ -120,7 +121,7 @@ fn a_swap_is_a_move_like_any_other() {
 #[test]
 fn a_failing_evaluator_ends_the_game_with_its_error() {
     let game = TicTacToe::new();
-    let mut faulty = Faulty::new(game.spec().observation, Fault::Backend, 0);
+    let mut faulty: Vec<Box<dyn Evaluator>> = vec![Box::new(Faulty::new(game.spec().observation, Fault::Backend, 0))];
     let error = play(&game, &Settings::new(0), &mut faulty, &mut "5\n".as_bytes(), &mut Vec::new()).unwrap_err();
     assert!(matches!(error, Error::Evaluator(_)), "{error}");
 }

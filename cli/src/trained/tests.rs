@@ -16,7 +16,7 @@ fn args(runs: &Path, run: &str) -> Args {
 }
 
 fn refusal(runs: &Path, run: &str) -> String {
-    Trained::open(&args(runs, run)).unwrap_err().to_string()
+    Trained::open(&args(runs, run), 1).unwrap_err().to_string()
 }
 
 /// A run of tic-tac-toe that has published nothing.
@@ -66,7 +66,7 @@ fn answers(args: &Args) -> Vec<f32> {
         });
     }
     let mut predictions = Predictions::new();
-    Trained::open(args).unwrap().evaluator.evaluate(&batch, &mut predictions).unwrap();
+    Trained::open(args, 1).unwrap().evaluators[0].evaluate(&batch, &mut predictions).unwrap();
     let numbers = |i| {
         let value = predictions.value(i);
         predictions.priors(i).iter().copied().chain([value.win, value.draw, value.loss]).collect::<Vec<_>>()
@@ -80,9 +80,9 @@ fn the_newest_weights_of_a_run_evaluate_its_game() {
     let run = begin(runs.path());
     publish(&run, architecture(GameKind::TicTacToe), 1);
     publish(&run, architecture(GameKind::TicTacToe), 2);
-    let trained = Trained::open(&args(runs.path(), "noughts")).unwrap();
+    let trained = Trained::open(&args(runs.path(), "noughts"), 1).unwrap();
     assert_eq!(trained.game, GameKind::TicTacToe);
-    assert_eq!(trained.evaluator.attributes().weights_version, 2);
+    assert_eq!(trained.evaluators[0].attributes().weights_version, 2);
 }
 
 #[test]
@@ -137,9 +137,9 @@ fn libtorch_takes_over_what_the_cpu_kernel_does_not_take() {
     let runs = tempfile::tempdir().unwrap();
     let run = begin(runs.path());
     publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);
-    let trained = Trained::open(&args(runs.path(), "noughts")).unwrap();
-    assert_eq!(&*trained.evaluator.attributes().name, "libtorch cpu f32");
+    let trained = Trained::open(&args(runs.path(), "noughts"), 1).unwrap();
+    assert_eq!(&*trained.evaluators[0].attributes().name, "libtorch cpu f32");
     let only = Args { kernel: Preference::Only(KernelPath::PortableF32), ..args(runs.path(), "noughts") };
-    let error = service::chain(&Trained::open(&only).unwrap_err());
+    let error = service::chain(&Trained::open(&only, 1).unwrap_err());
     assert!(error.contains("the CPU kernel does not take channels of 12"), "{error}");
 }

@@ -189,7 +189,7 @@ impl<G: Game> Office<G> {
 }
 
 /// The evaluator's opinion alone.
-fn asked<S>(tree: &Tree<S>) -> Analysis {
+pub(crate) fn asked<S>(tree: &Tree<S>) -> Analysis {
     let root = tree.root();
     let priors = root.priors().to_vec();
     let mut best = 0;
@@ -213,7 +213,8 @@ fn asked<S>(tree: &Tree<S>) -> Analysis {
     }
 }
 
-fn searched<S>(tree: &Tree<S>) -> Analysis {
+/// What a finished search says.
+pub(crate) fn searched<S>(tree: &Tree<S>) -> Analysis {
     let root = tree.root();
     let (mut policy, mut principal_variation) = (Vec::new(), Vec::new());
     tree.search_policy(&mut policy);

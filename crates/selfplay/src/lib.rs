@@ -1,8 +1,9 @@
 //! Many episodes at once: gather leaves from every game, evaluate one batch, apply the answers, record the moves.
 //!
-//! [`Episodes`] makes experience; [`analysis`] searches given positions for play, evaluation and the arena;
-//! [`playouts`] is the opponent that needs no network. All of them drive [`search::Tree`] with the rules as transition
-//! and share one gatherer (`frontier`). Knows no tokio, no clock and no network; one value runs on one thread.
+//! [`Episodes`] makes experience; [`analysis`] searches given positions for evaluation and the arena,
+//! [`analyse_together`] one position with many threads for play; [`playouts`] is the opponent that needs no network. All of them drive [`search::Tree`] with the rules as transition
+//! and share one gatherer (`frontier`), but `team`, which has several batches on
+//! their way. Knows no tokio, no clock and no network.
 
 pub mod analysis;
 pub mod config;
@@ -16,13 +17,17 @@ pub mod playouts;
 mod resignation;
 mod settings;
 mod step;
+mod team;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse, analyse_with};
 pub use episode::{Ending, FinishedEpisode};
 pub use episodes::{Calibration, Episodes, Round};
 pub use leaves::{LeafEvaluator, NetworkLeaves};
-pub use search::{Dirichlet, Exploration, Proven, RootPolicy, Settings as SearchSettings, Solver, ValueRange};
+pub use search::{
+    Dirichlet, EarlyStop, Exploration, Proven, RootPolicy, Settings as SearchSettings, Solver, ValueRange,
+};
 pub use settings::{
     Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
 };
 pub use step::Step;
+pub use team::analyse_together;

@@ -10,6 +10,7 @@ mod args;
 pub mod config;
 pub mod directory;
 mod drain;
+pub mod machine;
 pub mod net;
 mod process;
 pub mod telemetry;

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::report::{Compared, Report, Searched};
+use super::report::{Compared, Report, Searched, SearchedTogether};
 
 /// Adds the ratio to every speed that the earlier report has too.
 pub(super) fn compare(report: &mut Report, path: &Path, earlier: &Report) {
@@ -9,6 +9,15 @@ pub(super) fn compare(report: &mut Report, path: &Path, earlier: &Report) {
         let before = earlier.searched.iter().find(|before| is_same(before, now));
         now.ratio = before.map(|before| now.simulations_per_second / before.simulations_per_second);
     }
+    for now in &mut report.together {
+        let before = earlier.together.iter().find(|before| is_same_together(before, now));
+        now.ratio = before.map(|before| now.simulations_per_second / before.simulations_per_second);
+    }
+}
+
+fn is_same_together(a: &SearchedTogether, b: &SearchedTogether) -> bool {
+    let settings = |searched: &SearchedTogether| (searched.simulations, searched.threads, searched.leaves);
+    (&a.game, &a.network, settings(a)) == (&b.game, &b.network, settings(b))
 }
 
 fn is_same(a: &Searched, b: &Searched) -> bool {

@@ -1,9 +1,9 @@
-use super::report::{Report, Searched};
+use super::report::{Report, Searched, SearchedTogether};
 
 /// The report as a table for people and documents.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
-    let Report { cpu, target, cores, seconds, repeats, turn, seed, compared, searched } = report;
+    let Report { cpu, target, cores, seconds, repeats, turn, seed, compared, searched, together } = report;
     let mut text = format!(
         "# Simulations/s of the tree alone\n\n\
          - machine: {cpu}, {target}, {cores} cores\n\
@@ -22,6 +22,28 @@ pub fn markdown(report: &Report) -> String {
     {
         let millions = simulations_per_second / 1e6;
         text += &format!("| {game} | {rule} | {simulations} | {threads} | {millions:.2} M | {bytes_per_node:.0} |");
+        if ratio {
+            text += &format!(" {} |", times.map_or("–".to_owned(), |times| format!("{times:.2}")));
+        }
+        text += "\n";
+    }
+    if !together.is_empty() {
+        text += &one_tree(together, ratio);
+    }
+    text
+}
+
+/// The part about one tree with many threads.
+fn one_tree(together: &[SearchedTogether], ratio: bool) -> String {
+    let SearchedTogether { game, network, evaluator, simulations, .. } = &together[0];
+    let mut text = format!(
+        "\n## One tree, many threads\n\n\
+         {game}, random weights of {network} ({evaluator}), {simulations} simulations by pUCT from the start: one thread has the tree, \
+         the others evaluate.\n\n| evaluating threads | leaves at a time | simulations/s |"
+    );
+    text += if ratio { " ratio |\n|---:|---:|---:|---:|\n" } else { "\n|---:|---:|---:|\n" };
+    for SearchedTogether { threads, leaves, simulations_per_second, ratio: times, .. } in together {
+        text += &format!("| {threads} | {leaves} | {simulations_per_second:.0} |");
         if ratio {
             text += &format!(" {} |", times.map_or("–".to_owned(), |times| format!("{times:.2}")));
         }

@@ -27,6 +27,9 @@ pub struct Report {
     pub compared: Option<Compared>,
     /// By game, rule, simulations and threads.
     pub searched: Vec<Searched>,
+    /// By threads and leaves.
+    #[serde(default)]
+    pub together: Vec<SearchedTogether>,
 }
 
 /// An earlier report.
@@ -53,6 +56,27 @@ pub struct Searched {
     pub simulations_per_second: f64,
     /// Bytes of nodes, edges and positions at the end of a search, over its nodes.
     pub bytes_per_node: f64,
+    /// Simulations/s over those of the earlier report, if it has the same.
+    pub ratio: Option<f64>,
+}
+
+/// How fast many threads search one tree with a network.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchedTogether {
+    /// The game.
+    pub game: String,
+    /// Blocks and channels of the network.
+    pub network: String,
+    /// What evaluates it.
+    pub evaluator: String,
+    /// Simulations of the search, by pUCT.
+    pub simulations: u32,
+    /// Threads, each with an evaluator of its own.
+    pub threads: usize,
+    /// Leaves that each is asked for at a time.
+    pub leaves: usize,
+    /// Simulations completed.
+    pub simulations_per_second: f64,
     /// Simulations/s over those of the earlier report, if it has the same.
     pub ratio: Option<f64>,
 }

@@ -1,7 +1,8 @@
 use super::*;
 use crate::bench::tests::{args, parsed};
 
-const TINY: &str = "--games tic_tac_toe,hex-3 --simulations 4,16 --threads 1,2 --seconds 0.001 --repeats 2";
+const TINY: &str = "--games tic_tac_toe,hex-3 --simulations 4,16 --threads 1,2 --blocks 1 --channels 16 \
+    --together-simulations 20 --seconds 0.001 --repeats 2";
 
 /// A report of made-up numbers.
 pub(super) fn report() -> Report {
@@ -12,6 +13,16 @@ pub(super) fn report() -> Report {
         threads,
         simulations_per_second: millions * 1e6,
         bytes_per_node: 270.4,
+        ratio: None,
+    };
+    let together = |threads, simulations_per_second| SearchedTogether {
+        game: "connect_four".to_owned(),
+        network: "6x64".to_owned(),
+        evaluator: "tower f32".to_owned(),
+        simulations: 800,
+        threads,
+        leaves: 8,
+        simulations_per_second,
         ratio: None,
     };
     Report {
@@ -29,6 +40,7 @@ pub(super) fn report() -> Report {
             searched(Rule::Gumbel, 1, 2.0),
             searched(Rule::Gumbel, 2, 4.0),
         ],
+        together: vec![together(1, 11_000.0), together(2, 21_000.0)],
     }
 }
 
@@ -41,6 +53,9 @@ fn a_tiny_run_measures_everything() {
         // A node without its edges is 64 bytes; nine actions and a swap have two octets of 192.
         assert!((64.0..64.0 + 2.0 * 192.0 + 200.0).contains(&searched.bytes_per_node), "{searched:?}");
     }
+    let teams: Vec<_> = report.together.iter().map(|searched| (searched.threads, searched.leaves)).collect();
+    assert_eq!(teams, [(1, 1), (1, 8), (2, 1), (2, 8)]);
+    assert!(report.together.iter().all(|searched| searched.simulations_per_second > 0.0), "{report:?}");
 }
 
 #[test]
@@ -66,7 +81,7 @@ fn the_report_is_printed_written_and_compared() {
 fn equal_numbers_of_threads_are_measured_once() {
     let cores = machine::cores();
     let report = measure(&args(&format!(
-        "--games tic_tac_toe --simulations 2 --rules puct --threads 0,{cores} --seconds 0 --repeats 1"
+        "--games tic_tac_toe --simulations 2 --rules puct --threads 0,{cores} --blocks 0 --seconds 0 --repeats 1"
     )));
     assert_eq!(report.unwrap().searched.iter().map(|searched| searched.threads).collect::<Vec<_>>(), [cores]);
 }
@@ -75,6 +90,7 @@ fn equal_numbers_of_threads_are_measured_once() {
 fn options_that_make_no_sense_are_named() {
     let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
     assert!(error("--simulations 64,0").contains("--simulations"));
+    assert!(error("--leaves 0").contains("--leaves"));
     assert!(error("--repeats 0").contains("--repeats"));
     assert!(error("--seconds=-1").contains("--seconds"));
     assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use game::{Action, Game};
 use inference::{Batch, Evaluator, Predictions};
-use network::{Device, Network};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::Manifest;
 
 use super::Args;
 use super::play::{Play, Player};
 use super::report::SelfplaySpeed;
+use crate::bench::random_weights::random_weights;
 use crate::evaluators::Evaluators;
 
 /// Who evaluates.
@@ -37,22 +37,8 @@ pub(super) struct Contestants<'a, G: Game> {
 impl<'a, G: Game> Contestants<'a, G> {
     /// Random weights, as a published version.
     pub(super) fn new(game: &'a G, args: &Args, threads: usize) -> anyhow::Result<Self> {
-        let (spec, shape) = (game.spec(), game.spec().observation);
-        let architecture = Architecture {
-            game: spec.name.clone(),
-            planes: shape.planes,
-            height: shape.height,
-            width: shape.width,
-            actions: spec.actions,
-            channels: args.channels,
-            blocks: args.blocks,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-        };
         let evaluators = Evaluators::new(args.device, args.precision, args.kernel);
-        let bytes = Network::new(&architecture, Device::Cpu, args.seed)?.to_safetensors()?;
-        let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
-        let manifest = Manifest { version: WeightsVersion(1), training_step: 0, digest, size_bytes, architecture };
+        let (manifest, bytes) = random_weights(game.spec(), args.blocks, args.channels, args.seed)?;
         Ok(Self { game, seed: args.seed, threads, evaluators, manifest, bytes })
     }
 

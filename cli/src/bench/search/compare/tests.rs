@@ -13,6 +13,7 @@ fn speeds_are_compared_with_the_same_game_rule_simulations_and_threads() {
     for searched in &now.searched {
         assert_eq!(searched.ratio, (searched.threads == 1).then_some(2.0), "{searched:?}");
     }
+    assert!(now.together.iter().all(|searched| searched.ratio == Some(1.0)), "{now:?}");
     let compared = now.compared.unwrap();
     assert_eq!((compared.file.as_str(), compared.cpu.as_str()), ("before.json", "Another CPU"));
 }

@@ -10,6 +10,7 @@ fn every_search_is_a_row() {
         "{text}"
     );
     assert!(text.contains("\n| connect_four | puct | 64 | 1 | 6.10 M | 270 |\n"), "{text}");
+    assert!(text.contains("\n| 2 | 8 | 21000 |\n"), "{text}");
     assert!(!text.contains("ratio"), "{text}");
 }
 

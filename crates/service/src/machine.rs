@@ -1,0 +1,45 @@
+//! Which machine this is.
+
+use std::fs;
+use std::process::Command;
+
+/// The model of the CPU as the system calls it, or `unknown`.
+#[must_use]
+pub fn cpu_model() -> String {
+    let listed = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model_in(&text));
+    listed.or_else(asked).unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// Cores that this process may use.
+#[must_use]
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Its name if the system tells it, its CPU and its cores: what measurements of speed are remembered under.
+#[must_use]
+pub fn describe() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let (model, cores) = (cpu_model(), cores());
+    match name.trim() {
+        "" => format!("{model}, {cores} cores"),
+        name => format!("{name}, {model}, {cores} cores"),
+    }
+}
+
+/// The first model that Linux lists.
+fn model_in(cpuinfo: &str) -> Option<String> {
+    let values = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let mut models = values.filter(|(key, _)| key.trim() == "model name").map(|(_, value)| value.trim());
+    models.find(|model| !model.is_empty()).map(str::to_owned)
+}
+
+/// What macOS answers.
+fn asked() -> Option<String> {
+    let output = Command::new("sysctl").args(["-n", "machdep.cpu.brand_string"]).output().ok()?;
+    let model = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (output.status.success() && !model.is_empty()).then_some(model)
+}
+
+#[cfg(test)]
+mod tests;
