@@ -5,6 +5,7 @@
 //! network is measured in turns within one run, because a machine slows down and speeds up while it is measured; so is
 //! what bounds the kernel, multiply-adds from registers alone. Start with [`run`].
 
+mod compare;
 mod engine;
 mod markdown;
 mod network_size;
@@ -26,6 +27,7 @@ use ::tower::{Path, Tower, TowerEvaluator, choose_path, fastest_first};
 use ::weights::{Architecture, WeightsVersion};
 use anyhow::{Context, anyhow, ensure};
 
+pub use compare::Compared;
 pub use engine::{Engine, Family};
 pub use markdown::markdown;
 pub use network_size::NetworkSize;
@@ -34,6 +36,7 @@ pub use ratio::{Ratio, ratios};
 pub use report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
 
 use super::{Turns, machine, output, positions};
+use compare::Earlier;
 use peers::Peers;
 use series::{Course, Series, Source};
 
@@ -74,6 +77,9 @@ pub struct Args {
     /// One JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
+    /// An earlier report in JSON: every speed also as a ratio to the one it has for the same.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
     /// Writes kernel.md, kernel.json and kernel.svg here, anew after each network.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
@@ -82,7 +88,8 @@ pub struct Args {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options that make no sense, a network that cannot be built, a folder that cannot be written.
+/// Options that make no sense, a network that cannot be built, a file that is no earlier report, a folder that cannot be
+/// written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let report = measure(args, |report| {
         args.out.as_deref().map_or(Ok(()), |folder| {
@@ -100,12 +107,18 @@ pub fn measure(args: &Args, mut so_far: impl FnMut(&Report) -> anyhow::Result<()
     let bench = Bench::new(args)?;
     // Each thread has an engine of its own; nothing within one is shared out.
     ::network::set_threads(1);
+    // Before minutes are spent on measuring.
+    let earlier: Option<Earlier> =
+        args.compare.as_deref().map(|path| output::read_report(path, "kernel")).transpose()?;
     let started = args.peers.as_deref().map(|folder| Peers::start(folder, bench.threads, args.seed));
     let mut peers = started.map(|started| started.map_err(|error| service::chain(&error)));
     let mut report = bench.empty_report(peers.as_ref());
     for size in &args.networks {
         let network = bench.measure(*size, &mut peers).with_context(|| format!("measure {size}"))?;
         report.networks.push(network);
+        if let Some((path, earlier)) = args.compare.as_deref().zip(earlier.as_ref()) {
+            compare::compare(&mut report, path, earlier);
+        }
         so_far(&report)?;
     }
     Ok(report)
@@ -164,6 +177,7 @@ impl<'a> Bench<'a> {
                 Ok(peers) => peers.versions.clone(),
                 Err(reason) => format!("not measured: {reason}"),
             }),
+            compared: None,
             networks: Vec::new(),
         }
     }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 pub use markdown::markdown;
 pub use report::{Placed, ProcessMemory, Report, Transfers};
 
-use super::phases::{learner_device, rates};
+use super::phases::{Compared, learner_device, rates};
 use super::training_run::{self, Measured, Window};
 use super::{machine, output};
 use crate::readings::Role;
@@ -36,6 +36,9 @@ pub struct Args {
     /// One JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
+    /// An earlier report in JSON: rates also as ratios to those it has.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
     /// Writes placement.md and placement.json here.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
@@ -44,8 +47,11 @@ pub struct Args {
 /// Trains, prints and writes.
 ///
 /// # Errors
-/// Options that make no sense, a process that dies, a folder that cannot be written.
+/// Options that make no sense, a process that dies, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    // Before minutes are spent on training.
+    let earlier: Option<Report> =
+        args.compare.as_deref().map(|path| output::read_report(path, "placement")).transpose()?;
     let times = args.run.times()?;
     let measured = training_run::measure(&args.run, times)?;
     let mut report = report(args, &measured);
@@ -53,6 +59,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         let mut on_the_cpu = args.run.clone();
         on_the_cpu.sets.extend(ON_THE_CPU.map(str::to_owned));
         report.rates_on_the_cpu = Some(rates(&training_run::measure(&on_the_cpu, times)?.window));
+    }
+    if let Some((path, earlier)) = args.compare.as_deref().zip(earlier.as_ref()) {
+        report.compared = Some(Compared::new(path, &earlier.cpu, &report.rates, &earlier.rates));
     }
     if let Some(folder) = &args.out {
         output::write_without_picture(folder, "placement", &markdown(&report), &report)?;
@@ -76,6 +85,7 @@ fn report(args: &Args, measured: &Measured) -> Report {
         actor_threads: config.actor.threads,
         learner_threads: config.learner.threads,
         seconds: window.seconds,
+        compared: None,
         accelerators: accelerators.clone(),
         transfers: transfers::transfers(args.run.game, &devices, &rates),
         tensors: tensors::placed(&devices, &config.arena.device),

@@ -6,8 +6,20 @@ use crate::bench::digits::number;
 /// The report as tables for people and documents.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
-    let Report { cpu, target, cores, threads, seconds, repeats, turn, batch_seconds_max, seed, peers, networks } =
-        report;
+    let Report {
+        cpu,
+        target,
+        cores,
+        threads,
+        seconds,
+        repeats,
+        turn,
+        batch_seconds_max,
+        seed,
+        peers,
+        compared,
+        networks,
+    } = report;
     let mut text = format!(
         "# The CPU kernel beside other engines\n\n\
          - machine: {cpu}, {target}, {cores} cores\n\
@@ -17,6 +29,9 @@ pub fn markdown(report: &Report) -> String {
     );
     if let Some(peers) = peers {
         text += &format!("- called from Python, with the softmax left out: {peers}\n");
+    }
+    if let Some(compared) = compared {
+        text += &format!("- ×: over {}, measured on {}\n", compared.file, compared.cpu);
     }
     networks.iter().for_each(|network| text += &section(network));
     text
@@ -81,7 +96,8 @@ fn speeds(report: &NetworkReport) -> String {
 
 fn cell(speed: &Speed) -> String {
     let share = speed.share_of_peak.map_or(String::new(), |share| format!(" ({:.0} %)", 100.0 * share));
-    number(speed.evaluations_per_second) + &share
+    let ratio = speed.ratio.map_or(String::new(), |ratio| format!(" ×{ratio:.2}"));
+    number(speed.evaluations_per_second) + &share + &ratio
 }
 
 /// Where the kernel's time goes.

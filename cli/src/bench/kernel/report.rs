@@ -1,5 +1,6 @@
 use serde::Serialize;
 
+use super::compare::Compared;
 use super::engine::Engine;
 use super::ratio::Ratio;
 use crate::bench::Turn;
@@ -27,6 +28,8 @@ pub struct Report {
     pub seed: u64,
     /// Versions of the engines that Python runs, or why there are none; `None` if nobody asked for them.
     pub peers: Option<String>,
+    /// What the ratios are to.
+    pub compared: Option<Compared>,
     /// By network.
     pub networks: Vec<NetworkReport>,
 }
@@ -72,6 +75,8 @@ pub struct Speed {
     pub evaluations_per_second: f64,
     /// Useful multiply-adds/s over the peak.
     pub share_of_peak: Option<f64>,
+    /// Evaluations/s over those of the earlier report, if it has the same.
+    pub ratio: Option<f64>,
 }
 
 /// Nanoseconds that one thread spends on a position, by part of the network, while the others work too.

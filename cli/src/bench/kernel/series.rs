@@ -137,7 +137,12 @@ impl Series {
         let speed = |measured: &Measured| {
             let evaluations_per_second = turn.speed(&measured.speeds)?;
             let share = |peak| Some(evaluations_per_second * multiply_adds? as f64 / peak);
-            Some(Speed { batch: measured.batch, evaluations_per_second, share_of_peak: peak.and_then(share) })
+            Some(Speed {
+                batch: measured.batch,
+                evaluations_per_second,
+                share_of_peak: peak.and_then(share),
+                ratio: None,
+            })
         };
         EngineReport {
             engine: self.engine,

@@ -8,7 +8,8 @@ use crate::bench::Turn;
 
 /// An engine with `(batch, evaluations/s)`.
 pub(super) fn engine(engine: Engine, speeds: &[(usize, f64)]) -> EngineReport {
-    let speed = |&(batch, evaluations_per_second)| Speed { batch, evaluations_per_second, share_of_peak: None };
+    let speed =
+        |&(batch, evaluations_per_second)| Speed { batch, evaluations_per_second, share_of_peak: None, ratio: None };
     EngineReport {
         engine,
         peak: None,
@@ -61,6 +62,7 @@ pub(super) fn report() -> Report {
         batch_seconds_max: 10.0,
         seed: 7,
         peers: Some("openvino 1.2.3".to_owned()),
+        compared: None,
         networks: vec![network],
     }
 }

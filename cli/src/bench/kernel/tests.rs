@@ -44,6 +44,11 @@ fn the_report_is_printed_and_written() {
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(json["networks"][0]["chosen"], "portable-f32");
     assert!(json["networks"][0]["engines"][0]["speeds"][0]["evaluations_per_second"].is_number());
+
+    let (earlier, mut table) = (out.join("kernel.json"), Vec::new());
+    run(&args(&format!("{TINY} --paths portable-f32 --compare {}", earlier.display())), &mut table).unwrap();
+    let table = String::from_utf8(table).unwrap();
+    assert!(table.contains(&format!("- ×: over {}", earlier.display())) && table.contains(" ×"), "{table}");
 }
 
 #[test]
@@ -72,6 +77,7 @@ fn a_network_that_the_kernel_does_not_take_is_measured_without_it() {
 fn options_that_make_no_sense_are_named() {
     let error = |line: &str| measure(&args(line), |_| Ok(())).unwrap_err().to_string();
     assert!(error("--batches 0").contains("--batches"));
+    assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
     assert!(error("--repeats 0").contains("--repeats"));
     assert!(error("--seconds=-1").contains("--seconds"));
     assert!(error("--networks 1x0@3x3").contains("1x0@3x3"));

@@ -1,24 +1,41 @@
 use std::path::Path;
 
-use super::report::{Compared, Phase, Report, ThreadsName};
+use super::report::{Compared, Phase, Rates, Report, ThreadsName};
 
 /// Adds to every share its change since the earlier report, and to speeds their ratios.
 pub(super) fn compare(report: &mut Report, path: &Path, earlier: &Report) {
-    let ratio = |now: Option<f64>, before: Option<f64>| {
-        now.zip(before).filter(|(_, before)| *before > 0.0).map(|(now, before)| now / before)
-    };
-    let (now, before) = (&report.rates, &earlier.rates);
-    report.compared = Some(Compared {
-        file: path.display().to_string(),
-        cpu: earlier.cpu.clone(),
-        positions_ratio: ratio(now.positions_per_second, before.positions_per_second),
-        training_positions_ratio: ratio(now.training_positions_per_second, before.training_positions_per_second),
-    });
+    report.compared = Some(Compared::new(path, &earlier.cpu, &report.rates, &earlier.rates));
     for threads in &mut report.threads {
         for time in &mut threads.phases {
             let before = wall_share(earlier, threads.name, time.phase);
             time.wall_share_change = before.map(|before| time.wall_share - before);
         }
+    }
+}
+
+impl Compared {
+    /// Rates against those of an earlier report from this file.
+    pub(in crate::bench) fn new(path: &Path, cpu: &str, now: &Rates, before: &Rates) -> Self {
+        let ratio = |now: Option<f64>, before: Option<f64>| {
+            now.zip(before).filter(|(_, before)| *before > 0.0).map(|(now, before)| now / before)
+        };
+        Self {
+            file: path.display().to_string(),
+            cpu: cpu.to_owned(),
+            positions_ratio: ratio(now.positions_per_second, before.positions_per_second),
+            training_positions_ratio: ratio(now.training_positions_per_second, before.training_positions_per_second),
+        }
+    }
+
+    /// A line of a report.
+    pub(in crate::bench) fn in_words(&self) -> String {
+        let times = |ratio: Option<f64>| ratio.map_or_else(|| "not measured".to_owned(), |ratio| format!("{ratio:.2}"));
+        let Self { file, cpu, positions_ratio, training_positions_ratio } = self;
+        format!(
+            "- change: to {file}, measured on {cpu}; moves/s {} times, positions trained on/s {} times as many\n",
+            times(*positions_ratio),
+            times(*training_positions_ratio),
+        )
     }
 }
 

@@ -37,14 +37,7 @@ fn circumstances(report: &Report) -> String {
     );
     text += &accelerators(&report.accelerators);
     if let Some(compared) = &report.compared {
-        let times = |ratio: Option<f64>| ratio.map_or_else(|| MISSING.to_owned(), |ratio| format!("{ratio:.2}"));
-        text += &format!(
-            "- change: to {}, measured on {}; moves/s {} times, positions trained on/s {} times as many\n",
-            compared.file,
-            compared.cpu,
-            times(compared.positions_ratio),
-            times(compared.training_positions_ratio),
-        );
+        text += &compared.in_words();
     }
     text
 }

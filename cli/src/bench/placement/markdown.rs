@@ -1,6 +1,6 @@
 use super::report::{Placed, ProcessMemory, Report, Transfers};
 use crate::bench::accelerator::Accelerator;
-use crate::bench::phases::Rates;
+use crate::bench::phases::{Compared, Rates};
 use crate::screen::{number, percent};
 
 /// What is not known.
@@ -19,6 +19,7 @@ pub fn markdown(report: &Report) -> String {
         report.seconds
     );
     text += &accelerators(&report.accelerators);
+    text += &report.compared.as_ref().map_or(String::new(), Compared::in_words);
     text += if report.is_accelerated() { "" } else { "- **everything lives on the CPU**\n" };
     text += &transfers(&report.transfers);
     text += &tensors(&report.tensors);

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bench::accelerator::Accelerator;
-use crate::bench::phases::Rates;
+use crate::bench::phases::{Compared, Rates};
 
 /// What lies where.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ pub struct Report {
     pub learner_threads: usize,
     /// How long was measured.
     pub seconds: f64,
+    /// What the ratios are to.
+    #[serde(default)]
+    pub compared: Option<Compared>,
     /// What accelerators did, for all programs of the machine; none, if there is none to ask.
     pub accelerators: Vec<Accelerator>,
     /// What lies on which device, from the rules to the weights.

@@ -48,5 +48,6 @@ fn what_puts_everything_on_the_cpu_are_keys_of_the_run_file() {
 fn options_that_make_no_sense_are_named() {
     let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
     assert!(error("--seconds 0").contains("--seconds"));
+    assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
     assert!(parsed::<Args>(["--game", "chess"]).is_err());
 }

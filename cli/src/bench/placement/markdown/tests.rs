@@ -34,3 +34,11 @@ fn with_an_accelerator_the_run_without_stands_beside_it() {
     }
     assert!(!text.contains("everything lives"), "{text}");
 }
+
+#[test]
+fn an_earlier_report_stands_beside_it() {
+    let mut report = report("cpu");
+    report.compared = Some(Compared::new("before.json".as_ref(), "Another CPU", &report.rates, &report.rates));
+    let text = markdown(&report);
+    assert!(text.contains("\n- change: to before.json, measured on Another CPU; moves/s 1.00 times"), "{text}");
+}
