@@ -1,5 +1,8 @@
 //! What turns published weights into evaluators.
 
+#[cfg(feature = "torch")]
+mod measured;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use inference::Evaluator;
@@ -8,6 +11,12 @@ use network::Libtorch;
 use proto::weights::Published;
 use service::ConfigError;
 use tower::{ChosenPath, Kernel, Precision, Preference};
+
+use crate::config::Settings;
+
+/// Larger batches are not measured: nothing is gained beyond them anywhere.
+#[cfg(feature = "torch")]
+const BATCH_MEASURED_MAX: usize = 4096;
 
 /// Builds an evaluator from a weights version, once per thread and version.
 pub trait Backend: Send + Sync {
@@ -21,50 +30,64 @@ pub trait Backend: Send + Sync {
     fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>>;
 }
 
-/// The backend a configuration asks for: an accelerator if one works, else the CPU kernel, else libtorch.
+/// The backend a configuration asks for. Where nothing is asked for, whoever is fastest here among the CPU kernel, libtorch and
+/// the accelerator that libtorch finds.
 ///
 /// # Errors
 /// [`ConfigError`] names the key that makes no sense, or that this build cannot do.
-pub(crate) fn choose(device: &str, precision: &str, kernel: &str) -> Result<Arc<dyn Backend>, ConfigError> {
+pub(crate) fn choose(settings: &Settings) -> Result<Arc<dyn Backend>, ConfigError> {
+    let actor = &settings.actor;
     let preference: Preference =
-        kernel.parse().map_err(|reason: String| ConfigError::invalid("actor.kernel", reason))?;
+        actor.kernel.parse().map_err(|reason: String| ConfigError::invalid("actor.kernel", reason))?;
     let coarsest: Precision =
-        precision.parse().map_err(|reason: String| ConfigError::invalid("actor.precision", reason))?;
+        actor.precision.parse().map_err(|reason: String| ConfigError::invalid("actor.precision", reason))?;
     let kernel = preference.kernel(coarsest, &mut std::time::Instant::now).map(Kernel::adaptive);
-    of_device(device, precision, kernel, preference)
+    of_device(settings, kernel, preference)
 }
 
 /// In a build with libtorch.
 #[cfg(feature = "torch")]
 fn of_device(
-    device: &str,
-    precision: &str,
+    settings: &Settings,
     kernel: Option<Kernel>,
     preference: Preference,
 ) -> Result<Arc<dyn Backend>, ConfigError> {
-    let device = device.parse().map_err(|reason: String| ConfigError::invalid("actor.device", reason))?;
+    use measured::{Choice, Demand, Measured};
+
+    let actor = &settings.actor;
+    let device = actor.device.parse().map_err(|reason: String| ConfigError::invalid("actor.device", reason))?;
     // Only the kernel has integers.
-    let precision = if precision == "int8" { "auto" } else { precision };
+    let precision = if actor.precision == "int8" { "auto" } else { &actor.precision };
     let precision = precision.parse().map_err(|reason: String| ConfigError::invalid("actor.precision", reason))?;
     let libtorch = Libtorch::new(device, precision, std::time::Instant::now);
+    let is_accelerated = libtorch.is_accelerated();
     Ok(match kernel {
-        Some(kernel) if !libtorch.is_accelerated() => {
-            // Who names a path wants no other evaluator.
-            let libtorch = (preference == Preference::Auto).then_some(libtorch);
-            Arc::new(Cpu { kernel, announced: Mutex::default(), libtorch })
+        // Who names an accelerator wants no other evaluator, and neither does who names a path.
+        Some(_) if is_accelerated && actor.device != "auto" => Arc::new(libtorch),
+        Some(kernel) if preference != Preference::Auto => Arc::new(Cpu { kernel, announced: Mutex::default() }),
+        Some(kernel) => {
+            let kernel = Box::new(Cpu { kernel, announced: Mutex::default() });
+            let choices = vec![
+                Choice { backend: kernel, is_shared: false },
+                Choice { backend: Box::new(libtorch), is_shared: is_accelerated },
+            ];
+            let selfplay = &settings.selfplay;
+            let batch_max = (selfplay.games * selfplay.leaves_per_tree).min(BATCH_MEASURED_MAX);
+            let demand = Demand { threads: actor.threads, batch_max };
+            Arc::new(Measured::new(choices, demand, settings.directory.join("evaluators.json")))
         }
-        _ => Arc::new(libtorch),
+        None => Arc::new(libtorch),
     })
 }
 
 /// In a build without libtorch.
 #[cfg(not(feature = "torch"))]
 fn of_device(
-    device: &str,
-    _precision: &str,
+    settings: &Settings,
     kernel: Option<Kernel>,
     _preference: Preference,
 ) -> Result<Arc<dyn Backend>, ConfigError> {
+    let device = settings.actor.device.as_str();
     let without = "this actor was built without libtorch; build it with --features torch";
     if !matches!(device, "auto" | "cpu") {
         return Err(ConfigError::invalid("actor.device", format!("`{device}` cannot be had: {without}")));
@@ -75,13 +98,11 @@ fn of_device(
     }
 }
 
-/// The CPU kernel, and libtorch for networks that it does not take.
+/// The CPU kernel.
 struct Cpu {
     kernel: Kernel,
     /// What was said last of the path, which is known with the first weights and may change with others.
     announced: Mutex<Option<ChosenPath>>,
-    #[cfg(feature = "torch")]
-    libtorch: Option<Libtorch>,
 }
 
 impl Backend for Cpu {
@@ -98,7 +119,7 @@ impl Backend for Cpu {
                 self.announce();
                 Ok(Box::new(evaluator))
             }
-            Err(error) if error.is_of_the_kernel() => self.build_otherwise(error, published),
+            Err(error) if error.is_of_the_kernel() => Err(otherwise(error)),
             Err(error) => Err(error.into()),
         }
     }
@@ -113,19 +134,15 @@ impl Cpu {
             *announced = chosen;
         }
     }
+}
 
-    /// What the kernel does not take: libtorch's, where it is.
-    #[cfg(feature = "torch")]
-    fn build_otherwise(&self, error: tower::Error, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
-        let Some(libtorch) = &self.libtorch else { return Err(error.into()) };
-        tracing::warn!(%error, "libtorch takes over");
-        libtorch.build(published)
+/// What to say of weights that the kernel does not take.
+fn otherwise(error: tower::Error) -> anyhow::Error {
+    let error = anyhow::Error::from(error);
+    if cfg!(feature = "torch") {
+        return error;
     }
-
-    #[cfg(not(feature = "torch"))]
-    fn build_otherwise(&self, error: tower::Error, _published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
-        Err(anyhow::Error::from(error).context("this actor was built without libtorch, which may take the network"))
-    }
+    error.context("this actor was built without libtorch, which may take the network")
 }
 
 #[cfg(feature = "torch")]

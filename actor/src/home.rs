@@ -86,7 +86,7 @@ fn after(text: &[u8]) -> Option<u64> {
 }
 
 /// Puts a file in place whole or not at all.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = File::create(&temporary)?;
     file.write_all(bytes)?;

@@ -32,7 +32,7 @@ use crate::workers::Workers;
 /// A configuration that makes no sense, a run directory that cannot be written, an evaluator that keeps failing.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
-    let backend = backend::choose(&settings.actor.device, &settings.actor.precision, &settings.actor.kernel)?;
+    let backend = backend::choose(&settings)?;
     run_with(settings, backend, context).await
 }
 

@@ -8,9 +8,13 @@ mod cache;
 pub mod conformance;
 mod evaluator;
 mod prediction;
+mod routed;
 pub mod testing;
+mod trial;
 
 pub use batch::Batch;
 pub use cache::{Cache, CacheKey, PositionHasher};
 pub use evaluator::{Attributes, Error, Evaluator};
 pub use prediction::{Predictions, Wdl};
+pub use routed::{Candidate, Route, Routed};
+pub use trial::{Speed, Trial, try_out};

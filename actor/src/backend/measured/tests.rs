@@ -1,0 +1,141 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use game::Game;
+use games::TicTacToe;
+use inference::testing::Hashing;
+use inference::{Attributes, Batch, Error, Predictions};
+use weights::{Architecture, Digest, Manifest, WeightsVersion};
+
+use super::*;
+
+/// Answers as [`Hashing`] does after so much work for a call and so much for a position, and counts its calls.
+struct Costing {
+    inner: Hashing,
+    name: &'static str,
+    call: u32,
+    position: u32,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Evaluator for Costing {
+    fn attributes(&self) -> Attributes {
+        Attributes { name: self.name.into(), ..self.inner.attributes() }
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let work = self.call + self.position * u32::try_from(batch.len()).unwrap();
+        std::hint::black_box((0..work).fold(1.0_f64, |x, i| (x + f64::from(i)).sqrt()));
+        self.inner.evaluate(batch, predictions)
+    }
+}
+
+struct Stand {
+    name: &'static str,
+    call: u32,
+    position: u32,
+    takes_weights: bool,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Backend for Stand {
+    fn describe(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn build(&self, _: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+        anyhow::ensure!(self.takes_weights, "{} does not take them", self.name);
+        let &Self { name, call, position, .. } = self;
+        let inner = Hashing::new(TicTacToe::new().spec().observation, 7);
+        Ok(Box::new(Costing { inner, name, call, position, calls: Arc::clone(&self.calls) }))
+    }
+}
+
+fn published() -> Published {
+    let spec = TicTacToe::new().spec().clone();
+    let architecture = Architecture {
+        game: spec.name,
+        planes: spec.observation.planes,
+        height: spec.observation.height,
+        width: spec.observation.width,
+        actions: spec.actions,
+        channels: 16,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
+    let bytes = vec![1, 2, 3];
+    let manifest = Manifest {
+        version: WeightsVersion(7),
+        training_step: 1,
+        digest: Digest::of(&bytes),
+        size_bytes: 3,
+        architecture,
+    };
+    Published { manifest, bytes: bytes.into() }
+}
+
+/// A CPU that answers each position in the same time, and a device whose calls cost much and positions nothing.
+fn stands(cpu: bool, device: bool) -> (Vec<Choice>, Arc<AtomicUsize>) {
+    let calls = Arc::<AtomicUsize>::default();
+    let choice = |name, call, position, takes_weights| {
+        let calls = Arc::clone(&calls);
+        let backend = Box::new(Stand { name, call, position, takes_weights, calls });
+        Choice { backend, is_shared: false }
+    };
+    (vec![choice("cpu", 0, 20_000, cpu), choice("device", 300_000, 0, device)], calls)
+}
+
+fn measured(folder: &tempfile::TempDir, cpu: bool, device: bool, batch_max: usize) -> (Measured, Arc<AtomicUsize>) {
+    let (choices, calls) = stands(cpu, device);
+    let memory = folder.path().join("evaluators.json");
+    (Measured::new(choices, Demand { threads: 1, batch_max }, memory), calls)
+}
+
+#[test]
+fn each_batch_size_gets_the_evaluator_that_was_fastest_at_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (measured, _) = measured(&folder, true, true, 256);
+    let name = measured.build(&published()).unwrap().attributes().name;
+    // 15 positions on the CPU cost as much as a call of the device; a factor of four either way is left for unrest.
+    let from: usize = name.strip_prefix("cpu, device from batches of ").unwrap().parse().unwrap();
+    assert!((4..=64).contains(&from), "{name}");
+    assert_eq!(measured.describe(), &*name);
+}
+
+#[test]
+fn what_was_measured_is_remembered_by_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, calls) = measured(&folder, true, true, 64);
+    let name = first.build(&published()).unwrap().attributes().name;
+    assert!(calls.load(Ordering::Relaxed) > 0);
+    let (second, calls) = measured(&folder, true, true, 64);
+    assert_eq!(second.build(&published()).unwrap().attributes().name, name);
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "nothing is measured again");
+    // With other games it is.
+    let (third, calls) = measured(&folder, true, true, 32);
+    third.build(&published()).unwrap();
+    assert!(calls.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_memory_that_cannot_be_read_is_measured_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("evaluators.json"), "{\"half").unwrap();
+    let (measured, calls) = measured(&folder, true, true, 8);
+    measured.build(&published()).unwrap();
+    assert!(calls.load(Ordering::Relaxed) > 0);
+    let text = fs::read(folder.path().join("evaluators.json")).unwrap();
+    serde_json::from_slice::<Remembered>(&text).unwrap();
+}
+
+#[test]
+fn whoever_takes_the_weights_evaluates_alone_and_nobody_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, _) = measured(&folder, false, true, 8);
+    assert_eq!(&*one.build(&published()).unwrap().attributes().name, "device");
+    let (none, _) = measured(&folder, false, false, 8);
+    let error = none.build(&published()).map(drop).unwrap_err();
+    assert!(error.to_string().contains("does not take them"), "{error}");
+}

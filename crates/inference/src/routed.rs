@@ -1,0 +1,207 @@
+//! Several evaluators of the same weights as one: each batch goes to whoever was measured fastest at its size, and what one
+//! cannot do any more another does.
+
+use std::sync::Arc;
+
+use crate::trial::Speed;
+use crate::{Attributes, Batch, Error, Evaluator, Predictions};
+
+/// An evaluator, and how fast it was measured.
+pub struct Candidate {
+    /// It.
+    pub evaluator: Box<dyn Evaluator>,
+    /// Ascending by batch; an evaluator without speeds is asked only where every other one has failed.
+    pub speeds: Vec<Speed>,
+}
+
+impl std::fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let evaluator = self.evaluator.attributes();
+        f.debug_struct("Candidate").field("evaluator", &evaluator).field("speeds", &self.speeds).finish()
+    }
+}
+
+impl Candidate {
+    /// As many evaluations/s as it made at the next larger measured size, scaled down by what is padded; those of the largest
+    /// for batches that are larger still.
+    fn speed(&self, batch: usize) -> f64 {
+        let above = self.speeds.iter().find(|speed| speed.batch >= batch);
+        let scaled = above.map(|speed| speed.evaluations_per_second * batch as f64 / speed.batch as f64);
+        // At least what the next smaller size made: batches can be cut.
+        let below = self.speeds.iter().rfind(|speed| speed.batch <= batch).map(|speed| speed.evaluations_per_second);
+        scaled.unwrap_or(0.0).max(below.unwrap_or(0.0))
+    }
+}
+
+/// Which of several evaluators answers batches from which size on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The smallest batch that it answers.
+    pub from: usize,
+    /// Its place among the candidates.
+    pub candidate: usize,
+}
+
+/// Evaluators of the same weights, by batch size. Fails only if all of them do.
+pub struct Routed {
+    candidates: Vec<Candidate>,
+    /// Ascending by `from`; the first is from 1.
+    routes: Vec<Route>,
+    /// The largest batch each candidate still takes; 0 where it has failed at a single position.
+    limits: Vec<usize>,
+    attributes: Attributes,
+    report: Box<dyn Fn(String) + Send>,
+    piece: Batch,
+    answers: Predictions,
+}
+
+impl std::fmt::Debug for Routed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Routed").field("routes", &self.routes).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Routed {
+    /// `report` is told, for people, when a candidate fails and what is done about it.
+    ///
+    /// # Panics
+    /// Without a candidate.
+    pub fn new(candidates: Vec<Candidate>, batch_max: usize, report: Box<dyn Fn(String) + Send>) -> Self {
+        assert!(!candidates.is_empty(), "somebody must evaluate");
+        let all: Vec<Attributes> = candidates.iter().map(|candidate| candidate.evaluator.attributes()).collect();
+        let routes = routes(&candidates, batch_max);
+        let max_batch = all.iter().map(|attributes| attributes.max_batch).min().unwrap_or(1);
+        let attributes = Attributes {
+            name: describe(&routes, &all),
+            weights_version: all[0].weights_version,
+            preferred_batch: best_batch(&candidates, &routes).min(max_batch),
+            max_batch,
+        };
+        Self {
+            limits: all.iter().map(|attributes| attributes.max_batch).collect(),
+            routes,
+            attributes,
+            report,
+            piece: Batch::new(game::ObservationShape { planes: 0, height: 0, width: 0 }),
+            answers: Predictions::new(),
+            candidates,
+        }
+    }
+
+    /// Who answers what.
+    #[must_use]
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// The fastest candidate for a batch that has not failed.
+    fn fastest(&self, batch: usize) -> Option<usize> {
+        let usable = |&candidate: &usize| self.limits[candidate] > 0;
+        let routed = self.routes.iter().rfind(|route| route.from <= batch).map(|route| route.candidate);
+        let speed = |candidate: usize| self.candidates[candidate].speed(batch);
+        let others = || (0..self.candidates.len()).filter(usable).max_by(|&a, &b| speed(a).total_cmp(&speed(b)));
+        routed.filter(usable).or_else(others)
+    }
+
+    /// The positions from `from` on that `candidate` takes at a time.
+    fn ask(&mut self, candidate: usize, batch: &Batch, from: usize) -> Result<usize, Error> {
+        let limit = self.limits[candidate];
+        let evaluator = &mut self.candidates[candidate].evaluator;
+        if from == 0 && batch.len() <= limit {
+            evaluator.evaluate(batch, &mut self.answers)?;
+            return Ok(batch.len());
+        }
+        let to = batch.len().min(from + limit);
+        if self.piece.shape() != batch.shape() {
+            self.piece = Batch::new(batch.shape());
+        }
+        self.piece.clear();
+        for i in from..to {
+            self.piece.push(batch.legal(i), |planes| planes.copy_from_slice(batch.observation(i)));
+        }
+        evaluator.evaluate(&self.piece, &mut self.answers)?;
+        Ok(to)
+    }
+
+    /// A batch of `positions` was too much for a candidate, or it is broken.
+    fn give_way(&mut self, candidate: usize, positions: usize, why: &str) {
+        self.limits[candidate] = positions / 2;
+        let name = self.candidates[candidate].evaluator.attributes().name;
+        let then = match (positions / 2, self.fastest(positions)) {
+            (0, Some(other)) => format!("{} takes over", self.candidates[other].evaluator.attributes().name),
+            (0, None) => "nothing is left to evaluate with".to_owned(),
+            (half, _) => format!("trying batches of {half}"),
+        };
+        (self.report)(format!("{name} failed at a batch of {positions}: {why}; {then}"));
+    }
+}
+
+impl Evaluator for Routed {
+    fn attributes(&self) -> Attributes {
+        self.attributes.clone()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        predictions.clear();
+        batch.check(batch.shape(), usize::from(u16::MAX) + 1, self.attributes.max_batch)?;
+        let mut from = 0;
+        loop {
+            let Some(candidate) = self.fastest(batch.len()) else {
+                return Err(Error::Backend("every evaluator has failed".to_owned()));
+            };
+            let positions = (batch.len() - from).min(self.limits[candidate]);
+            match self.ask(candidate, batch, from) {
+                Ok(to) => {
+                    (0..self.answers.len())
+                        .for_each(|i| predictions.push(self.answers.priors(i), self.answers.value(i)));
+                    from = to;
+                    if from >= batch.len() {
+                        return Ok(());
+                    }
+                }
+                Err(Error::Backend(why)) => self.give_way(candidate, positions, &why),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Who is fastest at each power of two up to `batch_max`, neighbours with the same answer as one.
+fn routes(candidates: &[Candidate], batch_max: usize) -> Vec<Route> {
+    let mut routes: Vec<Route> = Vec::new();
+    let mut size = 1;
+    while size <= batch_max.max(1) {
+        let speed = |&candidate: &usize| candidates[candidate].speed(size);
+        // The first of equals: candidates come in the order of preference.
+        let fastest = (0..candidates.len()).reduce(|a, b| if speed(&b) > speed(&a) { b } else { a }).unwrap_or(0);
+        if routes.last().is_none_or(|route| route.candidate != fastest) {
+            routes.push(Route { from: size, candidate: fastest });
+        }
+        size *= 2;
+    }
+    routes
+}
+
+/// The batch from which larger ones gain little: the smallest that makes nine tenths of the best.
+fn best_batch(candidates: &[Candidate], routes: &[Route]) -> usize {
+    let speeds = routes.iter().flat_map(|route| &candidates[route.candidate].speeds);
+    let best = speeds.clone().map(|speed| speed.evaluations_per_second).fold(0.0, f64::max);
+    let good = speeds.filter(|speed| speed.evaluations_per_second >= 0.9 * best).map(|speed| speed.batch);
+    good.min().unwrap_or(1)
+}
+
+fn describe(routes: &[Route], all: &[Attributes]) -> Arc<str> {
+    match routes {
+        [only] => all[only.candidate].name.clone(),
+        _ => {
+            let part = |route: &Route| match route.from {
+                1 => all[route.candidate].name.to_string(),
+                from => format!("{} from batches of {from}", all[route.candidate].name),
+            };
+            routes.iter().map(part).collect::<Vec<_>>().join(", ").into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
