@@ -11,6 +11,7 @@ pub mod placement;
 mod plot;
 mod positions;
 mod random_weights;
+pub mod replay;
 pub mod search;
 pub mod selfplay;
 mod threads;

@@ -23,7 +23,7 @@ use crate::exposition::Exposition;
 use crate::fleet::{self, Fleet, Member};
 use crate::readings::Role;
 use crate::train::{self, Plan};
-use temporary_folder::TemporaryFolder;
+pub(in crate::bench) use temporary_folder::TemporaryFolder;
 
 #[cfg(test)]
 pub(super) mod tests;

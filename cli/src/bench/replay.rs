@@ -1,0 +1,208 @@
+//! `zerofleet bench replay`: inserts and samples of a replay server over loopback, every insert on disk before it is
+//! acknowledged, by number of writers and by size of the table; and how long a restart takes.
+//!
+//! Server and clients run in this process and share its cores; what goes between them goes over sockets, through the clients
+//! that actors and learner use. The limiter holds nothing up. Start with [`run`].
+
+mod compare;
+mod games;
+mod load;
+mod markdown;
+mod plot;
+mod report;
+mod server;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+pub use markdown::markdown;
+pub use plot::draw;
+pub use report::{Compared, Latency, Report, SizeReport, WritersReport};
+
+use super::training_run::TemporaryFolder;
+use super::{Turns, machine, output};
+use games::Games;
+use load::Sampling;
+use server::Server;
+
+#[cfg(test)]
+mod tests;
+
+/// Options of `zerofleet bench replay`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Numbers of writers.
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
+    pub writers: Vec<usize>,
+    /// Trajectories that each writer has unacknowledged.
+    #[arg(long, default_value_t = 64)]
+    pub in_flight: usize,
+    /// Steps of a trajectory.
+    #[arg(long, default_value_t = 30)]
+    pub steps: usize,
+    /// Samples in a batch.
+    #[arg(long, default_value_t = 256)]
+    pub batch: usize,
+    /// Steps that a sample unrolls; 0 for a position and its targets.
+    #[arg(long, default_value_t = 0)]
+    pub unroll: usize,
+    /// Positions in the table at which sampling and a restart are measured.
+    #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
+    pub positions: Vec<u64>,
+    /// The turns of every measurement.
+    #[command(flatten)]
+    pub turns: Turns,
+    /// Where the servers keep their logs: on the disk that is to be measured [default: the system's folder of temporary files].
+    #[arg(long, value_name = "FOLDER")]
+    pub folder: Option<PathBuf>,
+    /// Settings of the servers beside the defaults: `replay.fsync_ms=10`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// Every game descends from it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// An earlier report in JSON: every speed also as a ratio to the one it has for the same.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+    /// Writes replay.md, replay.json and replay.svg here.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+}
+
+/// Measures, prints and writes.
+///
+/// # Errors
+/// Options that make no sense, a server that cannot start, a file that is no earlier report, a folder that cannot be written.
+pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    // Before minutes are spent on measuring.
+    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "replay")).transpose()?;
+    let mut report = measure(args)?;
+    if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
+        compare::compare(&mut report, path, earlier);
+    }
+    if let Some(folder) = &args.out {
+        output::write(folder, "replay", &markdown(&report), &report, |path| draw(path, &report))?;
+    }
+    output::print(args.json, &report, || markdown(&report), out)
+}
+
+/// Measures.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(args: &Args) -> anyhow::Result<Report> {
+    ensure!(!args.writers.contains(&0), "--writers needs numbers of at least 1");
+    ensure!(args.in_flight > 0, "--in-flight must be at least 1");
+    ensure!(args.batch > 0, "--batch must be at least 1");
+    ensure!(!args.positions.contains(&0), "--positions needs numbers of at least 1");
+    let time = args.turns.time()?;
+    let games = Games::new(args.steps, args.seed)?;
+    let folder = TemporaryFolder::new(args.folder.as_deref())?;
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let mut writers = Vec::new();
+    for &count in &args.writers {
+        writers.push(runtime.block_on(measure_writers(args, folder.path(), &games, count, time))?);
+    }
+    let sizes = runtime.block_on(measure_sizes(args, folder.path(), &games, time))?;
+    Ok(Report {
+        cpu: machine::cpu_model(),
+        target: machine::target(),
+        cores: machine::cores(),
+        steps: args.steps,
+        batch: args.batch,
+        unroll: args.unroll,
+        in_flight: args.in_flight,
+        sets: args.sets.clone(),
+        seconds: args.turns.seconds,
+        repeats: args.turns.repeats,
+        turn: args.turns.turn,
+        seed: args.seed,
+        compared: None,
+        writers,
+        sizes,
+    })
+}
+
+/// Everything with so many writers, on a server of their own.
+async fn measure_writers(
+    args: &Args,
+    folder: &Path,
+    games: &Games,
+    writers: usize,
+    time: Duration,
+) -> anyhow::Result<WritersReport> {
+    let server = Server::start(args, &folder.join(format!("writers-{writers}"))).await?;
+    let (mut inserts, mut latencies) = (Vec::new(), Vec::new());
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..args.turns.repeats {
+        inserts.push(load::insert(&server, games, writers, args.in_flight, time).await?.speed);
+        latencies.push(load::insert(&server, games, writers, 1, time).await?);
+        alone.push(load::sample(&server, args, time).await);
+        let sampling = load::sample(&server, args, time);
+        let (inserted, sampled) = tokio::join!(load::insert(&server, games, writers, args.in_flight, time), sampling);
+        inserted?;
+        beside.push(sampled);
+    }
+    drop(server.stop().await?);
+    let turn = args.turns.turn;
+    let sampling = |all| turn.of(all, |sampling: &Sampling| sampling.speed).unwrap_or_default();
+    let (alone, beside) = (sampling(alone), sampling(beside));
+    let one_in_flight = turn.of(latencies, |inserting| inserting.speed).unwrap_or_default();
+    Ok(WritersReport {
+        writers,
+        inserts_per_second: turn.speed(&inserts).unwrap_or(f64::NAN),
+        insert_latency: one_in_flight.latency,
+        samples_per_second: alone.speed,
+        sample_latency: alone.latency,
+        samples_per_second_beside_writers: beside.speed,
+        sample_latency_beside_writers: beside.latency,
+        inserts_ratio: None,
+        samples_ratio: None,
+    })
+}
+
+/// One server that grows from size to size.
+async fn measure_sizes(args: &Args, folder: &Path, games: &Games, time: Duration) -> anyhow::Result<Vec<SizeReport>> {
+    let mut positions = args.positions.clone();
+    positions.sort_unstable();
+    positions.dedup();
+    let mut reports = Vec::new();
+    if positions.is_empty() {
+        return Ok(reports);
+    }
+    let mut server = Server::start(args, &folder.join("sizes")).await?;
+    for positions in positions {
+        load::fill(&server, games, positions).await?;
+        let mut sampled = Vec::new();
+        for _ in 0..args.turns.repeats {
+            sampled.push(load::sample(&server, args, time).await);
+        }
+        let sampled = args.turns.turn.of(sampled, |sampling| sampling.speed).unwrap_or_default();
+        let stats = server.stats().await?;
+        let begun = Instant::now();
+        let stopped = server.stop().await?;
+        let drain_seconds = begun.elapsed().as_secs_f64();
+        let begun = Instant::now();
+        server = stopped.start_again().await?;
+        let after = server.stats().await?;
+        let restart_seconds = begun.elapsed().as_secs_f64();
+        ensure!(after.items == stats.items, "{} of {} positions came back", after.items, stats.items);
+        reports.push(SizeReport {
+            positions: stats.items,
+            log_bytes: stats.bytes,
+            samples_per_second: sampled.speed,
+            sample_latency: sampled.latency,
+            drain_seconds,
+            restart_seconds,
+            samples_ratio: None,
+        });
+    }
+    drop(server.stop().await?);
+    Ok(reports)
+}

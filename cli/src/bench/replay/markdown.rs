@@ -1,0 +1,81 @@
+use super::report::{Latency, Report, SizeReport, WritersReport};
+use crate::bench::digits::number;
+
+/// The report as tables for people and documents.
+#[must_use]
+pub fn markdown(report: &Report) -> String {
+    let Report { cpu, target, cores, steps, batch, unroll, in_flight, sets, .. } = report;
+    let Report { seconds, repeats, turn, seed, compared, writers, sizes, .. } = report;
+    let sets: String = sets.iter().map(|set| format!(", {set}")).collect();
+    let mut text = format!(
+        "# The replay server\n\n\
+         - machine: {cpu}, {target}, {cores} cores, shared by server and clients, over loopback\n\
+         - trajectories of Connect Four with {steps} steps, each a position to sample; {in_flight} unacknowledged by each writer; \
+         every one durable before it is acknowledged{sets}\n\
+         - one sampler, batches of {batch}, {unroll} steps unrolled; the limiter holds nothing up\n\
+         - every number: the {turn} of {repeats} turns of {seconds} s; seed {seed}\n"
+    );
+    if let Some(compared) = compared {
+        text += &format!("- ×: over {}, measured on {}\n", compared.file, compared.cpu);
+    }
+    text += &by_writers(writers);
+    text + &by_size(sizes)
+}
+
+fn by_writers(writers: &[WritersReport]) -> String {
+    if writers.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        "\n| writers | inserts/s | one unacknowledged: p50, p99 | samples/s, nobody inserting | per batch: p50, p99 | \
+                    samples/s beside the writers | per batch: p50, p99 |\n|---:|---:|---:|---:|---:|---:|---:|\n"
+            .to_owned();
+    for report in writers {
+        text += &format!(
+            "| {} | {}{} | {} | {}{} | {} | {} | {} |\n",
+            report.writers,
+            number(report.inserts_per_second),
+            times(report.inserts_ratio),
+            latency(report.insert_latency),
+            number(report.samples_per_second),
+            times(report.samples_ratio),
+            latency(report.sample_latency),
+            number(report.samples_per_second_beside_writers),
+            latency(report.sample_latency_beside_writers),
+        );
+    }
+    text
+}
+
+fn by_size(sizes: &[SizeReport]) -> String {
+    if sizes.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n| positions held | samples/s | per batch: p50, p99 | log | drained in | serving again after |\n\
+                    |---:|---:|---:|---:|---:|---:|\n"
+        .to_owned();
+    for report in sizes {
+        text += &format!(
+            "| {} | {}{} | {} | {:.0} MB | {:.2} s | {:.2} s |\n",
+            number(report.positions as f64),
+            number(report.samples_per_second),
+            times(report.samples_ratio),
+            latency(report.sample_latency),
+            report.log_bytes as f64 / 1e6,
+            report.drain_seconds,
+            report.restart_seconds,
+        );
+    }
+    text
+}
+
+fn latency(Latency { p50_ms, p99_ms }: Latency) -> String {
+    format!("{p50_ms:.2}, {p99_ms:.2} ms")
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or(String::new(), |ratio| format!(" ×{ratio:.2}"))
+}
+
+#[cfg(test)]
+mod tests;
