@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::RunSection;
 
+use crate::log::committer::{Ack, CommitSettings};
+
 /// What this process reads of the run file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -44,7 +46,9 @@ pub struct ReplaySection {
     pub actions_max: u64,
     /// The size at which a file of the log is closed and the next begun.
     pub segment_bytes: u64,
-    /// How long the first insert of a commit waits for company, in milliseconds; at most 1000.
+    /// When an insert is acknowledged: `memory`, `flushed` (written to the file) or `fsync` (on the disk).
+    pub ack: Ack,
+    /// How long inserts gather for one fsync, in milliseconds; at most 1000.
     pub fsync_ms: u64,
     /// Where the log lies, below the run's directory if relative.
     pub directory: PathBuf,
@@ -68,7 +72,10 @@ impl Default for ReplaySection {
             steps_max: 4_096,
             actions_max: 4_096,
             segment_bytes: 64 << 20,
-            fsync_ms: 10,
+            // What is acknowledged is promised; whoever can do without some seconds of self-play may say so.
+            ack: Ack::Fsync,
+            // A disk that spins syncs in 10 ms. Actors that keep many trajectories on their way do not wait for this.
+            fsync_ms: 50,
             directory: PathBuf::from("replay"),
         }
     }
@@ -89,8 +96,8 @@ pub struct Settings {
     pub limits: Limits,
     /// When a segment is closed.
     pub segment_bytes: u64,
-    /// How long a commit gathers.
-    pub commit_wait: Duration,
+    /// When inserts are acknowledged, and how long a commit gathers.
+    pub commit: CommitSettings,
     /// Draws descend from this.
     pub seed: u64,
 }
@@ -136,7 +143,10 @@ impl Config {
             },
             // Segments are read whole at a start.
             segment_bytes: range("segment_bytes", replay.segment_bytes, 4 << 10, 1 << 30)?,
-            commit_wait: Duration::from_millis(range("fsync_ms", replay.fsync_ms, 0, 1000)?),
+            commit: CommitSettings {
+                ack: replay.ack,
+                wait: Duration::from_millis(range("fsync_ms", replay.fsync_ms, 0, 1000)?),
+            },
             seed: self.run.seed,
         })
     }

@@ -18,7 +18,7 @@ use replay::{Drawn, Insertion, Quarantine, RateLimiter, Table, Wait};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::log::committer::{LogCommand, LogEvent};
-use crate::log::{Entry, SegmentNumber};
+use crate::log::{Entry, Framed, Note, SegmentNumber};
 use crate::metrics::Metrics;
 
 /// Commands that may wait for the keeper; senders wait when it is full.
@@ -77,8 +77,8 @@ pub enum Command {
     Insert {
         /// It.
         trajectory: Arc<PackedTrajectory>,
-        /// It, encoded for the log.
-        content: Vec<u8>,
+        /// Its record for the log.
+        content: Framed,
         /// Who waits for the answer. Must have room for it.
         reply: mpsc::Sender<Inserted>,
     },
@@ -166,7 +166,7 @@ pub struct Keeper {
     log: SyncSender<LogCommand>,
     metrics: Metrics,
     /// Admitted by nobody yet, in the order of their coming.
-    waiting_inserts: VecDeque<(Arc<PackedTrajectory>, Vec<u8>)>,
+    waiting_inserts: VecDeque<(Arc<PackedTrajectory>, Framed)>,
     /// Admitted and on their way to the disk.
     in_log: HashMap<TrajectoryId, Arc<PackedTrajectory>>,
     /// All their items.
@@ -264,7 +264,7 @@ impl Keeper {
     }
 
     /// One event, and everything that follows from it.
-    fn apply(&mut self, command: Command, now: Instant) {
+    pub(crate) fn apply(&mut self, command: Command, now: Instant) {
         match command {
             Command::Insert { trajectory, content, reply } => self.insert(trajectory, content, reply),
             Command::CountRefused => self.refused += 1,
@@ -297,7 +297,7 @@ impl Keeper {
         self.insert_wait.update(insert_wait.is_some(), now);
     }
 
-    fn insert(&mut self, trajectory: Arc<PackedTrajectory>, content: Vec<u8>, reply: mpsc::Sender<Inserted>) {
+    fn insert(&mut self, trajectory: Arc<PackedTrajectory>, content: Framed, reply: mpsc::Sender<Inserted>) {
         let id = trajectory.id();
         if self.table.has_seen(id) {
             self.duplicates += 1;
@@ -448,7 +448,7 @@ impl Keeper {
     fn send_quarantines(&mut self) {
         while self.in_log_entries < IN_LOG_MAX {
             let Some(id) = self.waiting_quarantines.pop_front() else { return };
-            self.append(Entry::Quarantine(id));
+            self.append(Entry::Note(Note::Quarantine(id)));
         }
     }
 

@@ -120,11 +120,11 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
     );
     let (handle, commands) = Handle::new();
     let (to_log, log_commands) = sync_channel(LOG_COMMANDS_MAX);
-    let wait = settings.commit_wait;
+    let commit = settings.commit;
     // This handle does not keep the keeper alive: it ends by its own decision.
     let events = handle.clone();
     let log = std::thread::Builder::new().name("replay-log".to_owned()).spawn(move || {
-        committer::run(log, &log_commands, wait, |event| {
+        committer::run(log, &log_commands, commit, |event| {
             // A keeper that has ended waits for nothing.
             let _ = events.send_blocking(Command::Log(event));
         });

@@ -6,16 +6,26 @@
 
 pub mod committer;
 pub mod frame;
+pub mod head;
+pub mod note;
 pub mod record;
+mod recovery;
 pub mod volume;
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroUsize;
 
 use experience::TrajectoryId;
 
-pub use record::{Counters, Head, Record, UnreadableRecord};
+pub use head::{Counters, Head, TableCounters, TableState};
+pub use note::{Note, PriorityUpdate};
+pub use record::{Framed, Record, UnixMillis, UnreadableRecord};
+pub use recovery::{OpenError, Recovered, Repair};
 pub use volume::{Disk, Volume, VolumeFile};
+
+/// What the buffer of a commit keeps between commits, in bytes; what a rare large one took is given back.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 /// What the log is made with.
 #[derive(Debug, Clone)]
@@ -24,6 +34,8 @@ pub struct LogSettings {
     pub game: String,
     /// A segment that reached this size is closed.
     pub segment_bytes: u64,
+    /// How many threads read it back.
+    pub threads: NonZeroUsize,
 }
 
 /// Which segment; they count up from one.
@@ -54,61 +66,22 @@ pub enum Entry {
         id: TrajectoryId,
         /// Its items.
         items: u32,
-        /// It, encoded.
-        content: Vec<u8>,
+        /// Its record.
+        content: Framed,
     },
-    /// A trajectory was taken out of sampling.
-    Quarantine(TrajectoryId),
+    /// Anything else.
+    Note(Note),
 }
 
-/// Why a log cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The disk failed.
-    #[error("cannot {action} the replay log's file {name}")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// With which file.
-        name: String,
-        /// Why it failed.
-        #[source]
-        source: io::Error,
-    },
-    /// It was written by a newer or older program.
-    #[error(
-        "the replay log's file {name} is of format {found}, this program reads format {}: use another run",
-        record::FORMAT
-    )]
-    Format {
-        /// The file.
-        name: String,
-        /// Its format.
-        found: u8,
-    },
-    /// It holds another game.
-    #[error("the replay log holds trajectories of {found}, this run plays {expected}: use another run")]
-    Game {
-        /// The game in the log.
-        found: String,
-        /// The game of the run.
-        expected: String,
-    },
-}
-
-/// What opening a log found wrong, and what it did about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repair {
-    /// The file.
-    pub name: String,
-    /// Where the damage begins.
-    pub offset: usize,
-    /// How many bytes are lost.
-    pub length: usize,
-    /// What was wrong.
-    pub what: String,
-    /// Whether the bytes were cut off, so that the file can grow again; otherwise they were skipped.
-    pub cut: bool,
+impl Entry {
+    /// About how many bytes of the log it will be; notes are small.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Trajectory { content, .. } => content.bytes().len(),
+            Self::Note(Note::Priorities { updates, .. }) => size_of_val(updates.as_slice()),
+            Self::Note(_) => frame::HEADER_BYTES,
+        }
+    }
 }
 
 /// An open log.
@@ -118,74 +91,56 @@ pub struct Log<V: Volume> {
     settings: LogSettings,
     /// What a new segment's head would say.
     state: Head,
+    /// The totals of what is durable.
+    synced: Counters,
     /// Oldest first, with their sizes; the last one may be open.
     segments: VecDeque<(SegmentNumber, u64)>,
     open: Option<V::File>,
+    /// Whether the open file was written to since it was synced.
+    is_dirty: bool,
+    /// Where the open file must be cut before it grows again: what a commit that failed has left there may be whole.
+    cut_due: Option<u64>,
+    buffer: Vec<u8>,
+}
+
+/// What one write put at the end of which segment.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    number: SegmentNumber,
+    start: u64,
+    end: u64,
 }
 
 impl<V: Volume> Log<V> {
     /// Reads all segments, oldest first, and tells every record that is whole; cuts a torn tail, skips damage.
     ///
+    /// `decode` reads the content of a trajectory, on several threads at once; `apply` is told everything in the order in
+    /// which it came in. What was read is durable when this returns.
+    ///
     /// # Errors
     /// [`OpenError`]: nothing was changed but a torn tail.
-    pub fn open(
+    pub fn open<T: Send>(
         volume: V,
         settings: LogSettings,
-        mut on_entry: impl FnMut(SegmentNumber, Entry) -> Result<(), String>,
+        decode: impl Fn(&[u8]) -> Result<T, String> + Sync,
+        apply: impl FnMut(SegmentNumber, Recovered<T>),
     ) -> Result<(Self, Vec<Repair>), OpenError> {
-        let io = |action, name: &str| {
-            let name = name.to_owned();
-            move |source| OpenError::Io { action, name, source }
-        };
-        let names = volume.list().map_err(io("list", "."))?;
-        let mut numbers: Vec<SegmentNumber> =
-            names.iter().filter_map(|name| SegmentNumber::from_file_name(name)).collect();
-        numbers.sort_unstable();
+        recovery::open(volume, settings, decode, apply)
+    }
+
+    fn empty(volume: V, settings: LogSettings) -> Self {
         let state = Head { game: settings.game.clone(), ..Head::default() };
-        let mut log = Self { volume, settings, state, segments: VecDeque::new(), open: None };
-        let mut repairs = Vec::new();
-        for (index, &number) in numbers.iter().enumerate() {
-            let name = number.file_name();
-            let bytes = log.volume.read(&name).map_err(io("read", &name))?;
-            let scan = frame::scan(&bytes);
-            let mut lost = scan.damage;
-            let mut size = bytes.len();
-            for (offset, payload) in scan.frames {
-                let length = frame::HEADER_BYTES + payload.len();
-                if let Err(what) = log.replay(number, payload, &mut on_entry)? {
-                    repairs.push(Repair { name: name.clone(), offset, length, what, cut: false });
-                }
-            }
-            // Only the newest segment grows again; in the others a bad tail is damage like any other.
-            let is_last = index + 1 == numbers.len();
-            if let Some(tail) = scan.tail {
-                if is_last {
-                    let mut file = log.volume.open(&name).map_err(io("open", &name))?;
-                    file.truncate(tail.offset as u64).map_err(io("cut", &name))?;
-                    size = tail.offset;
-                    let frame::Damage { offset, length, fault } = tail;
-                    repairs.push(Repair { name: name.clone(), offset, length, what: fault.to_string(), cut: true });
-                } else {
-                    lost.push(tail);
-                }
-            }
-            repairs.extend(lost.into_iter().map(|frame::Damage { offset, length, fault }| Repair {
-                name: name.clone(),
-                offset,
-                length,
-                what: fault.to_string(),
-                cut: false,
-            }));
-            if size == 0 {
-                log.volume.remove(&name).map_err(io("remove", &name))?;
-                continue;
-            }
-            if is_last && (size as u64) < log.settings.segment_bytes {
-                log.open = Some(log.volume.open(&name).map_err(io("open", &name))?);
-            }
-            log.segments.push_back((number, size as u64));
+        Self {
+            volume,
+            settings,
+            state,
+            synced: Counters::default(),
+            segments: VecDeque::new(),
+            open: None,
+            is_dirty: false,
+            cut_due: None,
+            buffer: Vec::new(),
         }
-        Ok((log, repairs))
     }
 
     /// Makes `entries` durable in one write and one fsync, together with the number of samples drawn so far.
@@ -193,41 +148,57 @@ impl<V: Volume> Log<V> {
     /// # Errors
     /// None of the entries counts; the log is as it was and may be tried again.
     pub fn commit(&mut self, entries: &[Entry], samples: u64) -> io::Result<SegmentNumber> {
-        let (number, start) = self.segment_to_grow()?;
-        let mut counters = self.state.counters;
-        let mut bytes = Vec::new();
-        for entry in entries {
-            let record = match entry {
-                Entry::Trajectory { id, items, content } => {
-                    counters.count(*items);
-                    Record::Trajectory { id: *id, items: *items, content: content.clone() }
-                }
-                Entry::Quarantine(id) => Record::Quarantine(*id),
-            };
-            frame::append(&mut bytes, &record.encode()?)?;
-        }
-        counters.samples = counters.samples.max(samples);
-        frame::append(&mut bytes, &Record::Counters(counters).encode()?)?;
-        let file = self.open.as_mut().expect("the segment to grow is open");
-        if let Err(error) = file.append(&bytes).and_then(|()| file.sync()) {
-            // After a failed fsync nobody knows what is on the disk: cut back to what is, or leave the file alone for good.
-            if file.truncate(start).is_err() {
-                self.open = None;
-            }
+        let written = self.append(entries, samples)?;
+        let file = self.open.as_mut().expect("the segment that grew is open");
+        if let Err(error) = file.sync() {
+            // After a failed fsync nobody knows what is on the disk: what has been there before stays, the rest goes.
+            self.cut_back(written.start);
             return Err(error);
         }
-        self.state.counters = counters;
-        for entry in entries {
-            if let Entry::Trajectory { id, .. } = entry {
-                self.state.seen.insert(*id);
+        self.count(entries, samples, written);
+        self.synced = self.state.counters;
+        self.is_dirty = false;
+        self.close_if_full();
+        Ok(written.number)
+    }
+
+    /// Writes `entries` into the file, where they survive the end of this process; [`Log::sync`] makes them durable.
+    ///
+    /// # Errors
+    /// None of the entries counts; the log is as it was and may be tried again.
+    pub fn write(&mut self, entries: &[Entry], samples: u64) -> io::Result<SegmentNumber> {
+        let written = self.append(entries, samples)?;
+        self.count(entries, samples, written);
+        self.is_dirty = true;
+        Ok(written.number)
+    }
+
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// What was written since the last sync may be lost if the machine stops; its segment is not written to again.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.is_dirty) {
+            return Ok(());
+        }
+        let synced = self.open.as_mut().map_or(Ok(()), VolumeFile::sync);
+        match synced {
+            Ok(()) => {
+                self.synced = self.state.counters;
+                self.close_if_full();
+            }
+            // A second fsync would succeed and mean nothing: the pages count as written.
+            Err(_) => {
+                let _ = self.cut();
+                self.open = None;
             }
         }
-        let size = start + bytes.len() as u64;
-        self.segments.back_mut().expect("the segment to grow is listed").1 = size;
-        if size >= self.settings.segment_bytes {
-            self.open = None;
-        }
-        Ok(number)
+        synced
+    }
+
+    /// Whether something was written and not synced.
+    pub fn is_dirty(&self) -> bool {
+        self.is_dirty
     }
 
     /// Unlinks every closed segment before `number`.
@@ -237,7 +208,11 @@ impl<V: Volume> Log<V> {
     pub fn drop_before(&mut self, number: SegmentNumber) -> io::Result<usize> {
         let mut dropped = 0;
         while self.segments.len() > 1 && self.segments[0].0 < number {
-            self.volume.remove(&self.segments[0].0.file_name())?;
+            match self.volume.remove(&self.segments[0].0.file_name()) {
+                // Somebody else has: there is nothing left to drop.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed?,
+            }
             self.segments.pop_front();
             dropped += 1;
         }
@@ -262,48 +237,79 @@ impl<V: Volume> Log<V> {
         self.segments.len()
     }
 
-    /// Takes one record in. The inner error is a record that cannot be used, in words.
-    fn replay(
-        &mut self,
-        number: SegmentNumber,
-        payload: &[u8],
-        on_entry: &mut impl FnMut(SegmentNumber, Entry) -> Result<(), String>,
-    ) -> Result<Result<(), String>, OpenError> {
-        let record = match Record::decode(payload) {
-            Ok(record) => record,
-            Err(UnreadableRecord::Format(found)) => {
-                return Err(OpenError::Format { name: number.file_name(), found });
-            }
-            Err(error) => return Ok(Err(format!("a record that cannot be read: {error}"))),
-        };
-        let used = match record {
-            Record::Head(Head { game, counters, seen }) => {
-                if game != self.settings.game {
-                    return Err(OpenError::Game { found: game, expected: self.settings.game.clone() });
+    /// Where the next entry will lie, or before that: a segment that is full makes room for the next one.
+    pub fn segment(&self) -> SegmentNumber {
+        let last = self.segments.back().map_or(SegmentNumber(0), |(number, _)| *number);
+        if self.open.is_some() { last } else { SegmentNumber(last.0.saturating_add(1)) }
+    }
+
+    /// The totals stand before the entries and are those that are durable: of what is not synced, any part may be lost,
+    /// and no total may count what is.
+    fn append(&mut self, entries: &[Entry], samples: u64) -> io::Result<Written> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let written =
+            encode(&mut buffer, entries, Counters { samples: self.synced.samples.max(samples), ..self.synced })
+                .and_then(|()| self.append_bytes(&buffer));
+        buffer.clear();
+        buffer.shrink_to(BUFFER_BYTES_KEPT);
+        self.buffer = buffer;
+        written
+    }
+
+    fn append_bytes(&mut self, bytes: &[u8]) -> io::Result<Written> {
+        let (number, start) = self.segment_to_grow()?;
+        let file = self.open.as_mut().expect("the segment to grow is open");
+        if let Err(error) = file.append(bytes) {
+            self.cut_back(start);
+            return Err(error);
+        }
+        Ok(Written { number, start, end: start + bytes.len() as u64 })
+    }
+
+    /// Forgets what a failed write or sync has left behind `start`, now or before anything else is written.
+    fn cut_back(&mut self, start: u64) {
+        self.cut_due = Some(start);
+        // The next write tries again.
+        let _ = self.cut();
+    }
+
+    fn cut(&mut self) -> io::Result<()> {
+        if let (Some(start), Some(file)) = (self.cut_due, &mut self.open) {
+            file.truncate(start)?;
+        }
+        self.cut_due = None;
+        Ok(())
+    }
+
+    /// Takes in what was written.
+    fn count(&mut self, entries: &[Entry], samples: u64, written: Written) {
+        self.state.counters.samples = self.state.counters.samples.max(samples);
+        for entry in entries {
+            match entry {
+                Entry::Trajectory { id, items, .. } => {
+                    if self.state.seen.insert(*id) {
+                        self.state.counters.count(*items);
+                    }
                 }
-                self.state.counters = self.state.counters.max(counters);
-                for (actor, epoch, sequences) in seen.intervals() {
-                    self.state.seen.insert_interval(actor, epoch, sequences);
-                }
-                Ok(())
+                Entry::Note(note) => self.state.note(note),
             }
-            // Written twice only if a commit failed, could not be cut back and was tried again: it counts once.
-            Record::Trajectory { id, .. } if self.state.seen.contains(id) => Ok(()),
-            Record::Trajectory { id, items, content } => {
-                self.state.seen.insert(id);
-                self.state.counters.count(items);
-                on_entry(number, Entry::Trajectory { id, items, content })
-            }
-            Record::Quarantine(id) => on_entry(number, Entry::Quarantine(id)),
-            Record::Counters(counters) => {
-                self.state.counters = self.state.counters.max(counters);
-                Ok(())
-            }
-        };
-        Ok(used.map_err(|error| format!("a record that cannot be used: {error}")))
+        }
+        self.segments.back_mut().expect("the segment that grew is listed").1 = written.end;
+    }
+
+    /// Only what is durable is closed: the next head counts it.
+    fn close_if_full(&mut self) {
+        if self.segments.back().is_some_and(|(_, size)| *size >= self.settings.segment_bytes) {
+            self.open = None;
+        }
     }
 
     fn segment_to_grow(&mut self) -> io::Result<(SegmentNumber, u64)> {
+        self.cut()?;
+        if self.is_dirty && self.segments.back().is_some_and(|(_, size)| *size >= self.settings.segment_bytes) {
+            self.sync()?;
+        }
         if let (Some(_), Some(&(number, size))) = (&self.open, self.segments.back()) {
             return Ok((number, size));
         }
@@ -312,7 +318,7 @@ impl<V: Volume> Log<V> {
         let number = SegmentNumber(number);
         let name = number.file_name();
         let mut bytes = Vec::new();
-        frame::append(&mut bytes, &Record::Head(self.state.clone()).encode()?)?;
+        frame::append(&mut bytes, &Record::encode_head(&self.state)?)?;
         let mut file = self.volume.create(&name)?;
         if let Err(error) = file.append(&bytes).and_then(|()| file.sync()).and_then(|()| self.volume.sync()) {
             // Best effort: a head without records does no harm, but its name would be in the way of the next attempt.
@@ -322,8 +328,20 @@ impl<V: Volume> Log<V> {
         let size = bytes.len() as u64;
         self.segments.push_back((number, size));
         self.open = Some(file);
+        self.synced = self.state.counters;
         Ok((number, size))
     }
+}
+
+fn encode(out: &mut Vec<u8>, entries: &[Entry], counters: Counters) -> io::Result<()> {
+    frame::append(out, &Record::encode_counters(counters))?;
+    for entry in entries {
+        match entry {
+            Entry::Trajectory { content, .. } => out.extend_from_slice(content.bytes()),
+            Entry::Note(note) => frame::append(out, &note.encode()?)?,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

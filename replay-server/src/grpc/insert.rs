@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use experience::PackedTrajectory;
 use proto::replay::order::{InsertOrder, Inserted as Message};
@@ -10,6 +11,7 @@ use tonic::{Status, Streaming};
 use super::{Answers, INSERT_CREDIT, draining, ended};
 use crate::config::Settings;
 use crate::keeper::{Command, Handle, Inserted};
+use crate::log::UnixMillis;
 use crate::storage;
 
 /// One actor's stream: messages in, one answer for each trajectory out.
@@ -85,7 +87,9 @@ impl InsertStream {
                 Ok(Some(self.order.ready()))
             }
             Message::Trajectory(trajectory) => {
-                let content = storage::encode(&trajectory);
+                // Here, where each connection has a task of its own, and not on the log's one thread.
+                let content =
+                    storage::encode(&trajectory, now()).map_err(|error| Status::internal(error.to_string()))?;
                 let trajectory = Arc::new(PackedTrajectory::pack(&trajectory));
                 let command = Command::Insert { trajectory, content, reply: self.answer.clone() };
                 self.handle.send(command).await.map_err(ended)?;
@@ -117,4 +121,10 @@ impl InsertStream {
             }
         }
     }
+}
+
+/// A clock before 1970 counts as 1970.
+fn now() -> UnixMillis {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -9,6 +9,13 @@ use super::*;
 use crate::log::committer;
 use crate::log::tests::Memory;
 
+impl Keeper {
+    /// What is out of sampling, for simulations.
+    pub(crate) fn quarantined(&self) -> impl Iterator<Item = TrajectoryId> + '_ {
+        self.quarantined.iter().copied()
+    }
+}
+
 fn trajectory(sequence: u64) -> Arc<PackedTrajectory> {
     let kind = StepKind::Full { policy: Vec::new(), value: 0.0 };
     let step = Step { action: Action(0), reward: 0.0, kind, weights_version: WeightsVersion(1) };
@@ -27,7 +34,7 @@ fn keeper() -> (Keeper, Receiver<LogCommand>) {
 
 fn insert(keeper: &mut Keeper, sequence: u64) -> mpsc::Receiver<Inserted> {
     let (reply, answers) = mpsc::channel(4);
-    let command = Command::Insert { trajectory: trajectory(sequence), content: Vec::new(), reply };
+    let command = Command::Insert { trajectory: trajectory(sequence), content: Framed::default(), reply };
     keeper.apply(command, Instant::now());
     answers
 }

@@ -1,12 +1,49 @@
-//! The log's thread: gathers entries for a moment, commits them together, tells what became of them.
+//! The log's thread: gathers entries, commits them together, tells what became of them.
+//!
+//! [`Committer`] decides what is written and told, [`run`] decides when. While a commit is on its way to the disk the
+//! next one gathers in the channel, so whoever keeps much on its way never waits for the clock.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 use super::{Entry, Log, SegmentNumber, Volume};
 
 /// A commit takes at most this many entries.
 pub const COMMIT_ENTRIES_MAX: usize = 256;
+
+/// A commit that has reached this size takes no more entries.
+pub const COMMIT_BYTES_MAX: usize = 16 << 20;
+
+/// So many entries are company enough, once nobody adds to them: writers that keep as many on their way wait for us.
+const COMPANY_ENTRIES: usize = 8;
+
+/// How long nothing has come when nobody adds any more: far longer than a writer takes from an answer to its next
+/// trajectory, far shorter than any interval worth waiting for.
+const QUIET: Duration = Duration::from_millis(1);
+
+/// When an insert is acknowledged, and so what a crash may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ack {
+    /// When it is on its way to the file: a crash of the process may lose the last moments.
+    Memory,
+    /// When it is written to the file: it survives any end of the process, but power loss only after the next sync.
+    Flushed,
+    /// When it is on the disk: no crash loses it.
+    #[default]
+    Fsync,
+}
+
+/// How the log's thread works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommitSettings {
+    /// When entries are acknowledged.
+    pub ack: Ack,
+    /// How long a commit gathers at most, or where entries are acknowledged earlier, how long they stay without a sync.
+    pub wait: Duration,
+}
 
 /// What the log's thread is told.
 #[derive(Debug)]
@@ -22,16 +59,16 @@ pub enum LogCommand {
 /// What the log's thread tells.
 #[derive(Debug)]
 pub enum LogEvent {
-    /// These are durable.
+    /// These are as safe as [`Ack`] promises.
     Committed {
         /// In the order in which they were appended.
         entries: Vec<Entry>,
-        /// Where they lie.
+        /// Where they lie; with [`Ack::Memory`] no later than where they will.
         segment: SegmentNumber,
         /// Bytes of the whole log.
         bytes: u64,
     },
-    /// None of these is durable, nor will be.
+    /// None of these is acknowledged, nor will be.
     Failed {
         /// In the order in which they were appended.
         entries: Vec<Entry>,
@@ -40,55 +77,219 @@ pub enum LogEvent {
     },
 }
 
-/// Runs until all senders of `commands` are gone; everything received by then is committed.
-///
-/// `wait` is how long the first entry of a commit waits for company.
+/// Runs until all senders of `commands` are gone; everything received by then is committed and synced.
 pub fn run<V: Volume>(
-    mut log: Log<V>,
+    log: Log<V>,
     commands: &Receiver<LogCommand>,
-    wait: Duration,
+    settings: CommitSettings,
     mut tell: impl FnMut(LogEvent),
 ) {
-    let mut samples = log.state().counters.samples;
-    while let Ok(first) = commands.recv() {
-        let deadline = Instant::now() + wait;
-        let mut entries = Vec::new();
-        let mut drop_before = None;
-        let mut next = Some(first);
-        loop {
-            match next.take() {
-                Some(LogCommand::Append(entry)) => entries.push(entry),
-                Some(LogCommand::Samples(total)) => samples = samples.max(total),
-                Some(LogCommand::DropBefore(segment)) => drop_before = drop_before.max(Some(segment)),
-                None => {}
+    let CommitSettings { ack, wait } = settings;
+    let mut committer = Committer::new(log, ack);
+    let mut sync_due = None;
+    loop {
+        let received = match sync_due {
+            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due) => commands.recv_timeout(remaining(due)),
+        };
+        match received {
+            Ok(command) => {
+                committer.take(command);
+                gather(&mut committer, commands, settings);
+                committer.commit(&mut tell);
             }
-            if entries.len() >= COMMIT_ENTRIES_MAX {
-                break;
-            }
-            match commands.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(command) => next = Some(command),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
         }
-        commit(&mut log, entries, samples, &mut tell);
-        if let Some(segment) = drop_before
-            && let Err(error) = log.drop_before(segment)
-        {
-            tracing::warn!(%error, "cannot drop old segments of the replay log");
+        // Also while commands keep coming.
+        if sync_due.is_some_and(|due| remaining(due).is_zero()) {
+            committer.sync();
+            sync_due = None;
+        }
+        if committer.is_behind() {
+            sync_due = sync_due.or_else(|| Some(Instant::now() + wait));
+        }
+    }
+    committer.finish();
+}
+
+/// Takes what comes into one commit, until waiting for more no longer pays.
+fn gather<V: Volume>(committer: &mut Committer<V>, commands: &Receiver<LogCommand>, settings: CommitSettings) {
+    let deadline = Instant::now() + settings.wait;
+    while !committer.is_full() {
+        let patience = match settings.ack {
+            Ack::Fsync if committer.entries.len() >= COMPANY_ENTRIES => remaining(deadline).min(QUIET),
+            Ack::Fsync => remaining(deadline),
+            // Nothing is gained by company: a sync comes later, for all that were written by then.
+            Ack::Flushed | Ack::Memory => Duration::ZERO,
+        };
+        match commands.recv_timeout(patience) {
+            Ok(command) => committer.take(command),
+            Err(_) => return,
         }
     }
 }
 
-fn commit<V: Volume>(log: &mut Log<V>, entries: Vec<Entry>, samples: u64, tell: &mut impl FnMut(LogEvent)) {
-    if entries.is_empty() && samples == log.state().counters.samples {
-        return;
+fn remaining(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// What the log's thread does, without its clock and its channel.
+pub struct Committer<V: Volume> {
+    log: Log<V>,
+    ack: Ack,
+    /// Not told yet.
+    entries: Vec<Entry>,
+    /// About what they will take.
+    bytes: usize,
+    /// Told and not written, because the disk does not take them; no more than one commit.
+    unwritten: Vec<Entry>,
+    samples: u64,
+    drop_before: Option<SegmentNumber>,
+    /// A disk that fails fails often: it is reported once, and once more when it works again.
+    is_failing: bool,
+}
+
+impl<V: Volume> Committer<V> {
+    /// Nothing gathered yet.
+    pub fn new(log: Log<V>, ack: Ack) -> Self {
+        let samples = log.state().counters.samples;
+        Self {
+            log,
+            ack,
+            entries: Vec::new(),
+            bytes: 0,
+            unwritten: Vec::new(),
+            samples,
+            drop_before: None,
+            is_failing: false,
+        }
     }
-    match log.commit(&entries, samples) {
-        Ok(segment) if !entries.is_empty() => tell(LogEvent::Committed { entries, segment, bytes: log.bytes() }),
-        Ok(_) => {}
-        Err(error) => {
-            tracing::error!(%error, entries = entries.len(), "cannot write the replay log: inserts are refused");
-            tell(LogEvent::Failed { entries, error: error.to_string() });
+
+    /// Takes a command in; an entry waits for the next commit.
+    pub fn take(&mut self, command: LogCommand) {
+        match command {
+            LogCommand::Append(entry) => {
+                self.bytes += entry.bytes();
+                self.entries.push(entry);
+            }
+            LogCommand::Samples(total) => self.samples = self.samples.max(total),
+            LogCommand::DropBefore(segment) => self.drop_before = self.drop_before.max(Some(segment)),
+        }
+    }
+
+    /// Whether a commit takes no more entries.
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= COMMIT_ENTRIES_MAX || self.bytes >= COMMIT_BYTES_MAX
+    }
+
+    /// Whether something was told that a crash of the machine would lose.
+    pub fn is_behind(&self) -> bool {
+        self.log.is_dirty() || !self.unwritten.is_empty()
+    }
+
+    /// The log behind it.
+    pub fn log(&self) -> &Log<V> {
+        &self.log
+    }
+
+    /// Commits what was gathered and tells what became of it.
+    pub fn commit(&mut self, tell: &mut impl FnMut(LogEvent)) {
+        self.bytes = 0;
+        let entries = std::mem::take(&mut self.entries);
+        if !entries.is_empty() || self.samples > self.log.state().counters.samples {
+            match self.ack {
+                Ack::Memory => self.tell_and_write(entries, tell),
+                Ack::Flushed | Ack::Fsync => self.write_and_tell(entries, tell),
+            }
+        }
+        if let Some(segment) = self.drop_before.take()
+            && let Err(error) = self.log.drop_before(segment)
+        {
+            tracing::warn!(%error, "cannot drop old segments of the replay log");
+        }
+    }
+
+    /// Makes durable what was told before it was.
+    pub fn sync(&mut self) {
+        let written = self.write_unwritten();
+        let synced = written.and_then(|()| self.log.sync());
+        let what = "cannot sync the replay log: what was acknowledged since the last sync may not survive a power loss";
+        self.report(synced.err().as_ref(), what);
+    }
+
+    /// The last sync.
+    pub fn finish(&mut self) {
+        self.sync();
+        if !self.unwritten.is_empty() {
+            let entries = self.unwritten.len();
+            tracing::error!(entries, "acknowledged entries are lost: the replay log never took them");
+        }
+    }
+
+    /// Whether the disk took the last thing it was given.
+    #[cfg(test)]
+    pub(crate) fn is_failing(&self) -> bool {
+        self.is_failing
+    }
+
+    /// What was told and is not written.
+    #[cfg(test)]
+    pub(crate) fn unwritten_ids(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
+        self.unwritten.iter().filter_map(|entry| match entry {
+            Entry::Trajectory { id, .. } | Entry::Note(super::Note::Quarantine(id)) => Some(*id),
+            Entry::Note(_) => None,
+        })
+    }
+
+    fn write_and_tell(&mut self, entries: Vec<Entry>, tell: &mut impl FnMut(LogEvent)) {
+        let written = match self.ack {
+            Ack::Fsync => self.log.commit(&entries, self.samples),
+            Ack::Flushed | Ack::Memory => self.log.write(&entries, self.samples),
+        };
+        self.report_write(written.as_ref().err());
+        // Samples alone were asked for by nobody.
+        if entries.is_empty() {
+            return;
+        }
+        match written {
+            Ok(segment) => tell(LogEvent::Committed { entries, segment, bytes: self.log.bytes() }),
+            Err(error) => tell(LogEvent::Failed { entries, error: error.to_string() }),
+        }
+    }
+
+    fn tell_and_write(&mut self, entries: Vec<Entry>, tell: &mut impl FnMut(LogEvent)) {
+        if let Err(error) = self.write_unwritten() {
+            self.report_write(Some(&error));
+            return tell(LogEvent::Failed { entries, error: error.to_string() });
+        }
+        self.unwritten.clone_from(&entries);
+        if !entries.is_empty() {
+            tell(LogEvent::Committed { entries, segment: self.log.segment(), bytes: self.log.bytes() });
+        }
+        let written = self.write_now();
+        self.report_write(written.as_ref().err());
+    }
+
+    fn write_unwritten(&mut self) -> std::io::Result<()> {
+        if self.unwritten.is_empty() { Ok(()) } else { self.write_now() }
+    }
+
+    fn write_now(&mut self) -> std::io::Result<()> {
+        self.log.write(&self.unwritten, self.samples)?;
+        self.unwritten.clear();
+        Ok(())
+    }
+
+    fn report_write(&mut self, error: Option<&std::io::Error>) {
+        self.report(error, "cannot write the replay log: inserts are refused until it can be");
+    }
+
+    fn report(&mut self, error: Option<&std::io::Error>, what: &str) {
+        match (error, std::mem::replace(&mut self.is_failing, error.is_some())) {
+            (Some(error), false) => tracing::error!(%error, "{what}"),
+            (None, true) => tracing::info!("the replay log can be written again"),
+            _ => {}
         }
     }
 }

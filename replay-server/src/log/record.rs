@@ -1,122 +1,137 @@
-//! Records: what the payload of a frame says.
+//! Records: what the payload of a frame says. The first byte is its kind.
 
+use std::cell::RefCell;
 use std::io;
 
 use experience::TrajectoryId;
-use replay::SeenIds;
-use serde::{Deserialize, Serialize};
 
-/// The format this code writes; the first byte of every payload is the kind, and a head names its format.
-pub const FORMAT: u8 = 1;
+use super::frame;
+use super::head::{Counters, Head};
+use super::note::{Note, Rest, put_id, put_words};
+
+/// The format this code writes; a head names its format. Format 1, which had trajectories without a time and no notes but
+/// quarantines, is still read.
+pub const FORMAT: u8 = 2;
 
 const KIND_HEAD: u8 = 1;
-const KIND_TRAJECTORY: u8 = 2;
-const KIND_QUARANTINE: u8 = 3;
+/// As format 1 wrote it.
+const KIND_TRAJECTORY_WITHOUT_TIME: u8 = 2;
 const KIND_COUNTERS: u8 = 4;
+const KIND_TRAJECTORY: u8 = 5;
 
 /// Trajectories are bounded by the message limit of the wire; a record that claims more is damage.
 const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
-/// Room for the intervals of millions of gaps; a head that claims more is damage, and is not written.
-const HEAD_BYTES_MAX: usize = 256 << 20;
-/// Level 3 is zstd's own default: about a third of the size at a few tens of microseconds.
-const COMPRESSION_LEVEL: i32 = 3;
+/// Level 1 takes a third of the time of level 3, zstd's default, and two per cent more space: docs of `examples/log_speed.rs`.
+pub(super) const COMPRESSION_LEVEL: i32 = 1;
+
+/// Milliseconds since 1970 in UTC, by the clock of whoever inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct UnixMillis(pub u64);
 
 /// What a record of the log says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// First in every segment: everything that the segments before it had to say about what is gone.
-    Head(Head),
-    /// A trajectory came in.
-    Trajectory {
-        /// Its id, so that it can be counted without being decoded.
-        id: TrajectoryId,
-        /// Its items.
-        items: u32,
-        /// It, in the encoding of its owner; compressed in the file.
-        content: Vec<u8>,
+    Head {
+        /// In which format the segment was begun.
+        format: u8,
+        /// It.
+        head: Head,
     },
-    /// A trajectory was taken out of sampling.
-    Quarantine(TrajectoryId),
-    /// The totals so far.
+    /// A trajectory came in.
+    Trajectory(TrajectoryRecord),
+    /// Anything else that came in.
+    Note(Note),
+    /// The totals that were durable when it was written.
     Counters(Counters),
 }
 
-/// What was counted since the run began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Counters {
-    /// Trajectories that came in.
-    pub trajectories: u64,
-    /// Their items.
-    pub items: u64,
-    /// Items drawn.
-    pub samples: u64,
-}
-
-/// The state of the log before a segment: it makes each segment independent of the dropped ones.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Head {
-    /// The name of the game that all trajectories are of.
-    pub game: String,
-    /// The totals.
-    pub counters: Counters,
-    /// Every id that came in.
-    pub seen: SeenIds,
+/// A trajectory as the log knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrajectoryRecord {
+    /// Its id, so that it can be counted without being decoded.
+    pub id: TrajectoryId,
+    /// Its items.
+    pub items: u32,
+    /// When it came in; format 1 did not say.
+    pub inserted: Option<UnixMillis>,
+    /// It, in the encoding of its owner; compressed in the file.
+    pub content: Vec<u8>,
 }
 
 /// Why a payload with a good checksum cannot be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableRecord {
-    /// Written by other code.
-    #[error("its format is {0}, this program reads format {FORMAT}")]
+    /// Written by newer code.
+    #[error("its format is {0}, this program reads formats up to {FORMAT}")]
     Format(u8),
     /// Its content makes no sense.
     #[error("{0}")]
     Content(String),
 }
 
-/// The head as it lies in the file: JSON, because it is rare, small and read by people.
-#[derive(Serialize, Deserialize)]
-struct HeadText {
-    game: String,
-    counters: Counters,
-    /// Actor, epoch, first and last sequence.
-    seen: Vec<[u64; 4]>,
+/// The record of a trajectory in its frame, as it will lie in the file.
+///
+/// Compressing is what costs: it is done where the trajectory comes from, over all cores, and not by the log's thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Framed(Vec<u8>);
+
+thread_local! {
+    /// A context takes longer to make than a trajectory to compress.
+    static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+impl Framed {
+    /// Compresses and frames `content`.
+    ///
+    /// # Errors
+    /// It is too large to be read back.
+    pub fn trajectory(id: TrajectoryId, items: u32, inserted: UnixMillis, content: &[u8]) -> io::Result<Self> {
+        if content.len() > CONTENT_BYTES_MAX {
+            let reason = format!("a trajectory of {} bytes is over {CONTENT_BYTES_MAX}", content.len());
+            return Err(io::Error::other(reason));
+        }
+        let mut payload = Vec::with_capacity(64 + zstd::zstd_safe::compress_bound(content.len()));
+        payload.push(KIND_TRAJECTORY);
+        put_id(&mut payload, id);
+        payload.extend_from_slice(&items.to_le_bytes());
+        payload.extend_from_slice(&inserted.0.to_le_bytes());
+        COMPRESSOR.with_borrow_mut(|compressor| {
+            let compressor = match compressor {
+                Some(compressor) => compressor,
+                none => none.insert(zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?),
+            };
+            payload.extend_from_slice(&compressor.compress(content)?);
+            Ok::<_, io::Error>(())
+        })?;
+        let mut framed = Vec::with_capacity(frame::HEADER_BYTES + payload.len());
+        frame::append(&mut framed, &payload)?;
+        Ok(Self(framed))
+    }
+
+    /// As it will lie in the file.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl Record {
-    /// The payload of a frame.
+    /// The payload of a head's frame.
     ///
     /// # Errors
     /// A head that has grown too large to be read back.
-    pub fn encode(&self) -> io::Result<Vec<u8>> {
+    pub fn encode_head(head: &Head) -> io::Result<Vec<u8>> {
+        Ok([&[KIND_HEAD, FORMAT], head.encode()?.as_slice()].concat())
+    }
+
+    /// The payload of the frame of totals.
+    #[must_use]
+    pub fn encode_counters(Counters { trajectories, items, samples }: Counters) -> Vec<u8> {
         let mut out = Vec::new();
-        match self {
-            Self::Head(head) => {
-                out.extend_from_slice(&[KIND_HEAD, FORMAT]);
-                let seen =
-                    head.seen.intervals().map(|(actor, epoch, s)| [actor, epoch, *s.start(), *s.end()]).collect();
-                let text = serde_json::to_vec(&HeadText { game: head.game.clone(), counters: head.counters, seen })?;
-                if text.len() > HEAD_BYTES_MAX {
-                    return Err(io::Error::other(format!("the ids seen take {} bytes", text.len())));
-                }
-                out.extend_from_slice(&zstd::bulk::compress(&text, COMPRESSION_LEVEL)?);
-            }
-            Self::Trajectory { id, items, content } => {
-                out.push(KIND_TRAJECTORY);
-                push_id(&mut out, *id);
-                out.extend_from_slice(&items.to_le_bytes());
-                out.extend_from_slice(&zstd::bulk::compress(content, COMPRESSION_LEVEL)?);
-            }
-            Self::Quarantine(id) => {
-                out.push(KIND_QUARANTINE);
-                push_id(&mut out, *id);
-            }
-            Self::Counters(Counters { trajectories, items, samples }) => {
-                out.push(KIND_COUNTERS);
-                [trajectories, items, samples].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
-            }
-        }
-        Ok(out)
+        put_words(&mut out, KIND_COUNTERS, [trajectories, items, samples]);
+        out
     }
 
     /// Reads a payload back.
@@ -125,68 +140,43 @@ impl Record {
     /// [`UnreadableRecord`]: a bug or other code wrote it, since its checksum was good.
     pub fn decode(payload: &[u8]) -> Result<Self, UnreadableRecord> {
         let short = || UnreadableRecord::Content("it is too short".to_owned());
-        let (&kind, mut rest) = payload.split_first().ok_or_else(short)?;
-        let mut word = || {
-            let (word, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
-            rest = after;
-            Ok::<u64, UnreadableRecord>(u64::from_le_bytes(*word))
-        };
+        let (&kind, rest) = payload.split_first().ok_or_else(short)?;
+        let mut words = Rest(rest);
         match kind {
-            KIND_HEAD => Self::decode_head(&payload[1..]),
-            KIND_TRAJECTORY => {
-                let id = TrajectoryId { actor: word()?, epoch: word()?, sequence: word()? };
-                let (items, compressed) = rest.split_first_chunk::<4>().ok_or_else(short)?;
-                let content = decompress(compressed, CONTENT_BYTES_MAX)?;
-                Ok(Self::Trajectory { id, items: u32::from_le_bytes(*items), content })
+            KIND_HEAD => Head::decode(rest).map(|(format, head)| Self::Head { format, head }),
+            KIND_TRAJECTORY | KIND_TRAJECTORY_WITHOUT_TIME => {
+                let id = words.id()?;
+                let items = u32::from_le_bytes(words.take()?);
+                let inserted = if kind == KIND_TRAJECTORY { Some(words.word().map(UnixMillis)?) } else { None };
+                let content = decompress(words.0)?;
+                Ok(Self::Trajectory(TrajectoryRecord { id, items, inserted, content }))
             }
-            KIND_QUARANTINE => Ok(Self::Quarantine(TrajectoryId { actor: word()?, epoch: word()?, sequence: word()? })),
-            KIND_COUNTERS => Ok(Self::Counters(Counters { trajectories: word()?, items: word()?, samples: word()? })),
-            kind => Err(UnreadableRecord::Content(format!("kind {kind} is unknown"))),
-        }
-    }
-
-    fn decode_head(rest: &[u8]) -> Result<Self, UnreadableRecord> {
-        let content = |error: String| UnreadableRecord::Content(error);
-        let (&format, compressed) = rest.split_first().ok_or_else(|| content("it is too short".to_owned()))?;
-        if format != FORMAT {
-            return Err(UnreadableRecord::Format(format));
-        }
-        let HeadText { game, counters, seen: intervals } =
-            serde_json::from_slice(&decompress(compressed, HEAD_BYTES_MAX)?)
-                .map_err(|error| content(error.to_string()))?;
-        let mut seen = SeenIds::new();
-        for [actor, epoch, first, last] in intervals {
-            seen.insert_interval(actor, epoch, first..=last);
-        }
-        Ok(Self::Head(Head { game, counters, seen }))
-    }
-}
-
-impl Counters {
-    /// Counts a trajectory of so many items.
-    pub fn count(&mut self, items: u32) {
-        // Saturates: what a file says may be damaged.
-        self.trajectories = self.trajectories.saturating_add(1);
-        self.items = self.items.saturating_add(items.into());
-    }
-
-    /// The larger of each: totals only grow.
-    pub fn max(self, other: Self) -> Self {
-        Self {
-            trajectories: self.trajectories.max(other.trajectories),
-            items: self.items.max(other.items),
-            samples: self.samples.max(other.samples),
+            KIND_COUNTERS => {
+                let (trajectories, items, samples) = (words.word()?, words.word()?, words.word()?);
+                Ok(Self::Counters(Counters { trajectories, items, samples }))
+            }
+            kind => match Note::decode(kind, rest)? {
+                Some(note) => Ok(Self::Note(note)),
+                None => Err(UnreadableRecord::Content(format!("kind {kind} is unknown"))),
+            },
         }
     }
 }
 
-fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>, UnreadableRecord> {
-    // Bounded before anything is allocated: the size in a frame's header is not trusted beyond the limit.
-    let size = zstd::bulk::Decompressor::upper_bound(compressed).unwrap_or(bytes_max);
-    zstd::bulk::decompress(compressed, size.min(bytes_max))
-        .map_err(|error| UnreadableRecord::Content(error.to_string()))
+fn decompress(compressed: &[u8]) -> Result<Vec<u8>, UnreadableRecord> {
+    let content = |error: io::Error| UnreadableRecord::Content(error.to_string());
+    // Bounded before anything is allocated: what the bytes claim is not trusted beyond the limit.
+    let claimed = zstd::zstd_safe::get_frame_content_size(compressed).ok().flatten();
+    let size = claimed.and_then(|size| usize::try_from(size).ok()).filter(|&size| size <= CONTENT_BYTES_MAX);
+    let size = size.ok_or_else(|| UnreadableRecord::Content(format!("it is not within {CONTENT_BYTES_MAX} bytes")))?;
+    DECOMPRESSOR.with_borrow_mut(|decompressor| {
+        let decompressor = match decompressor {
+            Some(decompressor) => decompressor,
+            none => none.insert(zstd::bulk::Decompressor::new().map_err(content)?),
+        };
+        decompressor.decompress(compressed, size).map_err(content)
+    })
 }
 
-fn push_id(out: &mut Vec<u8>, TrajectoryId { actor, epoch, sequence }: TrajectoryId) {
-    [actor, epoch, sequence].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! The head of a segment: everything that the segments before it had to say about what is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+
+use replay::SeenIds;
+use serde::{Deserialize, Serialize};
+
+use super::note::Note;
+use super::record::{COMPRESSION_LEVEL, FORMAT, UnreadableRecord};
+
+/// Room for the intervals of millions of gaps; a head that claims more is damage, and is not written.
+const HEAD_BYTES_MAX: usize = 256 << 20;
+
+/// What was counted since the run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// Trajectories that came in.
+    pub trajectories: u64,
+    /// Their items.
+    pub items: u64,
+    /// Items drawn.
+    pub samples: u64,
+}
+
+/// What was counted for one table since the run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TableCounters {
+    /// Items that came in.
+    pub items: u64,
+    /// Items drawn.
+    pub samples: u64,
+}
+
+/// What the log knows of one table.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TableState {
+    /// What it is made with, in the words of its owner.
+    #[serde(default)]
+    pub settings: String,
+    /// What it has counted.
+    #[serde(default)]
+    pub counters: TableCounters,
+}
+
+/// The state of the log before a segment: it makes each segment independent of the dropped ones.
+///
+/// What concerns one trajectory, its quarantine and its priorities, is not here on purpose: its records come after the
+/// trajectory's own, so a segment that holds no trajectory of interest holds no such record of interest either.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Head {
+    /// The name of the game that all trajectories are of.
+    pub game: String,
+    /// The totals.
+    pub counters: Counters,
+    /// Every id that came in.
+    pub seen: SeenIds,
+    /// Actors whose trajectories are out of sampling.
+    pub quarantined_actors: BTreeSet<u64>,
+    /// Tables by their names.
+    pub tables: BTreeMap<String, TableState>,
+}
+
+/// The head as it lies in the file: JSON, because it is rare, small and read by people.
+#[derive(Serialize, Deserialize)]
+struct HeadText {
+    game: String,
+    counters: Counters,
+    /// Actor, epoch, first and last sequence.
+    seen: Vec<[u64; 4]>,
+    // Format 1 had neither of these.
+    #[serde(default)]
+    quarantined_actors: BTreeSet<u64>,
+    #[serde(default)]
+    tables: BTreeMap<String, TableState>,
+}
+
+impl Counters {
+    /// Counts a trajectory of so many items.
+    pub fn count(&mut self, items: u32) {
+        // Saturates: what a file says may be damaged.
+        self.trajectories = self.trajectories.saturating_add(1);
+        self.items = self.items.saturating_add(items.into());
+    }
+
+    /// The larger of each: totals only grow.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            trajectories: self.trajectories.max(other.trajectories),
+            items: self.items.max(other.items),
+            samples: self.samples.max(other.samples),
+        }
+    }
+}
+
+impl TableCounters {
+    /// The larger of each: totals only grow.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { items: self.items.max(other.items), samples: self.samples.max(other.samples) }
+    }
+}
+
+impl Head {
+    /// Takes in what a note changes.
+    pub(super) fn note(&mut self, note: &Note) {
+        match note {
+            Note::QuarantineActor(actor) => drop(self.quarantined_actors.insert(*actor)),
+            Note::ReleaseActor(actor) => drop(self.quarantined_actors.remove(actor)),
+            Note::Table { name, settings } => match settings {
+                Some(settings) => self.tables.entry(name.clone()).or_default().settings.clone_from(settings),
+                None => drop(self.tables.remove(name)),
+            },
+            Note::TableCounters { table, counters } => {
+                let state = self.tables.entry(table.clone()).or_default();
+                state.counters = state.counters.max(*counters);
+            }
+            Note::Quarantine(_) | Note::Release(_) | Note::Priorities { .. } => {}
+        }
+    }
+
+    /// Takes in the head of a later segment, which knows all that this one does unless the disk has failed.
+    pub(super) fn merge(&mut self, later: Self) {
+        let Self { game: _, counters, seen, quarantined_actors, tables } = later;
+        self.counters = self.counters.max(counters);
+        for (actor, epoch, sequences) in seen.intervals() {
+            self.seen.insert_interval(actor, epoch, sequences);
+        }
+        self.quarantined_actors = quarantined_actors;
+        self.tables = tables;
+    }
+
+    /// Behind the byte that names the format.
+    pub(super) fn encode(&self) -> std::io::Result<Vec<u8>> {
+        let seen = self.seen.intervals().map(|(actor, epoch, s)| [actor, epoch, *s.start(), *s.end()]).collect();
+        let Self { game, counters, seen: _, quarantined_actors, tables } = self.clone();
+        let text = serde_json::to_vec(&HeadText { game, counters, seen, quarantined_actors, tables })?;
+        if text.len() > HEAD_BYTES_MAX {
+            return Err(std::io::Error::other(format!("the ids seen take {} bytes", text.len())));
+        }
+        zstd::bulk::compress(&text, COMPRESSION_LEVEL)
+    }
+
+    /// The format it was written in, and it.
+    pub(super) fn decode(rest: &[u8]) -> Result<(u8, Self), UnreadableRecord> {
+        let content = UnreadableRecord::Content;
+        let (&format, compressed) = rest.split_first().ok_or_else(|| content("it is too short".to_owned()))?;
+        if !(1..=FORMAT).contains(&format) {
+            return Err(UnreadableRecord::Format(format));
+        }
+        let mut text = Vec::new();
+        // Memory grows with what is really there, not with what the bytes claim.
+        let decoder = zstd::stream::read::Decoder::new(compressed);
+        let read = decoder.and_then(|decoder| decoder.take(HEAD_BYTES_MAX as u64).read_to_end(&mut text));
+        read.map_err(|error| content(error.to_string()))?;
+        let HeadText { game, counters, seen: intervals, quarantined_actors, tables } =
+            serde_json::from_slice(&text).map_err(|error| content(error.to_string()))?;
+        let mut seen = SeenIds::new();
+        for [actor, epoch, first, last] in intervals {
+            seen.insert_interval(actor, epoch, first..=last);
+        }
+        Ok((format, Self { game, counters, seen, quarantined_actors, tables }))
+    }
+}

@@ -1,0 +1,209 @@
+//! Notes: what becomes durable besides trajectories.
+
+use std::io;
+
+use experience::TrajectoryId;
+use proto::limits::NAME_BYTES_MAX;
+
+use super::head::TableCounters;
+use super::record::UnreadableRecord;
+
+/// The most updates in one note of priorities: a few of the largest batches.
+pub const PRIORITIES_MAX: usize = 1 << 16;
+
+/// The longest settings of a table, in bytes.
+pub const TABLE_SETTINGS_BYTES_MAX: usize = 64 << 10;
+
+/// Three words, a ply and a priority.
+const PRIORITY_BYTES: usize = 3 * 8 + 4 + 8;
+
+pub(super) const KIND_QUARANTINE: u8 = 3;
+pub(super) const KIND_RELEASE: u8 = 6;
+pub(super) const KIND_QUARANTINE_ACTOR: u8 = 7;
+pub(super) const KIND_RELEASE_ACTOR: u8 = 8;
+pub(super) const KIND_PRIORITIES: u8 = 9;
+pub(super) const KIND_TABLE: u8 = 10;
+pub(super) const KIND_TABLE_COUNTERS: u8 = 11;
+
+/// Something about trajectories, actors or tables that a restart must know.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Note {
+    /// A trajectory was taken out of sampling.
+    Quarantine(TrajectoryId),
+    /// A trajectory was let back into sampling.
+    Release(TrajectoryId),
+    /// All trajectories of an actor, future ones too, were taken out of sampling.
+    QuarantineActor(u64),
+    /// An actor's trajectories were let back into sampling.
+    ReleaseActor(u64),
+    /// Items were given new priorities.
+    Priorities {
+        /// In which table.
+        table: String,
+        /// Which, in the order in which they were given; at most [`PRIORITIES_MAX`].
+        updates: Vec<PriorityUpdate>,
+    },
+    /// A table was made or changed, or, without settings, is gone.
+    Table {
+        /// Its name.
+        name: String,
+        /// What it is made with, in the words of its owner.
+        settings: Option<String>,
+    },
+    /// What a table has counted so far: a snapshot, to be written now and then.
+    TableCounters {
+        /// Its name.
+        table: String,
+        /// Its totals.
+        counters: TableCounters,
+    },
+}
+
+/// A new priority of one item.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PriorityUpdate {
+    /// The trajectory.
+    pub id: TrajectoryId,
+    /// The ply of it.
+    pub ply: u32,
+    /// Finite and not negative.
+    pub priority: f64,
+}
+
+impl Note {
+    /// The payload of a frame, kind first.
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        match self {
+            Self::Quarantine(id) => put_with_id(&mut out, KIND_QUARANTINE, *id),
+            Self::Release(id) => put_with_id(&mut out, KIND_RELEASE, *id),
+            Self::QuarantineActor(actor) => put_words(&mut out, KIND_QUARANTINE_ACTOR, [*actor]),
+            Self::ReleaseActor(actor) => put_words(&mut out, KIND_RELEASE_ACTOR, [*actor]),
+            Self::Priorities { table, updates } => {
+                let count = u32::try_from(updates.len()).ok().filter(|&count| count as usize <= PRIORITIES_MAX);
+                let count = count.ok_or_else(|| too_large("a batch of priorities", updates.len(), PRIORITIES_MAX))?;
+                out.push(KIND_PRIORITIES);
+                put_text(&mut out, table, NAME_BYTES_MAX)?;
+                out.extend_from_slice(&count.to_le_bytes());
+                for PriorityUpdate { id, ply, priority } in updates {
+                    put_id(&mut out, *id);
+                    out.extend_from_slice(&ply.to_le_bytes());
+                    out.extend_from_slice(&priority.to_le_bytes());
+                }
+            }
+            Self::Table { name, settings } => {
+                out.push(KIND_TABLE);
+                put_text(&mut out, name, NAME_BYTES_MAX)?;
+                out.push(u8::from(settings.is_some()));
+                put_text(&mut out, settings.as_deref().unwrap_or_default(), TABLE_SETTINGS_BYTES_MAX)?;
+            }
+            Self::TableCounters { table, counters: TableCounters { items, samples } } => {
+                out.push(KIND_TABLE_COUNTERS);
+                put_text(&mut out, table, NAME_BYTES_MAX)?;
+                [items, samples].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+            }
+        }
+        Ok(out)
+    }
+
+    /// What stands behind the kind; `None` for a kind that is no note's.
+    pub(super) fn decode(kind: u8, rest: &[u8]) -> Result<Option<Self>, UnreadableRecord> {
+        let mut rest = Rest(rest);
+        let note = match kind {
+            KIND_QUARANTINE => Self::Quarantine(rest.id()?),
+            KIND_RELEASE => Self::Release(rest.id()?),
+            KIND_QUARANTINE_ACTOR => Self::QuarantineActor(rest.word()?),
+            KIND_RELEASE_ACTOR => Self::ReleaseActor(rest.word()?),
+            KIND_PRIORITIES => Self::decode_priorities(&mut rest)?,
+            KIND_TABLE => {
+                let name = rest.text(NAME_BYTES_MAX)?;
+                let is_kept = rest.take::<1>()? != [0];
+                let settings = rest.text(TABLE_SETTINGS_BYTES_MAX)?;
+                Self::Table { name, settings: is_kept.then_some(settings) }
+            }
+            KIND_TABLE_COUNTERS => {
+                let table = rest.text(NAME_BYTES_MAX)?;
+                Self::TableCounters { table, counters: TableCounters { items: rest.word()?, samples: rest.word()? } }
+            }
+            _ => return Ok(None),
+        };
+        if rest.0.is_empty() { Ok(Some(note)) } else { Err(UnreadableRecord::Content("it is too long".to_owned())) }
+    }
+
+    fn decode_priorities(rest: &mut Rest<'_>) -> Result<Self, UnreadableRecord> {
+        let table = rest.text(NAME_BYTES_MAX)?;
+        let count = u32::from_le_bytes(rest.take()?) as usize;
+        // Before anything is allocated.
+        if count > PRIORITIES_MAX || rest.0.len() != count * PRIORITY_BYTES {
+            return Err(UnreadableRecord::Content(format!("{} bytes are not {count} priorities", rest.0.len())));
+        }
+        let update = |_| {
+            let (id, ply) = (rest.id()?, u32::from_le_bytes(rest.take()?));
+            let priority = f64::from_le_bytes(rest.take()?);
+            let is_priority = priority.is_finite() && priority >= 0.0;
+            let update = is_priority.then_some(PriorityUpdate { id, ply, priority });
+            update.ok_or_else(|| UnreadableRecord::Content(format!("{priority} is not a priority")))
+        };
+        Ok(Self::Priorities { table, updates: (0..count).map(update).collect::<Result<_, _>>()? })
+    }
+}
+
+/// What of a payload is not read yet.
+#[derive(Debug)]
+pub(super) struct Rest<'a>(pub(super) &'a [u8]);
+
+impl Rest<'_> {
+    /// The next bytes.
+    pub(super) fn take<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], UnreadableRecord> {
+        let short = || UnreadableRecord::Content("it is too short".to_owned());
+        let (taken, rest) = self.0.split_first_chunk::<BYTES>().ok_or_else(short)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    pub(super) fn word(&mut self) -> Result<u64, UnreadableRecord> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn id(&mut self) -> Result<TrajectoryId, UnreadableRecord> {
+        Ok(TrajectoryId { actor: self.word()?, epoch: self.word()?, sequence: self.word()? })
+    }
+
+    fn text(&mut self, bytes_max: usize) -> Result<String, UnreadableRecord> {
+        let length = u32::from_le_bytes(self.take()?) as usize;
+        let fits = self.0.split_at_checked(length).filter(|_| length <= bytes_max);
+        let (text, rest) = fits.ok_or_else(|| UnreadableRecord::Content(format!("a text has {length} bytes")))?;
+        self.0 = rest;
+        let text = std::str::from_utf8(text).map_err(|error| UnreadableRecord::Content(error.to_string()))?;
+        Ok(text.to_owned())
+    }
+}
+
+pub(super) fn put_id(out: &mut Vec<u8>, TrajectoryId { actor, epoch, sequence }: TrajectoryId) {
+    [actor, epoch, sequence].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+}
+
+pub(super) fn put_words<const WORDS: usize>(out: &mut Vec<u8>, kind: u8, words: [u64; WORDS]) {
+    out.push(kind);
+    words.iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+}
+
+fn put_with_id(out: &mut Vec<u8>, kind: u8, id: TrajectoryId) {
+    out.push(kind);
+    put_id(out, id);
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str, bytes_max: usize) -> io::Result<()> {
+    let length = u32::try_from(text.len()).ok().filter(|&length| length as usize <= bytes_max);
+    let length = length.ok_or_else(|| too_large("a text", text.len(), bytes_max))?;
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+fn too_large(what: &str, size: usize, most: usize) -> io::Error {
+    io::Error::other(format!("{what} of {size} is over {most}"))
+}
+
+#[cfg(test)]
+mod tests;

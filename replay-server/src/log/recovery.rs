@@ -1,0 +1,266 @@
+//! Reading a log back: one segment in memory at a time, decoded by as many threads as there are cores, told in order.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use experience::TrajectoryId;
+
+use super::head::{Counters, Head};
+use super::note::Note;
+use super::record::{self, Record, TrajectoryRecord, UnixMillis, UnreadableRecord};
+use super::volume::{Volume, VolumeFile};
+use super::{Log, LogSettings, SegmentNumber, frame};
+
+/// Frames that a thread decodes before it hands them over.
+const CHUNK_FRAMES: usize = 256;
+
+/// Why a log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The disk failed.
+    #[error("cannot {action} the replay log's file {name}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        name: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// It was written by a newer program.
+    #[error(
+        "the replay log's file {name} is of format {found}, this program reads formats up to {}: use the program that \
+         wrote it, or another run",
+        record::FORMAT
+    )]
+    Format {
+        /// The file.
+        name: String,
+        /// Its format.
+        found: u8,
+    },
+    /// It holds another game.
+    #[error("the replay log holds trajectories of {found}, this run plays {expected}: use another run")]
+    Game {
+        /// The game in the log.
+        found: String,
+        /// The game of the run.
+        expected: String,
+    },
+}
+
+/// What opening a log found wrong, and what it did about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repair {
+    /// The file.
+    pub name: String,
+    /// Where the damage begins.
+    pub offset: usize,
+    /// How many bytes are lost.
+    pub length: usize,
+    /// What was wrong.
+    pub what: String,
+    /// Whether the bytes were cut off, so that the file can grow again; otherwise they were skipped.
+    pub cut: bool,
+}
+
+/// What a log holds, as it is told in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Recovered<T> {
+    /// A trajectory, once.
+    Trajectory {
+        /// Its id.
+        id: TrajectoryId,
+        /// When it came in, if it is known.
+        inserted: Option<UnixMillis>,
+        /// It, decoded.
+        content: T,
+    },
+    /// Anything else.
+    Note(Note),
+}
+
+/// A record whose content is decoded.
+enum Decoded<T> {
+    Head { format: u8, head: Head },
+    Trajectory { id: TrajectoryId, items: u32, inserted: Option<UnixMillis>, content: Result<T, String> },
+    Note(Note),
+    Counters(Counters),
+}
+
+/// Reads all segments, oldest first; cuts a torn tail, skips damage.
+///
+/// What was read is durable when this returns: it is answered as stored from now on, and a process may have died between
+/// its write and its sync.
+///
+/// # Errors
+/// [`OpenError`]: nothing was changed but a torn tail.
+pub(super) fn open<V: Volume, T: Send>(
+    volume: V,
+    settings: LogSettings,
+    decode: impl Fn(&[u8]) -> Result<T, String> + Sync,
+    mut apply: impl FnMut(SegmentNumber, Recovered<T>),
+) -> Result<(Log<V>, Vec<Repair>), OpenError> {
+    let io = |action, name: &str| {
+        let name = name.to_owned();
+        move |source| OpenError::Io { action, name, source }
+    };
+    let names = volume.list().map_err(io("list", "."))?;
+    let mut numbers: Vec<SegmentNumber> = names.iter().filter_map(|name| SegmentNumber::from_file_name(name)).collect();
+    numbers.sort_unstable();
+    let threads = settings.threads;
+    let mut log = Log::empty(volume, settings);
+    let mut repairs = Vec::new();
+    for (index, &number) in numbers.iter().enumerate() {
+        let name = number.file_name();
+        let bytes = log.volume.read(&name).map_err(io("read", &name))?;
+        let scan = frame::scan(&bytes);
+        let mut size = bytes.len();
+        let mut format = None;
+        decode_all(&scan.frames, threads, &decode, |(offset, payload), decoded| {
+            let length = frame::HEADER_BYTES + payload.len();
+            let used = match decoded {
+                Ok(decoded) => replay(&mut log, number, &mut format, decoded, &mut apply)?,
+                Err(UnreadableRecord::Format(found)) => return Err(OpenError::Format { name: name.clone(), found }),
+                Err(error) => Err(format!("a record that cannot be read: {error}")),
+            };
+            if let Err(what) = used {
+                repairs.push(Repair { name: name.clone(), offset, length, what, cut: false });
+            }
+            Ok(())
+        })?;
+        let damaged = |frame::Damage { offset, length, fault }, cut| {
+            let what = fault.to_string();
+            Repair { name: name.clone(), offset, length, what, cut }
+        };
+        // Only the newest segment grows again; in the others a bad tail is damage like any other.
+        let is_last = index + 1 == numbers.len();
+        let mut file = log.volume.open(&name).map_err(io("open", &name))?;
+        if let Some(tail) = scan.tail.as_ref().filter(|_| is_last) {
+            size = tail.offset;
+            file.truncate(tail.offset as u64).map_err(io("cut", &name))?;
+        }
+        file.sync().map_err(io("sync", &name))?;
+        // A segment of an older format is not mixed with records that its readers do not know.
+        if is_last && (size as u64) < log.settings.segment_bytes && format == Some(record::FORMAT) {
+            log.open = Some(file);
+        }
+        repairs.extend(scan.tail.map(|tail| damaged(tail, is_last)));
+        repairs.extend(scan.damage.into_iter().map(|damage| damaged(damage, false)));
+        if size == 0 {
+            log.open = None;
+            log.volume.remove(&name).map_err(io("remove", &name))?;
+            continue;
+        }
+        log.segments.push_back((number, size as u64));
+    }
+    log.volume.sync().map_err(io("sync", "."))?;
+    log.synced = log.state.counters;
+    Ok((log, repairs))
+}
+
+/// Takes one record in. The inner error is a record that cannot be used, in words.
+fn replay<V: Volume, T>(
+    log: &mut Log<V>,
+    number: SegmentNumber,
+    segment_format: &mut Option<u8>,
+    decoded: Decoded<T>,
+    apply: &mut impl FnMut(SegmentNumber, Recovered<T>),
+) -> Result<Result<(), String>, OpenError> {
+    match decoded {
+        Decoded::Head { format, head } => {
+            if head.game != log.settings.game {
+                return Err(OpenError::Game { found: head.game, expected: log.settings.game.clone() });
+            }
+            *segment_format = Some(format);
+            log.state.merge(head);
+        }
+        // Written twice only if a commit failed, could not be cut back and was tried again: it counts once.
+        Decoded::Trajectory { id, .. } if log.state.seen.contains(id) => {}
+        Decoded::Trajectory { id, items, inserted, content } => {
+            log.state.seen.insert(id);
+            log.state.counters.count(items);
+            match content {
+                Ok(content) => apply(number, Recovered::Trajectory { id, inserted, content }),
+                Err(error) => return Ok(Err(format!("a record that cannot be used: {error}"))),
+            }
+        }
+        Decoded::Note(note) => {
+            log.state.note(&note);
+            apply(number, Recovered::Note(note));
+        }
+        Decoded::Counters(counters) => log.state.counters = log.state.counters.max(counters),
+    }
+    Ok(Ok(()))
+}
+
+fn decode_frame<T>(
+    payload: &[u8],
+    decode: &impl Fn(&[u8]) -> Result<T, String>,
+) -> Result<Decoded<T>, UnreadableRecord> {
+    Ok(match Record::decode(payload)? {
+        Record::Head { format, head } => Decoded::Head { format, head },
+        Record::Trajectory(TrajectoryRecord { id, items, inserted, content }) => {
+            Decoded::Trajectory { id, items, inserted, content: decode(&content) }
+        }
+        Record::Note(note) => Decoded::Note(note),
+        Record::Counters(counters) => Decoded::Counters(counters),
+    })
+}
+
+type Frame<'a> = (usize, &'a [u8]);
+type Chunk<T> = Vec<Result<Decoded<T>, UnreadableRecord>>;
+
+/// Decodes frames on `threads` threads and tells them in order on this one.
+fn decode_all<'a, T: Send>(
+    frames: &[Frame<'a>],
+    threads: NonZeroUsize,
+    decode: &(impl Fn(&[u8]) -> Result<T, String> + Sync),
+    mut tell: impl FnMut(Frame<'a>, Result<Decoded<T>, UnreadableRecord>) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    if frames.len() <= CHUNK_FRAMES || threads.get() == 1 {
+        return frames.iter().try_for_each(|&(offset, payload)| tell((offset, payload), decode_frame(payload, decode)));
+    }
+    let next = AtomicUsize::new(0);
+    let chunk = |index: usize| frames.chunks(CHUNK_FRAMES).nth(index);
+    let work = |done: SyncSender<(usize, Chunk<T>)>| {
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(frames) = chunk(index)
+        {
+            let decoded = frames.iter().map(|(_, payload)| decode_frame(payload, decode)).collect();
+            // Nobody listens any more once a record has made the log unreadable.
+            if done.send((index, decoded)).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let (done, chunks) = sync_channel(threads.get());
+        for _ in 0..threads.get() {
+            let done = done.clone();
+            scope.spawn(|| work(done));
+        }
+        drop(done);
+        in_order(chunks).zip(frames.chunks(CHUNK_FRAMES)).try_for_each(|(decoded, frames)| {
+            decoded.into_iter().zip(frames).try_for_each(|(decoded, &frame)| tell(frame, decoded))
+        })
+    })
+}
+
+/// What comes with its index, by its index. What came too early waits; it is at most what one segment holds.
+fn in_order<T>(chunks: Receiver<(usize, T)>) -> impl Iterator<Item = T> {
+    let mut early = BTreeMap::new();
+    (0..).map_while(move |wanted| {
+        loop {
+            if let Some(chunk) = early.remove(&wanted) {
+                return Some(chunk);
+            }
+            let (index, chunk) = chunks.recv().ok()?;
+            early.insert(index, chunk);
+        }
+    })
+}

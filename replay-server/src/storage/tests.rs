@@ -1,0 +1,442 @@
+//! A seeded simulation of log, storage and keeper on a disk that loses power: no threads, no clock, no files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
+
+use experience::{Step, StepKind, Trajectory, TrajectoryId};
+use game::{Action, Outcome};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::{mpsc, oneshot};
+use weights::WeightsVersion;
+
+use super::*;
+use crate::keeper::{BatchRequest, Command, Inserted, Keeper, LOG_COMMANDS_MAX, Sampled};
+use crate::log::committer::{Ack, Committer, LogCommand, LogEvent};
+use crate::log::tests::power::{Faults, PowerDisk};
+use crate::log::{Counters, Entry};
+
+const ITEMS: u64 = 4;
+const CAPACITY_ITEMS: u64 = 60;
+const STEPS: usize = 120;
+/// All of them on request, a share always.
+const SEEDS: u64 = 1000;
+const SEEDS_IN_CI: u64 = 120;
+
+fn seeds() -> u64 {
+    std::env::var("ZEROFLEET_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS_IN_CI)
+}
+
+fn settings() -> Settings {
+    let mut config = crate::Config::default();
+    config.replay.min_items = 4;
+    config.replay.samples_per_insert = 2.0;
+    config.replay.error_items = 200.0;
+    config.replay.capacity_items = CAPACITY_ITEMS;
+    config.replay.window_items_min = 20;
+    // Below what a configuration may ask for: many segments in a short life.
+    Settings { segment_bytes: 1500, ..config.settings().unwrap() }
+}
+
+fn trajectory(id: TrajectoryId) -> Trajectory {
+    let policy = vec![experience::ActionProbability { action: Action(0), probability: 1.0 }];
+    let kind = StepKind::Full { policy, value: 0.0 };
+    let step = Step { action: Action(0), reward: 0.0, kind, weights_version: WeightsVersion(id.sequence) };
+    Trajectory { id, game: "connect_four".into(), steps: vec![step; ITEMS as usize], outcome: Outcome::Draw }
+}
+
+/// One life of the process.
+struct Server {
+    keeper: Keeper,
+    commands: Receiver<LogCommand>,
+    committer: Committer<PowerDisk>,
+    waiting: Vec<mpsc::Receiver<Inserted>>,
+    batches: Vec<mpsc::Receiver<Sampled>>,
+}
+
+/// What the world outside knows.
+struct World {
+    seed: u64,
+    rng: ChaCha8Rng,
+    settings: Settings,
+    ack: Ack,
+    disk: PowerDisk,
+    server: Server,
+    /// The next sequence of each actor.
+    next: [u64; 2],
+    /// Sent, and not acknowledged yet.
+    unanswered: BTreeSet<TrajectoryId>,
+    /// What was acknowledged.
+    acknowledged: BTreeMap<TrajectoryId, Survival>,
+    /// Whose quarantine was written.
+    quarantined: BTreeMap<TrajectoryId, Survival>,
+    /// Left the table by its capacity.
+    removed: BTreeSet<TrajectoryId>,
+    drawn: u64,
+    drawn_durable: u64,
+    log: Vec<String>,
+}
+
+/// What becomes of something if the machine stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Survival {
+    Certain,
+    /// After the next sync.
+    Pending,
+    /// A sync has failed: nobody knows.
+    Unknown,
+}
+
+fn start(disk: &PowerDisk, settings: &Settings, ack: Ack) -> Result<(Server, Counters), String> {
+    let (log, restored, _) = restore(disk.clone(), settings).map_err(|error| format!("{error:?}"))?;
+    let counters = log.state().counters;
+    let seen: u64 = log.state().seen.intervals().map(|(_, _, ids)| ids.end() - ids.start() + 1).sum();
+    assert_eq!(counters.trajectories, seen, "what was counted is what was seen");
+    assert_eq!(counters.items, ITEMS * seen);
+    let (counts, items) = (restored.limiter.counts(), restored.table.items());
+    assert_eq!((counts.inserted, counts.inserted - counts.deleted), (counters.items, items));
+    let in_segments: u64 = restored.segments.iter().map(|(_, count)| count).sum();
+    assert_eq!(in_segments, restored.table.trajectories() as u64);
+    let (to_log, commands) = sync_channel(LOG_COMMANDS_MAX);
+    let keeper = Keeper::new(restored, ChaCha8Rng::seed_from_u64(1), to_log);
+    let server =
+        Server { keeper, commands, committer: Committer::new(log, ack), waiting: Vec::new(), batches: Vec::new() };
+    Ok((server, counters))
+}
+
+impl World {
+    fn new(seed: u64, ack: Ack) -> Self {
+        let (settings, disk) = (settings(), PowerDisk::new(seed));
+        let (server, _) = start(&disk, &settings, ack).unwrap();
+        let rng = ChaCha8Rng::seed_from_u64(!seed);
+        Self {
+            seed,
+            rng,
+            settings,
+            ack,
+            disk,
+            server,
+            next: [0; 2],
+            unanswered: BTreeSet::new(),
+            acknowledged: BTreeMap::new(),
+            quarantined: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            drawn: 0,
+            drawn_durable: 0,
+            log: Vec::new(),
+        }
+    }
+
+    /// Of what is acknowledged now.
+    fn survival(&self) -> Survival {
+        if self.ack == Ack::Fsync { Survival::Certain } else { Survival::Pending }
+    }
+
+    fn settle(&mut self, survival: Survival) {
+        let pending = self.acknowledged.values_mut().chain(self.quarantined.values_mut());
+        pending.filter(|survival| **survival == Survival::Pending).for_each(|pending| *pending = survival);
+    }
+
+    fn note(&mut self, what: String) {
+        self.log.push(what);
+    }
+
+    fn apply(&mut self, command: Command) {
+        self.server.keeper.apply(command, Instant::now());
+        self.hear();
+    }
+
+    /// Takes every answer that is there.
+    fn hear(&mut self) {
+        let mut answers = Vec::new();
+        self.server.waiting.retain_mut(|waiting| match waiting.try_recv() {
+            Ok(answer) => {
+                answers.push(answer);
+                false
+            }
+            Err(mpsc::error::TryRecvError::Empty) => true,
+            Err(mpsc::error::TryRecvError::Disconnected) => false,
+        });
+        for answer in answers {
+            match answer {
+                Inserted::New(id) => {
+                    assert!(!self.acknowledged.contains_key(&id), "{id} was acknowledged as new before");
+                    self.unanswered.remove(&id);
+                    self.acknowledged.insert(id, self.survival());
+                }
+                Inserted::Duplicate(id) => {
+                    self.unanswered.remove(&id);
+                    let survival = self.survival();
+                    self.acknowledged.entry(id).or_insert(survival);
+                }
+                Inserted::NotStored(id, _) | Inserted::Draining(id) => drop(self.unanswered.insert(id)),
+            }
+        }
+        for batches in &mut self.server.batches {
+            while let Ok(sampled) = batches.try_recv() {
+                if let Sampled::Batch { drawn, .. } = sampled {
+                    self.drawn += drawn.len() as u64;
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, id: TrajectoryId) {
+        let trajectory = trajectory(id);
+        let content = encode(&trajectory, UnixMillis(id.sequence)).unwrap();
+        let (reply, answers) = mpsc::channel(1);
+        if !self.acknowledged.contains_key(&id) {
+            self.unanswered.insert(id);
+        }
+        self.server.waiting.push(answers);
+        let trajectory = Arc::new(PackedTrajectory::pack(&trajectory));
+        self.apply(Command::Insert { trajectory, content, reply });
+    }
+
+    fn new_id(&mut self) -> TrajectoryId {
+        let actor = self.rng.random_range(0..self.next.len());
+        // Actors skip numbers too: what is refused as invalid never comes.
+        self.next[actor] += if self.rng.random_bool(0.1) { 2 } else { 1 };
+        TrajectoryId { actor: actor as u64, epoch: 1, sequence: self.next[actor] }
+    }
+
+    fn any(&mut self, ids: Vec<TrajectoryId>) -> Option<TrajectoryId> {
+        (!ids.is_empty()).then(|| ids[self.rng.random_range(0..ids.len())])
+    }
+
+    fn held(&mut self) -> Vec<TrajectoryId> {
+        let (reply, mut answer) = oneshot::channel();
+        self.apply(Command::List { after: None, limit: None, reply });
+        answer.try_recv().unwrap()
+    }
+
+    /// The log's thread takes some commands and commits.
+    fn commit(&mut self) {
+        let take = self.rng.random_range(1..12);
+        let commands: Vec<LogCommand> = self.server.commands.try_iter().take(take).collect();
+        commands.into_iter().for_each(|command| self.server.committer.take(command));
+        let mut events = Vec::new();
+        self.server.committer.commit(&mut |event| events.push(event));
+        for event in events {
+            if let LogEvent::Committed { entries, .. } = &event {
+                for entry in entries {
+                    if let Entry::Note(Note::Quarantine(id)) = entry {
+                        self.quarantined.insert(*id, self.survival());
+                    }
+                }
+            }
+            let before: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
+            self.apply(Command::Log(event));
+            let after: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
+            self.removed.extend(before.difference(&after));
+        }
+        if self.server.committer.is_failing() {
+            self.settle(Survival::Unknown);
+        }
+        if self.ack == Ack::Fsync {
+            // What a commit says is durable, it is: a failed one leaves this as it was.
+            self.drawn_durable = self.drawn_durable.max(self.server.committer.log().state().counters.samples);
+        }
+    }
+
+    /// The sync that comes now and then.
+    fn sync(&mut self) {
+        self.server.committer.sync();
+        if self.server.committer.is_failing() {
+            self.settle(Survival::Unknown);
+        } else {
+            self.settle(Survival::Certain);
+            self.drawn_durable = self.drawn_durable.max(self.server.committer.log().state().counters.samples);
+        }
+    }
+
+    fn step(&mut self) {
+        let choice = self.rng.random_range(0..100);
+        self.note(format!("{choice}"));
+        match choice {
+            0..34 => {
+                let id = self.new_id();
+                self.insert(id);
+            }
+            34..40 => {
+                let ids = self.unanswered.iter().copied().collect();
+                if let Some(id) = self.any(ids) {
+                    self.insert(id);
+                }
+            }
+            40..43 => {
+                let ids = self
+                    .acknowledged
+                    .iter()
+                    .filter(|(_, survival)| **survival == Survival::Certain)
+                    .map(|(id, _)| *id)
+                    .collect();
+                if let Some(id) = self.any(ids) {
+                    let (reply, mut answer) = mpsc::channel(1);
+                    let content = encode(&trajectory(id), UnixMillis(0)).unwrap();
+                    let trajectory = Arc::new(PackedTrajectory::pack(&trajectory(id)));
+                    self.apply(Command::Insert { trajectory, content, reply });
+                    assert_eq!(answer.try_recv().unwrap(), Inserted::Duplicate(id));
+                }
+            }
+            43..56 => {
+                let items = self.rng.random_range(1..20);
+                let (reply, batches) = mpsc::channel(100);
+                self.server.batches.push(batches);
+                self.apply(Command::Sample(BatchRequest { items, reply }));
+            }
+            56..78 => self.commit(),
+            78..82 => self.sync(),
+            82..85 => self.apply(Command::Tick),
+            85..88 => {
+                let held = self.held();
+                if let Some(id) = self.any(held) {
+                    let (reply, _answer) = oneshot::channel();
+                    self.apply(Command::Quarantine { id, reply });
+                }
+            }
+            88..91 => {
+                let room = self.rng.random_range(0..700);
+                self.disk.set_faults(Faults { room: Some(room), ..Faults::default() });
+            }
+            91..93 => self.disk.set_faults(Faults { sync: 0.5, cut: 0.3, room: None }),
+            93..96 => self.disk.set_faults(Faults::default()),
+            96 | 97 => self.crash(End::Process),
+            98 => self.crash(End::Machine),
+            _ => self.drain(),
+        }
+    }
+
+    fn drain(&mut self) {
+        self.apply(Command::Drain);
+        for _ in 0..200 {
+            self.commit();
+        }
+        self.server.committer.finish();
+        self.crash(End::Process);
+    }
+
+    fn crash(&mut self, end: End) {
+        let before: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
+        // In memory only: what the disk would not take goes with the process.
+        let unwritten: BTreeSet<TrajectoryId> = self.server.committer.unwritten_ids().collect();
+        match end {
+            End::Process => self.disk.end_process(),
+            End::Machine => self.disk.lose_power(),
+        }
+        self.disk.set_faults(Faults::default());
+        let (server, counters) = start(&self.disk, &self.settings, self.ack).unwrap();
+        self.server = server;
+        self.check(end, &before, &unwritten, counters);
+        // What came back is durable now. What did not is sent again, or was lost as the mode allows.
+        let held: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
+        self.removed.retain(|id| !held.contains(id));
+        self.acknowledged.retain(|id, survival| *survival == Survival::Certain || held.contains(id));
+        self.quarantined = self.server.keeper.quarantined().map(|id| (id, Survival::Certain)).collect();
+        self.acknowledged.values_mut().for_each(|survival| *survival = Survival::Certain);
+        self.drawn = counters.samples;
+        self.drawn_durable = counters.samples;
+    }
+
+    fn check(
+        &mut self,
+        end: End,
+        before: &BTreeSet<TrajectoryId>,
+        unwritten: &BTreeSet<TrajectoryId>,
+        counters: Counters,
+    ) {
+        let list = self.held();
+        let held: BTreeSet<TrajectoryId> = list.iter().copied().collect();
+        assert_eq!(held.len(), list.len(), "one is held twice");
+        let sent = |id: &TrajectoryId| self.acknowledged.contains_key(id) || self.unanswered.contains(id);
+        assert!(held.iter().all(sent), "one is held that was never sent");
+        // What pushed them out may be lost itself, unless it was acknowledged on disk.
+        let is_exact = self.ack == Ack::Fsync || (end == End::Process && unwritten.is_empty());
+        let came_back: Vec<_> = held.intersection(&self.removed).filter(|_| is_exact).collect();
+        assert_eq!(came_back, Vec::<&TrajectoryId>::new(), "removed ones came back");
+        assert!(counters.samples <= self.drawn, "{} samples of {} drawn", counters.samples, self.drawn);
+        assert!(counters.samples >= self.drawn_durable, "{} samples of {}", counters.samples, self.drawn_durable);
+        let survives = |id: &TrajectoryId, survival: Survival| match end {
+            End::Process => !unwritten.contains(id),
+            End::Machine => survival == Survival::Certain,
+        };
+        for (id, _) in self.acknowledged.iter().filter(|(id, survival)| survives(id, **survival)) {
+            let kept = held.contains(id) || !before.contains(id) || held.len() as u64 * ITEMS >= CAPACITY_ITEMS;
+            assert!(kept, "{id} was acknowledged and is lost");
+        }
+        let in_quarantine: BTreeSet<TrajectoryId> = self.server.keeper.quarantined().collect();
+        for (id, _) in self.quarantined.iter().filter(|(id, survival)| survives(id, **survival)) {
+            assert!(in_quarantine.contains(id) || !held.contains(id), "{id} is out of quarantine");
+        }
+    }
+
+    /// The disk is well again: everything that is sent again is stored, and survives.
+    fn end(&mut self) {
+        self.disk.set_faults(Faults::default());
+        self.crash(End::Machine);
+        for _ in 0..400 {
+            let ids: Vec<TrajectoryId> = self.unanswered.iter().copied().collect();
+            ids.into_iter().for_each(|id| self.insert(id));
+            self.commit();
+            let (reply, batches) = mpsc::channel(100);
+            self.server.batches.push(batches);
+            self.apply(Command::Sample(BatchRequest { items: 8, reply }));
+            if self.unanswered.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(self.unanswered, BTreeSet::new(), "some were never taken");
+        self.sync();
+        self.crash(End::Machine);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Process,
+    Machine,
+}
+
+#[allow(clippy::print_stderr, reason = "a failed simulation shows its seed")]
+fn simulate(ack: Ack, seeds: u64) {
+    struct Told<'a>(&'a mut World);
+    impl Drop for Told<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                let World { seed, ack, log, .. } = &*self.0;
+                eprintln!("seed {seed} with {ack:?}, after the steps {}", log.join(" "));
+            }
+        }
+    }
+    for seed in 0..seeds {
+        let mut world = World::new(seed, ack);
+        let world = Told(&mut world);
+        for _ in 0..STEPS {
+            world.0.step();
+        }
+        world.0.end();
+    }
+}
+
+#[test]
+fn no_crash_loses_or_doubles_what_was_acknowledged_on_disk() {
+    simulate(Ack::Fsync, seeds());
+}
+
+#[test]
+fn the_end_of_the_process_loses_nothing_that_was_acknowledged_in_the_file() {
+    simulate(Ack::Flushed, seeds());
+}
+
+#[test]
+fn what_was_acknowledged_in_memory_is_never_doubled() {
+    simulate(Ack::Memory, seeds());
+}
+
+#[test]
+#[ignore = "takes a minute: run it after changes to the log"]
+fn a_thousand_lives_of_each_mode_lose_and_double_nothing() {
+    [Ack::Fsync, Ack::Flushed, Ack::Memory].into_iter().for_each(|ack| simulate(ack, SEEDS));
+}
