@@ -227,6 +227,11 @@ impl<V: Volume> Log<V> {
         &self.state
     }
 
+    /// The totals that no crash takes back.
+    pub fn synced(&self) -> Counters {
+        self.synced
+    }
+
     /// Bytes of all segments.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|(_, size)| size).sum()

@@ -235,10 +235,7 @@ impl World {
         if self.server.committer.is_failing() {
             self.settle(Survival::Unknown);
         }
-        if self.ack == Ack::Fsync {
-            // What a commit says is durable, it is: a failed one leaves this as it was.
-            self.drawn_durable = self.drawn_durable.max(self.server.committer.log().state().counters.samples);
-        }
+        self.drawn_durable = self.server.committer.log().synced().samples;
     }
 
     /// The sync that comes now and then.
@@ -248,8 +245,8 @@ impl World {
             self.settle(Survival::Unknown);
         } else {
             self.settle(Survival::Certain);
-            self.drawn_durable = self.drawn_durable.max(self.server.committer.log().state().counters.samples);
         }
+        self.drawn_durable = self.server.committer.log().synced().samples;
     }
 
     fn step(&mut self) {
