@@ -3,8 +3,7 @@
 //!
 //! `cargo run --release --package replay-server --example log_speed -- TRAJECTORIES WAIT_MS ACK DIRECTORY`
 //!
-//! Two megabytes of trajectories of Connect Four take at zstd's level 1 about a tenth less time and at most some per cent more
-//! space than at level 3; see docs/benchmarks.
+//! It begins with what the levels of zstd cost.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement by hand")]
 
 use std::path::PathBuf;
@@ -14,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
+use prost::Message as _;
+use proto::replay::v1;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use replay_server::log::committer::{self, Ack, CommitSettings, LogCommand, LogEvent};
@@ -57,6 +58,19 @@ fn write(actor: u64, count: u64, unanswered: &AtomicUsize, sender: &SyncSender<L
     }
 }
 
+fn compare_levels() {
+    let contents: Vec<Vec<u8>> =
+        (0..1000).map(|sequence| v1::Trajectory::from(&trajectory(0, sequence)).encode_to_vec()).collect();
+    let raw: usize = contents.iter().map(Vec::len).sum();
+    for level in [1, 3] {
+        let mut compressor = zstd::bulk::Compressor::new(level).unwrap();
+        let start = Instant::now();
+        let bytes: usize = contents.iter().map(|content| compressor.compress(content).unwrap().len()).sum();
+        let micros = start.elapsed().as_micros() as usize / contents.len();
+        println!("level {level}: {} bytes of {} in {micros} us", bytes / contents.len(), raw / contents.len());
+    }
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let total: u64 = arguments.next().map_or(100_000, |n| n.parse().unwrap());
@@ -83,8 +97,7 @@ fn main() {
         open.elapsed().as_secs_f64()
     );
     drop(restored);
-    let one = trajectory(0, 0);
-    println!("a trajectory takes {} bytes in the log", storage::encode(&one, UnixMillis(0)).unwrap().bytes().len());
+    compare_levels();
 
     let (sender, receiver) = sync_channel(576);
     let unanswered: Vec<AtomicUsize> = (0..WRITERS).map(|_| AtomicUsize::new(0)).collect();

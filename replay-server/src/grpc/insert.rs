@@ -1,11 +1,12 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use experience::PackedTrajectory;
+use experience::{PackedTrajectory, TrajectoryId};
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, v1};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};
 
 use super::{Answers, INSERT_CREDIT, draining, ended};
@@ -13,6 +14,12 @@ use crate::config::Settings;
 use crate::keeper::{Command, Handle, Inserted};
 use crate::log::UnixMillis;
 use crate::storage;
+
+/// The trailer that says after how many milliseconds to try again.
+pub(super) const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
+
+/// A disk is not made room on in less.
+const RETRY_AFTER_MS: u64 = 1000;
 
 /// One actor's stream: messages in, one answer for each trajectory out.
 pub(super) struct InsertStream {
@@ -111,16 +118,26 @@ impl InsertStream {
         match inserted {
             Inserted::New(id) => Ok(Some(Answer::Inserted { sequence: id.sequence })),
             Inserted::Duplicate(id) => Ok(Some(Answer::Duplicate { sequence: id.sequence })),
-            Inserted::NotStored(id, error) => {
-                let reason = format!("trajectory {id} cannot be stored now ({error}): free the disk, it is sent again");
-                Err(Status::resource_exhausted(reason))
-            }
+            Inserted::NotStored(id, error) => Err(not_stored(id, &error)),
             Inserted::Draining(_) => {
                 self.reading = Reading::Draining;
                 Ok(None)
             }
         }
     }
+}
+
+/// The wire has no answer for one trajectory that is neither stored nor refused, so the stream ends: whatever is not
+/// answered is sent again on the next one, and waits where it was played until there is room.
+fn not_stored(id: TrajectoryId, error: &str) -> Status {
+    let reason = format!(
+        "trajectory {id} cannot be stored now ({error}): make room on the disk of the replay log; nothing is lost, it is \
+         sent again"
+    );
+    let mut status = Status::resource_exhausted(reason);
+    // What gRPC calls it; a client that knows no better than its own delays does no harm.
+    status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(RETRY_AFTER_MS));
+    status
 }
 
 /// A clock before 1970 counts as 1970.

@@ -1,3 +1,4 @@
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
@@ -17,6 +18,7 @@ use tonic::{Code, Status, Streaming};
 use weights::WeightsVersion;
 
 use crate::config::{Config, ReplaySection};
+use crate::log::committer::Ack;
 use crate::{Running, start};
 
 const GAME: &str = "connect_four";
@@ -366,4 +368,87 @@ async fn a_second_server_on_the_same_directory_is_refused() {
     let error = start(config.settings().unwrap(), listener, Drain::new()).await.unwrap_err();
     assert!(error.to_string().contains("another process uses"), "{error:#}");
     server.stop().await;
+}
+
+/// Somebody has taken the name of the next segment: the log cannot grow until it is free again, as on a full disk.
+#[tokio::test]
+async fn what_cannot_be_stored_now_is_answered_so_and_is_stored_when_it_can_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    let obstacle = directory.path().join("replay").join(crate::log::SegmentNumber(1).file_name());
+    std::fs::create_dir(&obstacle).unwrap();
+    let (sender, mut answers) = server.insert().await;
+    for message in [hello(), trajectory(0)] {
+        sender.send(message).await.unwrap();
+    }
+    let status = end(&mut answers).await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.message().contains("make room on the disk of the replay log"), "{status}");
+    assert_eq!(status.metadata().get(super::insert::RETRY_AFTER).unwrap(), "1000");
+    assert_eq!(server.stats().await.trajectories, 0);
+
+    std::fs::remove_dir(&obstacle).unwrap();
+    assert_eq!(inserted(&server.insert_all([0, 0]).await), [true, false]);
+    server.stop().await;
+    let server = serve(directory.path()).await;
+    assert_eq!(server.stats().await.trajectories_inserted_total, 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn whatever_is_acknowledged_early_survives_a_stop() {
+    for ack in [Ack::Memory, Ack::Flushed] {
+        let directory = tempfile::tempdir().unwrap();
+        // No sync within the test but the last one.
+        let early = |replay: &mut ReplaySection| (replay.ack, replay.fsync_ms) = (ack, 1000);
+        let server = serve_with(directory.path(), early).await;
+        assert_eq!(inserted(&server.insert_all([0, 1]).await), [true, true]);
+        server.stop().await;
+        let server = serve_with(directory.path(), early).await;
+        assert_eq!(server.stats().await.trajectories_inserted_total, 2, "{ack:?}");
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_or_is_of_a_newer_program_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    server.insert_all([0]).await;
+    server.stop().await;
+    let segment = directory.path().join("replay").join(crate::log::SegmentNumber(2).file_name());
+    let mut newer = Vec::new();
+    crate::log::frame::append(&mut newer, &[1, 200]).unwrap();
+    std::fs::write(&segment, newer).unwrap();
+    let error = started(directory.path()).await.unwrap_err();
+    assert!(format!("{error:#}").contains("is of format 200, this program reads formats up to 2"), "{error:#}");
+    std::fs::remove_file(&segment).unwrap();
+
+    std::fs::create_dir(&segment).unwrap();
+    let error = started(directory.path()).await.unwrap_err();
+    assert!(format!("{error:#}").contains("cannot read the replay log's file 00000000000000000002.log"), "{error:#}");
+    std::fs::remove_dir(&segment).unwrap();
+
+    let mut permissions = std::fs::metadata(directory.path().join("replay")).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(directory.path().join("replay"), permissions.clone()).unwrap();
+    // Root writes anywhere: then there is nothing to be refused.
+    if let Err(error) = started(directory.path()).await {
+        assert!(format!("{error:#}").contains("is not writable"), "{error:#}");
+    }
+    permissions.set_mode(0o755);
+    std::fs::set_permissions(directory.path().join("replay"), permissions).unwrap();
+    let server = serve(directory.path()).await;
+    assert_eq!(server.stats().await.trajectories, 1);
+    server.stop().await;
+}
+
+async fn started(directory: &Path) -> anyhow::Result<()> {
+    let mut config = Config::default();
+    config.run.directory = directory.to_owned();
+    let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let drain = Drain::new();
+    let running = start(config.settings().unwrap(), listener, drain.clone()).await?;
+    drain.start();
+    running.finished().await
 }

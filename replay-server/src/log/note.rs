@@ -72,7 +72,10 @@ pub struct PriorityUpdate {
 
 impl Note {
     /// The payload of a frame, kind first.
-    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// It is larger than what would be read back.
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
         match self {
             Self::Quarantine(id) => put_with_id(&mut out, KIND_QUARANTINE, *id),

@@ -242,3 +242,21 @@ fn a_record_that_cannot_be_used_is_named_and_the_others_are_kept() {
     assert_eq!(kept, [read_back(0), read_back(2)]);
     assert_eq!(repairs[0].what, "a record that cannot be used: steps: is empty");
 }
+
+/// Whatever fails and when, the entry is told as not stored, and the next attempt stores it.
+#[test]
+fn after_any_failure_of_the_disk_nothing_is_half_there() {
+    for (room, syncs_fail) in [(Some(0), false), (Some(40), false), (None, true)] {
+        let memory = written(3, 1 << 20);
+        let (mut log, _, _) = open(&memory, 1 << 20).unwrap();
+        let before = memory.files();
+        memory.set_room(room);
+        memory.fail_syncs(syncs_fail);
+        log.commit(&[entry(3)], 0).unwrap_err();
+        assert_eq!(memory.files(), before, "a partial commit is cut back");
+        memory.set_room(None);
+        memory.fail_syncs(false);
+        log.commit(&[entry(3)], 0).unwrap();
+        assert_eq!(open(&memory, 1 << 20).unwrap().1, all_read_back(0..4));
+    }
+}

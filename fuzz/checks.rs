@@ -1,0 +1,185 @@
+//! What must hold for any bytes: the functions behind the fuzz targets, and behind the test that runs their corpus
+//! without libFuzzer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+
+use experience::{Limits, PackedTrajectory, TrajectoryId};
+use prost::Message as _;
+use proto::replay::order::{InsertOrder, Inserted};
+use proto::replay::v1;
+use replay_server::log::{
+    Entry, Framed, Log, LogSettings, Note, Record, Recovered, SegmentNumber, UnixMillis, Volume, VolumeFile, frame,
+};
+
+/// What a record may hold at most, decompressed.
+const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
+
+/// Any payload is a record or is refused; what a trajectory holds is within its limit.
+pub(crate) fn record(payload: &[u8]) {
+    if let Ok(Record::Trajectory(trajectory)) = Record::decode(payload) {
+        assert!(trajectory.content.len() <= CONTENT_BYTES_MAX);
+    }
+}
+
+/// Any bytes are a log, or are refused: all whole records are kept, each once, and the log grows on.
+///
+/// The first byte says how many segments the rest is cut into, and whether checksums are put right, so that a fuzzer gets
+/// behind them.
+pub(crate) fn segments(bytes: &[u8]) {
+    let Some((&how, bytes)) = bytes.split_first() else { return };
+    let count = usize::from(how & 3) + 1;
+    let bytes = if how & 4 == 0 { bytes.to_vec() } else { framed(bytes) };
+    let memory = Memory::default();
+    for (number, part) in (1..).zip(bytes.chunks(bytes.len().div_ceil(count).max(1))) {
+        memory.files().insert(SegmentNumber(number).file_name(), part.to_vec());
+    }
+    let whole: Vec<TrajectoryId> = memory.files().values().flat_map(|bytes| trajectories(bytes)).collect();
+    let Some((mut log, held)) = open(&memory) else { return };
+    assert!(is_each_once(&held), "one came twice");
+    // In seen and not told is what the head of an earlier segment says it had.
+    assert!(whole.iter().all(|id| log.state().seen.contains(*id)), "a whole record was not kept");
+
+    // It grows on, unless it has used up its numbers.
+    let new = (0..u64::MAX).map(|sequence| TrajectoryId { actor: 77, epoch: 77, sequence });
+    let new = new.take(4).find(|id| !log.state().seen.contains(*id));
+    let Some(id) = new else { return };
+    let content = Framed::trajectory(id, 1, UnixMillis(0), b"more").expect("it is small");
+    let entries = [Entry::Trajectory { id, items: 1, content }, Entry::Note(Note::Quarantine(id))];
+    log.commit(&entries, 0).expect("memory does not fail");
+    let state = log.state().clone();
+    let (again, held_again) = open(&memory).expect("it was read before");
+    assert_eq!(again.state(), &state);
+    assert_eq!(held_again, [held.as_slice(), &[id]].concat());
+}
+
+/// Any bytes are the messages of a stream of inserts, or end it: what passes is valid and survives its conversions.
+///
+/// Each message stands behind its length in two bytes.
+pub(crate) fn inserts(bytes: &[u8]) {
+    let limits = Limits { steps_max: 64, actions: 64 };
+    let mut order = InsertOrder::new("connect_four", 8, limits);
+    let mut rest = bytes;
+    while let Some((length, after)) = rest.split_first_chunk::<2>() {
+        let (message, after) = after.split_at(after.len().min(usize::from(u16::from_le_bytes(*length))));
+        rest = after;
+        let Ok(message) = v1::InsertRequest::decode(message) else { continue };
+        match order.receive(message) {
+            Err(_) => return,
+            Ok(Inserted::Hello(_)) => drop(order.ready()),
+            Ok(Inserted::Refused(_)) => order.answered(),
+            Ok(Inserted::Trajectory(trajectory)) => {
+                trajectory.validate(limits).expect("what passes is valid");
+                let packed = PackedTrajectory::pack(&trajectory);
+                assert_eq!(packed.unpack(), trajectory);
+                let encoded = v1::Trajectory::from(&trajectory).encode_to_vec();
+                let message = v1::Trajectory::decode(encoded.as_slice()).expect("it was encoded");
+                assert_eq!(experience::Trajectory::try_from(message).as_ref(), Ok(&trajectory));
+                replay_server::storage::encode(&trajectory, UnixMillis(0)).expect("it is within the limits");
+                order.answered();
+            }
+        }
+    }
+}
+
+fn is_each_once(ids: &[TrajectoryId]) -> bool {
+    ids.iter().collect::<BTreeSet<_>>().len() == ids.len()
+}
+
+/// Frames with good checksums: each payload stands behind its length in two bytes.
+fn framed(bytes: &[u8]) -> Vec<u8> {
+    let (mut out, mut rest) = (Vec::new(), bytes);
+    while let Some((length, after)) = rest.split_first_chunk::<2>() {
+        let (payload, after) = after.split_at(after.len().min(usize::from(u16::from_le_bytes(*length))));
+        rest = after;
+        frame::append(&mut out, payload).expect("it is small");
+    }
+    out
+}
+
+/// The ids of all whole trajectories in a file.
+fn trajectories(bytes: &[u8]) -> Vec<TrajectoryId> {
+    let records = frame::scan(bytes).frames.into_iter().filter_map(|(_, payload)| Record::decode(payload).ok());
+    let ids = records.filter_map(|record| match record {
+        Record::Trajectory(trajectory) => Some(trajectory.id),
+        _ => None,
+    });
+    ids.collect()
+}
+
+fn open(memory: &Memory) -> Option<(Log<Memory>, Vec<TrajectoryId>)> {
+    let settings = LogSettings { game: "connect_four".into(), segment_bytes: 400, threads: NonZeroUsize::MIN };
+    let mut held = Vec::new();
+    let opened = Log::open(
+        memory.clone(),
+        settings,
+        |_| Ok(()),
+        |_, recovered| {
+            if let Recovered::Trajectory { id, .. } = recovered {
+                held.push(id);
+            }
+        },
+    );
+    opened.ok().map(|(log, _)| (log, held))
+}
+
+/// Files in memory that never fail.
+#[derive(Debug, Clone, Default)]
+struct Memory(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
+
+#[derive(Debug)]
+struct MemoryFile(Memory, String);
+
+impl Memory {
+    fn files(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.0.lock().expect("nobody panics with it")
+    }
+}
+
+impl Volume for Memory {
+    type File = MemoryFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.files().keys().cloned().collect())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.files().get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn create(&self, name: &str) -> io::Result<MemoryFile> {
+        self.files().insert(name.to_owned(), Vec::new());
+        self.open(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<MemoryFile> {
+        Ok(MemoryFile(self.clone(), name.to_owned()))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files().remove(name);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl VolumeFile for MemoryFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.files().entry(self.1.clone()).or_default().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.0.files().entry(self.1.clone()).or_default().truncate(length as usize);
+        Ok(())
+    }
+}
