@@ -108,3 +108,30 @@ fn noise(bytes: usize) -> Vec<u8> {
     };
     (0..bytes).map(|_| next()).collect()
 }
+
+/// The clock would let this test fail at its deadline.
+#[test]
+fn writers_that_wait_for_their_answers_do_not_wait_for_the_clock() {
+    let (log, _, _) = open(&Memory::default(), 600).unwrap();
+    let (sender, receiver) = sync_channel(100);
+    let (answer, answers) = sync_channel(100);
+    let settings = CommitSettings { ack: Ack::Fsync, wait: Duration::from_secs(3600) };
+    std::thread::scope(|scope| {
+        scope.spawn(move || run(log, &receiver, settings, |event| answer.send(event).unwrap()));
+        let mut sequences = 0..;
+        for _ in 0..3 {
+            let sent: Vec<Entry> = sequences.by_ref().take(40).map(entry).collect();
+            sent.iter().for_each(|entry| sender.send(LogCommand::Append(entry.clone())).unwrap());
+            let mut told = Vec::new();
+            // A slow machine may take a pause between two of them for the end.
+            while told.len() + 8 <= sent.len() {
+                told.extend(committed(vec![answers.recv_timeout(Duration::from_secs(60)).unwrap()]));
+            }
+            assert_eq!(told, sent[..told.len()]);
+            if told.len() < sent.len() {
+                break;
+            }
+        }
+        drop(sender);
+    });
+}
