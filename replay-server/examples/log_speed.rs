@@ -91,8 +91,8 @@ fn main() {
     let (log, restored, _) = storage::restore(Disk::new(&directory), &settings).unwrap();
     println!(
         "read back {} trajectories, {} items, {} MB in {:.2} s",
-        restored.table.trajectories(),
-        restored.table.items(),
+        restored.tables[0].table().trajectories(),
+        restored.tables[0].table().items(),
         restored.log_bytes >> 20,
         open.elapsed().as_secs_f64()
     );

@@ -1,16 +1,23 @@
 //! `[replay]` as written, and as used.
 
+mod table;
+
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use experience::Limits;
 use proto::limits::{ACTIONS_MAX, STEPS_MAX};
-use replay::{RateLimiter, RateLimiterSettings, Window};
+use replay::{RateLimiter, Signature};
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::RunSection;
 
 use crate::log::committer::{Ack, CommitSettings};
+pub use table::{InvalidKey, MAIN, NamedTable, SelectorName, TableIndex, TableSection};
+
+/// The most tables of one server: each keeps something of every item.
+const TABLES_MAX: usize = 16;
 
 /// What this process reads of the run file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -26,6 +33,14 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplaySection {
+    /// Which item is drawn next.
+    pub selector: SelectorName,
+    /// Of `prioritised`: how much priorities matter.
+    pub exponent: f64,
+    /// Of `staleness_aware`: by how many weights versions an item must be older to be drawn half as often.
+    pub half_life_versions: f64,
+    /// How often an item may be drawn; missing: any number of times.
+    pub max_times_sampled: Option<NonZeroU32>,
     /// Items that must be held before the first is drawn.
     pub min_items: u64,
     /// How often an item is drawn on average over its lifetime.
@@ -40,6 +55,12 @@ pub struct ReplaySection {
     pub window_slope: f64,
     /// Items beyond which the oldest trajectories are forgotten.
     pub capacity_items: u64,
+    /// How long a trajectory is kept; missing: as long as there is room.
+    pub age_max_hours: Option<f64>,
+    /// Bytes of the trajectories kept; missing: as many as the capacity allows.
+    pub bytes_max: Option<u64>,
+    /// How many weights versions a trajectory may be behind the newest; missing: any number.
+    pub lag_versions_max: Option<u64>,
     /// The longest trajectory that is taken, in steps.
     pub steps_max: u64,
     /// Actions of taken trajectories are below this.
@@ -52,23 +73,45 @@ pub struct ReplaySection {
     pub fsync_ms: u64,
     /// Where the log lies, below the run's directory if relative.
     pub directory: PathBuf,
+    /// More tables, which hold the same trajectories beside the one that the keys above are about.
+    pub tables: Vec<TableSection>,
 }
 
 impl Default for ReplaySection {
     fn default() -> Self {
+        let TableSection {
+            name: _,
+            selector,
+            exponent,
+            half_life_versions,
+            max_times_sampled,
+            min_items,
+            samples_per_insert,
+            error_items,
+            window_items_min,
+            window_exponent,
+            window_slope,
+            capacity_items,
+            age_max_hours,
+            bytes_max,
+            lag_versions_max,
+            blocks_inserts: _,
+        } = TableSection::default();
         Self {
-            // A few hundred games of Connect Four: enough variety for the first batches.
-            min_items: 5_000,
-            // AlphaZero-like runs draw each position 4 to 8 times; KataGo draws about 4.
-            samples_per_insert: 4.0,
-            // Twice a large batch: both sides run free of each other for some seconds, never for minutes.
-            error_items: 8_192.0,
-            // α and β are KataGo's; its c of 250 000 is for runs of weeks, this one for runs of minutes to hours.
-            window_items_min: 50_000,
-            window_exponent: 0.75,
-            window_slope: 0.4,
-            // About 1 GB of memory with Connect Four's policies.
-            capacity_items: 4_000_000,
+            selector,
+            exponent,
+            half_life_versions,
+            max_times_sampled,
+            min_items,
+            samples_per_insert,
+            error_items,
+            window_items_min,
+            window_exponent,
+            window_slope,
+            capacity_items,
+            age_max_hours,
+            bytes_max,
+            lag_versions_max,
             steps_max: 4_096,
             actions_max: 4_096,
             segment_bytes: 64 << 20,
@@ -77,7 +120,50 @@ impl Default for ReplaySection {
             // A disk that spins syncs in 10 ms. Actors that keep many trajectories on their way do not wait for this.
             fsync_ms: 50,
             directory: PathBuf::from("replay"),
+            tables: Vec::new(),
         }
+    }
+}
+
+impl ReplaySection {
+    /// The table that the section's own keys are about.
+    fn main(&self) -> TableSection {
+        TableSection {
+            name: MAIN.to_owned(),
+            selector: self.selector,
+            exponent: self.exponent,
+            half_life_versions: self.half_life_versions,
+            max_times_sampled: self.max_times_sampled,
+            min_items: self.min_items,
+            samples_per_insert: self.samples_per_insert,
+            error_items: self.error_items,
+            window_items_min: self.window_items_min,
+            window_exponent: self.window_exponent,
+            window_slope: self.window_slope,
+            capacity_items: self.capacity_items,
+            age_max_hours: self.age_max_hours,
+            bytes_max: self.bytes_max,
+            lag_versions_max: self.lag_versions_max,
+            blocks_inserts: true,
+        }
+    }
+
+    /// The main table first.
+    fn tables(&self) -> Result<Vec<NamedTable>, ConfigError> {
+        let mut tables = vec![self.main().settings().map_err(|invalid| invalid.below("replay"))?];
+        for section in &self.tables {
+            let path = format!("replay.tables.{}", section.name);
+            let table = section.settings().map_err(|invalid| invalid.below(&path))?;
+            if tables.iter().any(|other| other.name == table.name) {
+                return Err(ConfigError::invalid(path, "another table has this name".to_owned()));
+            }
+            tables.push(table);
+        }
+        if tables.len() > TABLES_MAX {
+            let reason = format!("{} tables are more than {TABLES_MAX}", tables.len());
+            return Err(ConfigError::invalid("replay.tables".to_owned(), reason));
+        }
+        Ok(tables)
     }
 }
 
@@ -88,10 +174,8 @@ pub struct Settings {
     pub game: String,
     /// Where the log lies.
     pub directory: PathBuf,
-    /// How far back may be sampled.
-    pub window: Window,
-    /// How fast, against inserts.
-    pub rate_limiter: RateLimiterSettings,
+    /// The main table first, at least that.
+    pub tables: Vec<NamedTable>,
     /// What trajectories must keep.
     pub limits: Limits,
     /// When a segment is closed.
@@ -114,29 +198,11 @@ impl Config {
             let out = || invalid(key, format!("{value} is not between {low} and {high}"));
             if (low..=high).contains(&value) { Ok(value) } else { Err(out()) }
         };
-        let window = Window {
-            items_min: replay.window_items_min,
-            exponent: replay.window_exponent,
-            slope: replay.window_slope,
-            capacity_items: replay.capacity_items,
-        };
-        let window = window.check().map_err(|error| invalid(window_key(&error), error.to_string()))?;
-        let rate_limiter = RateLimiterSettings {
-            samples_per_insert: replay.samples_per_insert,
-            min_items: replay.min_items,
-            error: replay.error_items,
-        };
-        RateLimiter::new(rate_limiter).map_err(|error| invalid(limiter_key(&error), error.to_string()))?;
-        if replay.min_items > replay.capacity_items {
-            let reason = format!("{} items never fit the capacity of {}", replay.min_items, replay.capacity_items);
-            return Err(invalid("min_items", reason));
-        }
         let count = |key, value, high: usize| range(key, value, 1, high as u64).map(|value| value as usize);
         Ok(Settings {
             game: self.run.game.clone(),
             directory: self.run.directory.join(&replay.directory),
-            window,
-            rate_limiter,
+            tables: replay.tables()?,
             limits: Limits {
                 steps_max: count("steps_max", replay.steps_max, STEPS_MAX)?,
                 actions: count("actions_max", replay.actions_max, ACTIONS_MAX)?,
@@ -152,20 +218,15 @@ impl Config {
     }
 }
 
-fn window_key(error: &replay::InvalidWindow) -> &'static str {
-    match error {
-        replay::InvalidWindow::Empty => "window_items_min",
-        replay::InvalidWindow::Exponent(_) => "window_exponent",
-        replay::InvalidWindow::Slope(_) => "window_slope",
-        replay::InvalidWindow::Capacity { .. } => "capacity_items",
+impl Settings {
+    /// A fresh limiter of the main table.
+    pub fn limiter(&self) -> RateLimiter {
+        RateLimiter::new(self.tables[0].rate_limiter).expect("settings are checked")
     }
-}
 
-fn limiter_key(error: &replay::InvalidRateLimiter) -> &'static str {
-    match error {
-        replay::InvalidRateLimiter::SamplesPerInsert(_) => "samples_per_insert",
-        replay::InvalidRateLimiter::MinItems => "min_items",
-        replay::InvalidRateLimiter::Error { .. } => "error_items",
+    /// What is taken in.
+    pub fn signature(&self) -> Signature {
+        Signature { game: self.game.clone(), limits: self.limits }
     }
 }
 

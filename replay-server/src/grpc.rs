@@ -13,7 +13,7 @@ use proto::replay::{ListQuery, Report, v1};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::config::Settings;
+use crate::config::{Settings, TableIndex};
 use crate::keeper::{Command, Ended, Handle};
 
 /// Trajectories that one actor may have unanswered: a commit's worth.
@@ -62,13 +62,17 @@ impl v1::replay_server::Replay for ReplayService {
     }
 
     async fn stats(&self, _request: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
-        let stats = self.handle.ask(Command::Stats).await.map_err(ended)?;
+        let stats = self.handle.ask(|reply| Command::Stats { table: TableIndex::MAIN, reply }).await.map_err(ended)?;
         Ok(Response::new(v1::StatsResponse { table: Some(stats.into()) }))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
         let ListQuery { after, limit } = request.into_inner().into();
-        let ids = self.handle.ask(|reply| Command::List { after, limit, reply }).await.map_err(ended)?;
+        let ids = self
+            .handle
+            .ask(|reply| Command::List { table: TableIndex::MAIN, after, limit, reply })
+            .await
+            .map_err(ended)?;
         let ids = ids.into_iter().map(|id| Ok(v1::TrajectoryId::from(id)));
         Ok(Response::new(Box::pin(futures::stream::iter(ids))))
     }
@@ -76,7 +80,7 @@ impl v1::replay_server::Replay for ReplayService {
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
         let report = Report::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let Report { trajectory: id, ply, reason } = report;
-        let held = self.handle.ask(|reply| Command::Quarantine { id, reply }).await.map_err(ended)?;
+        let held = self.handle.ask(|reply| Command::Report { id, reply }).await.map_err(ended)?;
         // A trajectory that breaks the rules means a broken actor or disk: a human must look.
         tracing::error!(trajectory = %id, ply, reason, held, "a trajectory was reported and taken out of sampling");
         Ok(Response::new(v1::ReportResponse { held }))

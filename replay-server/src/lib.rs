@@ -28,7 +28,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 
 pub use config::{Config, Settings};
 use grpc::ReplayService;
-use keeper::{Command, Handle, Keeper, LOG_COMMANDS_MAX};
+use keeper::{Clock, Command, Handle, Keeper, LOG_COMMANDS_MAX, Served};
 use log::{Disk, committer};
 
 /// How often metrics are published and waiting samplers hear why they wait.
@@ -112,12 +112,7 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
         let done = if cut { "cut off" } else { "skipped" };
         tracing::warn!(file = name, offset, bytes = length, "the replay log holds {what}: {done}");
     }
-    tracing::info!(
-        trajectories = restored.table.trajectories(),
-        items = restored.table.items(),
-        samples = restored.limiter.counts().sampled,
-        "restored the replay table"
-    );
+    restored.tables.iter().for_each(tell_restored);
     let (handle, commands) = Handle::new();
     let (to_log, log_commands) = sync_channel(LOG_COMMANDS_MAX);
     let commit = settings.commit;
@@ -129,9 +124,25 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
             let _ = events.send_blocking(Command::Log(event));
         });
     })?;
-    let keeper = Keeper::new(restored, ChaCha8Rng::seed_from_u64(settings.seed), to_log);
+    let keeper = Keeper::new(restored, Clock::start(), ChaCha8Rng::seed_from_u64(settings.seed), to_log);
     let keeper = std::thread::Builder::new().name("replay-table".to_owned()).spawn(move || keeper.run(commands))?;
     Ok((handle, Threads { keeper, log }))
+}
+
+fn tell_restored(served: &Served) {
+    let (table, limiter) = (served.table(), served.limiter());
+    tracing::info!(
+        table = served.name(),
+        trajectories = table.trajectories(),
+        items = table.items(),
+        samples = limiter.counts().sampled,
+        "restored a replay table"
+    );
+    if table.items() > 0
+        && let Err(wait) = limiter.can_sample(1)
+    {
+        tracing::warn!(table = served.name(), "nothing can be drawn until more comes in: {wait}");
+    }
 }
 
 /// Serves until drained; then the keeper has been told to drain too.

@@ -35,6 +35,10 @@ impl Metrics {
         describe_counter!("zerofleet_replay_refused_total", "Trajectories refused, by reason");
         describe_gauge!("zerofleet_replay_insert_wait_seconds_total", "Time during which the limiter held up inserts");
         describe_gauge!("zerofleet_replay_sample_wait_seconds_total", "Time during which the limiter held up samples");
+        describe_gauge!(
+            "zerofleet_replay_held_up_seconds_total",
+            "Time during which a table held up one side, by the kind of reason"
+        );
         describe_gauge!("zerofleet_replay_quarantined", "Trajectories held that were taken out of sampling");
         counter!("zerofleet_replay_refused_total", "reason" => INVALID).absolute(0);
         counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).absolute(0);
@@ -46,8 +50,20 @@ impl Metrics {
         counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).increment(1);
     }
 
+    /// Publishes how long which side of a table was held up by what.
+    pub(crate) fn publish_waits(
+        &self,
+        table: &str,
+        waits: impl Iterator<Item = (&'static str, &'static str, Duration)>,
+    ) {
+        for (side, reason, total) in waits {
+            let labels = [("table", table.to_owned()), ("side", side.to_owned()), ("reason", reason.to_owned())];
+            gauge!("zerofleet_replay_held_up_seconds_total", &labels).set(total.as_secs_f64());
+        }
+    }
+
     /// Publishes the figures of the table.
-    pub(crate) fn publish(&self, table: &TableStats, table_bytes: u64, insert_wait: Duration, sample_wait: Duration) {
+    pub(crate) fn publish(&self, table: &TableStats, table_bytes: u64, [insert_wait, sample_wait]: [Duration; 2]) {
         gauge!("zerofleet_replay_trajectories").set(table.trajectories as f64);
         gauge!("zerofleet_replay_items").set(table.items as f64);
         gauge!("zerofleet_replay_window_items").set(table.window_items as f64);

@@ -3,8 +3,8 @@
 /// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor
 /// `inserted · samples_per_insert − sampled` stays within `error` of `min_items · samples_per_insert`: above, inserts
 /// wait for the learner; below, samples wait for the actors. Counting is separate from asking, so the caller can ask
-/// about what is still on its way to the disk, and about one item of several that come together: the others of them then
-/// leave the band above.
+/// about what is still on its way to the disk, and about one item of several that come together: the others of them
+/// then leave the band above.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateLimiter {
     settings: RateLimiterSettings,
@@ -27,7 +27,7 @@ pub struct RateLimiterSettings {
 pub struct RateLimiterCounts {
     /// Ever inserted.
     pub inserted: u64,
-    /// Ever removed; never more than were inserted.
+    /// Of these, such as may not be drawn: removed, exhausted or in quarantine. Never more than were inserted.
     pub deleted: u64,
     /// Ever drawn.
     pub sampled: u64,
@@ -95,13 +95,9 @@ pub enum InvalidRateLimiter {
     },
 }
 
-impl RateLimiter {
-    /// A limiter that has counted nothing.
-    ///
-    /// # Errors
-    /// The first setting out of range.
-    pub fn new(settings: RateLimiterSettings) -> Result<Self, InvalidRateLimiter> {
-        let RateLimiterSettings { samples_per_insert, min_items, error } = settings;
+impl RateLimiterSettings {
+    fn check(self) -> Result<Self, InvalidRateLimiter> {
+        let Self { samples_per_insert, min_items, error } = self;
         if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
             return Err(InvalidRateLimiter::SamplesPerInsert(samples_per_insert));
         }
@@ -112,7 +108,29 @@ impl RateLimiter {
         if error.is_nan() || error < least {
             return Err(InvalidRateLimiter::Error { error, least });
         }
-        Ok(Self { settings, counts: RateLimiterCounts::default() })
+        Ok(self)
+    }
+}
+
+impl RateLimiter {
+    /// A limiter that has counted nothing.
+    ///
+    /// # Errors
+    /// The first setting out of range.
+    pub fn new(settings: RateLimiterSettings) -> Result<Self, InvalidRateLimiter> {
+        Ok(Self { settings: settings.check()?, counts: RateLimiterCounts::default() })
+    }
+
+    /// Holds to other settings from now on, and keeps its counts: it decides as if they had held from the beginning.
+    ///
+    /// Far into a run another ratio puts the cursor far outside its band, since all that ever came in is counted with
+    /// it: a lower ratio makes samples wait until inserts have caught up, a higher one makes inserts wait.
+    ///
+    /// # Errors
+    /// The first setting out of range; nothing has changed then.
+    pub fn change(&mut self, settings: RateLimiterSettings) -> Result<(), InvalidRateLimiter> {
+        self.settings = settings.check()?;
+        Ok(())
     }
 
     /// Goes on from what an earlier life has counted.
@@ -158,10 +176,25 @@ impl RateLimiter {
         self.counts.inserted += items;
     }
 
-    /// Counts `items` that can no longer be drawn.
+    /// Counts `items` that can no longer be drawn: they left the table, went into quarantine, or had their last draw.
+    ///
+    /// # Panics
+    /// If more are deleted than were inserted.
     pub fn delete(&mut self, items: u64) {
         self.counts.deleted += items;
         assert!(self.counts.deleted <= self.counts.inserted, "more items were deleted than inserted");
+    }
+
+    /// Takes back that `items` were deleted: they came back from quarantine, and may be drawn again.
+    ///
+    /// Only what is held grows. The cursor stays, because a deletion had not moved it either: the items have been
+    /// counted as inserted since they came in, and their share of samples was drawn from others meanwhile.
+    ///
+    /// # Panics
+    /// If more come back than were deleted.
+    pub fn restore(&mut self, items: u64) {
+        assert!(items <= self.counts.deleted, "more items came back than were deleted");
+        self.counts.deleted -= items;
     }
 
     /// Counts `items` that were drawn.

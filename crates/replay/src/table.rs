@@ -1,204 +1,187 @@
-use std::collections::VecDeque;
+mod answers;
+mod change;
+mod draw;
+mod entry;
+mod index;
+mod priorities;
+mod quarantine;
+mod remove;
+mod versions;
+mod weigh;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use experience::{PackedTrajectory, TrajectoryId};
-use rand::{Rng, RngExt};
+use experience::{PackedTrajectory, WeightsVersion};
 
-use crate::{SeenIds, Window};
+use crate::tree::Tree;
+use crate::{TableSettings, Window};
+pub use answers::{Changed, Drawn, Held, Insertion, Quarantine, Release, Removed, TableTotals};
+use entry::Entry;
+use index::Index;
+pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
+use versions::Versions;
+use weigh::Weigh;
 
-/// The trajectories held, oldest first, and uniform sampling over the items in the window.
+/// The trajectories held, oldest first, and sampling over the items in the window.
 ///
-/// Each trajectory knows how many items were ever numbered before it, so the items are one long line: a draw is a
-/// number in the window's stretch of it and a binary search. Removal from the front and insertion at the back leave
-/// the numbers alone; only a quarantine, an operator's act, renumbers what came later.
+/// Each trajectory knows the number of its first item, so the items are one long line, of which the window is the
+/// newest stretch. Removal from the front and insertion at the back leave the numbers alone. Items in quarantine, and
+/// items that had their last draw, are no part of the window, which reaches further back instead.
+///
+/// Plain uniform draws need nothing beside that: only items that may be drawn have numbers, a draw is a number in the
+/// window's stretch and a binary search, and a quarantine, an operator's act, renumbers. All other settings keep a tree
+/// with a place for each item, quarantined or not, and draw in O(log items). A draw also reads through the plies of one
+/// trajectory, and allocates nothing.
+///
+/// It trusts that each trajectory comes once; [`SeenIds`](crate::SeenIds) tells. Several tables may share trajectories:
+/// each counts their bytes.
+///
+/// Another life begins with [`Table::remember_priority_max`] and [`Table::quarantine_actor`], goes on with the inserts
+/// and quarantines of the earlier one in their order, and ends with [`Table::update_priorities`] and
+/// [`Table::remember`]. How often items were drawn is not saved: what has not left by then may be drawn as often again.
 #[derive(Debug)]
 pub struct Table {
-    window: Window,
+    settings: TableSettings,
     entries: VecDeque<Entry>,
     /// The number that the next item gets.
     end: u64,
-    seen: SeenIds,
+    /// Items that may be drawn, in the window or not.
+    items: u64,
+    /// Items of all trajectories held, whether they may be drawn or not.
+    held_items: u64,
+    /// Unless draws are uniform and not counted.
+    tree: Option<Tree>,
+    /// Where priorities are used: without it, each of them would look through all trajectories.
+    index: Option<Index>,
+    /// Entries that ever left, which makes a position in the deque a number for life.
+    entries_removed: u64,
+    quarantined_actors: BTreeSet<u64>,
+    /// Of trajectories that are not in quarantine.
+    versions: Versions,
+    /// The weights version that weighs one in the tree.
+    base: WeightsVersion,
+    /// The greatest priority ever set; zero if none was.
+    priority_max: f64,
     totals: TableTotals,
     quarantined: usize,
     /// Bytes of the trajectories held.
     trajectory_bytes: u64,
-}
-
-/// Kept small, since there is one for each trajectory: what its items are, the trajectory knows.
-#[derive(Debug)]
-struct Entry {
-    trajectory: Arc<PackedTrajectory>,
-    /// The number of its first item.
-    first: u64,
-    quarantined: bool,
-}
-
-impl Entry {
-    /// How many items it has; none while in quarantine. O(plies).
-    fn items(&self) -> u64 {
-        if self.quarantined { 0 } else { self.trajectory.full_plies().count() as u64 }
-    }
-
-    /// Bytes of the trajectory and of the two counters that an `Arc` keeps beside it.
-    fn trajectory_bytes(&self) -> u64 {
-        (self.trajectory.bytes() + 2 * size_of::<usize>()) as u64
-    }
-}
-
-/// What ever came in, removed or not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TableTotals {
-    /// Trajectories ever inserted.
-    pub trajectories: u64,
-    /// Their items.
-    pub items: u64,
-}
-
-/// What became of an insert.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Insertion {
-    /// It is in, and pushed these out of the capacity.
-    Inserted {
-        /// Its items.
-        items: u64,
-        /// What fell out at the old end.
-        removed: Vec<Removed>,
-    },
-    /// Its id came in before; nothing changed.
-    Duplicate,
-}
-
-/// A trajectory that left the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Removed {
-    /// Which one.
-    pub id: TrajectoryId,
-    /// Items that can no longer be drawn; none if it was in quarantine.
-    pub items: u64,
-}
-
-/// What became of a quarantine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quarantine {
-    /// It is out of sampling; so many items went with it.
-    Quarantined {
-        /// Items that can no longer be drawn.
-        items: u64,
-    },
-    /// It was in quarantine already.
-    Already,
-    /// The table does not hold it.
-    Unknown,
-}
-
-/// One draw.
-#[derive(Debug, Clone)]
-pub struct Drawn {
-    /// From which trajectory.
-    pub trajectory: Arc<PackedTrajectory>,
-    /// Which of its plies.
-    pub ply: usize,
-    /// With which probability, given the table at that moment.
-    pub probability: f64,
-    /// How many items could have been drawn.
-    pub table_items: u64,
-}
-
-/// One trajectory as a list of the table shows it.
-#[derive(Debug, Clone, Copy)]
-pub struct Held<'a> {
-    /// The trajectory itself.
-    pub trajectory: &'a Arc<PackedTrajectory>,
-    /// How many of its items may be drawn if the window reaches them.
-    pub items: u64,
-    /// Whether it was taken out of sampling.
-    pub quarantined: bool,
+    /// Bytes of what is known of each of their items.
+    mark_bytes: u64,
 }
 
 impl Table {
-    /// An empty table. The window's parameters must have passed [`Window::check`].
+    /// An empty table. The settings must have passed [`TableSettings::check`].
     #[must_use]
-    pub fn new(window: Window) -> Self {
-        Self {
-            window,
+    pub fn new(settings: TableSettings) -> Self {
+        let mut table = Self {
+            settings,
             entries: VecDeque::new(),
             end: 0,
-            seen: SeenIds::new(),
+            items: 0,
+            held_items: 0,
+            tree: None,
+            index: None,
+            entries_removed: 0,
+            quarantined_actors: BTreeSet::new(),
+            versions: Versions::default(),
+            base: WeightsVersion::default(),
+            priority_max: 0.0,
             totals: TableTotals::default(),
             quarantined: 0,
             trajectory_bytes: 0,
-        }
+            mark_bytes: 0,
+        };
+        table.rebuild();
+        table
     }
 
-    /// Remembers an earlier life beyond the trajectories that could be read back: ids seen, and how much ever came in.
-    pub fn remember(&mut self, seen: &SeenIds, totals: TableTotals) {
-        for (actor, epoch, sequences) in seen.intervals() {
-            self.seen.insert_interval(actor, epoch, sequences);
-        }
+    /// Remembers how much came in during an earlier life, beyond the trajectories that could be read back.
+    pub fn remember(&mut self, totals: TableTotals) {
         self.totals.trajectories = self.totals.trajectories.max(totals.trajectories);
         self.totals.items = self.totals.items.max(totals.items);
     }
 
-    /// Puts a trajectory in, once. Trajectories of which no item is among the newest `capacity_items` leave.
+    /// Puts a trajectory in that never came in before, and lets go of what is beyond a bound. Its items get the
+    /// greatest priority ever set, so that each is drawn soon (Schaul et al. 2016, algorithm 1); 1 if there is none
+    /// above 0.
     ///
-    /// A trajectory without items counts as seen and is held until it reaches the front.
-    pub fn insert(&mut self, trajectory: Arc<PackedTrajectory>) -> Insertion {
-        if !self.seen.insert(trajectory.id()) {
-            return Insertion::Duplicate;
-        }
-        let entry = Entry { trajectory, first: self.end, quarantined: false };
+    /// `now` is the time since any fixed moment. A trajectory without items is held until it reaches the front.
+    pub fn insert(&mut self, trajectory: Arc<PackedTrajectory>, now: Duration) -> Insertion {
+        self.push_back(Entry::new(trajectory, self.end, now), now)
+    }
+
+    fn push_back(&mut self, mut entry: Entry, now: Duration) -> Insertion {
+        let id = entry.trajectory.id();
+        entry.actor_quarantined = self.quarantined_actors.contains(&id.actor);
+        self.equip(&mut entry);
+        let weigh = self.weigh();
+        entry.count_drawable(weigh);
         let items = entry.items();
-        self.trajectory_bytes += entry.trajectory_bytes();
-        self.entries.push_back(entry);
-        self.end += items;
+        if let Some(tree) = &mut self.tree {
+            tree.push_back(weigh.leaves(&entry, items));
+        }
+        if let Some(index) = &mut self.index {
+            index.insert(id, self.entries_removed + self.entries.len() as u64);
+        }
+        self.count_in(&entry);
+        let items = items as u64;
+        let quarantined_items = if entry.is_quarantined() { items } else { 0 };
+        self.end += if self.tree.is_some() { items } else { u64::from(entry.drawable) };
         self.totals.trajectories += 1;
         self.totals.items += items;
-        Insertion::Inserted { items, removed: self.remove_beyond_capacity() }
+        self.entries.push_back(entry);
+        Insertion { items, quarantined_items, removed: self.remove_beyond_bounds(now) }
     }
 
-    /// Draws one item uniformly from the window; `None` while there is none.
-    pub fn sample(&self, rng: &mut (impl Rng + ?Sized)) -> Option<Drawn> {
-        let table_items = self.window_items();
-        if table_items == 0 {
-            return None;
+    /// Gives an entry what the settings need to know of each item.
+    fn equip(&self, entry: &mut Entry) {
+        if self.settings.selector.uses_priorities() {
+            entry.assume_priority(self.initial_priority());
         }
-        let number = rng.random_range(self.end - table_items..self.end);
-        // The last entry that begins at or before the number; entries without items begin where the next one does.
-        let entry = &self.entries[self.entries.partition_point(|entry| entry.first <= number) - 1];
-        let item = usize::try_from(number - entry.first).expect("an index into a trajectory in memory");
-        Some(Drawn {
-            trajectory: Arc::clone(&entry.trajectory),
-            ply: entry.trajectory.full_plies().nth(item).expect("the next entry begins after as many items"),
-            probability: 1.0 / table_items as f64,
-            table_items,
-        })
+        if self.settings.max_times_sampled.is_some() {
+            entry.count_draws();
+        }
     }
 
-    /// Takes a trajectory out of sampling for good; it stays listed until it leaves the table. O(trajectories): it is so
-    /// rare that an index by id would cost more memory than it saves time.
-    pub fn quarantine(&mut self, id: TrajectoryId) -> Quarantine {
-        if !self.seen.contains(id) {
-            return Quarantine::Unknown;
+    fn count_in(&mut self, entry: &Entry) {
+        self.items += u64::from(entry.drawable);
+        self.held_items += entry.items() as u64;
+        self.quarantined += usize::from(entry.is_quarantined());
+        self.trajectory_bytes += entry.trajectory_bytes();
+        self.mark_bytes += entry.mark_bytes();
+        if !entry.is_quarantined() {
+            self.versions.insert(entry.trajectory.last_weights_version());
         }
-        let Some(at) = self.entries.iter().position(|entry| entry.trajectory.id() == id) else {
-            return Quarantine::Unknown;
-        };
-        let entry = &mut self.entries[at];
-        if entry.quarantined {
-            return Quarantine::Already;
-        }
-        let items = entry.items();
-        entry.quarantined = true;
-        self.entries.range_mut(at + 1..).for_each(|later| later.first -= items);
-        self.end -= items;
-        self.quarantined += 1;
-        Quarantine::Quarantined { items }
     }
 
-    /// Whether an id ever came in.
+    fn count_out(&mut self, entry: &Entry) {
+        self.items -= u64::from(entry.drawable);
+        self.held_items -= entry.items() as u64;
+        self.quarantined -= usize::from(entry.is_quarantined());
+        self.trajectory_bytes -= entry.trajectory_bytes();
+        self.mark_bytes -= entry.mark_bytes();
+        if !entry.is_quarantined() {
+            self.versions.remove(entry.trajectory.last_weights_version());
+        }
+    }
+
+    fn weigh(&self) -> Weigh {
+        Weigh::new(&self.settings, self.base)
+    }
+
+    /// What it holds to.
     #[must_use]
-    pub fn has_seen(&self, id: TrajectoryId) -> bool {
-        self.seen.contains(id)
+    pub fn settings(&self) -> &TableSettings {
+        &self.settings
+    }
+
+    /// How far back it draws.
+    #[must_use]
+    pub fn window(&self) -> &Window {
+        &self.settings.window
     }
 
     /// What ever came in.
@@ -219,37 +202,53 @@ impl Table {
         self.quarantined
     }
 
-    /// Items held, in the window or not.
+    /// Items that may be drawn if the window reaches them.
     #[must_use]
     pub fn items(&self) -> u64 {
-        self.entries.front().map_or(0, |front| self.end - front.first)
+        self.items
     }
 
-    /// Bytes of memory that it keeps: trajectories and their entries. Not counted are ids seen, which close up to
-    /// intervals, and what the allocator adds.
+    /// Items of all trajectories held, whether they may be drawn or not: what the capacity bounds.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.trajectory_bytes + (self.entries.capacity() * size_of::<Entry>()) as u64
+    pub fn held_items(&self) -> u64 {
+        self.held_items
     }
 
-    /// Items that may be drawn now.
+    /// Items in the window. Of these, some may weigh nothing.
     #[must_use]
     pub fn window_items(&self) -> u64 {
-        self.window.items(self.totals.items).min(self.items())
+        self.settings.window.items(self.totals.items).min(self.items)
     }
 
-    /// The window it was made with.
+    /// Bytes of memory that it keeps: trajectories, their entries, and what is known of each item. What the allocator
+    /// adds is not known here.
     #[must_use]
-    pub fn window(&self) -> &Window {
-        &self.window
+    pub fn bytes(&self) -> u64 {
+        let entries = self.entries.capacity() * size_of::<Entry>();
+        let tree = self.tree.as_ref().map_or(0, Tree::bytes);
+        let index = self.index.as_ref().map_or(0, Index::bytes);
+        self.trajectory_bytes + self.mark_bytes + (entries + tree + index) as u64
+    }
+
+    /// Bytes of the trajectories alone, whoever else shares them.
+    #[must_use]
+    pub fn trajectory_bytes(&self) -> u64 {
+        self.trajectory_bytes
+    }
+
+    /// The newest weights version that searched the last step of a trajectory held and not in quarantine.
+    #[must_use]
+    pub fn newest_weights_version(&self) -> Option<WeightsVersion> {
+        self.versions.newest()
     }
 
     /// What is held, newest first.
     pub fn held(&self) -> impl Iterator<Item = Held<'_>> + '_ {
         self.entries.iter().rev().map(|entry| Held {
             trajectory: &entry.trajectory,
-            items: entry.items(),
-            quarantined: entry.quarantined,
+            items: u64::from(entry.drawable),
+            quarantined: entry.is_quarantined(),
+            inserted: entry.inserted(),
         })
     }
 
@@ -263,18 +262,6 @@ impl Table {
     #[must_use]
     pub fn newest(&self) -> Option<&Arc<PackedTrajectory>> {
         self.entries.back().map(|entry| &entry.trajectory)
-    }
-
-    fn remove_beyond_capacity(&mut self) -> Vec<Removed> {
-        let mut removed = Vec::new();
-        // The newest trajectory stays whatever its size: it has items among the newest.
-        while self.entries.len() > 1 && self.end - self.entries[1].first >= self.window.capacity_items {
-            let Some(entry) = self.entries.pop_front() else { break };
-            self.quarantined -= usize::from(entry.quarantined);
-            self.trajectory_bytes -= entry.trajectory_bytes();
-            removed.push(Removed { id: entry.trajectory.id(), items: entry.items() });
-        }
-        removed
     }
 }
 

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use experience::{PackedTrajectory, TrajectoryId};
 use proto::replay::order::{InsertOrder, Inserted as Message};
@@ -95,10 +94,11 @@ impl InsertStream {
             }
             Message::Trajectory(trajectory) => {
                 // Here, where each connection has a task of its own, and not on the log's one thread.
+                let inserted = UnixMillis::now();
                 let content =
-                    storage::encode(&trajectory, now()).map_err(|error| Status::internal(error.to_string()))?;
+                    storage::encode(&trajectory, inserted).map_err(|error| Status::internal(error.to_string()))?;
                 let trajectory = Arc::new(PackedTrajectory::pack(&trajectory));
-                let command = Command::Insert { trajectory, content, reply: self.answer.clone() };
+                let command = Command::Insert { trajectory, content, inserted, reply: self.answer.clone() };
                 self.handle.send(command).await.map_err(ended)?;
                 Ok(None)
             }
@@ -138,10 +138,4 @@ fn not_stored(id: TrajectoryId, error: &str) -> Status {
     // What gRPC calls it; a client that knows no better than its own delays does no harm.
     status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(RETRY_AFTER_MS));
     status
-}
-
-/// A clock before 1970 counts as 1970.
-fn now() -> UnixMillis {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

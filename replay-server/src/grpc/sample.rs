@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use super::{Answers, draining, ended};
-use crate::config::Settings;
+use crate::config::{Settings, TableIndex};
 use crate::keeper::{BatchRequest, Command, Handle, Sampled};
 
 /// Reasons for waiting that a sampler may be behind.
@@ -82,6 +82,9 @@ impl SampleStream {
                 },
                 Some(sampled) = self.replies.recv() => match sampled {
                     Sampled::Waiting(reason) => return Ok(Some(convert::waiting_to_wire(reason))),
+                    Sampled::TooLarge { items_max } => {
+                        return Err(too_large(self.query.as_ref().map_or(0, |query| query.batch_size), items_max));
+                    }
                     Sampled::Batch { drawn, table } => self.parts = self.batch(drawn, *table).await?.into(),
                 },
             }
@@ -92,11 +95,7 @@ impl SampleStream {
         match self.order.receive(message)? {
             Message::Open(query) => {
                 if query.batch_size as u64 > self.batch_items_max {
-                    let reason = format!(
-                        "{} is more than the {} samples that replay.error_items allows at once: raise it",
-                        query.batch_size, self.batch_items_max
-                    );
-                    return Err(convert::status(&convert::Invalid { field: "batch_size".to_owned(), reason }));
+                    return Err(too_large(query.batch_size, self.batch_items_max));
                 }
                 tracing::info!(batch_size = query.batch_size, unroll_steps = query.unroll_steps, "a learner samples");
                 self.query = Some(query);
@@ -104,7 +103,7 @@ impl SampleStream {
             Message::Credit => {
                 let items = self.query.as_ref().map_or(0, |query| query.batch_size as u64);
                 for _ in self.requested..self.order.credit() {
-                    let request = BatchRequest { items, reply: self.reply.clone() };
+                    let request = BatchRequest { table: TableIndex::MAIN, items, reply: self.reply.clone() };
                     self.handle.send(Command::Sample(request)).await.map_err(ended)?;
                     self.requested += 1;
                 }
@@ -124,8 +123,14 @@ impl SampleStream {
     }
 }
 
+fn too_large(batch_size: usize, items_max: u64) -> Status {
+    let reason =
+        format!("{batch_size} is more than the {items_max} samples that replay.error_items allows at once: raise it");
+    convert::status(&convert::Invalid { field: "batch_size".to_owned(), reason })
+}
+
 fn cut(drawn: &[Drawn], table: TableStats, unroll_steps: usize) -> SampleBatch {
-    let sample = |Drawn { trajectory, ply, probability, table_items }: &Drawn| Sample {
+    let sample = |Drawn { trajectory, ply, probability, table_items, .. }: &Drawn| Sample {
         segment: trajectory.segment(*ply, unroll_steps).expect("a drawn ply is one of the trajectory"),
         probability: *probability,
         table_items: *table_items,

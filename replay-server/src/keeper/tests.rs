@@ -1,18 +1,19 @@
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use experience::{Step, StepKind, Trajectory};
+use experience::{PackedTrajectory, Step, StepKind, Trajectory};
 use game::{Action, Outcome};
 use rand_chacha::rand_core::SeedableRng as _;
 use weights::WeightsVersion;
 
 use super::*;
-use crate::log::committer;
 use crate::log::tests::Memory;
+use crate::log::{Entry, Framed, SegmentNumber, UnixMillis, committer};
 
 impl Keeper {
     /// What is out of sampling, for simulations.
     pub(crate) fn quarantined(&self) -> impl Iterator<Item = TrajectoryId> + '_ {
-        self.quarantined.iter().copied()
+        self.main().table().quarantined_ids()
     }
 }
 
@@ -29,12 +30,17 @@ fn keeper() -> (Keeper, Receiver<LogCommand>) {
     let settings = crate::Config::default().settings().unwrap();
     let (_, restored, _) = crate::storage::restore(Memory::default(), &settings).unwrap();
     let (to_log, log) = sync_channel(LOG_COMMANDS_MAX);
-    (Keeper::new(restored, ChaCha8Rng::seed_from_u64(1), to_log), log)
+    (Keeper::new(restored, Clock::start(), ChaCha8Rng::seed_from_u64(1), to_log), log)
 }
 
 fn insert(keeper: &mut Keeper, sequence: u64) -> mpsc::Receiver<Inserted> {
     let (reply, answers) = mpsc::channel(4);
-    let command = Command::Insert { trajectory: trajectory(sequence), content: Framed::default(), reply };
+    let command = Command::Insert {
+        trajectory: trajectory(sequence),
+        content: Framed::default(),
+        inserted: UnixMillis(0),
+        reply,
+    };
     keeper.apply(command, Instant::now());
     answers
 }
@@ -54,12 +60,12 @@ fn an_insert_is_answered_when_it_is_durable_and_not_before() {
     let (mut keeper, log) = keeper();
     let mut answers = insert(&mut keeper, 0);
     assert!(answers.try_recv().is_err());
-    assert_eq!(keeper.stats().trajectories, 0);
+    assert_eq!(keeper.main().stats(keeper.common).trajectories, 0);
     let entries = entries(&log);
     let committed = LogEvent::Committed { entries, segment: SegmentNumber(1), bytes: 9 };
     keeper.apply(Command::Log(committed), Instant::now());
     assert_eq!(answers.try_recv().unwrap(), Inserted::New(id(0)));
-    assert_eq!(keeper.stats().trajectories, 1);
+    assert_eq!(keeper.main().stats(keeper.common).trajectories, 1);
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn the_channel_to_the_log_holds_everything_that_may_be_on_its_way() {
     let (mut keeper, log) = keeper();
     let answers: Vec<_> = (0..IN_LOG_MAX as u64 + 10).map(|sequence| insert(&mut keeper, sequence)).collect();
     assert_eq!(entries(&log).len(), IN_LOG_MAX);
-    assert_eq!((keeper.waiting_inserts.len(), answers.len()), (10, IN_LOG_MAX + 10));
+    assert_eq!((keeper.arrivals.len(), answers.len()), (10, IN_LOG_MAX + 10));
 }
 
 #[test]
@@ -113,9 +119,9 @@ fn what_waits_for_clients_that_have_gone_is_forgotten_and_may_come_again() {
     let mut answers: Vec<_> = (0..IN_LOG_MAX as u64 + 10).map(|sequence| insert(&mut keeper, sequence)).collect();
     answers.truncate(IN_LOG_MAX + 1);
     keeper.apply(Command::Tick, Instant::now());
-    assert_eq!((keeper.waiting_inserts.len(), keeper.replies.len()), (1, IN_LOG_MAX + 1));
+    assert_eq!((keeper.arrivals.len(), keeper.replies.len()), (1, IN_LOG_MAX + 1));
     answers.push(insert(&mut keeper, IN_LOG_MAX as u64 + 9));
-    assert_eq!(keeper.waiting_inserts.len(), 2);
+    assert_eq!(keeper.arrivals.len(), 2);
 }
 
 #[test]
@@ -124,11 +130,11 @@ fn batches_for_samplers_that_have_gone_are_forgotten() {
     let mut samplers: Vec<_> = (0..3)
         .map(|_| {
             let (reply, sampled) = mpsc::channel(100);
-            keeper.apply(Command::Sample(BatchRequest { items: 1, reply }), Instant::now());
+            keeper.apply(Command::Sample(BatchRequest { table: TableIndex::MAIN, items: 1, reply }), Instant::now());
             sampled
         })
         .collect();
     samplers.truncate(1);
     keeper.apply(Command::Tick, Instant::now());
-    assert_eq!(keeper.waiting_samples.len(), 1);
+    assert_eq!(keeper.main().waiting(), 1);
 }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use weights::WeightsVersion;
 
 use super::*;
-use crate::keeper::{BatchRequest, Command, Inserted, Keeper, LOG_COMMANDS_MAX, Sampled};
+use crate::keeper::{BatchRequest, Clock, Command, Inserted, Keeper, LOG_COMMANDS_MAX, Sampled};
 use crate::log::committer::{Ack, Committer, LogCommand, LogEvent};
 use crate::log::tests::power::{Faults, PowerDisk};
 use crate::log::{Counters, Entry};
@@ -95,12 +95,12 @@ fn start(disk: &PowerDisk, settings: &Settings, ack: Ack) -> Result<(Server, Cou
     let seen: u64 = log.state().seen.intervals().map(|(_, _, ids)| ids.end() - ids.start() + 1).sum();
     assert_eq!(counters.trajectories, seen, "what was counted is what was seen");
     assert_eq!(counters.items, ITEMS * seen);
-    let (counts, items) = (restored.limiter.counts(), restored.table.items());
+    let main = &restored.tables[0];
+    let (counts, items) = (main.limiter().counts(), main.table().items());
     assert_eq!((counts.inserted, counts.inserted - counts.deleted), (counters.items, items));
-    let in_segments: u64 = restored.segments.iter().map(|(_, count)| count).sum();
-    assert_eq!(in_segments, restored.table.trajectories() as u64);
+    assert_eq!(restored.segments.trajectories(), main.table().trajectories() as u64);
     let (to_log, commands) = sync_channel(LOG_COMMANDS_MAX);
-    let keeper = Keeper::new(restored, ChaCha8Rng::seed_from_u64(1), to_log);
+    let keeper = Keeper::new(restored, Clock::start(), ChaCha8Rng::seed_from_u64(1), to_log);
     let server =
         Server { keeper, commands, committer: Committer::new(log, ack), waiting: Vec::new(), batches: Vec::new() };
     Ok((server, counters))
@@ -185,14 +185,15 @@ impl World {
 
     fn insert(&mut self, id: TrajectoryId) {
         let trajectory = trajectory(id);
-        let content = encode(&trajectory, UnixMillis(id.sequence)).unwrap();
+        let inserted = UnixMillis(id.sequence);
+        let content = encode(&trajectory, inserted).unwrap();
         let (reply, answers) = mpsc::channel(1);
         if !self.acknowledged.contains_key(&id) {
             self.unanswered.insert(id);
         }
         self.server.waiting.push(answers);
         let trajectory = Arc::new(PackedTrajectory::pack(&trajectory));
-        self.apply(Command::Insert { trajectory, content, reply });
+        self.apply(Command::Insert { trajectory, content, inserted, reply });
     }
 
     fn new_id(&mut self) -> TrajectoryId {
@@ -208,7 +209,7 @@ impl World {
 
     fn held(&mut self) -> Vec<TrajectoryId> {
         let (reply, mut answer) = oneshot::channel();
-        self.apply(Command::List { after: None, limit: None, reply });
+        self.apply(Command::List { table: TableIndex::MAIN, after: None, limit: None, reply });
         answer.try_recv().unwrap()
     }
 
@@ -272,9 +273,10 @@ impl World {
                     .collect();
                 if let Some(id) = self.any(ids) {
                     let (reply, mut answer) = mpsc::channel(1);
-                    let content = encode(&trajectory(id), UnixMillis(0)).unwrap();
+                    let inserted = UnixMillis(0);
+                    let content = encode(&trajectory(id), inserted).unwrap();
                     let trajectory = Arc::new(PackedTrajectory::pack(&trajectory(id)));
-                    self.apply(Command::Insert { trajectory, content, reply });
+                    self.apply(Command::Insert { trajectory, content, inserted, reply });
                     assert_eq!(answer.try_recv().unwrap(), Inserted::Duplicate(id));
                 }
             }
@@ -282,7 +284,7 @@ impl World {
                 let items = self.rng.random_range(1..20);
                 let (reply, batches) = mpsc::channel(100);
                 self.server.batches.push(batches);
-                self.apply(Command::Sample(BatchRequest { items, reply }));
+                self.apply(Command::Sample(BatchRequest { table: TableIndex::MAIN, items, reply }));
             }
             56..78 => self.commit(),
             78..82 => self.sync(),
@@ -291,7 +293,7 @@ impl World {
                 let held = self.held();
                 if let Some(id) = self.any(held) {
                     let (reply, _answer) = oneshot::channel();
-                    self.apply(Command::Quarantine { id, reply });
+                    self.apply(Command::Report { id, reply });
                 }
             }
             88..91 => {
@@ -379,7 +381,7 @@ impl World {
             self.commit();
             let (reply, batches) = mpsc::channel(100);
             self.server.batches.push(batches);
-            self.apply(Command::Sample(BatchRequest { items: 8, reply }));
+            self.apply(Command::Sample(BatchRequest { table: TableIndex::MAIN, items: 8, reply }));
             if self.unanswered.is_empty() {
                 break;
             }

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Plays a script of `insert`, `sample` and `delete` of one item each (`insert 3` for three) against a fresh limiter.
-/// `ok` is counted, `wait` must be refused.
+/// Plays a script of `insert`, `sample`, `delete` and `restore` of one item each (`insert 3` for three) against a fresh
+/// limiter. `ok` is counted, `wait` must be refused.
 fn check(settings: RateLimiterSettings, script: &str) {
     let mut limiter = RateLimiter::new(settings).unwrap();
     for (at, line) in script.split('|').map(str::trim).enumerate() {
@@ -16,7 +16,7 @@ fn check(settings: RateLimiterSettings, script: &str) {
         let answer = match verb {
             "insert" => limiter.can_insert(items),
             "sample" => limiter.can_sample(items),
-            "delete" => Ok(()),
+            "delete" | "restore" => Ok(()),
             _ => panic!("{line}"),
         };
         let said = if answer.is_ok() { "ok" } else { "wait" };
@@ -24,7 +24,8 @@ fn check(settings: RateLimiterSettings, script: &str) {
         match (answer, verb) {
             (Ok(()), "insert") => limiter.insert(items),
             (Ok(()), "sample") => limiter.sample(items),
-            (Ok(()), _) => limiter.delete(items),
+            (Ok(()), "delete") => limiter.delete(items),
+            (Ok(()), _) => limiter.restore(items),
             (Err(_), _) => {}
         }
     }
@@ -63,6 +64,36 @@ fn a_batch_waits_for_all_of_its_items() {
 #[test]
 fn deleting_below_the_minimum_makes_samples_wait_again() {
     check(ratio(1.0, 2, 9.0), "insert 2 ok | sample ok | delete ok | sample wait | insert ok | sample ok");
+}
+
+#[test]
+fn what_comes_back_counts_for_the_minimum_and_leaves_the_ratio_alone() {
+    check(
+        ratio(1.0, 2, 1.0),
+        "insert 3 ok | delete 2 ok | sample wait | restore ok | sample ok | sample ok | sample wait",
+    );
+}
+
+#[test]
+fn changed_settings_decide_as_if_they_had_held_from_the_beginning() {
+    let mut changed = RateLimiter::new(ratio(4.0, 2, 4.0)).unwrap();
+    let mut other = RateLimiter::new(ratio(1.0, 3, 2.0)).unwrap();
+    for limiter in [&mut changed, &mut other] {
+        limiter.insert(9);
+        limiter.delete(2);
+        limiter.sample(7);
+    }
+    changed.change(ratio(1.0, 3, 2.0)).unwrap();
+    assert_eq!(changed, other);
+    assert_eq!(changed.can_sample(2).unwrap_err(), other.can_sample(2).unwrap_err());
+}
+
+#[test]
+fn a_refused_change_changes_nothing() {
+    let mut limiter = RateLimiter::new(ratio(4.0, 2, 4.0)).unwrap();
+    let before = limiter.clone();
+    assert_eq!(limiter.change(ratio(4.0, 0, 4.0)), Err(InvalidRateLimiter::MinItems));
+    assert_eq!(limiter, before);
 }
 
 #[test]

@@ -1,0 +1,104 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use experience::{PackedTrajectory, TrajectoryId};
+
+/// What ever came in, removed or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TableTotals {
+    /// Trajectories ever inserted.
+    pub trajectories: u64,
+    /// Their items.
+    pub items: u64,
+}
+
+/// What became of an insert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "the limiter counts what came in and what left"]
+pub struct Insertion {
+    /// Its items.
+    pub items: u64,
+    /// Those of its items that may not be drawn, because its actor is in quarantine: all or none. They count as
+    /// inserted and deleted.
+    pub quarantined_items: u64,
+    /// What fell out at the old end.
+    pub removed: Vec<Removed>,
+}
+
+/// A trajectory that left the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removed {
+    /// Which one.
+    pub id: TrajectoryId,
+    /// Items that could be drawn until now: none if it was in quarantine, and without those that had their last draw.
+    pub items: u64,
+}
+
+/// What became of a quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the limiter counts what can no longer be drawn"]
+pub enum Quarantine {
+    /// It is out of sampling; so many items went with it.
+    Quarantined {
+        /// Items that can no longer be drawn: none of a trajectory whose actor is in quarantine as well.
+        items: u64,
+    },
+    /// It was in quarantine already.
+    Already,
+    /// The table does not hold it.
+    Unknown,
+}
+
+/// What became of a release from quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the limiter counts what can be drawn again"]
+pub enum Release {
+    /// It is out of quarantine; so many items came back.
+    Released {
+        /// Items that may be drawn again, with the priorities they have: none of what is in quarantine for another
+        /// reason, by its id or by its actor.
+        items: u64,
+    },
+    /// It was not in quarantine.
+    NotQuarantined,
+    /// The table does not hold it.
+    Unknown,
+}
+
+/// What became of a change of settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use = "the limiter counts what can no longer, or again, be drawn"]
+pub struct Changed {
+    /// Items that had more draws than they may have now.
+    pub deleted_items: u64,
+    /// Items that had their last draw, and may have more now.
+    pub restored_items: u64,
+}
+
+/// One draw.
+#[derive(Debug, Clone)]
+pub struct Drawn {
+    /// From which trajectory.
+    pub trajectory: Arc<PackedTrajectory>,
+    /// Which of its plies.
+    pub ply: usize,
+    /// With which probability, given the table at that moment; one where the selector leaves no choice.
+    pub probability: f64,
+    /// How many items the window held, this one included.
+    pub table_items: u64,
+    /// Whether this was its last draw: it is deleted from sampling.
+    pub exhausted: bool,
+}
+
+/// One trajectory as a list of the table shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct Held<'a> {
+    /// The trajectory itself.
+    pub trajectory: &'a Arc<PackedTrajectory>,
+    /// How many of its items may be drawn if the window reaches them.
+    pub items: u64,
+    /// Whether it was taken out of sampling, by its id or with its actor.
+    pub quarantined: bool,
+    /// When it came in, since the epoch of the caller's clock.
+    pub inserted: Duration,
+}

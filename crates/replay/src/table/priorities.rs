@@ -1,0 +1,139 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use experience::{PackedTrajectory, TrajectoryId};
+
+use super::weigh::PRIORITY_DEFAULT;
+use super::{Entry, Insertion, Table};
+
+/// Which item: unique for ever, since ids of trajectories are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ItemKey {
+    /// Of which trajectory.
+    pub trajectory: TrajectoryId,
+    /// Which of its plies.
+    pub ply: usize,
+}
+
+impl std::fmt::Display for ItemKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.trajectory, self.ply)
+    }
+}
+
+/// What became of new priorities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PriorityUpdate {
+    /// Keys whose item has the new priority.
+    pub updated: u64,
+    /// Keys of items that are not held any more, or never were.
+    pub unknown: u64,
+    /// Keys that were not looked at, since the selector uses no priorities.
+    pub unused: u64,
+}
+
+/// Why a priority is refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("the priority {priority} of item {key} is not a finite number of at least 0")]
+pub struct InvalidPriority {
+    /// Of which item; of an insert, its first ply.
+    pub key: ItemKey,
+    /// As given.
+    pub priority: f64,
+}
+
+impl Table {
+    /// As [`Table::insert`], with a given priority of all its items, which counts as set. Where the selector uses no
+    /// priorities it is checked and forgotten.
+    ///
+    /// # Errors
+    /// [`InvalidPriority`]; nothing has changed then.
+    pub fn insert_prioritised(
+        &mut self,
+        trajectory: Arc<PackedTrajectory>,
+        priority: f64,
+        now: Duration,
+    ) -> Result<Insertion, InvalidPriority> {
+        check(ItemKey { trajectory: trajectory.id(), ply: 0 }, priority)?;
+        let mut entry = Entry::new(trajectory, self.end, now);
+        if self.settings.selector.uses_priorities() {
+            entry.assume_priority(priority);
+            (0..entry.items()).for_each(|item| entry.set_priority(item, priority));
+            self.priority_max = self.priority_max.max(priority);
+        }
+        Ok(self.push_back(entry, now))
+    }
+
+    /// Sets the priorities of items, also of such as are in quarantine. All of them or none; twice is as once; of two
+    /// for one key the later counts. Where the selector uses no priorities, nothing happens.
+    ///
+    /// O(plies of the trajectory + log items) for each.
+    ///
+    /// # Errors
+    /// [`InvalidPriority`] names the first that is not a priority; nothing has changed then.
+    pub fn update_priorities(&mut self, priorities: &[(ItemKey, f64)]) -> Result<PriorityUpdate, InvalidPriority> {
+        priorities.iter().try_for_each(|&(key, priority)| check(key, priority))?;
+        let mut update = PriorityUpdate::default();
+        if !self.settings.selector.uses_priorities() {
+            update.unused = priorities.len() as u64;
+            return Ok(update);
+        }
+        for &(key, priority) in priorities {
+            match self.set_priority(key, priority) {
+                Some(()) => update.updated += 1,
+                None => update.unknown += 1,
+            }
+        }
+        Ok(update)
+    }
+
+    fn set_priority(&mut self, key: ItemKey, priority: f64) -> Option<()> {
+        let at = self.find(key.trajectory)?;
+        let weigh = self.weigh();
+        let entry = &mut self.entries[at];
+        let item = entry.trajectory.full_plies().position(|ply| ply == key.ply)?;
+        entry.set_priority(item, priority);
+        self.priority_max = self.priority_max.max(priority);
+        let tree = self.tree.as_mut().expect("a table with priorities tells items apart");
+        tree.replace(entry.first + item as u64, std::iter::once(weigh.leaf(entry, item)));
+        Some(())
+    }
+
+    /// The priorities that somebody set, oldest trajectory first: with [`Table::priority_max`] what has to be saved for
+    /// another life, which takes them back by [`Table::update_priorities`]. Those of items in quarantine are among
+    /// them.
+    pub fn priorities(&self) -> impl Iterator<Item = (ItemKey, f64)> + '_ {
+        self.entries.iter().flat_map(|entry| {
+            let trajectory = entry.trajectory.id();
+            entry.set_priorities().map(move |(ply, priority)| (ItemKey { trajectory, ply }, priority))
+        })
+    }
+
+    /// The greatest priority ever set, also of items that have left; zero if none was.
+    #[must_use]
+    pub fn priority_max(&self) -> f64 {
+        self.priority_max
+    }
+
+    /// Remembers [`Table::priority_max`] of an earlier life. Called before inserts, it is what their items start with.
+    ///
+    /// # Panics
+    /// If it is not a priority: finite, not below zero.
+    pub fn remember_priority_max(&mut self, priority: f64) {
+        assert!(is_priority(priority), "{priority} is no priority");
+        self.priority_max = self.priority_max.max(priority);
+    }
+
+    /// What a new item starts with. The greatest ever set may be zero, with which it would never be drawn.
+    pub(super) fn initial_priority(&self) -> f64 {
+        if self.priority_max > 0.0 { self.priority_max } else { PRIORITY_DEFAULT }
+    }
+}
+
+fn is_priority(priority: f64) -> bool {
+    priority >= 0.0 && priority.is_finite()
+}
+
+fn check(key: ItemKey, priority: f64) -> Result<(), InvalidPriority> {
+    if is_priority(priority) { Ok(()) } else { Err(InvalidPriority { key, priority }) }
+}

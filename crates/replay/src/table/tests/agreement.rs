@@ -1,0 +1,266 @@
+//! The table against the model, over any history of everything that can happen to a table.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::model::{Model, State};
+use super::*;
+use crate::{RateLimiter, RateLimiterSettings};
+
+#[derive(Debug, Clone)]
+enum Event {
+    Insert { actor: u64, steps: String, version: u64, priority: Option<f64> },
+    Sample { draws: usize },
+    Update(Vec<(Index, Index, f64)>),
+    Quarantine(Index),
+    Release(Index),
+    QuarantineActor(u64),
+    ReleaseActor(u64),
+    Expire,
+    Change(TableSettings),
+}
+
+fn priority() -> impl Strategy<Value = f64> {
+    let known = prop::sample::select(vec![0.0, 1.0, 2.0, 1e-300, 1e-30, 1e30, 1e300]);
+    prop_oneof![known, 0.0..10.0]
+}
+
+fn selector() -> impl Strategy<Value = Selector> {
+    let exponents = prop::sample::select(vec![0.0, 0.6, 1.0, 2.0]);
+    let half_lives = prop::sample::select(vec![0.25, 1.0, 7.0, 100.0]);
+    prop_oneof![
+        prop::sample::select(vec![
+            Selector::Uniform,
+            Selector::Fifo,
+            Selector::Lifo,
+            Selector::MinHeap,
+            Selector::MaxHeap
+        ]),
+        exponents.prop_map(|exponent| Selector::Prioritised { exponent }),
+        half_lives.prop_map(|half_life_versions| Selector::StalenessAware { half_life_versions }),
+    ]
+}
+
+fn settings() -> impl Strategy<Value = TableSettings> {
+    let retention = (
+        prop::option::weighted(0.3, 0_u64..100),
+        prop::option::weighted(0.3, 300_u64..5000),
+        prop::option::weighted(0.3, 0_u64..60),
+    );
+    let times = prop::option::of(1_u32..4);
+    (selector(), 1_u64..30, 0_u64..200, retention, times).prop_map(|(selector, items_min, more, bounds, times)| {
+        let (age, trajectory_bytes_max, lag_versions_max) = bounds;
+        let retention = Retention { age_max: age.map(Duration::from_secs), trajectory_bytes_max, lag_versions_max };
+        let max_times_sampled = times.and_then(NonZeroU32::new);
+        TableSettings { selector, window: window(items_min, items_min + more), retention, max_times_sampled }
+    })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let version = prop_oneof![8 => 0_u64..50, 1 => 10_000_u64..10_050, 1 => u64::MAX - 50..];
+    let steps = prop_oneof!["[Ffo]{0,12}", "F{1,60}"];
+    let insert = (0_u64..4, steps, version, prop::option::weighted(0.2, priority()));
+    let some_priority = prop_oneof![50 => priority(), 1 => Just(f64::NAN), 1 => Just(-1.0), 1 => Just(f64::INFINITY)];
+    let update = prop::collection::vec((any::<Index>(), any::<Index>(), some_priority), 0..8);
+    prop_oneof![
+        8 => insert.prop_map(|(actor, steps, version, priority)| Event::Insert { actor, steps, version, priority }),
+        8 => (1_usize..12).prop_map(|draws| Event::Sample { draws }),
+        4 => update.prop_map(Event::Update),
+        2 => any::<Index>().prop_map(Event::Quarantine),
+        2 => any::<Index>().prop_map(Event::Release),
+        1 => (0_u64..4).prop_map(Event::QuarantineActor),
+        1 => (0_u64..4).prop_map(Event::ReleaseActor),
+        1 => Just(Event::Expire),
+        1 => settings().prop_map(Event::Change),
+    ]
+}
+
+/// A table, its model, and a limiter that is told what the answers say.
+struct Pair {
+    table: Table,
+    model: Model,
+    limiter: RateLimiter,
+    rng: ChaCha8Rng,
+    now: Duration,
+    inserted: Vec<Arc<PackedTrajectory>>,
+}
+
+impl Pair {
+    fn new(settings: TableSettings) -> Self {
+        let limiter = RateLimiterSettings { samples_per_insert: 1.0, min_items: 1, error: 1.0 };
+        Self {
+            table: Table::new(settings),
+            model: Model::new(settings),
+            limiter: RateLimiter::new(limiter).unwrap(),
+            rng: rng(),
+            now: Duration::from_secs(1_000_000),
+            inserted: Vec::new(),
+        }
+    }
+
+    /// Any trajectory that ever came in; one that never did while there is none.
+    fn any_id(&self, index: Index) -> TrajectoryId {
+        if self.inserted.is_empty() { id(0) } else { index.get(&self.inserted).id() }
+    }
+
+    fn apply(&mut self, event: Event) -> Result<(), TestCaseError> {
+        self.now += Duration::from_secs(3);
+        match event {
+            Event::Insert { actor, steps, version, priority } => self.insert(actor, &steps, version, priority)?,
+            Event::Sample { draws } => (0..draws).try_for_each(|_| self.sample())?,
+            Event::Update(updates) => {
+                let key = |(trajectory, ply, priority): (Index, Index, f64)| {
+                    (ItemKey { trajectory: self.any_id(trajectory), ply: ply.index(20) }, priority)
+                };
+                let updates: Vec<_> = updates.into_iter().map(key).collect();
+                prop_assert_eq!(self.table.update_priorities(&updates).ok(), self.model.update_priorities(&updates));
+            }
+            Event::Quarantine(index) => {
+                let id = self.any_id(index);
+                let answer = self.table.quarantine(id);
+                prop_assert_eq!(answer, self.model.quarantine(id));
+                self.count_quarantine(answer);
+            }
+            Event::Release(index) => {
+                let id = self.any_id(index);
+                let answer = self.table.release(id);
+                prop_assert_eq!(answer, self.model.release(id));
+                self.count_release(answer);
+            }
+            Event::QuarantineActor(actor) => {
+                let answer = self.table.quarantine_actor(actor);
+                prop_assert_eq!(answer, self.model.quarantine_actor(actor));
+                self.count_quarantine(answer);
+            }
+            Event::ReleaseActor(actor) => {
+                let answer = self.table.release_actor(actor);
+                prop_assert_eq!(answer, self.model.release_actor(actor));
+                self.count_release(answer);
+            }
+            Event::Expire => {
+                let removed = self.table.expire(self.now);
+                prop_assert_eq!(&removed, &self.model.expire(self.now));
+                self.count_removed(&removed);
+            }
+            Event::Change(settings) => {
+                let changed = self.table.change(settings);
+                prop_assert_eq!(changed, self.model.change(settings));
+                self.limiter.delete(changed.deleted_items);
+                self.limiter.restore(changed.restored_items);
+            }
+        }
+        self.check()
+    }
+
+    fn insert(&mut self, actor: u64, steps: &str, version: u64, given: Option<f64>) -> Result<(), TestCaseError> {
+        let id = TrajectoryId { actor, epoch: 1, sequence: self.inserted.len() as u64 };
+        let trajectory = trajectory_by(id, steps, version);
+        self.inserted.push(Arc::clone(&trajectory));
+        let expected = self.model.insert(&trajectory, given, self.now);
+        let insertion = match given {
+            Some(priority) => self.table.insert_prioritised(trajectory, priority, self.now).unwrap(),
+            None => self.table.insert(trajectory, self.now),
+        };
+        prop_assert_eq!(&insertion, &expected);
+        self.limiter.insert(insertion.items);
+        self.limiter.delete(insertion.quarantined_items);
+        self.count_removed(&insertion.removed);
+        Ok(())
+    }
+
+    fn sample(&mut self) -> Result<(), TestCaseError> {
+        let candidates = self.model.candidates();
+        let Some(drawn) = self.table.sample(&mut self.rng) else {
+            // Without candidates, or where all of them weigh nothing and the shares are no numbers.
+            prop_assert!(candidates.iter().all(|candidate| candidate.probability.is_nan()), "{:?}", candidates);
+            return Ok(());
+        };
+        let key = ItemKey { trajectory: drawn.trajectory.id(), ply: drawn.ply };
+        let found = candidates.iter().find(|candidate| candidate.key == key);
+        let expected = found.map_or(0.0, |candidate| candidate.probability);
+        prop_assert!(expected > 0.0, "{} was drawn and could not be: {:?}", key, candidates);
+        let error = (drawn.probability / expected - 1.0).abs();
+        prop_assert!(error <= 1e-12, "{} had {} and not {}", key, drawn.probability, expected);
+        prop_assert_eq!(drawn.table_items, candidates.len() as u64);
+        prop_assert_eq!(drawn.exhausted, self.model.count_draw(key));
+        self.limiter.sample(1);
+        self.limiter.delete(u64::from(drawn.exhausted));
+        self.check()
+    }
+
+    fn count_quarantine(&mut self, answer: Quarantine) {
+        if let Quarantine::Quarantined { items } = answer {
+            self.limiter.delete(items);
+        }
+    }
+
+    fn count_release(&mut self, answer: Release) {
+        if let Release::Released { items } = answer {
+            self.limiter.restore(items);
+        }
+    }
+
+    fn count_removed(&mut self, removed: &[Removed]) {
+        removed.iter().for_each(|removed| self.limiter.delete(removed.items));
+    }
+
+    fn check(&self) -> Result<(), TestCaseError> {
+        prop_assert_eq!(State::of(&self.table), self.model.state());
+        let counts = self.limiter.counts();
+        prop_assert_eq!(counts.inserted - counts.deleted, self.table.items(), "what the limiter holds");
+        let marks: u64 = self.table.entries.iter().map(Entry::mark_bytes).sum();
+        prop_assert_eq!(self.table.mark_bytes, marks);
+        Ok(())
+    }
+
+    /// What every item of the window weighs in the tree, without a draw.
+    fn check_weights(&mut self) -> Result<(), TestCaseError> {
+        let candidates = self.model.candidates();
+        let weighted =
+            matches!(self.model.settings.selector, Selector::Prioritised { .. } | Selector::StalenessAware { .. });
+        // It brings the weights of versions up to date, as any draw does.
+        if !weighted || candidates.is_empty() || self.table.pick(candidates.len() as u64, &mut rng()).is_none() {
+            return Ok(());
+        }
+        let Some(tree) = &self.table.tree else { return Ok(()) };
+        let older = tree.items() - candidates.len() as u64;
+        let sum = tree.sum(tree.nth(older));
+        let shares = (older..tree.items()).map(|rank| tree.weight(tree.nth(rank)) / sum);
+        let mut total = 0.0;
+        for (candidate, share) in candidates.iter().zip(shares) {
+            // Below 2^-510 a weight by version may have no exact number left.
+            let error = (share - candidate.probability).abs();
+            prop_assert!(error <= 1e-12 * candidate.probability + 1e-150, "{:?} has {}", candidate, share);
+            total += share;
+        }
+        prop_assert!((total - 1.0).abs() < 1e-12, "the probabilities sum to {}", total);
+        Ok(())
+    }
+}
+
+fn check_history(settings: TableSettings, events: Vec<Event>) -> Result<(), TestCaseError> {
+    let mut pair = Pair::new(settings);
+    for event in events {
+        pair.apply(event)?;
+        pair.check_weights()?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn the_table_agrees_with_a_list_whatever_happens(
+        settings in settings(), events in prop::collection::vec(event(), 1..80),
+    ) {
+        check_history(settings, events)?;
+    }
+
+    /// As above, but nothing makes it another table: each selector gets long histories of its own.
+    #[test]
+    fn with_settings_that_stay_the_table_agrees_with_a_list(
+        settings in settings(), events in prop::collection::vec(event(), 1..160),
+    ) {
+        let stays = |event: &Event| !matches!(event, Event::Change(_));
+        check_history(settings, events.into_iter().filter(stays).collect())?;
+    }
+}

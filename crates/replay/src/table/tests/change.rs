@@ -1,0 +1,42 @@
+use super::*;
+
+#[test]
+fn every_selector_follows_every_other_without_losing_anything() {
+    for (first, second) in SELECTORS.iter().flat_map(|&first| SELECTORS.map(|second| (first, second))) {
+        let mut table = table(by(first), &["FF", "F", "FFF"]);
+        let key = |sequence, ply| ItemKey { trajectory: id(sequence), ply };
+        let priorities = [(key(0, 1), 5.0), (key(1, 0), 4.0), (key(2, 2), 0.5)];
+        table.update_priorities(&priorities).unwrap();
+        let _ = table.quarantine(id(1));
+        assert_eq!(table.change(by(second)), Changed::default());
+        assert_eq!((table.items(), table.quarantined(), table.settings().selector), (5, 1, second));
+        assert_eq!(table.change(by(Selector::MaxHeap)), Changed::default());
+        let _ = table.release(id(1));
+        let set = if first.uses_priorities() { priorities.to_vec() } else { Vec::new() };
+        assert_eq!(table.priorities().collect::<Vec<_>>(), set, "from {first:?} by way of {second:?}");
+        assert_eq!(draw(&mut table, 1), [if first.uses_priorities() { (0, 1) } else { (0, 0) }]);
+    }
+}
+
+#[test]
+fn fewer_draws_delete_items_and_more_bring_them_back() {
+    let settings = |max| TableSettings { max_times_sampled: max, ..by(Selector::Fifo) };
+    let mut table = table(settings(times(2)), &["FFF"]);
+    assert_eq!(draw(&mut table, 3), [(0, 0), (0, 0), (0, 1)]);
+    assert_eq!(table.change(settings(times(1))), Changed { deleted_items: 1, restored_items: 0 });
+    assert_eq!(draw(&mut table, 1), [(0, 2)]);
+    assert_eq!(table.change(settings(times(3))), Changed { deleted_items: 0, restored_items: 3 });
+    assert_eq!(draw(&mut table, 9), [(0, 0), (0, 1), (0, 1), (0, 2), (0, 2)]);
+    assert_eq!(table.change(settings(None)), Changed { deleted_items: 0, restored_items: 3 });
+    assert_eq!(draw(&mut table, 2), [(0, 0), (0, 0)]);
+}
+
+#[test]
+fn a_new_bound_holds_from_the_next_insert_on() {
+    let mut table = table(by(Selector::Uniform), &["FF", "FF", "FF"]);
+    let settings = TableSettings { window: window(2, 3), ..by(Selector::Uniform) };
+    assert_eq!(table.change(settings), Changed::default());
+    assert_eq!((table.items(), table.window_items()), (6, 3));
+    assert_eq!(ids(&table.insert(trajectory(3, "F"), Duration::ZERO).removed), [0, 1]);
+    assert_eq!(ids(&table.expire(Duration::ZERO)), []);
+}

@@ -1,0 +1,304 @@
+//! The same table without any index: lists, read from end to end for every question, and weights by definition.
+
+use std::collections::HashSet;
+
+use super::*;
+
+pub(super) struct Model {
+    pub(super) settings: TableSettings,
+    held: Vec<HeldTrajectory>,
+    quarantined: HashSet<TrajectoryId>,
+    quarantined_actors: HashSet<u64>,
+    totals: TableTotals,
+    priority_max: f64,
+}
+
+struct HeldTrajectory {
+    id: TrajectoryId,
+    version: Option<WeightsVersion>,
+    bytes: u64,
+    inserted: Duration,
+    items: Vec<ModelItem>,
+}
+
+#[derive(Clone, Copy)]
+struct ModelItem {
+    ply: usize,
+    /// What somebody set, or what was assumed when the table first needed one.
+    priority: Option<f64>,
+    set: bool,
+    times_sampled: u32,
+}
+
+/// An item that the window holds, and the probability of its draw.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    pub(super) key: ItemKey,
+    pub(super) probability: f64,
+}
+
+/// Everything about a table that can be read without a draw.
+#[derive(Debug, PartialEq)]
+pub(super) struct State {
+    held: Vec<(TrajectoryId, u64, bool, Duration)>,
+    items: u64,
+    held_items: u64,
+    window_items: u64,
+    trajectory_bytes: u64,
+    totals: TableTotals,
+    newest_version: Option<WeightsVersion>,
+    priorities: Vec<(ItemKey, f64)>,
+    priority_max: f64,
+    quarantined_ids: Vec<TrajectoryId>,
+}
+
+impl State {
+    pub(super) fn of(table: &Table) -> Self {
+        let held = table.held().map(|held| (held.trajectory.id(), held.items, held.quarantined, held.inserted));
+        Self {
+            held: held.collect(),
+            items: table.items(),
+            held_items: table.held_items(),
+            window_items: table.window_items(),
+            trajectory_bytes: table.trajectory_bytes(),
+            totals: table.totals(),
+            newest_version: table.newest_weights_version(),
+            priorities: table.priorities().collect(),
+            priority_max: table.priority_max(),
+            quarantined_ids: table.quarantined_ids().collect(),
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn new(settings: TableSettings) -> Self {
+        Self {
+            settings,
+            held: Vec::new(),
+            quarantined: HashSet::new(),
+            quarantined_actors: HashSet::new(),
+            totals: TableTotals::default(),
+            priority_max: 0.0,
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        let held = self.held.iter().rev();
+        let row = |held: &HeldTrajectory| {
+            let (id, quarantined) = (held.id, self.is_quarantined(held.id));
+            (id, self.drawable_items(held), quarantined, held.inserted)
+        };
+        let sampled = self.held.iter().filter(|held| !self.is_quarantined(held.id));
+        let set = |held: &HeldTrajectory| {
+            let (trajectory, items) = (held.id, held.items.clone());
+            let set = items.into_iter().filter(|item| item.set);
+            set.map(move |item| (ItemKey { trajectory, ply: item.ply }, item.priority.unwrap()))
+        };
+        State {
+            held: held.map(row).collect(),
+            items: self.drawable().len() as u64,
+            held_items: self.held.iter().map(|held| held.items.len() as u64).sum(),
+            window_items: self.window().len() as u64,
+            trajectory_bytes: self.held.iter().map(|held| held.bytes).sum(),
+            totals: self.totals,
+            newest_version: sampled.filter_map(|held| held.version).max(),
+            priorities: self.held.iter().flat_map(set).collect(),
+            priority_max: self.priority_max,
+            quarantined_ids: self.held.iter().map(|held| held.id).filter(|id| self.quarantined.contains(id)).collect(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, trajectory: &PackedTrajectory, priority: Option<f64>, now: Duration) -> Insertion {
+        let priority = priority.filter(|_| self.settings.selector.uses_priorities());
+        self.priority_max = self.priority_max.max(priority.unwrap_or(0.0));
+        let item = |ply| ModelItem { ply, priority, set: priority.is_some(), times_sampled: 0 };
+        self.held.push(HeldTrajectory {
+            id: trajectory.id(),
+            version: trajectory.last_weights_version(),
+            bytes: trajectory.bytes() as u64 + 16,
+            inserted: now,
+            items: trajectory.full_plies().map(item).collect(),
+        });
+        self.assume_priorities();
+        let items = trajectory.full_plies().count() as u64;
+        self.totals.trajectories += 1;
+        self.totals.items += items;
+        let quarantined_items = if self.is_quarantined(trajectory.id()) { items } else { 0 };
+        Insertion { items, quarantined_items, removed: self.expire(now) }
+    }
+
+    fn assume_priorities(&mut self) {
+        if !self.settings.selector.uses_priorities() {
+            return;
+        }
+        let initial = if self.priority_max > 0.0 { self.priority_max } else { 1.0 };
+        for item in self.held.iter_mut().flat_map(|held| &mut held.items) {
+            item.priority = item.priority.or(Some(initial));
+        }
+    }
+
+    pub(super) fn expire(&mut self, now: Duration) -> Vec<Removed> {
+        let mut removed = Vec::new();
+        while self.held.len() > 1 && self.must_leave(now) {
+            let items = self.drawable_items(&self.held[0]);
+            let id = self.held.remove(0).id;
+            self.quarantined.remove(&id);
+            removed.push(Removed { id, items });
+        }
+        removed
+    }
+
+    fn must_leave(&self, now: Duration) -> bool {
+        let State { trajectory_bytes, newest_version, held_items, .. } = self.state();
+        let Retention { age_max, trajectory_bytes_max, lag_versions_max } = self.settings.retention;
+        let front = &self.held[0];
+        let newer = held_items - front.items.len() as u64;
+        let lag = newest_version.zip(front.version).map_or(0, |(newest, version)| newest.0.saturating_sub(version.0));
+        newer >= self.settings.window.capacity_items
+            || age_max.is_some_and(|max| front.inserted + max < now)
+            || trajectory_bytes_max.is_some_and(|max| max < trajectory_bytes)
+            || lag_versions_max.is_some_and(|max| max < lag)
+            || (!front.items.is_empty() && front.items.iter().all(|item| self.is_exhausted(*item)))
+    }
+
+    fn is_quarantined(&self, id: TrajectoryId) -> bool {
+        self.quarantined.contains(&id) || self.quarantined_actors.contains(&id.actor)
+    }
+
+    fn is_exhausted(&self, item: ModelItem) -> bool {
+        self.settings.max_times_sampled.is_some_and(|max| item.times_sampled >= max.get())
+    }
+
+    fn drawable_items(&self, held: &HeldTrajectory) -> u64 {
+        let items = held.items.iter().filter(|item| !self.is_exhausted(**item)).count() as u64;
+        if self.is_quarantined(held.id) { 0 } else { items }
+    }
+
+    fn drawable(&self) -> Vec<(ItemKey, Option<WeightsVersion>, ModelItem)> {
+        let sampled = self.held.iter().filter(|held| !self.is_quarantined(held.id));
+        let all = sampled.flat_map(|held| held.items.iter().map(move |item| (held, *item)));
+        let drawable = all.filter(|(_, item)| !self.is_exhausted(*item));
+        drawable.map(|(held, item)| (ItemKey { trajectory: held.id, ply: item.ply }, held.version, item)).collect()
+    }
+
+    fn window(&self) -> Vec<(ItemKey, Option<WeightsVersion>, ModelItem)> {
+        let mut items = self.drawable();
+        let window = self.settings.window.items(self.totals.items).min(items.len() as u64);
+        items.drain(..items.len() - window as usize);
+        items
+    }
+
+    /// All items of the window, oldest first, and how likely each is the next draw.
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        let window = self.window();
+        let newest = window.iter().map(|(_, version, _)| version.unwrap().0).max();
+        // The oldest of those with the greatest key is the only one.
+        let only = |key: &dyn Fn(usize) -> f64| {
+            let greatest = (0..window.len()).map(key).max_by(f64::total_cmp);
+            let first = (0..window.len()).find(|&at| Some(key(at)) == greatest);
+            (0..window.len()).map(|at| f64::from(u8::from(Some(at) == first))).collect::<Vec<_>>()
+        };
+        let priority = |at: usize| window[at].2.priority.unwrap();
+        let weights: Vec<f64> = match self.settings.selector {
+            Selector::Uniform => vec![1.0; window.len()],
+            Selector::Fifo => only(&|at| -(at as f64)),
+            Selector::Lifo => only(&|at| at as f64),
+            Selector::MinHeap => only(&|at| -priority(at)),
+            Selector::MaxHeap => only(&priority),
+            Selector::Prioritised { exponent } => {
+                let weight = |at| {
+                    let weight = f64::powf(priority(at), exponent);
+                    if priority(at) > 0.0 { weight.clamp(f64::MIN_POSITIVE, 1e296) } else { weight }
+                };
+                (0..window.len()).map(weight).collect()
+            }
+            Selector::StalenessAware { half_life_versions } => {
+                let age = |at: usize| (newest.unwrap() - window[at].1.unwrap().0) as f64;
+                (0..window.len()).map(|at| (-age(at) / half_life_versions).exp2()).collect()
+            }
+        };
+        let sum: f64 = weights.iter().sum();
+        let candidates = window.iter().zip(weights);
+        candidates.map(|((key, ..), weight)| Candidate { key: *key, probability: weight / sum }).collect()
+    }
+
+    /// Counts a draw; whether it was the last of its item.
+    pub(super) fn count_draw(&mut self, key: ItemKey) -> bool {
+        let counted = self.settings.max_times_sampled.is_some();
+        let item = self.item(key).unwrap();
+        item.times_sampled += u32::from(counted);
+        let item = *item;
+        self.is_exhausted(item)
+    }
+
+    fn item(&mut self, key: ItemKey) -> Option<&mut ModelItem> {
+        let held = self.held.iter_mut().find(|held| held.id == key.trajectory)?;
+        held.items.iter_mut().find(|item| item.ply == key.ply)
+    }
+
+    pub(super) fn update_priorities(&mut self, priorities: &[(ItemKey, f64)]) -> Option<PriorityUpdate> {
+        if priorities.iter().any(|(_, priority)| !(priority.is_finite() && *priority >= 0.0)) {
+            return None;
+        }
+        if !self.settings.selector.uses_priorities() {
+            return Some(PriorityUpdate { unused: priorities.len() as u64, ..PriorityUpdate::default() });
+        }
+        let mut update = PriorityUpdate::default();
+        for &(key, priority) in priorities {
+            let Some(item) = self.item(key) else {
+                update.unknown += 1;
+                continue;
+            };
+            (item.priority, item.set) = (Some(priority), true);
+            self.priority_max = self.priority_max.max(priority);
+            update.updated += 1;
+        }
+        Some(update)
+    }
+
+    pub(super) fn quarantine(&mut self, id: TrajectoryId) -> Quarantine {
+        if !self.held.iter().any(|held| held.id == id) {
+            return Quarantine::Unknown;
+        }
+        let before = self.drawable().len();
+        if !self.quarantined.insert(id) {
+            return Quarantine::Already;
+        }
+        Quarantine::Quarantined { items: (before - self.drawable().len()) as u64 }
+    }
+
+    pub(super) fn release(&mut self, id: TrajectoryId) -> Release {
+        if !self.held.iter().any(|held| held.id == id) {
+            return Release::Unknown;
+        }
+        let before = self.drawable().len();
+        if !self.quarantined.remove(&id) {
+            return Release::NotQuarantined;
+        }
+        Release::Released { items: (self.drawable().len() - before) as u64 }
+    }
+
+    pub(super) fn quarantine_actor(&mut self, actor: u64) -> Quarantine {
+        let before = self.drawable().len();
+        if !self.quarantined_actors.insert(actor) {
+            return Quarantine::Already;
+        }
+        Quarantine::Quarantined { items: (before - self.drawable().len()) as u64 }
+    }
+
+    pub(super) fn release_actor(&mut self, actor: u64) -> Release {
+        let before = self.drawable().len();
+        if !self.quarantined_actors.remove(&actor) {
+            return Release::NotQuarantined;
+        }
+        Release::Released { items: (self.drawable().len() - before) as u64 }
+    }
+
+    pub(super) fn change(&mut self, settings: TableSettings) -> Changed {
+        let before = self.drawable().len() as u64;
+        self.settings = settings;
+        self.assume_priorities();
+        let after = self.drawable().len() as u64;
+        Changed { deleted_items: before.saturating_sub(after), restored_items: after.saturating_sub(before) }
+    }
+}

@@ -1,0 +1,86 @@
+use super::*;
+
+/// Sequences that leave when one trajectory of these steps comes in at a time.
+fn left(table: &mut Table, sequence: u64, steps: &str, now: u64) -> Vec<u64> {
+    ids(&table.insert(trajectory(sequence, steps), Duration::from_secs(now)).removed)
+}
+
+fn bounded(retention: Retention) -> Table {
+    Table::new(TableSettings { retention, ..by(Selector::Prioritised { exponent: 1.0 }) })
+}
+
+#[test]
+fn a_trajectory_leaves_once_none_of_its_items_is_among_the_newest() {
+    for selector in SELECTORS {
+        let mut table = Table::new(TableSettings { window: window(4, 4), ..by(selector) });
+        assert_eq!(left(&mut table, 0, "FFF", 0), []);
+        assert_eq!(left(&mut table, 1, "FFF", 0), []);
+        assert_eq!(left(&mut table, 2, "F", 0), [0]);
+        assert_eq!((table.trajectories(), table.items()), (2, 4));
+        assert_eq!(left(&mut table, 3, "FFFFFFF", 0), [1, 2]);
+        assert_eq!(table.window_items(), 4);
+    }
+}
+
+#[test]
+fn a_trajectory_leaves_once_it_is_too_old_but_the_newest_stays() {
+    let mut table = bounded(Retention { age_max: Some(Duration::from_secs(10)), ..Retention::default() });
+    assert_eq!(left(&mut table, 0, "F", 100), []);
+    assert_eq!(left(&mut table, 1, "F", 105), []);
+    assert_eq!(ids(&table.expire(Duration::from_secs(110))), []);
+    assert_eq!(table.expire(Duration::from_secs(111)), [Removed { id: id(0), items: 1 }]);
+    assert_eq!(ids(&table.expire(Duration::from_secs(999))), []);
+    assert_eq!(left(&mut table, 2, "F", 999), [1]);
+}
+
+#[test]
+fn a_clock_that_goes_back_makes_nothing_leave() {
+    let mut table = bounded(Retention { age_max: Some(Duration::ZERO), ..Retention::default() });
+    left(&mut table, 0, "F", 100);
+    assert_eq!(left(&mut table, 1, "F", 90), []);
+}
+
+#[test]
+fn trajectories_leave_until_their_bytes_fit_but_the_newest_stays() {
+    let bytes = table(by(Selector::Uniform), &["FFF"]).trajectory_bytes();
+    let mut table = bounded(Retention { trajectory_bytes_max: Some(2 * bytes), ..Retention::default() });
+    assert_eq!(left(&mut table, 0, "FFF", 0), []);
+    assert_eq!(left(&mut table, 1, "FFF", 0), []);
+    assert_eq!(left(&mut table, 2, "FFF", 0), [0]);
+    assert_eq!(left(&mut table, 3, &"F".repeat(500), 0), [1, 2]);
+    assert!(table.trajectory_bytes() > 2 * bytes);
+}
+
+#[test]
+fn a_trajectory_leaves_once_its_last_version_lags_too_far_behind() {
+    let mut table = bounded(Retention { lag_versions_max: Some(3), ..Retention::default() });
+    let mut left =
+        |sequence, version| ids(&table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO).removed);
+    assert_eq!(left(0, 5), []);
+    assert_eq!(left(1, 8), []);
+    assert_eq!(left(2, 9), [0]);
+    // An older one that comes late waits behind those that may stay.
+    assert_eq!(left(3, 1), []);
+    assert_eq!(left(4, 12), [1]);
+    assert_eq!(left(5, 13), [2, 3]);
+}
+
+#[test]
+fn what_left_in_quarantine_counts_no_items() {
+    let mut table = table(TableSettings { window: window(2, 2), ..by(Selector::Uniform) }, &["FF"]);
+    assert_eq!(table.quarantine(id(0)), Quarantine::Quarantined { items: 2 });
+    let insertion = table.insert(trajectory(1, "FF"), Duration::ZERO);
+    assert_eq!(insertion.removed, [Removed { id: id(0), items: 0 }]);
+    assert_eq!(table.quarantined(), 0);
+}
+
+#[test]
+fn a_trajectory_whose_items_all_had_their_last_draw_leaves_at_the_front() {
+    let settings = TableSettings { max_times_sampled: times(1), ..by(Selector::Lifo) };
+    let mut table = table(settings, &["FF", "F", "F"]);
+    assert_eq!(draw(&mut table, 3), [(2, 0), (1, 0), (0, 1)]);
+    assert_eq!(ids(&table.expire(Duration::ZERO)), []);
+    assert_eq!(draw(&mut table, 1), [(0, 0)]);
+    assert_eq!(table.expire(Duration::ZERO), [Removed { id: id(0), items: 0 }, Removed { id: id(1), items: 0 }]);
+    assert_eq!((table.trajectories(), table.items()), (1, 0));
+}

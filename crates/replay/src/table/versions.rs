@@ -1,0 +1,32 @@
+use std::collections::BTreeMap;
+
+use experience::WeightsVersion;
+
+/// How many trajectories have which weights version: a few hundred versions, whatever the trajectories.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    trajectories: BTreeMap<WeightsVersion, u64>,
+}
+
+impl Versions {
+    /// Counts a trajectory; one without steps has no version.
+    pub(super) fn insert(&mut self, version: Option<WeightsVersion>) {
+        if let Some(version) = version {
+            *self.trajectories.entry(version).or_default() += 1;
+        }
+    }
+
+    /// Forgets a trajectory that was counted.
+    pub(super) fn remove(&mut self, version: Option<WeightsVersion>) {
+        let Some(version) = version else { return };
+        let trajectories = self.trajectories.get_mut(&version).expect("what leaves was counted");
+        *trajectories -= 1;
+        if *trajectories == 0 {
+            self.trajectories.remove(&version);
+        }
+    }
+
+    pub(super) fn newest(&self) -> Option<WeightsVersion> {
+        self.trajectories.last_key_value().map(|(&version, _)| version)
+    }
+}

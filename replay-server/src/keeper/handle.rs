@@ -1,0 +1,153 @@
+//! What the keeper is told, and what it answers.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use experience::{PackedTrajectory, TrajectoryId};
+use proto::replay::TableStats;
+use replay::Drawn;
+use tokio::sync::{mpsc, oneshot};
+
+use super::COMMANDS_MAX;
+use crate::config::TableIndex;
+use crate::log::committer::LogEvent;
+use crate::log::{Framed, UnixMillis};
+
+/// What became of an insert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inserted {
+    /// It is durable.
+    New(TrajectoryId),
+    /// It had been durable before.
+    Duplicate(TrajectoryId),
+    /// The log cannot take it now; it may be sent again.
+    NotStored(TrajectoryId, String),
+    /// The server drains; it may be sent to the next one.
+    Draining(TrajectoryId),
+}
+
+/// What a sampler hears.
+#[derive(Debug)]
+pub enum Sampled {
+    /// A batch.
+    Batch {
+        /// Its draws.
+        drawn: Vec<Drawn>,
+        /// The table when it was drawn.
+        table: Box<TableStats>,
+    },
+    /// Why none comes.
+    Waiting(String),
+    /// The table never hands out so many items at once.
+    TooLarge {
+        /// The most that it does.
+        items_max: u64,
+    },
+}
+
+/// One batch that somebody has given credit for.
+#[derive(Debug)]
+pub struct BatchRequest {
+    /// Of which table.
+    pub table: TableIndex,
+    /// Items in it.
+    pub items: u64,
+    /// Where it goes.
+    pub reply: mpsc::Sender<Sampled>,
+}
+
+/// What the keeper is told.
+#[derive(Debug)]
+pub enum Command {
+    /// A valid trajectory came in.
+    Insert {
+        /// It.
+        trajectory: Arc<PackedTrajectory>,
+        /// Its record for the log.
+        content: Framed,
+        /// When it came in, as the record says.
+        inserted: UnixMillis,
+        /// Who waits for the answer. Must have room for it.
+        reply: mpsc::Sender<Inserted>,
+    },
+    /// An invalid trajectory was refused.
+    CountRefused,
+    /// A batch is wanted.
+    Sample(BatchRequest),
+    /// What a table holds.
+    Stats {
+        /// Which.
+        table: TableIndex,
+        /// Where the answer goes.
+        reply: oneshot::Sender<TableStats>,
+    },
+    /// The ids that a table holds above `after`, ascending, at most `limit`.
+    List {
+        /// Which.
+        table: TableIndex,
+        /// Exclusive lower bound.
+        after: Option<TrajectoryId>,
+        /// How many.
+        limit: Option<NonZeroU64>,
+        /// Where they go.
+        reply: oneshot::Sender<Vec<TrajectoryId>>,
+    },
+    /// Take a trajectory out of the sampling of all tables, soon durably; answers whether one of them held it.
+    Report {
+        /// Which.
+        id: TrajectoryId,
+        /// Where the answer goes.
+        reply: oneshot::Sender<bool>,
+    },
+    /// The log made entries durable, or could not.
+    Log(LogEvent),
+    /// Some time has passed: publish metrics, let go of what is too old, repeat what could not be sent.
+    Tick,
+    /// Let nothing more in, give nothing more out; finish what is on its way to the disk.
+    Drain,
+}
+
+/// A cheap way to talk to the keeper.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+}
+
+/// The keeper has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the replay tables have ended")]
+pub struct Ended;
+
+impl Handle {
+    /// A handle and what the keeper receives from it.
+    pub fn new() -> (Self, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        (Self { commands }, receiver)
+    }
+
+    /// Sends a command; waits while the keeper is behind.
+    ///
+    /// # Errors
+    /// [`Ended`].
+    pub async fn send(&self, command: Command) -> Result<(), Ended> {
+        self.commands.send(command).await.map_err(|_| Ended)
+    }
+
+    /// Sends a command from a thread.
+    ///
+    /// # Errors
+    /// [`Ended`].
+    pub fn send_blocking(&self, command: Command) -> Result<(), Ended> {
+        self.commands.blocking_send(command).map_err(|_| Ended)
+    }
+
+    /// Asks a question.
+    ///
+    /// # Errors
+    /// [`Ended`].
+    pub async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Ended> {
+        let (reply, answer) = oneshot::channel();
+        self.send(question(reply)).await?;
+        answer.await.map_err(|_| Ended)
+    }
+}

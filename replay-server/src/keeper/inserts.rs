@@ -1,0 +1,180 @@
+//! The way of an insert: it waits until every table lets it in, goes to the log, and into the tables when it is durable.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::TrySendError;
+
+use experience::{PackedTrajectory, TrajectoryId};
+use replay::Wait;
+use tokio::sync::mpsc;
+
+use super::handle::Inserted;
+use super::{IN_LOG_MAX, Keeper};
+use crate::config::TableIndex;
+use crate::log::committer::LogCommand;
+use crate::log::{Entry, Framed, SegmentNumber, UnixMillis};
+
+/// A trajectory that nobody has admitted yet.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) trajectory: Arc<PackedTrajectory>,
+    pub(super) content: Framed,
+    pub(super) inserted: UnixMillis,
+}
+
+/// A trajectory on its way to the disk.
+#[derive(Debug)]
+pub(super) struct InLog {
+    trajectory: Arc<PackedTrajectory>,
+    inserted: UnixMillis,
+}
+
+impl Keeper {
+    pub(super) fn insert(&mut self, arrival: Arrival, reply: mpsc::Sender<Inserted>) {
+        let id = arrival.trajectory.id();
+        if self.seen.contains(id) {
+            self.common.duplicates += 1;
+            return answer(&reply, Inserted::Duplicate(id));
+        }
+        if self.draining && !self.in_log.contains_key(&id) {
+            return answer(&reply, Inserted::Draining(id));
+        }
+        // Somebody is remembered for an id exactly as long as it waits or is on its way to the disk.
+        if let Some(askers) = self.replies.get_mut(&id) {
+            askers.retain(|asker| !asker.is_closed());
+            return askers.push(reply);
+        }
+        self.replies.insert(id, vec![reply]);
+        self.arrivals.push_back(arrival);
+    }
+
+    /// Forgets what is held up for clients that have gone: they will send and ask again. Without this a client that
+    /// comes and goes while the limiter holds it up would fill the memory.
+    pub(super) fn forget_abandoned(&mut self) {
+        let replies = &mut self.replies;
+        self.arrivals.retain(|Arrival { trajectory, .. }| {
+            let awaited = is_awaited(replies, trajectory.id());
+            if !awaited {
+                replies.remove(&trajectory.id());
+            }
+            awaited
+        });
+    }
+
+    /// Sends to the log what every table lets in; otherwise why the first does not. A trajectory enters whole as soon as
+    /// its first item may.
+    pub(super) fn admit(&mut self) -> Option<(TableIndex, Wait)> {
+        while let Some(Arrival { trajectory, .. }) = self.arrivals.front() {
+            let id = trajectory.id();
+            if !is_awaited(&self.replies, id) {
+                self.replies.remove(&id);
+                self.arrivals.pop_front();
+                continue;
+            }
+            if self.in_log_entries >= IN_LOG_MAX {
+                return None;
+            }
+            if let Some(wait) = self.refusal() {
+                return Some(wait);
+            }
+            let Arrival { trajectory, content, inserted } = self.arrivals.pop_front()?;
+            let items = items(&trajectory);
+            self.in_log_items += u64::from(items);
+            self.in_log.insert(id, InLog { trajectory, inserted });
+            self.append(Entry::Trajectory { id, items, content });
+        }
+        None
+    }
+
+    /// The first table that does not let a trajectory in now, and why.
+    fn refusal(&self) -> Option<(TableIndex, Wait)> {
+        let waits = self.tables.iter().enumerate();
+        waits.map(|(index, table)| (TableIndex(index), table.can_insert(self.in_log_items))).find_map(
+            |(index, answer)| match answer {
+                Ok(()) => None,
+                Err(wait) => Some((index, wait)),
+            },
+        )
+    }
+
+    pub(super) fn committed(&mut self, entries: Vec<Entry>, segment: SegmentNumber, bytes: u64) {
+        self.common.log_bytes = bytes;
+        self.in_log_entries -= entries.len();
+        for entry in entries {
+            match entry {
+                Entry::Trajectory { id, items, .. } => self.stored(id, items, segment),
+                Entry::Note(_) => self.noted(Ok(())),
+            }
+        }
+        self.drop_segments();
+    }
+
+    fn stored(&mut self, id: TrajectoryId, items: u32, segment: SegmentNumber) {
+        let Some(InLog { trajectory, inserted }) = self.in_log.remove(&id) else { return };
+        self.in_log_items -= u64::from(items);
+        if self.seen.insert(id) {
+            self.segments.push(segment);
+            for table in &mut self.tables {
+                table.insert(Arc::clone(&trajectory), inserted.since_1970());
+            }
+        }
+        for (index, reply) in self.replies.remove(&id).into_iter().flatten().enumerate() {
+            self.common.duplicates += u64::from(index > 0);
+            answer(&reply, if index == 0 { Inserted::New(id) } else { Inserted::Duplicate(id) });
+        }
+    }
+
+    pub(super) fn failed(&mut self, entries: Vec<Entry>, error: &str) {
+        self.in_log_entries -= entries.len();
+        for entry in entries {
+            let Entry::Trajectory { id, items, .. } = entry else {
+                self.noted(Err(error.to_owned()));
+                continue;
+            };
+            self.in_log.remove(&id);
+            self.in_log_items -= u64::from(items);
+            for reply in self.replies.remove(&id).into_iter().flatten() {
+                self.metrics.count_not_stored();
+                answer(&reply, Inserted::NotStored(id, error.to_owned()));
+            }
+        }
+    }
+
+    /// There is room: entries on their way are counted, and the channel has more room than they may be.
+    pub(super) fn append(&mut self, entry: Entry) {
+        self.in_log_entries += 1;
+        match self.log.try_send(LogCommand::Append(entry)) {
+            Ok(()) => {}
+            Err(
+                TrySendError::Full(LogCommand::Append(entry)) | TrySendError::Disconnected(LogCommand::Append(entry)),
+            ) => {
+                self.failed(vec![entry], "the log is not taking entries");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Answers everything that waits and is not on its way to the disk.
+    pub(super) fn hand_back(&mut self) {
+        for Arrival { trajectory, .. } in std::mem::take(&mut self.arrivals) {
+            for reply in self.replies.remove(&trajectory.id()).into_iter().flatten() {
+                answer(&reply, Inserted::Draining(trajectory.id()));
+            }
+        }
+    }
+}
+
+/// The items of a trajectory, as the log counts them.
+fn items(trajectory: &PackedTrajectory) -> u32 {
+    u32::try_from(trajectory.full_plies().count()).expect("an episode has under 2^32 steps")
+}
+
+/// Whether somebody still waits for what becomes of a trajectory.
+fn is_awaited(replies: &HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>, id: TrajectoryId) -> bool {
+    replies.get(&id).is_some_and(|askers| askers.iter().any(|asker| !asker.is_closed()))
+}
+
+/// Whoever sends keeps room for every answer that is due; whoever has gone asks again.
+fn answer(reply: &mpsc::Sender<Inserted>, inserted: Inserted) {
+    let _ = reply.try_send(inserted);
+}

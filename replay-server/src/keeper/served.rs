@@ -1,0 +1,251 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use experience::{PackedTrajectory, TrajectoryId};
+use proto::limits::CREDIT_BATCHES_MAX;
+use proto::replay::{TableEdge, TableStats};
+use rand_chacha::ChaCha8Rng;
+use replay::{Drawn, Insertion, Quarantine, RateLimiter, RateLimiterCounts, Removed, Table, TableTotals, Wait};
+use tokio::sync::mpsc;
+
+use super::handle::Sampled;
+use super::stall::{Hold, Stall};
+use crate::config::NamedTable;
+
+/// A table with its limiter, which counts all that the table does, and with those that wait for it.
+#[derive(Debug)]
+pub struct Served {
+    settings: NamedTable,
+    table: Table,
+    limiter: RateLimiter,
+    waiting: VecDeque<Batch>,
+    inserts: Stall,
+    samples: Stall,
+    /// The kind of what the samplers were last told.
+    told: Option<&'static str>,
+}
+
+/// A batch that is drawn as far as it could be.
+#[derive(Debug)]
+struct Batch {
+    items: u64,
+    drawn: Vec<Drawn>,
+    reply: mpsc::Sender<Sampled>,
+}
+
+impl Batch {
+    fn missing(&self) -> u64 {
+        self.items - self.drawn.len() as u64
+    }
+}
+
+/// What all tables of a server have in common.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Common {
+    pub(super) log_bytes: u64,
+    pub(super) duplicates: u64,
+    pub(super) refused: u64,
+}
+
+impl Served {
+    /// An empty table.
+    #[must_use]
+    pub fn new(settings: NamedTable) -> Self {
+        let table = Table::new(settings.table);
+        let limiter = RateLimiter::new(settings.rate_limiter).expect("settings are checked");
+        Self {
+            settings,
+            table,
+            limiter,
+            waiting: VecDeque::new(),
+            inserts: Stall::default(),
+            samples: Stall::default(),
+            told: None,
+        }
+    }
+
+    /// What samplers call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// How fast it is drawn from.
+    #[must_use]
+    pub fn limiter(&self) -> &RateLimiter {
+        &self.limiter
+    }
+
+    /// Ends the replay of an earlier life, which drew `sampled` items; where nobody has counted, the limiter begins in
+    /// the middle of its band. All that ever came in counts, also what came before there was such a table.
+    pub fn resume(&mut self, totals: TableTotals, sampled: Option<u64>) {
+        self.table.remember(totals);
+        let inserted = self.table.totals().items;
+        let deleted = inserted - self.table.items();
+        let replay::RateLimiterSettings { samples_per_insert, min_items, .. } = self.limiter.settings();
+        // Saturates, at zero too.
+        let middle = || (inserted.saturating_sub(min_items) as f64 * samples_per_insert) as u64;
+        let sampled = sampled.unwrap_or_else(middle);
+        self.limiter.resume(RateLimiterCounts { inserted, deleted, sampled });
+    }
+
+    /// Puts a durable trajectory in.
+    pub fn insert(&mut self, trajectory: Arc<PackedTrajectory>, inserted: Duration) {
+        let Insertion { items, quarantined_items, removed } = self.table.insert(trajectory, inserted);
+        self.limiter.insert(items);
+        self.limiter.delete(quarantined_items);
+        self.count_removed(&removed);
+    }
+
+    /// Lets go of what is beyond a bound.
+    pub fn expire(&mut self, unix: Duration) {
+        let removed = self.table.expire(unix);
+        self.count_removed(&removed);
+    }
+
+    fn count_removed(&mut self, removed: &[Removed]) {
+        removed.iter().for_each(|removed| self.limiter.delete(removed.items));
+    }
+
+    /// Takes a trajectory out of sampling.
+    pub fn quarantine(&mut self, id: TrajectoryId) -> Quarantine {
+        let quarantine = self.table.quarantine(id);
+        if let Quarantine::Quarantined { items } = quarantine {
+            self.limiter.delete(items);
+        }
+        quarantine
+    }
+
+    /// Whether inserts may come now, if they have to ask: one item after `items_before`, which are on their way.
+    pub(super) fn can_insert(&self, items_before: u64) -> Result<(), Wait> {
+        if self.settings.blocks_inserts { self.limiter.can_insert(items_before + 1) } else { Ok(()) }
+    }
+
+    /// A batch is wanted, if it ever can be had.
+    pub(super) fn request(&mut self, items: u64, reply: mpsc::Sender<Sampled>) {
+        let items_max = self.limiter.batch_items_max();
+        if items > items_max {
+            // There is room for an answer to every request.
+            let _ = reply.try_send(Sampled::TooLarge { items_max });
+            return;
+        }
+        self.waiting.push_back(Batch { items, drawn: Vec::new(), reply });
+        // A newcomer has not heard the reason yet.
+        self.told = None;
+    }
+
+    /// Draws every batch that the limiter allows; the oldest request first. Why the next one waits, if one does.
+    pub(super) fn sample(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant) -> Option<Hold> {
+        while let Some(batch) = self.waiting.front_mut() {
+            if batch.reply.is_closed() {
+                self.waiting.pop_front();
+                continue;
+            }
+            if let Err(wait) = self.limiter.can_sample(batch.missing()) {
+                return Some(wait.into());
+            }
+            while batch.missing() > 0 {
+                // What is drawn is counted: it stays with its batch until the rest can be drawn.
+                let Some(drawn) = self.table.sample(rng) else { return Some(Hold::NothingToDraw) };
+                self.limiter.sample(1);
+                self.limiter.delete(u64::from(drawn.exhausted));
+                batch.drawn.push(drawn);
+            }
+            self.samples.update(None, now);
+            let table = Box::new(self.stats(common));
+            if let Some(Batch { drawn, reply, .. }) = self.waiting.pop_front() {
+                // Room for every batch with credit; a sampler that has gone has lost it.
+                let _ = reply.try_send(Sampled::Batch { drawn, table });
+            }
+        }
+        None
+    }
+
+    /// Takes in what holds the two sides up now, and says to samplers why they wait: to all, when the kind of reason
+    /// changes, when somebody new waits, and at every tick.
+    pub(super) fn stalled(&mut self, samples: Option<Hold>, inserts: Option<Wait>, now: Instant) {
+        self.samples.update(samples, now);
+        self.inserts.update(inserts.map(Hold::from), now);
+        let kind = samples.map(Hold::kind);
+        if kind == self.told {
+            return;
+        }
+        self.told = kind;
+        let Some(hold) = samples else { return };
+        let reason = hold.to_string();
+        for batch in &self.waiting {
+            // A sampler that does not keep up misses reasons, never batches.
+            if batch.reply.capacity() > CREDIT_BATCHES_MAX as usize {
+                let _ = batch.reply.try_send(Sampled::Waiting(reason.clone()));
+            }
+        }
+    }
+
+    /// Says why batches wait once more, and forgets those for samplers that have gone.
+    pub(super) fn tick(&mut self) {
+        self.told = None;
+        self.waiting.retain(|batch| !batch.reply.is_closed());
+    }
+
+    /// Draws nothing more.
+    pub(super) fn drain(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Ids above `after`, ascending.
+    pub(super) fn list(&self, after: Option<TrajectoryId>, limit: usize) -> Vec<TrajectoryId> {
+        let mut ids: Vec<TrajectoryId> = self.table.held().map(|held| held.trajectory.id()).collect();
+        ids.retain(|&id| after.is_none_or(|after| id > after));
+        ids.sort_unstable();
+        ids.truncate(limit);
+        ids
+    }
+
+    pub(super) fn stats(&self, common: Common) -> TableStats {
+        let Common { log_bytes, duplicates, refused } = common;
+        let counts = self.limiter.counts();
+        let edge = |trajectory: &Arc<PackedTrajectory>| {
+            Some(TableEdge { id: trajectory.id(), weights_version: trajectory.last_weights_version()? })
+        };
+        TableStats {
+            trajectories: self.table.trajectories() as u64,
+            items: self.table.items(),
+            window_items: self.table.window_items(),
+            trajectories_inserted_total: self.table.totals().trajectories,
+            items_inserted_total: counts.inserted,
+            samples_total: counts.sampled,
+            duplicates_total: duplicates,
+            refused_total: refused,
+            quarantined_total: self.table.quarantined() as u64,
+            samples_per_insert_target: self.limiter.settings().samples_per_insert,
+            samples_per_insert: counts.sampled as f64 / counts.inserted.max(1) as f64,
+            waiting_reason: self.samples.hold().or(self.inserts.hold()).map(|hold| hold.to_string()),
+            bytes: log_bytes,
+            oldest: self.table.oldest().and_then(edge),
+            newest: self.table.newest().and_then(edge),
+        }
+    }
+
+    /// How long inserts, and samples, were ever held up.
+    pub(super) fn waits(&self) -> [Duration; 2] {
+        [self.inserts.total(), self.samples.total()]
+    }
+
+    /// How long either side was ever held up, by the kind of reason: `inserts` or `samples`, the kind, the time.
+    pub(super) fn waits_by_reason(&self) -> impl Iterator<Item = (&'static str, &'static str, Duration)> + '_ {
+        let inserts = self.inserts.totals().map(|(kind, total)| ("inserts", kind, total));
+        inserts.chain(self.samples.totals().map(|(kind, total)| ("samples", kind, total)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
