@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context;
 use experience::Sample;
 use game::Game;
-use proto::replay::{Sampler, SamplerSettings};
+use proto::replay::{MAIN_TABLE, Sampler, SamplerSettings};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::mpsc;
@@ -29,6 +29,7 @@ pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<
     let mut sampler = Sampler::start(SamplerSettings {
         endpoint: settings.replay.clone(),
         game,
+        table: MAIN_TABLE.to_owned(),
         batch_size: settings.batch_size,
         unroll_steps: 0,
         prefetch_batches: settings.prefetch_batches,

@@ -6,6 +6,7 @@
 //! `INVALID_ARGUMENT` with the same field in its details by [`status`].
 
 pub(crate) mod insert;
+mod operator;
 mod outcome;
 mod policies;
 pub(crate) mod sample;
@@ -20,6 +21,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
+use crate::replay::MAIN_TABLE;
 
 /// `INVALID_ARGUMENT` whose details (`google.rpc.BadRequest`) name the field.
 #[must_use]
@@ -49,6 +51,11 @@ fn name(field: &str, value: String) -> Result<String, Invalid> {
         }
         _ => Ok(value),
     }
+}
+
+/// The name of a table; where none is given, the main one's.
+fn table_name(field: &str, value: String) -> Result<String, Invalid> {
+    if value.is_empty() { Ok(MAIN_TABLE.to_owned()) } else { name(field, value) }
 }
 
 /// Checks a sentence that came in.

@@ -31,6 +31,9 @@ pub const UNROLL_STEPS_MAX: usize = 64;
 /// The most batches for which a sampler may give credit ahead: they wait in memory.
 pub const CREDIT_BATCHES_MAX: u32 = 64;
 
+/// The most priorities in one request: a few of the largest batches.
+pub const PRIORITIES_MAX: usize = 1 << 16;
+
 /// The longest name (of a game, of a subscriber), in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 

@@ -5,16 +5,19 @@
 
 mod batch;
 mod inspector;
+mod operator;
 pub mod order;
 mod sampler;
 mod table_stats;
 mod writer;
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 pub use batch::SampleBatch;
 use experience::{Invalid, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
+pub use operator::{ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, UpdatedPriorities};
 pub use sampler::{Sampler, SamplerSettings};
 pub use table_stats::{TableEdge, TableStats};
 use tonic::transport::Channel;
@@ -80,15 +83,45 @@ pub struct SampleQuery {
     pub batch_size: usize,
     /// K: how many steps a segment unrolls.
     pub unroll_steps: usize,
+    /// From which table.
+    pub table: String,
+    /// How long a batch may not come before the stream ends, in whole milliseconds; `None`: any time.
+    pub timeout: Option<Duration>,
+}
+
+/// The table that is meant where none is named.
+pub const MAIN_TABLE: &str = "main";
+
+/// In which order trajectories are listed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ListOrder {
+    /// Ascending by id.
+    #[default]
+    Ascending,
+    /// The one that came last first.
+    Newest,
+    /// The most surprising first: by the mean over all searched steps of the distance between the value of the search and
+    /// the outcome, both as the player to move sees them. Trajectories without such steps come last.
+    Surprising,
 }
 
 /// Which ids to list.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
-    /// Only ids above this one.
+    /// Of which table.
+    pub table: String,
+    /// In which order.
+    pub order: ListOrder,
+    /// Only ids above this one; only with ascending ids.
     pub after: Option<TrajectoryId>,
     /// At most that many.
     pub limit: Option<NonZeroU64>,
+}
+
+impl Default for ListQuery {
+    fn default() -> Self {
+        Self { table: MAIN_TABLE.to_owned(), order: ListOrder::Ascending, after: None, limit: None }
+    }
 }
 
 /// A trajectory that breaks the rules of its game.

@@ -3,18 +3,26 @@
 //! Streams are driven by the connection that reads them; nothing is spawned, so nothing outlives its client.
 
 mod insert;
+mod list;
 mod sample;
+mod table_names;
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures::Stream;
-use proto::convert;
-use proto::replay::{ListQuery, Report, v1};
+use proto::convert::{self, Invalid};
+use proto::replay::{
+    ItemPriority, ListQuery, Located, PriorityUpdate, Quarantine, Report, Suspect, UpdatedPriorities, v1,
+};
+use replay::ItemKey;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::config::{Settings, TableIndex};
-use crate::keeper::{Command, Ended, Handle};
+use crate::config::Settings;
+use crate::keeper::{Command, Ended, Found, Handle, Refusal};
+use table_names::TableNames;
 
 /// Trajectories that one actor may have unanswered: a commit's worth.
 pub const INSERT_CREDIT: u32 = 64;
@@ -23,8 +31,10 @@ pub const INSERT_CREDIT: u32 = 64;
 #[derive(Debug, Clone)]
 pub struct ReplayService {
     settings: Settings,
+    tables: TableNames,
     handle: Handle,
     drain: CancellationToken,
+    lists: Arc<Semaphore>,
 }
 
 /// What a stream of answers is to tonic.
@@ -33,7 +43,8 @@ pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl ReplayService {
     /// Serves until `drain` fires.
     pub fn new(settings: Settings, handle: Handle, drain: CancellationToken) -> Self {
-        Self { settings, handle, drain }
+        let tables = TableNames::of(&settings);
+        Self { settings, tables, handle, drain, lists: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -56,25 +67,77 @@ impl v1::replay_server::Replay for ReplayService {
         &self,
         request: Request<Streaming<v1::SampleRequest>>,
     ) -> Result<Response<Self::SampleStream>, Status> {
-        let stream =
-            sample::SampleStream::new(request.into_inner(), &self.settings, self.handle.clone(), self.drain.clone());
+        let stream = sample::SampleStream::new(
+            request.into_inner(),
+            &self.settings,
+            self.tables.clone(),
+            self.handle.clone(),
+            self.drain.clone(),
+        );
         Ok(Response::new(stream.answers()))
     }
 
-    async fn stats(&self, _request: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
-        let stats = self.handle.ask(|reply| Command::Stats { table: TableIndex::MAIN, reply }).await.map_err(ended)?;
-        Ok(Response::new(v1::StatsResponse { table: Some(stats.into()) }))
+    async fn stats(&self, request: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
+        let table = self.tables.named(&request.into_inner().table)?;
+        let stats = self.handle.ask(|reply| Command::Stats { table, reply }).await.map_err(ended)?;
+        Ok(Response::new(stats.into()))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
-        let ListQuery { after, limit } = request.into_inner().into();
-        let ids = self
-            .handle
-            .ask(|reply| Command::List { table: TableIndex::MAIN, after, limit, reply })
-            .await
-            .map_err(ended)?;
+        let query = ListQuery::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
+        let table = self.tables.named(&query.table)?;
+        // One at a time: a list of a large table takes as much memory as its ids, and longer than the table can wait.
+        let _turn = self.lists.acquire().await.map_err(|_| draining())?;
+        let held = self.handle.ask(|reply| Command::Held { table, reply }).await.map_err(ended)?;
+        let ids = tokio::task::spawn_blocking(move || list::ids(held, &query)).await;
+        let ids = ids.map_err(|_| Status::internal("cannot list"))?;
         let ids = ids.into_iter().map(|id| Ok(v1::TrajectoryId::from(id)));
         Ok(Response::new(Box::pin(futures::stream::iter(ids))))
+    }
+
+    async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
+        let missing = || convert::status(&Invalid { field: "trajectory".to_owned(), reason: "is missing".to_owned() });
+        let id = request.into_inner().trajectory.ok_or_else(missing)?.into();
+        let found = self.handle.ask(|reply| Command::Get { id, reply }).await.map_err(ended)?;
+        let Found { trajectory, tables, inserted, quarantined } =
+            found.ok_or_else(|| refused(&Refusal::NotHeld(id)))?;
+        let inserted_unix_ms = u64::try_from(inserted.as_millis()).unwrap_or(u64::MAX);
+        let located = Located { trajectory: trajectory.unpack(), tables, inserted_unix_ms, quarantined };
+        Ok(Response::new((&located).into()))
+    }
+
+    async fn quarantine(
+        &self,
+        request: Request<v1::QuarantineRequest>,
+    ) -> Result<Response<v1::QuarantineResponse>, Status> {
+        let quarantine = Quarantine::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
+        let Quarantine { suspect, reason } = quarantine;
+        let done = self.handle.ask(|reply| Command::Quarantine { suspect, reply }).await.map_err(ended)?;
+        let items = done.map_err(|refusal| refused(&refusal))?;
+        tracing::warn!(?suspect, reason, items, "put into quarantine");
+        Ok(Response::new(v1::QuarantineResponse { items }))
+    }
+
+    async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseResponse>, Status> {
+        let suspect = Suspect::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
+        let done = self.handle.ask(|reply| Command::Release { suspect, reply }).await.map_err(ended)?;
+        let items = done.map_err(|refusal| refused(&refusal))?;
+        tracing::warn!(?suspect, items, "released from quarantine");
+        Ok(Response::new(v1::ReleaseResponse { items }))
+    }
+
+    async fn update_priorities(
+        &self,
+        request: Request<v1::UpdatePrioritiesRequest>,
+    ) -> Result<Response<v1::UpdatePrioritiesResponse>, Status> {
+        let update = PriorityUpdate::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
+        let table = self.tables.named(&update.table)?;
+        let item = |ItemPriority { trajectory, ply, priority }| (ItemKey { trajectory, ply }, priority);
+        let priorities = update.priorities.into_iter().map(item).collect();
+        let done = self.handle.ask(|reply| Command::UpdatePriorities { table, priorities, reply }).await;
+        let done = done.map_err(ended)?.map_err(|refusal| refused(&refusal))?;
+        let replay::PriorityUpdate { updated, unknown, unused } = done;
+        Ok(Response::new(UpdatedPriorities { updated, unknown, unused }.into()))
     }
 
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
@@ -84,6 +147,15 @@ impl v1::replay_server::Replay for ReplayService {
         // A trajectory that breaks the rules means a broken actor or disk: a human must look.
         tracing::error!(trajectory = %id, ply, reason, held, "a trajectory was reported and taken out of sampling");
         Ok(Response::new(v1::ReportResponse { held }))
+    }
+}
+
+fn refused(refusal: &Refusal) -> Status {
+    let said = refusal.to_string();
+    match refusal {
+        Refusal::NotHeld(_) => Status::not_found(said),
+        Refusal::NotDurable(_) | Refusal::TooMany { .. } => Status::resource_exhausted(said),
+        Refusal::Priority(_) => Status::invalid_argument(said),
     }
 }
 

@@ -7,6 +7,7 @@
 mod clock;
 mod handle;
 mod inserts;
+mod inspect;
 mod notes;
 mod segments;
 mod served;
@@ -26,7 +27,7 @@ use crate::log::Note;
 use crate::log::committer::{LogCommand, LogEvent};
 use crate::metrics::Metrics;
 pub use clock::Clock;
-pub use handle::{BatchRequest, Command, Ended, Handle, Inserted, Sampled};
+pub use handle::{BatchRequest, Command, Ended, Found, Handle, Inserted, Refusal, Sampled};
 use inserts::{Arrival, InLog};
 use notes::Then;
 pub use segments::Segments;
@@ -61,12 +62,18 @@ pub struct Keeper {
     in_log_items: u64,
     /// Entries in the log's channel or hands, notes among them.
     in_log_entries: usize,
+    /// Of everything that has arrived and is in no table yet, with its records.
+    in_flight_bytes: u64,
     /// Who waits for which trajectory; a client that came back waits beside its own ghost.
     replies: HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>,
     /// Not given to the log yet.
     notes: VecDeque<(Note, Then)>,
     /// For each note that the log has.
     notes_in_log: VecDeque<Then>,
+    /// Of each table, as it was last given to the log.
+    samples_noted: Vec<u64>,
+    /// In notes that are not durable yet.
+    priorities_under_way: usize,
     segments: Segments,
     common: Common,
     draining: bool,
@@ -89,6 +96,7 @@ impl Keeper {
     /// A keeper over what was restored.
     pub fn new(restored: Restored, clock: Clock, rng: ChaCha8Rng, log: SyncSender<LogCommand>) -> Self {
         let Restored { tables, seen, segments, log_bytes } = restored;
+        let samples_noted = tables.iter().map(|table| table.limiter().counts().sampled).collect();
         Self {
             tables,
             seen,
@@ -100,9 +108,12 @@ impl Keeper {
             in_log: HashMap::new(),
             in_log_items: 0,
             in_log_entries: 0,
+            in_flight_bytes: 0,
             replies: HashMap::new(),
             notes: VecDeque::new(),
             notes_in_log: VecDeque::new(),
+            samples_noted,
+            priorities_under_way: 0,
             segments,
             common: Common { log_bytes, ..Common::default() },
             draining: false,
@@ -134,12 +145,18 @@ impl Keeper {
                 self.tables[table.0].request(items, reply);
             }
             Command::Sample(_) => {}
-            Command::Stats { table, reply } => drop(reply.send(self.tables[table.0].stats(self.common))),
-            Command::List { table, after, limit, reply } => {
-                let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
-                let _ = reply.send(self.tables[table.0].list(after, limit));
+            Command::BatchItemsMax { table, reply } => {
+                let _ = reply.send(self.tables[table.0].limiter().batch_items_max());
             }
+            Command::Stats { table, reply } => drop(reply.send(self.stats(table))),
+            Command::Held { table, reply } => drop(reply.send(self.held(table))),
+            Command::Get { id, reply } => drop(reply.send(self.get(id))),
             Command::Report { id, reply } => drop(reply.send(self.report(id))),
+            Command::Quarantine { suspect, reply } => self.quarantine(suspect, reply),
+            Command::Release { suspect, reply } => self.release(suspect, reply),
+            Command::UpdatePriorities { table, priorities, reply } => {
+                let _ = reply.send(self.update_priorities(table, &priorities));
+            }
             Command::Log(LogEvent::Committed { entries, segment, bytes }) => self.committed(entries, segment, bytes),
             Command::Log(LogEvent::Failed { entries, error }) => self.failed(entries, &error),
             Command::Tick => self.tick(now),
@@ -164,6 +181,7 @@ impl Keeper {
         }
         self.forget_abandoned();
         self.drop_segments();
+        self.note_samples();
         let _ = self.log.try_send(LogCommand::Samples(self.main().limiter().counts().sampled));
         self.publish();
     }
@@ -177,6 +195,7 @@ impl Keeper {
 
     fn drain(&mut self) {
         self.draining = true;
+        self.note_samples();
         self.tables.iter_mut().for_each(Served::drain);
         self.hand_back();
     }

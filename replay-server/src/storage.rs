@@ -1,17 +1,19 @@
 //! From the log to a table and back: how a trajectory is encoded, and how a restart finds everything again.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use experience::{PackedTrajectory, Trajectory};
 use prost::Message as _;
+use proto::replay::Suspect;
 use proto::replay::v1;
-use replay::{Signature, TableTotals};
+use replay::{ItemKey, Signature, TableTotals};
 
 use crate::config::{Settings, TableIndex};
 use crate::keeper::{Restored, Segments, Served};
-use crate::log::{Framed, Head, Log, LogSettings, Note, OpenError, Recovered, Repair, UnixMillis, Volume};
+use crate::log::{self, Framed, Head, Log, LogSettings, Note, OpenError, Recovered, Repair, UnixMillis, Volume};
 
 /// A trajectory as it lies in the log: the wire's message, which may grow fields without breaking old logs; compressed.
 ///
@@ -53,23 +55,51 @@ pub fn restore<V: Volume>(volume: V, settings: &Settings) -> Result<(Log<V>, Res
             tables.iter_mut().for_each(|table| table.insert(Arc::clone(&trajectory), inserted));
             segments.keep(tables.iter().map(|table| table.table().trajectories()).max().unwrap_or(0));
         }
-        Recovered::Note(Note::Quarantine(id)) => {
-            for table in &mut tables {
-                // The limiter counts anew at the end.
-                let _ = table.quarantine(id);
-            }
-        }
-        // Nobody writes the others yet.
-        Recovered::Note(_) => {}
+        Recovered::Note(note) => replay_note(&mut tables, note),
     })?;
-    let Head { counters, seen, .. } = log.state();
+    let Head { counters, seen, quarantined_actors, tables: states, .. } = log.state();
+    for table in &mut tables {
+        hold_to(table, quarantined_actors);
+    }
     let totals = TableTotals { trajectories: counters.trajectories, items: counters.items };
     for (index, table) in tables.iter_mut().enumerate() {
-        let sampled = (index == TableIndex::MAIN.0).then_some(counters.samples);
-        table.resume(totals, sampled);
+        let own = states.get(table.name()).map(|state| state.counters.samples);
+        table.resume(totals, if index == TableIndex::MAIN.0 { Some(counters.samples) } else { own });
     }
     let (seen, log_bytes) = (seen.clone(), log.bytes());
     Ok((log, Restored { tables, seen, segments, log_bytes }, repairs))
+}
+
+/// What the limiters count meanwhile, they count anew at the end.
+fn replay_note(tables: &mut [Served], note: Note) {
+    match note {
+        Note::Quarantine(id) => tables.iter_mut().for_each(|table| _ = table.quarantine(Suspect::Trajectory(id))),
+        Note::Release(id) => tables.iter_mut().for_each(|table| _ = table.release(Suspect::Trajectory(id))),
+        Note::QuarantineActor(actor) => tables.iter_mut().for_each(|table| _ = table.quarantine(Suspect::Actor(actor))),
+        Note::ReleaseActor(actor) => tables.iter_mut().for_each(|table| _ = table.release(Suspect::Actor(actor))),
+        Note::Priorities { table: name, updates } => {
+            // The table may be of an earlier run file.
+            let Some(table) = tables.iter_mut().find(|table| table.name() == name) else { return };
+            let item =
+                |log::PriorityUpdate { id, ply, priority }| (ItemKey { trajectory: id, ply: ply as usize }, priority);
+            let priorities: Vec<_> = updates.into_iter().map(item).collect();
+            // The log has checked them; what is gone is unknown.
+            let _ = table.update_priorities(&priorities);
+        }
+        // They are in the head.
+        Note::Table { .. } | Note::TableCounters { .. } => {}
+    }
+}
+
+/// Actors that were put into quarantine in a segment that is gone are in no note any more.
+fn hold_to(table: &mut Served, quarantined_actors: &BTreeSet<u64>) {
+    let now: BTreeSet<u64> = table.table().quarantined_actors().collect();
+    for &actor in quarantined_actors.difference(&now) {
+        let _ = table.quarantine(Suspect::Actor(actor));
+    }
+    for &actor in now.difference(quarantined_actors) {
+        let _ = table.release(Suspect::Actor(actor));
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
-use proto::replay::{Inspector, ListQuery, Sampler, SamplerSettings, TableStats, Writer, WriterSettings};
+use proto::replay::{Inspector, ListQuery, MAIN_TABLE, Sampler, SamplerSettings, TableStats, Writer, WriterSettings};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::WeightsVersion;
@@ -132,7 +132,14 @@ fn writer(endpoint: &str, actor: u64) -> Arc<Writer> {
 
 async fn sample(endpoint: String, stop: Arc<AtomicBool>) -> u64 {
     let game = GAME.to_owned();
-    let settings = SamplerSettings { endpoint, game, batch_size: 64, unroll_steps: 2, prefetch_batches: 4 };
+    let settings = SamplerSettings {
+        endpoint,
+        game,
+        table: MAIN_TABLE.to_owned(),
+        batch_size: 64,
+        unroll_steps: 2,
+        prefetch_batches: 4,
+    };
     let (mut sampler, mut samples) = (Sampler::start(settings), 0);
     while !stop.load(Ordering::Relaxed) {
         if let Ok(batch) = tokio::time::timeout(POLL, sampler.next()).await {

@@ -5,6 +5,7 @@
 
 mod packed_trajectory;
 mod sample;
+mod surprise;
 mod trajectory;
 
 pub use packed_trajectory::PackedTrajectory;

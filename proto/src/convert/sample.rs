@@ -1,28 +1,34 @@
+use std::time::Duration;
+
 use experience::{Sample, Segment, Target};
 use prost::Message as _;
 
 use super::policies::{self, Empty};
 use super::{
     Invalid, between, count, cut, dense_rewards, finite, inside, invalid, length, name, outcome, required, sentence,
-    sparse_rewards, versions, wire_count,
+    sparse_rewards, table_name, versions, wire_count,
 };
 use crate::limits::{CREDIT_BATCHES_MAX, PART_BYTES_MAX, SAMPLES_PER_BATCH_MAX, STEPS_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{SampleBatch, SampleQuery, v1};
 
 impl From<SampleQuery> for v1::Open {
-    fn from(SampleQuery { game, batch_size, unroll_steps }: SampleQuery) -> Self {
-        Self { game, batch_size: wire_count(batch_size), unroll_steps: wire_count(unroll_steps) }
+    fn from(SampleQuery { game, batch_size, unroll_steps, table, timeout }: SampleQuery) -> Self {
+        // Zero would be no deadline at all.
+        let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1));
+        Self { game, batch_size: wire_count(batch_size), unroll_steps: wire_count(unroll_steps), table, timeout_ms }
     }
 }
 
 impl TryFrom<v1::Open> for SampleQuery {
     type Error = Invalid;
 
-    fn try_from(v1::Open { game, batch_size, unroll_steps }: v1::Open) -> Result<Self, Invalid> {
+    fn try_from(v1::Open { game, batch_size, unroll_steps, table, timeout_ms }: v1::Open) -> Result<Self, Invalid> {
         Ok(Self {
             game: name("game", game)?,
             batch_size: between("batch_size", batch_size, 1, SAMPLES_PER_BATCH_MAX)?,
             unroll_steps: between("unroll_steps", unroll_steps, 0, UNROLL_STEPS_MAX)?,
+            table: table_name("table", table)?,
+            timeout: (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms.into())),
         })
     }
 }

@@ -2,8 +2,8 @@ use std::num::NonZeroU64;
 
 use weights::WeightsVersion;
 
-use super::{Invalid, cut, inside, invalid, required, sentence, wire_count};
-use crate::replay::{ListQuery, Report, TableEdge, TableStats, v1};
+use super::{Invalid, cut, inside, invalid, required, sentence, table_name, wire_count};
+use crate::replay::{ListOrder, ListQuery, Report, TableEdge, TableStats, v1};
 
 impl From<TableStats> for v1::TableStats {
     fn from(stats: TableStats) -> Self {
@@ -23,6 +23,7 @@ impl From<TableStats> for v1::TableStats {
             bytes,
             oldest,
             newest,
+            name,
         } = stats;
         Self {
             trajectories,
@@ -40,6 +41,7 @@ impl From<TableStats> for v1::TableStats {
             bytes,
             oldest: oldest.map(Into::into),
             newest: newest.map(Into::into),
+            name,
         }
     }
 }
@@ -64,6 +66,7 @@ impl TryFrom<v1::TableStats> for TableStats {
             bytes,
             oldest,
             newest,
+            name,
         } = message;
         Ok(Self {
             trajectories,
@@ -81,6 +84,7 @@ impl TryFrom<v1::TableStats> for TableStats {
             bytes,
             oldest: oldest.map(TableEdge::try_from).transpose().map_err(inside("oldest"))?,
             newest: newest.map(TableEdge::try_from).transpose().map_err(inside("newest"))?,
+            name: sentence("name", name)?,
         })
     }
 }
@@ -108,14 +112,32 @@ impl TryFrom<v1::TableEdge> for TableEdge {
 }
 
 impl From<ListQuery> for v1::ListRequest {
-    fn from(ListQuery { after, limit }: ListQuery) -> Self {
-        Self { after: after.map(Into::into), limit: limit.map_or(0, NonZeroU64::get) }
+    fn from(ListQuery { table, order, after, limit }: ListQuery) -> Self {
+        let order = match order {
+            ListOrder::Ascending => v1::ListOrder::Unspecified,
+            ListOrder::Newest => v1::ListOrder::Newest,
+            ListOrder::Surprising => v1::ListOrder::Surprising,
+        };
+        let (after, limit) = (after.map(Into::into), limit.map_or(0, NonZeroU64::get));
+        Self { after, limit, table, order: order.into() }
     }
 }
 
-impl From<v1::ListRequest> for ListQuery {
-    fn from(v1::ListRequest { after, limit }: v1::ListRequest) -> Self {
-        Self { after: after.map(Into::into), limit: NonZeroU64::new(limit) }
+impl TryFrom<v1::ListRequest> for ListQuery {
+    type Error = Invalid;
+
+    fn try_from(v1::ListRequest { after, limit, table, order }: v1::ListRequest) -> Result<Self, Invalid> {
+        let order = match v1::ListOrder::try_from(order) {
+            Ok(v1::ListOrder::Unspecified) => ListOrder::Ascending,
+            Ok(v1::ListOrder::Newest) => ListOrder::Newest,
+            Ok(v1::ListOrder::Surprising) => ListOrder::Surprising,
+            Err(_) => return Err(invalid("order", format!("{order} is not an order"))),
+        };
+        if order != ListOrder::Ascending && after.is_some() {
+            return Err(invalid("after", "goes with ascending ids only"));
+        }
+        let table = table_name("table", table)?;
+        Ok(Self { table, order, after: after.map(Into::into), limit: NonZeroU64::new(limit) })
     }
 }
 

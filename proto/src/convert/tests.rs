@@ -4,6 +4,7 @@ mod malformed;
 mod round_trips;
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
 use experience::{ActionProbability, Sample, Segment, Step, StepKind, Trajectory, TrajectoryId};
@@ -12,7 +13,10 @@ use proptest::prelude::*;
 
 use super::Invalid;
 use crate::limits::{ACTIONS_MAX, CREDIT_BATCHES_MAX, DIMENSION_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
-use crate::replay::{Answer, ListQuery, Origin, Report, SampleBatch, SampleQuery, TableEdge, TableStats};
+use crate::replay::{
+    Answer, ItemPriority, ListOrder, ListQuery, Located, Origin, PriorityUpdate, Quarantine, Report, SampleBatch,
+    SampleQuery, ServerStats, Suspect, TableEdge, TableStats,
+};
 use crate::weights::FetchQuery;
 
 fn names() -> impl Strategy<Value = String> {
@@ -84,9 +88,9 @@ fn edges() -> impl Strategy<Value = TableEdge> {
 fn tables() -> impl Strategy<Value = TableStats> {
     let counts = any::<[u64; 10]>();
     let reasons = proptest::option::of("[a-z ]{1,40}");
-    let edges = (proptest::option::of(edges()), proptest::option::of(edges()));
+    let edges = (proptest::option::of(edges()), proptest::option::of(edges()), names());
     (counts, 0.0_f64..1e9, 0.0_f64..1e9, reasons, edges).prop_map(
-        |(counts, samples_per_insert_target, samples_per_insert, waiting_reason, (oldest, newest))| TableStats {
+        |(counts, samples_per_insert_target, samples_per_insert, waiting_reason, (oldest, newest, name))| TableStats {
             trajectories: counts[0],
             items: counts[1],
             window_items: counts[2],
@@ -102,6 +106,7 @@ fn tables() -> impl Strategy<Value = TableStats> {
             bytes: counts[9],
             oldest,
             newest,
+            name,
         },
     )
 }
@@ -124,13 +129,59 @@ fn origins() -> impl Strategy<Value = Origin> {
 }
 
 fn sample_queries() -> impl Strategy<Value = SampleQuery> {
-    (names(), 1..=SAMPLES_PER_BATCH_MAX, 0..=UNROLL_STEPS_MAX)
-        .prop_map(|(game, batch_size, unroll_steps)| SampleQuery { game, batch_size, unroll_steps })
+    let timeouts = proptest::option::of((1..=u64::from(u32::MAX)).prop_map(Duration::from_millis));
+    (names(), 1..=SAMPLES_PER_BATCH_MAX, 0..=UNROLL_STEPS_MAX, names(), timeouts).prop_map(
+        |(game, batch_size, unroll_steps, table, timeout)| SampleQuery {
+            game,
+            batch_size,
+            unroll_steps,
+            table,
+            timeout,
+        },
+    )
 }
 
 fn list_queries() -> impl Strategy<Value = ListQuery> {
-    (proptest::option::of(ids()), any::<u64>())
-        .prop_map(|(after, limit)| ListQuery { after, limit: NonZeroU64::new(limit) })
+    let orders = proptest::sample::select(vec![ListOrder::Ascending, ListOrder::Newest, ListOrder::Surprising]);
+    (names(), orders, proptest::option::of(ids()), any::<u64>()).prop_map(|(table, order, after, limit)| {
+        let after = after.filter(|_| order == ListOrder::Ascending);
+        ListQuery { table, order, after, limit: NonZeroU64::new(limit) }
+    })
+}
+
+fn suspects() -> impl Strategy<Value = Suspect> {
+    prop_oneof![ids().prop_map(Suspect::Trajectory), any::<u64>().prop_map(Suspect::Actor)]
+}
+
+fn quarantines() -> impl Strategy<Value = Quarantine> {
+    (suspects(), sentences()).prop_map(|(suspect, reason)| Quarantine { suspect, reason })
+}
+
+fn priority_updates() -> impl Strategy<Value = PriorityUpdate> {
+    let item = (ids(), 0_usize..1 << 16, 0.0_f64..1e300).prop_map(|(trajectory, ply, priority)| ItemPriority {
+        trajectory,
+        ply,
+        priority,
+    });
+    (names(), proptest::collection::vec(item, 0..9))
+        .prop_map(|(table, priorities)| PriorityUpdate { table, priorities })
+}
+
+fn server_stats() -> impl Strategy<Value = ServerStats> {
+    (tables(), proptest::collection::vec(names(), 0..4), any::<u64>())
+        .prop_map(|(table, tables, memory_bytes)| ServerStats { table, tables, memory_bytes })
+}
+
+fn located() -> impl Strategy<Value = Located> {
+    let tables = proptest::collection::vec(names(), 0..4);
+    (trajectories(), tables, any::<u64>(), any::<bool>()).prop_map(
+        |(trajectory, tables, inserted_unix_ms, quarantined)| Located {
+            trajectory,
+            tables,
+            inserted_unix_ms,
+            quarantined,
+        },
+    )
 }
 
 fn reports() -> impl Strategy<Value = Report> {

@@ -1,8 +1,11 @@
 use experience::{Invalid, TrajectoryId};
-use tonic::Status;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
-use super::{ListQuery, Report, TableStats, client, v1};
+use super::{
+    ListOrder, ListQuery, Located, MAIN_TABLE, PriorityUpdate, Quarantine, Report, ServerStats, Suspect, TableStats,
+    UpdatedPriorities, client, v1,
+};
 use crate::channel::{InvalidEndpoint, channel};
 use crate::convert;
 
@@ -35,28 +38,75 @@ impl Inspector {
         Ok(Self { client: client(channel(endpoint)?) })
     }
 
-    /// What the table holds and has done.
+    /// What the main table holds and has done.
     ///
     /// # Errors
     /// [`RequestError`].
     pub async fn stats(&self) -> Result<TableStats, RequestError> {
-        let v1::StatsResponse { table } = self.client.clone().stats(v1::StatsRequest {}).await?.into_inner();
-        Ok(convert::required("table", table)?.try_into()?)
+        Ok(self.stats_of(MAIN_TABLE).await?.table)
     }
 
-    /// The ids that the table holds, ascending. `limit` bounds what is kept in memory here.
+    /// What a table holds and has done, and which others there are.
     ///
     /// # Errors
-    /// [`RequestError`]; ids that do not ascend, or pass the limit, are an invalid answer.
+    /// [`RequestError`]; a table that the server does not keep is `NOT_FOUND`.
+    pub async fn stats_of(&self, table: &str) -> Result<ServerStats, RequestError> {
+        let request = v1::StatsRequest { table: table.to_owned() };
+        Ok(self.client.clone().stats(request).await?.into_inner().try_into()?)
+    }
+
+    /// The ids that a table holds. `limit` bounds what is kept in memory here.
+    ///
+    /// # Errors
+    /// [`RequestError`]; ids that do not ascend where they should, or pass the limit, are an invalid answer.
     pub async fn list(&self, query: ListQuery) -> Result<Vec<TrajectoryId>, RequestError> {
-        let mut stream = self.client.clone().list(v1::ListRequest::from(query)).await?.into_inner();
+        let mut stream = self.client.clone().list(v1::ListRequest::from(query.clone())).await?.into_inner();
         let mut ids: Vec<TrajectoryId> = Vec::new();
         while let Some(id) = stream.message().await? {
             let id = id.into();
-            check_next(&ids, id, query)?;
+            check_next(&ids, id, &query)?;
             ids.push(id);
         }
         Ok(ids)
+    }
+
+    /// A trajectory, and where it is; `None` if no table holds it.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn get(&self, id: TrajectoryId) -> Result<Option<Located>, RequestError> {
+        let request = v1::GetRequest { trajectory: Some(id.into()) };
+        match self.client.clone().get(request).await {
+            Ok(response) => Ok(Some(response.into_inner().try_into()?)),
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(status.into()),
+        }
+    }
+
+    /// Takes a trajectory, or an actor's, out of sampling until it is released. How many items of the main table went
+    /// with it, once that is durable.
+    ///
+    /// # Errors
+    /// [`RequestError`]; a trajectory that no table holds is `NOT_FOUND`, what the log cannot take `RESOURCE_EXHAUSTED`.
+    pub async fn quarantine(&self, quarantine: Quarantine) -> Result<u64, RequestError> {
+        Ok(self.client.clone().quarantine(v1::QuarantineRequest::from(quarantine)).await?.into_inner().items)
+    }
+
+    /// Puts a trajectory, or an actor's, back into sampling. How many items of the main table came back.
+    ///
+    /// # Errors
+    /// As of [`Inspector::quarantine`].
+    pub async fn release(&self, suspect: Suspect) -> Result<u64, RequestError> {
+        Ok(self.client.clone().release(v1::ReleaseRequest::from(suspect)).await?.into_inner().items)
+    }
+
+    /// Gives items new priorities, all of them or none.
+    ///
+    /// # Errors
+    /// [`RequestError`]; `RESOURCE_EXHAUSTED` if more wait for the log than it takes.
+    pub async fn update_priorities(&self, update: PriorityUpdate) -> Result<UpdatedPriorities, RequestError> {
+        let request = v1::UpdatePrioritiesRequest::from(update);
+        Ok(self.client.clone().update_priorities(request).await?.into_inner().into())
     }
 
     /// Takes a trajectory out of sampling. Whether the table held it.
@@ -71,11 +121,13 @@ impl Inspector {
 }
 
 /// Whether `id` may come after `ids`.
-fn check_next(ids: &[TrajectoryId], id: TrajectoryId, ListQuery { after, limit }: ListQuery) -> Result<(), Invalid> {
+fn check_next(ids: &[TrajectoryId], id: TrajectoryId, query: &ListQuery) -> Result<(), Invalid> {
+    let &ListQuery { order, after, limit, .. } = query;
     if limit.is_some_and(|limit| ids.len() as u64 >= limit.get()) {
         return Err(convert::invalid("id", format!("{id} is over the limit of {} ids", ids.len())));
     }
-    if ids.last().copied().or(after).is_some_and(|before| id <= before) {
+    let ascends = ids.last().copied().or(after).is_none_or(|before| id > before);
+    if order == ListOrder::Ascending && !ascends {
         return Err(convert::invalid("id", format!("{id} does not ascend")));
     }
     Ok(())

@@ -17,6 +17,8 @@ pub struct SamplerSettings {
     pub endpoint: String,
     /// The name of the game, as in its spec.
     pub game: String,
+    /// From which table: [`MAIN_TABLE`](super::MAIN_TABLE), or one that the run file names.
+    pub table: String,
     /// Samples in a batch, 1 to [`SAMPLES_PER_BATCH_MAX`](crate::limits::SAMPLES_PER_BATCH_MAX).
     pub batch_size: usize,
     /// K: how many steps a segment unrolls, 0 to [`UNROLL_STEPS_MAX`](crate::limits::UNROLL_STEPS_MAX).
@@ -40,10 +42,10 @@ impl Sampler {
     /// Starts the task. Must be called inside a tokio runtime.
     #[must_use]
     pub fn start(settings: SamplerSettings) -> Self {
-        let SamplerSettings { endpoint, game, batch_size, unroll_steps, prefetch_batches } = settings;
+        let SamplerSettings { endpoint, game, table, batch_size, unroll_steps, prefetch_batches } = settings;
         let (sender, batches) = mpsc::channel(prefetch_batches.clamp(1, CREDIT_BATCHES_MAX as usize));
         let (reason, waiting) = watch::channel(None);
-        let query = SampleQuery { game, batch_size, unroll_steps };
+        let query = SampleQuery { game, batch_size, unroll_steps, table, timeout: None };
         let drawing = Drawing { endpoint, query, batches: sender, slots: Vec::new(), reason };
         Self { batches, waiting, drawing: Reconnecting::start(drawing, entropy()) }
     }

@@ -34,6 +34,8 @@ pub struct TableStats {
     pub oldest: Option<TableEdge>,
     /// The newest trajectory held.
     pub newest: Option<TableEdge>,
+    /// What samplers call it; empty from servers that keep only one.
+    pub name: String,
 }
 
 /// The oldest or newest trajectory of a table.

@@ -13,7 +13,10 @@ use crate::convert::batch_to_wire;
 use crate::replay::v1::insert_request::Message as InsertMessage;
 use crate::replay::v1::replay_server::Replay;
 use crate::replay::v1::sample_request::Message as SampleMessage;
-use crate::replay::{Answer, ListQuery, Origin, Report, SampleBatch, SampleQuery, TableStats, service, v1};
+use crate::replay::{
+    Answer, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, SampleBatch, SampleQuery,
+    Suspect, TableStats, UpdatedPriorities, service, v1,
+};
 
 /// A replay server that hands its streams to the test.
 #[derive(Debug)]
@@ -200,11 +203,12 @@ impl Replay for Handover {
     }
 
     async fn stats(&self, _: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
-        Ok(Response::new(v1::StatsResponse { table: Some(self.table.clone().into()) }))
+        Ok(Response::new(v1::StatsResponse { table: Some(self.table.clone().into()), ..v1::StatsResponse::default() }))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
-        let ListQuery { after, limit } = request.into_inner().into();
+        let query = ListQuery::try_from(request.into_inner()).map_err(|e| crate::convert::status(&e))?;
+        let ListQuery { after, limit, .. } = query;
         let above = self.ids.iter().filter(|&&id| after.is_none_or(|after| id > after));
         let ids = above.take(limit.map_or(usize::MAX, |limit| limit.get() as usize));
         let ids = ids.map(|&id| Ok(id.into())).collect::<Vec<_>>();
@@ -214,6 +218,52 @@ impl Replay for Handover {
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
         let Report { trajectory, .. } = request.into_inner().try_into().map_err(|e| crate::convert::status(&e))?;
         Ok(Response::new(v1::ReportResponse { held: self.ids.contains(&trajectory) }))
+    }
+
+    async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
+        let id = request.into_inner().trajectory.map(TrajectoryId::from);
+        let id = id.filter(|id| self.ids.contains(id)).ok_or_else(|| Status::not_found("it is not held"))?;
+        let located = Located {
+            trajectory: trajectory(id.sequence),
+            tables: vec![MAIN_TABLE.to_owned()],
+            inserted_unix_ms: 0,
+            quarantined: false,
+        };
+        Ok(Response::new((&located).into()))
+    }
+
+    async fn quarantine(
+        &self,
+        request: Request<v1::QuarantineRequest>,
+    ) -> Result<Response<v1::QuarantineResponse>, Status> {
+        let Quarantine { suspect, .. } = request.into_inner().try_into().map_err(|e| crate::convert::status(&e))?;
+        Ok(Response::new(v1::QuarantineResponse { items: self.items_of(suspect)? }))
+    }
+
+    async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseResponse>, Status> {
+        let suspect = request.into_inner().try_into().map_err(|e| crate::convert::status(&e))?;
+        Ok(Response::new(v1::ReleaseResponse { items: self.items_of(suspect)? }))
+    }
+
+    async fn update_priorities(
+        &self,
+        request: Request<v1::UpdatePrioritiesRequest>,
+    ) -> Result<Response<v1::UpdatePrioritiesResponse>, Status> {
+        let PriorityUpdate { priorities, .. } =
+            request.into_inner().try_into().map_err(|e| crate::convert::status(&e))?;
+        let updated = UpdatedPriorities { updated: priorities.len() as u64, ..UpdatedPriorities::default() };
+        Ok(Response::new(updated.into()))
+    }
+}
+
+impl Handover {
+    /// Each trajectory has one item.
+    fn items_of(&self, suspect: Suspect) -> Result<u64, Status> {
+        match suspect {
+            Suspect::Trajectory(id) if self.ids.contains(&id) => Ok(1),
+            Suspect::Trajectory(_) => Err(Status::not_found("it is not held")),
+            Suspect::Actor(actor) => Ok(self.ids.iter().filter(|id| id.actor == actor).count() as u64),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use experience::Sample;
 use proto::convert;
@@ -7,9 +8,11 @@ use proto::replay::order::{SampleOrder, Sampled as Message};
 use proto::replay::{SampleBatch, SampleQuery, TableStats, v1};
 use replay::Drawn;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
+use super::table_names::TableNames;
 use super::{Answers, draining, ended};
 use crate::config::{Settings, TableIndex};
 use crate::keeper::{BatchRequest, Command, Handle, Sampled};
@@ -21,14 +24,18 @@ const REASONS_MAX: usize = 16;
 pub(super) struct SampleStream {
     inbound: Streaming<v1::SampleRequest>,
     order: SampleOrder,
-    query: Option<SampleQuery>,
-    batch_items_max: u64,
+    query: Option<(TableIndex, SampleQuery)>,
+    tables: TableNames,
     handle: Handle,
     drain: CancellationToken,
     reply: mpsc::Sender<Sampled>,
     replies: mpsc::Receiver<Sampled>,
     /// Batches asked for and not yet drawn.
     requested: u32,
+    /// When a batch must have come.
+    due: Option<Instant>,
+    /// Why none came, as far as it is known.
+    heard: Option<String>,
     /// What is left of the batch that was drawn last.
     parts: VecDeque<v1::SampleResponse>,
     reading: bool,
@@ -38,6 +45,7 @@ impl SampleStream {
     pub(super) fn new(
         inbound: Streaming<v1::SampleRequest>,
         settings: &Settings,
+        tables: TableNames,
         handle: Handle,
         drain: CancellationToken,
     ) -> Self {
@@ -47,12 +55,14 @@ impl SampleStream {
             inbound,
             order: SampleOrder::new(settings.game.as_str()),
             query: None,
-            batch_items_max: settings.limiter().batch_items_max(),
+            tables,
             handle,
             drain,
             reply,
             replies,
             requested: 0,
+            due: None,
+            heard: None,
             parts: VecDeque::new(),
             reading: true,
         }
@@ -81,12 +91,16 @@ impl SampleStream {
                     Some(message) => self.receive(message).await?,
                 },
                 Some(sampled) = self.replies.recv() => match sampled {
-                    Sampled::Waiting(reason) => return Ok(Some(convert::waiting_to_wire(reason))),
+                    Sampled::Waiting(reason) => {
+                        self.heard = Some(reason.clone());
+                        return Ok(Some(convert::waiting_to_wire(reason)));
+                    }
                     Sampled::TooLarge { items_max } => {
-                        return Err(too_large(self.query.as_ref().map_or(0, |query| query.batch_size), items_max));
+                        return Err(too_large(self.query.as_ref().map_or(0, |(_, query)| query.batch_size), items_max));
                     }
                     Sampled::Batch { drawn, table } => self.parts = self.batch(drawn, *table).await?.into(),
                 },
+                () = until(self.due) => return Err(self.late()),
             }
         }
     }
@@ -94,16 +108,24 @@ impl SampleStream {
     async fn receive(&mut self, message: v1::SampleRequest) -> Result<(), Status> {
         match self.order.receive(message)? {
             Message::Open(query) => {
-                if query.batch_size as u64 > self.batch_items_max {
-                    return Err(too_large(query.batch_size, self.batch_items_max));
+                let table = self.tables.named(&query.table)?;
+                let ask = |reply| Command::BatchItemsMax { table, reply };
+                let items_max = self.handle.ask(ask).await.map_err(ended)?;
+                if query.batch_size as u64 > items_max {
+                    return Err(too_large(query.batch_size, items_max));
                 }
-                tracing::info!(batch_size = query.batch_size, unroll_steps = query.unroll_steps, "a learner samples");
-                self.query = Some(query);
+                let SampleQuery { batch_size, unroll_steps, .. } = query;
+                tracing::info!(table = query.table, batch_size, unroll_steps, "a learner samples");
+                self.query = Some((table, query));
             }
             Message::Credit => {
-                let items = self.query.as_ref().map_or(0, |query| query.batch_size as u64);
+                let Some((table, query)) = &self.query else { return Ok(()) };
+                let (table, items) = (*table, query.batch_size as u64);
+                if self.requested == 0 {
+                    self.due = self.next_due();
+                }
                 for _ in self.requested..self.order.credit() {
-                    let request = BatchRequest { table: TableIndex::MAIN, items, reply: self.reply.clone() };
+                    let request = BatchRequest { table, items, reply: self.reply.clone() };
                     self.handle.send(Command::Sample(request)).await.map_err(ended)?;
                     self.requested += 1;
                 }
@@ -112,14 +134,40 @@ impl SampleStream {
         Ok(())
     }
 
+    /// By when the next batch must come, from now on.
+    fn next_due(&self) -> Option<Instant> {
+        let timeout = self.query.as_ref().and_then(|(_, query)| query.timeout)?;
+        Instant::now().checked_add(timeout)
+    }
+
+    fn late(&self) -> Status {
+        let (table, timeout) = match &self.query {
+            Some((_, query)) => (query.table.as_str(), query.timeout.unwrap_or_default()),
+            None => ("", Duration::ZERO),
+        };
+        let reason = self.heard.as_deref().unwrap_or("the server is behind");
+        let timeout = timeout.as_millis();
+        Status::deadline_exceeded(format!("no batch of the table {table} within {timeout} ms: {reason}"))
+    }
+
     async fn batch(&mut self, drawn: Vec<Drawn>, table: TableStats) -> Result<Vec<v1::SampleResponse>, Status> {
         self.requested -= 1;
         self.order.sent();
-        let unroll_steps = self.query.as_ref().map_or(0, |query| query.unroll_steps);
+        self.due = if self.requested > 0 { self.next_due() } else { None };
+        self.heard = None;
+        let unroll_steps = self.query.as_ref().map_or(0, |(_, query)| query.unroll_steps);
         // A large batch takes milliseconds: not on a thread that drives sockets.
         let parts =
             tokio::task::spawn_blocking(move || convert::batch_to_wire(&cut(&drawn, table, unroll_steps))).await;
         parts.map_err(|_| Status::internal("cannot cut a batch"))
+    }
+}
+
+/// For ever, where there is no deadline.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,3 +1,6 @@
+mod operator;
+mod tables;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -54,7 +57,7 @@ impl Server {
     }
 
     async fn stats(&self) -> v1::TableStats {
-        self.client.clone().stats(v1::StatsRequest {}).await.unwrap().into_inner().table.unwrap()
+        self.client.clone().stats(v1::StatsRequest::default()).await.unwrap().into_inner().table.unwrap()
     }
 
     async fn insert(&self) -> (mpsc::Sender<v1::InsertRequest>, Streaming<v1::InsertResponse>) {
@@ -108,7 +111,7 @@ fn ask(message: Ask) -> v1::SampleRequest {
 }
 
 fn open(batch_size: u32) -> v1::SampleRequest {
-    ask(Ask::Open(v1::Open { game: GAME.into(), batch_size, unroll_steps: 1 }))
+    ask(Ask::Open(v1::Open { game: GAME.into(), batch_size, unroll_steps: 1, ..v1::Open::default() }))
 }
 
 fn credit(batches: u32) -> v1::SampleRequest {
@@ -332,7 +335,7 @@ async fn the_list_goes_on_after_an_id() {
     let server = serve_with(directory.path(), |replay| replay.error_items = 100.0).await;
     server.insert_all([2, 0, 1]).await;
     let after = Some(v1::TrajectoryId { actor: 1, epoch: 1, sequence: 0 });
-    let request = v1::ListRequest { after, limit: 1 };
+    let request = v1::ListRequest { after, limit: 1, ..v1::ListRequest::default() };
     let mut ids = server.client.clone().list(request).await.unwrap().into_inner();
     assert_eq!(ids.message().await.unwrap().unwrap().sequence, 1);
     assert!(ids.message().await.unwrap().is_none());

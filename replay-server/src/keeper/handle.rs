@@ -1,11 +1,11 @@
 //! What the keeper is told, and what it answers.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use experience::{PackedTrajectory, TrajectoryId};
-use proto::replay::TableStats;
-use replay::Drawn;
+use proto::replay::{ServerStats, Suspect, TableStats};
+use replay::{Drawn, InvalidPriority, ItemKey, PriorityUpdate};
 use tokio::sync::{mpsc, oneshot};
 
 use super::COMMANDS_MAX;
@@ -56,6 +56,39 @@ pub struct BatchRequest {
     pub reply: mpsc::Sender<Sampled>,
 }
 
+/// A trajectory, and where it is.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// It.
+    pub trajectory: Arc<PackedTrajectory>,
+    /// The tables that hold it.
+    pub tables: Vec<String>,
+    /// When it came in, since 1970.
+    pub inserted: Duration,
+    /// Whether it is out of sampling.
+    pub quarantined: bool,
+}
+
+/// Why the keeper does not do what it was asked for.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// No table holds the trajectory.
+    #[error("no table holds the trajectory {0}")]
+    NotHeld(TrajectoryId),
+    /// It was done, but a restart may not know of it.
+    #[error("it holds until a restart only, for the log did not take it ({0}): ask again")]
+    NotDurable(String),
+    /// More waits for the log than may; nothing was done.
+    #[error("{waiting} priorities wait for the log already: try again later")]
+    TooMany {
+        /// How many.
+        waiting: usize,
+    },
+    /// One is no priority; nothing was done.
+    #[error(transparent)]
+    Priority(#[from] InvalidPriority),
+}
+
 /// What the keeper is told.
 #[derive(Debug)]
 pub enum Command {
@@ -74,23 +107,33 @@ pub enum Command {
     CountRefused,
     /// A batch is wanted.
     Sample(BatchRequest),
+    /// The most items that a table ever hands out at once.
+    BatchItemsMax {
+        /// Which.
+        table: TableIndex,
+        /// Where the answer goes.
+        reply: oneshot::Sender<u64>,
+    },
     /// What a table holds.
     Stats {
         /// Which.
         table: TableIndex,
         /// Where the answer goes.
-        reply: oneshot::Sender<TableStats>,
+        reply: oneshot::Sender<ServerStats>,
     },
-    /// The ids that a table holds above `after`, ascending, at most `limit`.
-    List {
+    /// All that a table holds, newest first.
+    Held {
         /// Which.
         table: TableIndex,
-        /// Exclusive lower bound.
-        after: Option<TrajectoryId>,
-        /// How many.
-        limit: Option<NonZeroU64>,
-        /// Where they go.
-        reply: oneshot::Sender<Vec<TrajectoryId>>,
+        /// Where it goes.
+        reply: oneshot::Sender<Vec<Arc<PackedTrajectory>>>,
+    },
+    /// One trajectory, and where it is.
+    Get {
+        /// Which.
+        id: TrajectoryId,
+        /// Where it goes; nothing if no table holds it.
+        reply: oneshot::Sender<Option<Found>>,
     },
     /// Take a trajectory out of the sampling of all tables, soon durably; answers whether one of them held it.
     Report {
@@ -98,6 +141,29 @@ pub enum Command {
         id: TrajectoryId,
         /// Where the answer goes.
         reply: oneshot::Sender<bool>,
+    },
+    /// Take something out of sampling, durably.
+    Quarantine {
+        /// What.
+        suspect: Suspect,
+        /// Where the answer goes: how many items of the main table went with it.
+        reply: oneshot::Sender<Result<u64, Refusal>>,
+    },
+    /// Put something back into sampling, durably.
+    Release {
+        /// What.
+        suspect: Suspect,
+        /// Where the answer goes: how many items of the main table came back.
+        reply: oneshot::Sender<Result<u64, Refusal>>,
+    },
+    /// Give items new priorities.
+    UpdatePriorities {
+        /// Of which table.
+        table: TableIndex,
+        /// Which; of two for one item the later counts.
+        priorities: Vec<(ItemKey, f64)>,
+        /// Where the answer goes.
+        reply: oneshot::Sender<Result<PriorityUpdate, Refusal>>,
     },
     /// The log made entries durable, or could not.
     Log(LogEvent),

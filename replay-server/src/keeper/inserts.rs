@@ -45,17 +45,19 @@ impl Keeper {
             return askers.push(reply);
         }
         self.replies.insert(id, vec![reply]);
+        self.in_flight_bytes += in_flight_bytes(&arrival.trajectory, &arrival.content);
         self.arrivals.push_back(arrival);
     }
 
     /// Forgets what is held up for clients that have gone: they will send and ask again. Without this a client that
     /// comes and goes while the limiter holds it up would fill the memory.
     pub(super) fn forget_abandoned(&mut self) {
-        let replies = &mut self.replies;
-        self.arrivals.retain(|Arrival { trajectory, .. }| {
+        let (replies, bytes) = (&mut self.replies, &mut self.in_flight_bytes);
+        self.arrivals.retain(|Arrival { trajectory, content, .. }| {
             let awaited = is_awaited(replies, trajectory.id());
             if !awaited {
                 replies.remove(&trajectory.id());
+                *bytes -= in_flight_bytes(trajectory, content);
             }
             awaited
         });
@@ -64,9 +66,10 @@ impl Keeper {
     /// Sends to the log what every table lets in; otherwise why the first does not. A trajectory enters whole as soon as
     /// its first item may.
     pub(super) fn admit(&mut self) -> Option<(TableIndex, Wait)> {
-        while let Some(Arrival { trajectory, .. }) = self.arrivals.front() {
+        while let Some(Arrival { trajectory, content, .. }) = self.arrivals.front() {
             let id = trajectory.id();
             if !is_awaited(&self.replies, id) {
+                self.in_flight_bytes -= in_flight_bytes(trajectory, content);
                 self.replies.remove(&id);
                 self.arrivals.pop_front();
                 continue;
@@ -102,15 +105,16 @@ impl Keeper {
         self.in_log_entries -= entries.len();
         for entry in entries {
             match entry {
-                Entry::Trajectory { id, items, .. } => self.stored(id, items, segment),
-                Entry::Note(_) => self.noted(Ok(())),
+                Entry::Trajectory { id, items, content } => self.stored(id, items, &content, segment),
+                Entry::Note(note) => self.noted(&note, Ok(())),
             }
         }
         self.drop_segments();
     }
 
-    fn stored(&mut self, id: TrajectoryId, items: u32, segment: SegmentNumber) {
+    fn stored(&mut self, id: TrajectoryId, items: u32, content: &Framed, segment: SegmentNumber) {
         let Some(InLog { trajectory, inserted }) = self.in_log.remove(&id) else { return };
+        self.in_flight_bytes -= in_flight_bytes(&trajectory, content);
         self.in_log_items -= u64::from(items);
         if self.seen.insert(id) {
             self.segments.push(segment);
@@ -127,11 +131,16 @@ impl Keeper {
     pub(super) fn failed(&mut self, entries: Vec<Entry>, error: &str) {
         self.in_log_entries -= entries.len();
         for entry in entries {
-            let Entry::Trajectory { id, items, .. } = entry else {
-                self.noted(Err(error.to_owned()));
-                continue;
+            let (id, items, content) = match entry {
+                Entry::Trajectory { id, items, content } => (id, items, content),
+                Entry::Note(note) => {
+                    self.noted(&note, Err(error.to_owned()));
+                    continue;
+                }
             };
-            self.in_log.remove(&id);
+            if let Some(InLog { trajectory, .. }) = self.in_log.remove(&id) {
+                self.in_flight_bytes -= in_flight_bytes(&trajectory, &content);
+            }
             self.in_log_items -= u64::from(items);
             for reply in self.replies.remove(&id).into_iter().flatten() {
                 self.metrics.count_not_stored();
@@ -156,12 +165,18 @@ impl Keeper {
 
     /// Answers everything that waits and is not on its way to the disk.
     pub(super) fn hand_back(&mut self) {
-        for Arrival { trajectory, .. } in std::mem::take(&mut self.arrivals) {
+        for Arrival { trajectory, content, .. } in std::mem::take(&mut self.arrivals) {
+            self.in_flight_bytes -= in_flight_bytes(&trajectory, &content);
             for reply in self.replies.remove(&trajectory.id()).into_iter().flatten() {
                 answer(&reply, Inserted::Draining(trajectory.id()));
             }
         }
     }
+}
+
+/// What a trajectory takes while it is on its way, with its record.
+fn in_flight_bytes(trajectory: &PackedTrajectory, content: &Framed) -> u64 {
+    (trajectory.bytes() + content.bytes().len()) as u64
 }
 
 /// The items of a trajectory, as the log counts them.

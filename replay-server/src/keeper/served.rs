@@ -2,11 +2,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use experience::{PackedTrajectory, TrajectoryId};
+use experience::PackedTrajectory;
 use proto::limits::CREDIT_BATCHES_MAX;
-use proto::replay::{TableEdge, TableStats};
+use proto::replay::{Suspect, TableEdge, TableStats};
 use rand_chacha::ChaCha8Rng;
-use replay::{Drawn, Insertion, Quarantine, RateLimiter, RateLimiterCounts, Removed, Table, TableTotals, Wait};
+use replay::{
+    Drawn, Insertion, InvalidPriority, ItemKey, PriorityUpdate, Quarantine, RateLimiter, RateLimiterCounts, Release,
+    Removed, Table, TableTotals, Wait,
+};
 use tokio::sync::mpsc;
 
 use super::handle::Sampled;
@@ -114,13 +117,36 @@ impl Served {
         removed.iter().for_each(|removed| self.limiter.delete(removed.items));
     }
 
-    /// Takes a trajectory out of sampling.
-    pub fn quarantine(&mut self, id: TrajectoryId) -> Quarantine {
-        let quarantine = self.table.quarantine(id);
+    /// Takes something out of sampling.
+    pub fn quarantine(&mut self, suspect: Suspect) -> Quarantine {
+        let quarantine = match suspect {
+            Suspect::Trajectory(id) => self.table.quarantine(id),
+            Suspect::Actor(actor) => self.table.quarantine_actor(actor),
+        };
         if let Quarantine::Quarantined { items } = quarantine {
             self.limiter.delete(items);
         }
         quarantine
+    }
+
+    /// Puts something back into sampling.
+    pub fn release(&mut self, suspect: Suspect) -> Release {
+        let release = match suspect {
+            Suspect::Trajectory(id) => self.table.release(id),
+            Suspect::Actor(actor) => self.table.release_actor(actor),
+        };
+        if let Release::Released { items } = release {
+            self.limiter.restore(items);
+        }
+        release
+    }
+
+    /// Gives items new priorities: all of them or none.
+    ///
+    /// # Errors
+    /// The first that is no priority.
+    pub fn update_priorities(&mut self, priorities: &[(ItemKey, f64)]) -> Result<PriorityUpdate, InvalidPriority> {
+        self.table.update_priorities(priorities)
     }
 
     /// Whether inserts may come now, if they have to ask: one item after `items_before`, which are on their way.
@@ -199,15 +225,6 @@ impl Served {
         self.waiting.clear();
     }
 
-    /// Ids above `after`, ascending.
-    pub(super) fn list(&self, after: Option<TrajectoryId>, limit: usize) -> Vec<TrajectoryId> {
-        let mut ids: Vec<TrajectoryId> = self.table.held().map(|held| held.trajectory.id()).collect();
-        ids.retain(|&id| after.is_none_or(|after| id > after));
-        ids.sort_unstable();
-        ids.truncate(limit);
-        ids
-    }
-
     pub(super) fn stats(&self, common: Common) -> TableStats {
         let Common { log_bytes, duplicates, refused } = common;
         let counts = self.limiter.counts();
@@ -230,6 +247,7 @@ impl Served {
             bytes: log_bytes,
             oldest: self.table.oldest().and_then(edge),
             newest: self.table.newest().and_then(edge),
+            name: self.settings.name.clone(),
         }
     }
 

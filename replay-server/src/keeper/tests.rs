@@ -60,12 +60,12 @@ fn an_insert_is_answered_when_it_is_durable_and_not_before() {
     let (mut keeper, log) = keeper();
     let mut answers = insert(&mut keeper, 0);
     assert!(answers.try_recv().is_err());
-    assert_eq!(keeper.main().stats(keeper.common).trajectories, 0);
+    assert_eq!(keeper.stats(TableIndex::MAIN).table.trajectories, 0);
     let entries = entries(&log);
     let committed = LogEvent::Committed { entries, segment: SegmentNumber(1), bytes: 9 };
     keeper.apply(Command::Log(committed), Instant::now());
     assert_eq!(answers.try_recv().unwrap(), Inserted::New(id(0)));
-    assert_eq!(keeper.main().stats(keeper.common).trajectories, 1);
+    assert_eq!(keeper.stats(TableIndex::MAIN).table.trajectories, 1);
 }
 
 #[test]

@@ -209,8 +209,10 @@ impl World {
 
     fn held(&mut self) -> Vec<TrajectoryId> {
         let (reply, mut answer) = oneshot::channel();
-        self.apply(Command::List { table: TableIndex::MAIN, after: None, limit: None, reply });
-        answer.try_recv().unwrap()
+        self.apply(Command::Held { table: TableIndex::MAIN, reply });
+        let mut ids: Vec<_> = answer.try_recv().unwrap().iter().map(|trajectory| trajectory.id()).collect();
+        ids.sort_unstable();
+        ids
     }
 
     /// The log's thread takes some commands and commits.

@@ -95,11 +95,24 @@ proptest! {
         credit in credits(),
     ) {
         prop_assert_eq!(SampleQuery::try_from(sent(v1::Open::from(query.clone()))), Ok(query));
-        prop_assert_eq!(ListQuery::from(sent(v1::ListRequest::from(list))), list);
+        prop_assert_eq!(ListQuery::try_from(sent(v1::ListRequest::from(list.clone()))), Ok(list));
         prop_assert_eq!(Report::try_from(sent(v1::ReportRequest::from(report.clone()))), Ok(report));
         prop_assert_eq!(FetchQuery::try_from(sent(weights_v1::FetchRequest::from(fetch))), Ok(fetch));
         prop_assert_eq!(sample::credit_from_wire(sent(v1::Credit { batches: credit })), Ok(credit));
         prop_assert_eq!(insert::ready_from_wire(sent(v1::Ready { credit })), Ok(credit));
+    }
+
+    #[test]
+    fn what_an_operator_asks_comes_back_as_it_went_out(
+        (suspect, quarantine, update) in (suspects(), quarantines(), priority_updates()),
+        (stats, located) in (server_stats(), located()),
+    ) {
+        prop_assert_eq!(Suspect::try_from(sent(v1::ReleaseRequest::from(suspect))), Ok(suspect));
+        prop_assert_eq!(Quarantine::try_from(sent(v1::QuarantineRequest::from(quarantine.clone()))), Ok(quarantine));
+        let request = v1::UpdatePrioritiesRequest::from(update.clone());
+        prop_assert_eq!(PriorityUpdate::try_from(sent(request)), Ok(update));
+        prop_assert_eq!(ServerStats::try_from(sent(v1::StatsResponse::from(stats.clone()))), Ok(stats));
+        prop_assert_eq!(Located::try_from(sent(v1::GetResponse::from(&located))), Ok(located));
     }
 
     #[test]

@@ -3,8 +3,8 @@ use std::num::NonZeroU64;
 use experience::TrajectoryId;
 
 use super::{Inspector, RequestError, check_next, report, stats};
-use crate::replay::{ListQuery, TableStats};
-use crate::scripted::{ReplayScript, within};
+use crate::replay::{ListQuery, Quarantine, Suspect, TableStats};
+use crate::scripted::{ReplayScript, trajectory, within};
 
 fn id(sequence: u64) -> TrajectoryId {
     TrajectoryId { actor: 7, epoch: 3, sequence }
@@ -22,7 +22,7 @@ async fn ids_are_listed_above_one_and_up_to_a_limit() {
     let server = ReplayScript::holding(TableStats::default(), (0..5).map(id).collect()).await;
     let inspector = Inspector::new(&server.endpoint()).unwrap();
     let list = async |after: Option<u64>, limit| {
-        let query = ListQuery { after: after.map(id), limit: NonZeroU64::new(limit) };
+        let query = ListQuery { after: after.map(id), limit: NonZeroU64::new(limit), ..ListQuery::default() };
         within(inspector.list(query)).await.unwrap()
     };
     assert_eq!(list(None, 0).await, (0..5).map(id).collect::<Vec<_>>());
@@ -41,9 +41,9 @@ async fn ids_that_do_not_ascend_are_an_invalid_answer() {
 
 #[test]
 fn ids_over_the_limit_that_was_asked_for_are_an_invalid_answer() {
-    let query = ListQuery { after: None, limit: NonZeroU64::new(2) };
-    assert_eq!(check_next(&[id(0)], id(1), query), Ok(()));
-    let fault = check_next(&[id(0), id(1)], id(2), query).unwrap_err();
+    let query = ListQuery { limit: NonZeroU64::new(2), ..ListQuery::default() };
+    assert_eq!(check_next(&[id(0)], id(1), &query), Ok(()));
+    let fault = check_next(&[id(0), id(1)], id(2), &query).unwrap_err();
     assert_eq!(fault.to_string(), "id: 7-3-2 is over the limit of 2 ids");
 }
 
@@ -52,6 +52,17 @@ async fn a_report_says_whether_the_table_held_the_trajectory() {
     let server = ReplayScript::holding(TableStats::default(), vec![id(1)]).await;
     assert!(within(report(&server.endpoint(), id(1), 3, "the column is full")).await.unwrap());
     assert!(!within(report(&server.endpoint(), id(2), 3, "the column is full")).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_trajectory_that_no_table_holds_is_told_from_a_server_that_refuses() {
+    let server = ReplayScript::holding(TableStats::default(), vec![id(1)]).await;
+    let inspector = Inspector::new(&server.endpoint()).unwrap();
+    assert_eq!(within(inspector.get(id(1))).await.unwrap().unwrap().trajectory, trajectory(1));
+    assert_eq!(within(inspector.get(id(2))).await.unwrap(), None);
+    let quarantine = |suspect| inspector.quarantine(Quarantine { suspect, reason: "too good".into() });
+    assert_eq!(within(quarantine(Suspect::Trajectory(id(1)))).await.unwrap(), 1);
+    assert!(within(quarantine(Suspect::Trajectory(id(2)))).await.is_err());
 }
 
 #[tokio::test]

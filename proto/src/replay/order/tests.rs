@@ -10,7 +10,7 @@ use crate::limits::{
     CREDIT_BATCHES_MAX, REASON_BYTES_MAX, SAMPLES_PER_BATCH_MAX, TRAJECTORY_BYTES_MAX, UNROLL_STEPS_MAX,
 };
 use crate::replay::v1::{self, insert_request, insert_response, sample_request, sample_response};
-use crate::replay::{Answer, Origin, SampleQuery};
+use crate::replay::{Answer, MAIN_TABLE, Origin, SampleQuery};
 use crate::scripted::{batch, trajectory};
 
 const GAME: &str = "tic_tac_toe";
@@ -285,8 +285,12 @@ mod sample_requests {
         open_of(GAME, 2, 1)
     }
 
+    fn query_of(game: &str, batch_size: usize, unroll_steps: usize) -> SampleQuery {
+        SampleQuery { game: game.into(), batch_size, unroll_steps, table: MAIN_TABLE.into(), timeout: None }
+    }
+
     fn open_of(game: &str, batch_size: usize, unroll_steps: usize) -> v1::SampleRequest {
-        let open = SampleQuery { game: game.into(), batch_size, unroll_steps }.into();
+        let open = query_of(game, batch_size, unroll_steps).into();
         v1::SampleRequest { message: Some(sample_request::Message::Open(open)) }
     }
 
@@ -298,7 +302,7 @@ mod sample_requests {
     fn open_and_then_credit_are_in_order() {
         let mut order = SampleOrder::new(GAME);
         let (events, fault) = heard([open(), credit(1), credit(3)], |message| order.receive(message));
-        let query = SampleQuery { game: GAME.into(), batch_size: 2, unroll_steps: 1 };
+        let query = query_of(GAME, 2, 1);
         assert_eq!((events, fault), (vec![Sampled::Open(query), Sampled::Credit, Sampled::Credit], None));
         assert_eq!(order.credit(), 4);
         order.sent();

@@ -9,12 +9,19 @@ use tonic::Status;
 use super::{Sampler, SamplerSettings};
 use crate::convert::waiting_to_wire;
 use crate::limits::MESSAGE_BYTES_MAX;
-use crate::replay::{SampleQuery, v1};
+use crate::replay::{MAIN_TABLE, SampleQuery, v1};
 use crate::scripted::{Link, ReplayScript, batch, until, within};
 
 fn sampler(endpoint: String, prefetch_batches: usize) -> Sampler {
     let game = "tic_tac_toe".into();
-    Sampler::start(SamplerSettings { endpoint, game, batch_size: 2, unroll_steps: 1, prefetch_batches })
+    Sampler::start(SamplerSettings {
+        endpoint,
+        game,
+        table: MAIN_TABLE.into(),
+        batch_size: 2,
+        unroll_steps: 1,
+        prefetch_batches,
+    })
 }
 
 #[tokio::test]
@@ -22,7 +29,8 @@ async fn a_stream_opens_with_the_query_and_batches_arrive_as_they_were_sent() {
     let mut server = ReplayScript::start().await;
     let mut sampler = sampler(server.endpoint(), 2);
     let mut stream = server.sampling().await;
-    assert_eq!(stream.open().await, SampleQuery { game: "tic_tac_toe".into(), batch_size: 2, unroll_steps: 1 });
+    let (game, table) = ("tic_tac_toe".into(), MAIN_TABLE.into());
+    assert_eq!(stream.open().await, SampleQuery { game, batch_size: 2, unroll_steps: 1, table, timeout: None });
     stream.credit_of(2).await;
     stream.batch(&batch(1, 2)).await;
     stream.batch(&batch(2, 2)).await;
@@ -39,9 +47,9 @@ async fn a_batch_larger_than_a_message_arrives_whole() {
     assert!(v1::Batch::from(&large).encoded_len() > MESSAGE_BYTES_MAX);
 
     let mut server = ReplayScript::start().await;
-    let (endpoint, game) = (server.endpoint(), "tic_tac_toe".into());
+    let (endpoint, game, table) = (server.endpoint(), "tic_tac_toe".into(), MAIN_TABLE.into());
     let mut sampler =
-        Sampler::start(SamplerSettings { endpoint, game, batch_size: 50, unroll_steps: 1, prefetch_batches: 1 });
+        Sampler::start(SamplerSettings { endpoint, game, table, batch_size: 50, unroll_steps: 1, prefetch_batches: 1 });
     let mut stream = server.sampling().await;
     stream.open().await;
     stream.credit_of(1).await;

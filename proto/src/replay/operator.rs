@@ -1,0 +1,78 @@
+//! What whoever runs a server, or a learner between its batches, asks of it.
+
+use experience::{Trajectory, TrajectoryId};
+
+use super::TableStats;
+
+/// A table, and the server that keeps it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerStats {
+    /// The table that was asked about.
+    pub table: TableStats,
+    /// The names of all tables, the main one first.
+    pub tables: Vec<String>,
+    /// Bytes of memory that all tables together keep, and trajectories on their way into them.
+    pub memory_bytes: u64,
+}
+
+/// What is put into quarantine, or out of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suspect {
+    /// One trajectory.
+    Trajectory(TrajectoryId),
+    /// All of this actor, past and to come.
+    Actor(u64),
+}
+
+/// A quarantine that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quarantine {
+    /// What is taken out of sampling.
+    pub suspect: Suspect,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// A trajectory, and where it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Located {
+    /// It.
+    pub trajectory: Trajectory,
+    /// The tables that hold it.
+    pub tables: Vec<String>,
+    /// When it came in, in milliseconds since 1970 in UTC.
+    pub inserted_unix_ms: u64,
+    /// Whether it is out of sampling, by its id or with its actor.
+    pub quarantined: bool,
+}
+
+/// The priority of one item.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ItemPriority {
+    /// Of which trajectory.
+    pub trajectory: TrajectoryId,
+    /// Which of its plies.
+    pub ply: usize,
+    /// Finite, at least 0.
+    pub priority: f64,
+}
+
+/// New priorities of items of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PriorityUpdate {
+    /// Of which table.
+    pub table: String,
+    /// At most [`PRIORITIES_MAX`](crate::limits::PRIORITIES_MAX); of two for one item the later counts.
+    pub priorities: Vec<ItemPriority>,
+}
+
+/// What became of new priorities, in items.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UpdatedPriorities {
+    /// These have the new priority.
+    pub updated: u64,
+    /// These are not held any more, or never were.
+    pub unknown: u64,
+    /// These were not looked at, because the table's selector uses no priorities.
+    pub unused: u64,
+}

@@ -1,0 +1,204 @@
+use super::*;
+use crate::config::{SelectorName, TableSection};
+
+/// A queue beside the main table, in which each item is drawn once.
+fn with_queue(replay: &mut ReplaySection) {
+    replay.tables = vec![TableSection {
+        selector: SelectorName::Fifo,
+        max_times_sampled: Some(1.try_into().unwrap()),
+        ..table("queue")
+    }];
+}
+
+/// As wide as the main table of these tests is narrow, and never in the way of inserts.
+fn table(name: &str) -> TableSection {
+    let (name, error_items) = (name.to_owned(), 1e9);
+    TableSection {
+        name,
+        min_items: 1,
+        samples_per_insert: 1.0,
+        error_items,
+        blocks_inserts: false,
+        ..Default::default()
+    }
+}
+
+fn open_of(table: &str, batch_size: u32) -> v1::SampleRequest {
+    ask(Ask::Open(v1::Open { game: GAME.into(), batch_size, table: table.into(), ..v1::Open::default() }))
+}
+
+impl Server {
+    async fn stats_of(&self, table: &str) -> Result<v1::StatsResponse, Status> {
+        let request = v1::StatsRequest { table: table.into() };
+        self.client.clone().stats(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Trajectory and ply of each item of one batch.
+    async fn drawn(&self, table: &str, batch_size: u32) -> Vec<(u64, u32)> {
+        let (sender, mut batches) = self.sample().await;
+        for message in [open_of(table, batch_size), credit(1)] {
+            sender.send(message).await.unwrap();
+        }
+        loop {
+            match batches.message().await.unwrap().unwrap().message {
+                Some(Out::Waiting(_)) => {}
+                Some(Out::Batch(batch)) => {
+                    let items = batch.samples.into_iter();
+                    break items.map(|sample| (sample.trajectory.unwrap().sequence, sample.ply)).collect();
+                }
+                None => panic!("an empty message"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_trajectory_goes_into_every_table_and_each_is_drawn_from_on_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with(directory.path(), with_queue).await;
+    server.insert_all([0, 1]).await;
+    assert_eq!(server.drawn("queue", 5).await, [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]);
+    assert_eq!(server.drawn("", 3).await.len(), 3);
+    let (main, queue) = (server.stats_of("").await.unwrap(), server.stats_of("queue").await.unwrap());
+    assert_eq!((main.tables, queue.memory_bytes), (vec!["main".to_owned(), "queue".to_owned()], main.memory_bytes));
+    let (main, queue) = (main.table.unwrap(), queue.table.unwrap());
+    assert_eq!((main.name.as_str(), main.items, main.samples_total), ("main", 8, 3));
+    assert_eq!((queue.name.as_str(), queue.items, queue.samples_total), ("queue", 3, 5));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_drawn_from_every_table_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with(directory.path(), with_queue).await;
+    server.insert_all([0, 1]).await;
+    server.drawn("queue", 5).await;
+    server.stop().await;
+    let server = serve_with(directory.path(), with_queue).await;
+    let queue = server.stats_of("queue").await.unwrap().table.unwrap();
+    assert_eq!((queue.samples_total, queue.items_inserted_total, queue.trajectories), (5, 8, 2));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_table_that_joins_a_run_begins_in_the_middle_of_its_band() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with(directory.path(), |replay| replay.error_items = 1e9).await;
+    server.insert_all(0..20).await;
+    server.stop().await;
+    let join = |replay: &mut ReplaySection| {
+        replay.error_items = 1e9;
+        let (blocks_inserts, error_items) = (true, 8.0);
+        replay.tables = vec![TableSection { blocks_inserts, error_items, ..table("late") }];
+    };
+    let server = serve_with(directory.path(), join).await;
+    // Behind 80 items that nobody drew it would let nothing in.
+    assert_eq!(inserted(&server.insert_all([20]).await), [true]);
+    assert_eq!(server.stats_of("late").await.unwrap().table.unwrap().items, 84);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_kept_is_not_found_and_those_that_are_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with(directory.path(), with_queue).await;
+    let of_stats = server.stats_of("stack").await.unwrap_err();
+    let request = v1::ListRequest { table: "stack".into(), ..v1::ListRequest::default() };
+    let of_list = server.client.clone().list(request).await.unwrap_err();
+    let (sender, mut batches) = server.sample().await;
+    sender.send(open_of("stack", 1)).await.unwrap();
+    let of_sample = end(&mut batches).await;
+    let request = v1::UpdatePrioritiesRequest { table: "stack".into(), priorities: Vec::new() };
+    let of_update = server.client.clone().update_priorities(request).await.unwrap_err();
+    for status in [of_stats, of_list, of_sample, of_update] {
+        assert_eq!(status.code(), Code::NotFound);
+        assert_eq!(status.message(), "there is no table \"stack\", only main, queue");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_insert_waits_for_every_table_that_does_not_only_watch() {
+    let directory = tempfile::tempdir().unwrap();
+    let strict = |replay: &mut ReplaySection| {
+        replay.error_items = 1e9;
+        let narrow = TableSection { min_items: 4, samples_per_insert: 2.0, error_items: 8.0, ..table("") };
+        replay.tables = vec![
+            TableSection { name: "watching".into(), ..narrow.clone() },
+            TableSection { name: "strict".into(), blocks_inserts: true, ..narrow },
+        ];
+    };
+    let server = serve_with(directory.path(), strict).await;
+    server.insert_all([0, 1]).await;
+    let (sender, mut answers) = server.insert().await;
+    for message in [hello(), trajectory(2)] {
+        sender.send(message).await.unwrap();
+    }
+    assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ready(_))));
+    assert_eq!(server.drawn("watching", 10).await.len(), 10);
+    assert_eq!(server.drawn("strict", 10).await.len(), 10);
+    assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ack(_))));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_segment_stays_while_any_table_holds_something_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let two = |replay: &mut ReplaySection| {
+        (replay.capacity_items, replay.window_items_min, replay.segment_bytes) = (40, 10, 4096);
+        replay.error_items = 1e9;
+        replay.tables = vec![TableSection { capacity_items: 400, window_items_min: 10, ..table("long") }];
+    };
+    let server = serve_with(directory.path(), two).await;
+    server.insert_all(0..120).await;
+    server.stop().await;
+    let server = serve_with(directory.path(), two).await;
+    let held = async |table| server.stats_of(table).await.unwrap().table.unwrap().trajectories;
+    assert_eq!((held("main").await, held("long").await), (10, 100));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_that_is_late_ends_its_stream_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(directory.path()).await;
+    let (sender, mut batches) = server.sample().await;
+    let open = v1::Open { game: GAME.into(), batch_size: 2, timeout_ms: 50, ..v1::Open::default() };
+    for message in [ask(Ask::Open(open)), credit(1)] {
+        sender.send(message).await.unwrap();
+    }
+    let status = end(&mut batches).await;
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let reason = "no batch of the table main within 50 ms: the table holds 0 of the 4 items that sampling needs";
+    assert_eq!(status.message(), reason);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_that_cannot_be_drawn_whole_keeps_what_was_drawn_until_it_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with(directory.path(), with_queue).await;
+    server.insert_all([0]).await;
+    let (sender, mut batches) = server.sample().await;
+    for message in [open_of("queue", 6), credit(1)] {
+        sender.send(message).await.unwrap();
+    }
+    let reason = match batches.message().await.unwrap().unwrap().message {
+        Some(Out::Waiting(v1::Waiting { reason })) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert!(reason.starts_with("no item in the window may be drawn"), "{reason}");
+    assert_eq!(server.stats_of("queue").await.unwrap().table.unwrap().samples_total, 4);
+    server.insert_all([1]).await;
+    let sequences = loop {
+        match batches.message().await.unwrap().unwrap().message {
+            Some(Out::Batch(batch)) => {
+                break batch.samples.into_iter().map(|s| s.trajectory.unwrap().sequence).collect();
+            }
+            _ => continue,
+        }
+    };
+    let sequences: Vec<u64> = sequences;
+    assert_eq!(sequences, [0, 0, 0, 0, 1, 1]);
+    server.stop().await;
+}
