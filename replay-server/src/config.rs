@@ -73,6 +73,13 @@ pub struct ReplaySection {
     pub fsync_ms: u64,
     /// Where the log lies, below the run's directory if relative.
     pub directory: PathBuf,
+    /// Bytes of memory for all tables and for what is on its way into them; missing: as many as their capacities take.
+    /// Beyond, inserts are refused for the moment, unless every table is full, so that each pushes an older one out.
+    pub memory_bytes_max: Option<u64>,
+    /// Streams of actors and learners that may be open at once.
+    pub streams_max: u64,
+    /// Trajectories that one actor may insert per second; more of them wait. 0: any number.
+    pub actor_inserts_per_second_max: u64,
     /// More tables, which hold the same trajectories beside the one that the keys above are about.
     pub tables: Vec<TableSection>,
 }
@@ -120,6 +127,11 @@ impl Default for ReplaySection {
             // A disk that spins syncs in 10 ms. Actors that keep many trajectories on their way do not wait for this.
             fsync_ms: 50,
             directory: PathBuf::from("replay"),
+            memory_bytes_max: None,
+            // Thousands of actors; each stream may have some megabytes on its way.
+            streams_max: 4_096,
+            // An actor that is fast is no fault.
+            actor_inserts_per_second_max: 0,
             tables: Vec::new(),
         }
     }
@@ -182,6 +194,12 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// When inserts are acknowledged, and how long a commit gathers.
     pub commit: CommitSettings,
+    /// Bytes of memory for all tables and for what is on its way into them.
+    pub memory_bytes_max: Option<u64>,
+    /// Streams that may be open at once.
+    pub streams_max: usize,
+    /// Trajectories that one actor may insert per second.
+    pub actor_inserts_per_second_max: Option<NonZeroU32>,
     /// Draws descend from this.
     pub seed: u64,
 }
@@ -213,6 +231,15 @@ impl Config {
                 ack: replay.ack,
                 wait: Duration::from_millis(range("fsync_ms", replay.fsync_ms, 0, 1000)?),
             },
+            memory_bytes_max: replay.memory_bytes_max,
+            streams_max: count("streams_max", replay.streams_max, 1 << 20)?,
+            actor_inserts_per_second_max: range(
+                "actor_inserts_per_second_max",
+                replay.actor_inserts_per_second_max,
+                0,
+                u32::MAX.into(),
+            )
+            .map(|inserts| u32::try_from(inserts).ok().and_then(NonZeroU32::new))?,
             seed: self.run.seed,
         })
     }

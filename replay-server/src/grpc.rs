@@ -4,6 +4,7 @@
 
 mod insert;
 mod list;
+mod quota;
 mod sample;
 mod table_names;
 
@@ -16,12 +17,14 @@ use proto::replay::{
     ItemPriority, ListQuery, Located, PriorityUpdate, Quarantine, Report, Suspect, UpdatedPriorities, v1,
 };
 use replay::ItemKey;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::Settings;
 use crate::keeper::{Command, Ended, Found, Handle, Refusal};
+use quota::Quota;
 use table_names::TableNames;
 
 /// Trajectories that one actor may have unanswered: a commit's worth.
@@ -35,6 +38,8 @@ pub struct ReplayService {
     handle: Handle,
     drain: CancellationToken,
     lists: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+    quota: Quota,
 }
 
 /// What a stream of answers is to tonic.
@@ -44,7 +49,16 @@ impl ReplayService {
     /// Serves until `drain` fires.
     pub fn new(settings: Settings, handle: Handle, drain: CancellationToken) -> Self {
         let tables = TableNames::of(&settings);
-        Self { settings, tables, handle, drain, lists: Arc::new(Semaphore::new(1)) }
+        let (lists, streams) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(settings.streams_max)));
+        let quota = Quota::new(settings.actor_inserts_per_second_max);
+        Self { settings, tables, handle, drain, lists, streams, quota }
+    }
+
+    /// A place among the open streams.
+    fn stream(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let most = self.settings.streams_max;
+        let full = |_| insert::exhausted(format!("{most} streams are open, as many as replay.streams_max allows"));
+        Arc::clone(&self.streams).try_acquire_owned().map_err(full)
     }
 }
 
@@ -58,8 +72,14 @@ impl v1::replay_server::Replay for ReplayService {
         &self,
         request: Request<Streaming<v1::InsertRequest>>,
     ) -> Result<Response<Self::InsertStream>, Status> {
-        let stream =
-            insert::InsertStream::new(request.into_inner(), &self.settings, self.handle.clone(), self.drain.clone());
+        let stream = insert::InsertStream::new(
+            request.into_inner(),
+            &self.settings,
+            self.handle.clone(),
+            self.drain.clone(),
+            self.quota.clone(),
+            self.stream()?,
+        );
         Ok(Response::new(stream.answers()))
     }
 
@@ -73,6 +93,7 @@ impl v1::replay_server::Replay for ReplayService {
             self.tables.clone(),
             self.handle.clone(),
             self.drain.clone(),
+            self.stream()?,
         );
         Ok(Response::new(stream.answers()))
     }
@@ -147,6 +168,14 @@ impl v1::replay_server::Replay for ReplayService {
         // A trajectory that breaks the rules means a broken actor or disk: a human must look.
         tracing::error!(trajectory = %id, ply, reason, held, "a trajectory was reported and taken out of sampling");
         Ok(Response::new(v1::ReportResponse { held }))
+    }
+}
+
+/// For ever, where there is no such moment.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -75,6 +75,7 @@ pub struct Keeper {
     /// In notes that are not durable yet.
     priorities_under_way: usize,
     segments: Segments,
+    memory_bytes_max: Option<u64>,
     common: Common,
     draining: bool,
 }
@@ -115,9 +116,16 @@ impl Keeper {
             samples_noted,
             priorities_under_way: 0,
             segments,
+            memory_bytes_max: None,
             common: Common { log_bytes, ..Common::default() },
             draining: false,
         }
+    }
+
+    /// Holds to so many bytes of memory.
+    #[must_use]
+    pub fn within(self, memory_bytes_max: Option<u64>) -> Self {
+        Self { memory_bytes_max, ..self }
     }
 
     /// Runs until it has drained: nothing waits and nothing is on its way to the disk.
@@ -138,11 +146,11 @@ impl Keeper {
     pub(crate) fn apply(&mut self, command: Command, now: Instant) {
         match command {
             Command::Insert { trajectory, content, inserted, reply } => {
-                self.insert(Arrival { trajectory, content, inserted }, reply);
+                self.insert(Arrival { trajectory, content, inserted, since: now }, reply);
             }
             Command::CountRefused => self.common.refused += 1,
             Command::Sample(BatchRequest { table, items, reply }) if !self.draining => {
-                self.tables[table.0].request(items, reply);
+                self.tables[table.0].request(items, reply, now);
             }
             Command::Sample(_) => {}
             Command::BatchItemsMax { table, reply } => {
@@ -157,15 +165,18 @@ impl Keeper {
             Command::UpdatePriorities { table, priorities, reply } => {
                 let _ = reply.send(self.update_priorities(table, &priorities));
             }
-            Command::Log(LogEvent::Committed { entries, segment, bytes }) => self.committed(entries, segment, bytes),
+            Command::Log(LogEvent::Committed { entries, segment, bytes }) => {
+                self.committed(entries, segment, bytes, now);
+            }
             Command::Log(LogEvent::Failed { entries, error }) => self.failed(entries, &error),
             Command::Tick => self.tick(now),
             Command::Drain => self.drain(),
         }
         self.send_notes();
+        let unix = self.clock.unix(now);
         // Samples first: they make room for inserts, and an insert only shows in the tables after its commit.
         let samples: Vec<_> =
-            self.tables.iter_mut().map(|table| table.sample(&mut self.rng, self.common, now)).collect();
+            self.tables.iter_mut().map(|table| table.sample(&mut self.rng, self.common, now, unix)).collect();
         let inserts = self.admit();
         for (index, (table, sample)) in self.tables.iter_mut().zip(samples).enumerate() {
             let insert = inserts.filter(|(at, _)| *at == TableIndex(index)).map(|(_, wait)| wait);
@@ -207,8 +218,10 @@ impl Keeper {
     fn publish(&self) {
         let main = self.main();
         self.metrics.publish(&main.stats(self.common), main.table().bytes(), main.waits());
+        self.metrics.publish_memory(self.memory_bytes(), self.memory_bytes_max);
         for table in &self.tables {
             self.metrics.publish_waits(table.name(), table.waits_by_reason());
+            self.metrics.publish_table(table.name(), table.table(), table.limiter().counts());
         }
     }
 }

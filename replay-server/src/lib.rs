@@ -124,7 +124,8 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
             let _ = events.send_blocking(Command::Log(event));
         });
     })?;
-    let keeper = Keeper::new(restored, Clock::start(), ChaCha8Rng::seed_from_u64(settings.seed), to_log);
+    let keeper = Keeper::new(restored, Clock::start(), ChaCha8Rng::seed_from_u64(settings.seed), to_log)
+        .within(settings.memory_bytes_max);
     let keeper = std::thread::Builder::new().name("replay-table".to_owned()).spawn(move || keeper.run(commands))?;
     Ok((handle, Threads { keeper, log }))
 }

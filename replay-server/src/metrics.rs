@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics::{Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use proto::replay::TableStats;
+use replay::{RateLimiterCounts, Table};
 
 /// Why an insert was refused, as the label `reason` says it.
 const INVALID: &str = "invalid";
 const NOT_STORED: &str = "not_stored";
+const OVER_MEMORY: &str = "over_memory";
 
 /// The names of all metrics live here; the keeper only hands over figures.
 #[derive(Debug)]
@@ -42,12 +44,50 @@ impl Metrics {
         describe_gauge!("zerofleet_replay_quarantined", "Trajectories held that were taken out of sampling");
         counter!("zerofleet_replay_refused_total", "reason" => INVALID).absolute(0);
         counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).absolute(0);
+        counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).absolute(0);
+        describe_gauge!("zerofleet_replay_memory_bytes", "Bytes of memory of all tables and of what is on its way");
+        describe_gauge!("zerofleet_replay_memory_bytes_max", "Bytes of memory allowed; 0 for any number");
+        describe_gauge!("zerofleet_replay_tables_items", "Items held by each table");
+        describe_gauge!("zerofleet_replay_tables_window_items", "Items in the window of each table");
+        describe_gauge!("zerofleet_replay_tables_bytes", "Bytes of memory that each table keeps, shared ones too");
+        describe_gauge!("zerofleet_replay_tables_quarantined", "Trajectories of each table out of sampling");
+        describe_counter!("zerofleet_replay_tables_samples_total", "Items drawn from each table since the run began");
+        describe_histogram!("zerofleet_replay_insert_seconds", "From the arrival of a trajectory to its answer");
+        describe_histogram!("zerofleet_replay_sample_seconds", "From the wish for a batch to the batch");
+        describe_histogram!("zerofleet_replay_sample_age_seconds", "How long ago what is drawn came in");
+        describe_histogram!("zerofleet_replay_sample_lag_versions", "How far what is drawn is behind the newest held");
         Self(())
     }
 
     /// The log could not take a trajectory.
     pub(crate) fn count_not_stored(&self) {
         counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).increment(1);
+    }
+
+    /// There was no room in memory for a trajectory.
+    pub(crate) fn count_over_memory(&self) {
+        counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).increment(1);
+    }
+
+    /// A trajectory is in the tables so long after it came.
+    pub(crate) fn inserted_after(&self, latency: Duration) {
+        histogram!("zerofleet_replay_insert_seconds").record(latency);
+    }
+
+    /// Publishes what all tables together keep.
+    pub(crate) fn publish_memory(&self, bytes: u64, bytes_max: Option<u64>) {
+        gauge!("zerofleet_replay_memory_bytes").set(bytes as f64);
+        gauge!("zerofleet_replay_memory_bytes_max").set(bytes_max.unwrap_or(0) as f64);
+    }
+
+    /// Publishes what one table holds and has done.
+    pub(crate) fn publish_table(&self, name: &str, table: &Table, counts: RateLimiterCounts) {
+        let name = name.to_owned();
+        gauge!("zerofleet_replay_tables_items", "table" => name.clone()).set(table.items() as f64);
+        gauge!("zerofleet_replay_tables_window_items", "table" => name.clone()).set(table.window_items() as f64);
+        gauge!("zerofleet_replay_tables_bytes", "table" => name.clone()).set(table.bytes() as f64);
+        gauge!("zerofleet_replay_tables_quarantined", "table" => name.clone()).set(table.quarantined() as f64);
+        counter!("zerofleet_replay_tables_samples_total", "table" => name).absolute(counts.sampled);
     }
 
     /// Publishes how long which side of a table was held up by what.
@@ -79,5 +119,42 @@ impl Metrics {
         // Counters hold whole numbers; these are seconds with fractions that only grow.
         gauge!("zerofleet_replay_insert_wait_seconds_total").set(insert_wait.as_secs_f64());
         gauge!("zerofleet_replay_sample_wait_seconds_total").set(sample_wait.as_secs_f64());
+    }
+}
+
+/// What is recorded so often that the names are looked up once.
+#[derive(Clone)]
+pub(crate) struct TableMetrics {
+    age: Histogram,
+    lag: Histogram,
+    latency: Histogram,
+}
+
+impl TableMetrics {
+    /// Those of a table.
+    pub(crate) fn new(table: &str) -> Self {
+        let table = table.to_owned();
+        Self {
+            age: histogram!("zerofleet_replay_sample_age_seconds", "table" => table.clone()),
+            lag: histogram!("zerofleet_replay_sample_lag_versions", "table" => table.clone()),
+            latency: histogram!("zerofleet_replay_sample_seconds", "table" => table),
+        }
+    }
+
+    /// An item was drawn, so long after it came in, so many versions behind the newest.
+    pub(crate) fn drawn(&self, age: Duration, lag_versions: u64) {
+        self.age.record(age);
+        self.lag.record(lag_versions as f64);
+    }
+
+    /// A batch was drawn, so long after it was asked for.
+    pub(crate) fn batch_after(&self, latency: Duration) {
+        self.latency.record(latency);
+    }
+}
+
+impl std::fmt::Debug for TableMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableMetrics").finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! Log lines and metrics: where `tracing` and `metrics` of a process go.
 
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -9,11 +9,15 @@ use crate::LogFormat;
 #[cfg(test)]
 mod tests;
 
-/// Buckets of every histogram, in seconds: a decade in three steps, from a tenth of a millisecond to a hundred seconds.
+/// Buckets of every other histogram, in seconds: a decade in three steps, from a tenth of a millisecond to a hundred seconds.
 const BUCKETS_SECONDS: &[f64] = &[
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0,
     100.0,
 ];
+
+/// Buckets of histograms of ages, in seconds: from a second to a month.
+const BUCKETS_AGE_SECONDS: &[f64] =
+    &[1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 604_800.0, 2_592_000.0];
 
 /// Why telemetry could not start.
 #[derive(Debug, thiserror::Error)]
@@ -52,5 +56,8 @@ pub fn install_metrics() -> Result<PrometheusHandle, TelemetryError> {
 }
 
 fn builder() -> Result<PrometheusBuilder, TelemetryError> {
-    PrometheusBuilder::new().set_buckets(BUCKETS_SECONDS).map_err(TelemetryError::Metrics)
+    let builder = PrometheusBuilder::new().set_buckets(BUCKETS_SECONDS);
+    let ages = Matcher::Suffix("_age_seconds".to_owned());
+    let builder = builder.and_then(|builder| builder.set_buckets_for_metric(ages, BUCKETS_AGE_SECONDS));
+    builder.map_err(TelemetryError::Metrics)
 }

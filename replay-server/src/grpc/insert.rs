@@ -1,14 +1,18 @@
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use experience::{PackedTrajectory, TrajectoryId};
+use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, v1};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};
 
-use super::{Answers, INSERT_CREDIT, draining, ended};
+use super::quota::Quota;
+use super::{Answers, INSERT_CREDIT, draining, ended, until};
 use crate::config::Settings;
 use crate::keeper::{Command, Handle, Inserted};
 use crate::log::UnixMillis;
@@ -20,6 +24,9 @@ pub(super) const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 /// A disk is not made room on in less.
 const RETRY_AFTER_MS: u64 = 1000;
 
+/// Bytes that one actor may have unanswered: beyond, its stream is not read. Two of the largest trajectories.
+const IN_FLIGHT_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
+
 /// One actor's stream: messages in, one answer for each trajectory out.
 pub(super) struct InsertStream {
     inbound: Streaming<v1::InsertRequest>,
@@ -29,6 +36,13 @@ pub(super) struct InsertStream {
     answer: mpsc::Sender<Inserted>,
     answers: mpsc::Receiver<Inserted>,
     reading: Reading,
+    quota: Quota,
+    /// Before this nothing is read: the actor is ahead of its quota.
+    ready: Option<Instant>,
+    /// What is unanswered, by sequence, in bytes of memory.
+    in_flight: HashMap<u64, usize>,
+    in_flight_bytes: usize,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Whether messages are still read, and if not, why.
@@ -45,11 +59,26 @@ impl InsertStream {
         settings: &Settings,
         handle: Handle,
         drain: CancellationToken,
+        quota: Quota,
+        permit: OwnedSemaphorePermit,
     ) -> Self {
         let order = InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits);
         // Room for an answer to everything that may be unanswered: the keeper never finds it full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
-        Self { inbound, order, handle, drain, answer, answers, reading: Reading::On }
+        Self {
+            inbound,
+            order,
+            handle,
+            drain,
+            answer,
+            answers,
+            reading: Reading::On,
+            quota,
+            ready: None,
+            in_flight: HashMap::new(),
+            in_flight_bytes: 0,
+            _permit: permit,
+        }
     }
 
     pub(super) fn answers(self) -> Answers<v1::InsertResponse> {
@@ -71,12 +100,14 @@ impl InsertStream {
                 biased;
                 Some(inserted) = self.answers.recv() => {
                     self.order.answered();
+                    self.landed(inserted.id());
                     if let Some(answer) = self.convert(inserted)? {
                         return Ok(Some(answer.into()));
                     }
                 }
                 () = self.drain.cancelled(), if reading => self.reading = Reading::Draining,
-                message = self.inbound.message(), if reading => match message? {
+                () = until(self.ready), if self.ready.is_some() => self.ready = None,
+                message = self.inbound.message(), if reading && self.may_read() => match message? {
                     None => self.reading = Reading::ClientEnded,
                     Some(message) => if let Some(response) = self.receive(message).await? {
                         return Ok(Some(response));
@@ -98,6 +129,11 @@ impl InsertStream {
                 let content =
                     storage::encode(&trajectory, inserted).map_err(|error| Status::internal(error.to_string()))?;
                 let trajectory = Arc::new(PackedTrajectory::pack(&trajectory));
+                let id = trajectory.id();
+                let bytes = trajectory.bytes() + content.bytes().len();
+                // One that comes twice before it is answered is kept once.
+                self.in_flight_bytes += bytes - self.in_flight.insert(id.sequence, bytes).unwrap_or(0).min(bytes);
+                self.ready = self.quota.count(id.actor, Instant::now());
                 let command = Command::Insert { trajectory, content, inserted, reply: self.answer.clone() };
                 self.handle.send(command).await.map_err(ended)?;
                 Ok(None)
@@ -113,12 +149,25 @@ impl InsertStream {
         }
     }
 
+    fn may_read(&self) -> bool {
+        self.ready.is_none() && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+    }
+
+    fn landed(&mut self, id: TrajectoryId) {
+        let bytes = self.in_flight.remove(&id.sequence).unwrap_or(0);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+    }
+
     /// An answer for the actor, or nothing if the trajectory is left to be sent again.
     fn convert(&mut self, inserted: Inserted) -> Result<Option<Answer>, Status> {
         match inserted {
             Inserted::New(id) => Ok(Some(Answer::Inserted { sequence: id.sequence })),
             Inserted::Duplicate(id) => Ok(Some(Answer::Duplicate { sequence: id.sequence })),
             Inserted::NotStored(id, error) => Err(not_stored(id, &error)),
+            Inserted::OverMemory { id, bytes_max } => Err(exhausted(format!(
+                "trajectory {id} finds no room in the {bytes_max} bytes of replay.memory_bytes_max: raise it, or lower \
+                 the capacity of tables; nothing is lost, it is sent again"
+            ))),
             Inserted::Draining(_) => {
                 self.reading = Reading::Draining;
                 Ok(None)
@@ -134,6 +183,11 @@ fn not_stored(id: TrajectoryId, error: &str) -> Status {
         "trajectory {id} cannot be stored now ({error}): make room on the disk of the replay log; nothing is lost, it is \
          sent again"
     );
+    exhausted(reason)
+}
+
+/// With the advice to come again.
+pub(super) fn exhausted(reason: String) -> Status {
     let mut status = Status::resource_exhausted(reason);
     // What gRPC calls it; a client that knows no better than its own delays does no harm.
     status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(RETRY_AFTER_MS));

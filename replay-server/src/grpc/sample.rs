@@ -7,13 +7,13 @@ use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::order::{SampleOrder, Sampled as Message};
 use proto::replay::{SampleBatch, SampleQuery, TableStats, v1};
 use replay::Drawn;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use super::table_names::TableNames;
-use super::{Answers, draining, ended};
+use super::{Answers, draining, ended, until};
 use crate::config::{Settings, TableIndex};
 use crate::keeper::{BatchRequest, Command, Handle, Sampled};
 
@@ -39,6 +39,7 @@ pub(super) struct SampleStream {
     /// What is left of the batch that was drawn last.
     parts: VecDeque<v1::SampleResponse>,
     reading: bool,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl SampleStream {
@@ -48,6 +49,7 @@ impl SampleStream {
         tables: TableNames,
         handle: Handle,
         drain: CancellationToken,
+        permit: OwnedSemaphorePermit,
     ) -> Self {
         // Room for every batch that has credit, and for some reasons besides.
         let (reply, replies) = mpsc::channel(CREDIT_BATCHES_MAX as usize + REASONS_MAX);
@@ -65,6 +67,7 @@ impl SampleStream {
             heard: None,
             parts: VecDeque::new(),
             reading: true,
+            _permit: permit,
         }
     }
 
@@ -160,14 +163,6 @@ impl SampleStream {
         let parts =
             tokio::task::spawn_blocking(move || convert::batch_to_wire(&cut(&drawn, table, unroll_steps))).await;
         parts.map_err(|_| Status::internal("cannot cut a batch"))
-    }
-}
-
-/// For ever, where there is no deadline.
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }
 

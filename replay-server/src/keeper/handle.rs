@@ -22,8 +22,26 @@ pub enum Inserted {
     Duplicate(TrajectoryId),
     /// The log cannot take it now; it may be sent again.
     NotStored(TrajectoryId, String),
+    /// There is no room in memory; it may be sent again.
+    OverMemory {
+        /// Which.
+        id: TrajectoryId,
+        /// How much memory there is, in bytes.
+        bytes_max: u64,
+    },
     /// The server drains; it may be sent to the next one.
     Draining(TrajectoryId),
+}
+
+impl Inserted {
+    /// Which trajectory it is about.
+    #[must_use]
+    pub fn id(&self) -> TrajectoryId {
+        match *self {
+            Self::New(id) | Self::Duplicate(id) | Self::NotStored(id, _) | Self::Draining(id) => id,
+            Self::OverMemory { id, .. } => id,
+        }
+    }
 }
 
 /// What a sampler hears.

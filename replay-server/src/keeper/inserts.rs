@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
+use std::time::Instant;
 
 use experience::{PackedTrajectory, TrajectoryId};
 use replay::Wait;
 use tokio::sync::mpsc;
 
 use super::handle::Inserted;
-use super::{IN_LOG_MAX, Keeper};
+use super::{IN_LOG_MAX, Keeper, Served};
 use crate::config::TableIndex;
 use crate::log::committer::LogCommand;
 use crate::log::{Entry, Framed, SegmentNumber, UnixMillis};
@@ -20,6 +21,7 @@ pub(super) struct Arrival {
     pub(super) trajectory: Arc<PackedTrajectory>,
     pub(super) content: Framed,
     pub(super) inserted: UnixMillis,
+    pub(super) since: Instant,
 }
 
 /// A trajectory on its way to the disk.
@@ -27,6 +29,7 @@ pub(super) struct Arrival {
 pub(super) struct InLog {
     trajectory: Arc<PackedTrajectory>,
     inserted: UnixMillis,
+    since: Instant,
 }
 
 impl Keeper {
@@ -44,8 +47,16 @@ impl Keeper {
             askers.retain(|asker| !asker.is_closed());
             return askers.push(reply);
         }
+        let bytes = in_flight_bytes(&arrival.trajectory, &arrival.content);
+        if let Some(bytes_max) = self.memory_bytes_max
+            && self.memory_bytes() + bytes > bytes_max
+            && !self.tables.iter().all(Served::is_full)
+        {
+            self.metrics.count_over_memory();
+            return answer(&reply, Inserted::OverMemory { id, bytes_max });
+        }
         self.replies.insert(id, vec![reply]);
-        self.in_flight_bytes += in_flight_bytes(&arrival.trajectory, &arrival.content);
+        self.in_flight_bytes += bytes;
         self.arrivals.push_back(arrival);
     }
 
@@ -80,10 +91,10 @@ impl Keeper {
             if let Some(wait) = self.refusal() {
                 return Some(wait);
             }
-            let Arrival { trajectory, content, inserted } = self.arrivals.pop_front()?;
+            let Arrival { trajectory, content, inserted, since } = self.arrivals.pop_front()?;
             let items = items(&trajectory);
             self.in_log_items += u64::from(items);
-            self.in_log.insert(id, InLog { trajectory, inserted });
+            self.in_log.insert(id, InLog { trajectory, inserted, since });
             self.append(Entry::Trajectory { id, items, content });
         }
         None
@@ -100,20 +111,21 @@ impl Keeper {
         )
     }
 
-    pub(super) fn committed(&mut self, entries: Vec<Entry>, segment: SegmentNumber, bytes: u64) {
+    pub(super) fn committed(&mut self, entries: Vec<Entry>, segment: SegmentNumber, bytes: u64, now: Instant) {
         self.common.log_bytes = bytes;
         self.in_log_entries -= entries.len();
         for entry in entries {
             match entry {
-                Entry::Trajectory { id, items, content } => self.stored(id, items, &content, segment),
+                Entry::Trajectory { id, items, content } => self.stored(id, items, &content, segment, now),
                 Entry::Note(note) => self.noted(&note, Ok(())),
             }
         }
         self.drop_segments();
     }
 
-    fn stored(&mut self, id: TrajectoryId, items: u32, content: &Framed, segment: SegmentNumber) {
-        let Some(InLog { trajectory, inserted }) = self.in_log.remove(&id) else { return };
+    fn stored(&mut self, id: TrajectoryId, items: u32, content: &Framed, segment: SegmentNumber, now: Instant) {
+        let Some(InLog { trajectory, inserted, since }) = self.in_log.remove(&id) else { return };
+        self.metrics.inserted_after(now.saturating_duration_since(since));
         self.in_flight_bytes -= in_flight_bytes(&trajectory, content);
         self.in_log_items -= u64::from(items);
         if self.seen.insert(id) {

@@ -8,13 +8,14 @@ use proto::replay::{Suspect, TableEdge, TableStats};
 use rand_chacha::ChaCha8Rng;
 use replay::{
     Drawn, Insertion, InvalidPriority, ItemKey, PriorityUpdate, Quarantine, RateLimiter, RateLimiterCounts, Release,
-    Removed, Table, TableTotals, Wait,
+    Removed, Retention, Table, TableTotals, Wait,
 };
 use tokio::sync::mpsc;
 
 use super::handle::Sampled;
 use super::stall::{Hold, Stall};
 use crate::config::NamedTable;
+use crate::metrics::TableMetrics;
 
 /// A table with its limiter, which counts all that the table does, and with those that wait for it.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct Served {
     samples: Stall,
     /// The kind of what the samplers were last told.
     told: Option<&'static str>,
+    metrics: TableMetrics,
 }
 
 /// A batch that is drawn as far as it could be.
@@ -35,6 +37,7 @@ struct Batch {
     items: u64,
     drawn: Vec<Drawn>,
     reply: mpsc::Sender<Sampled>,
+    since: Instant,
 }
 
 impl Batch {
@@ -57,6 +60,7 @@ impl Served {
     pub fn new(settings: NamedTable) -> Self {
         let table = Table::new(settings.table);
         let limiter = RateLimiter::new(settings.rate_limiter).expect("settings are checked");
+        let metrics = TableMetrics::new(&settings.name);
         Self {
             settings,
             table,
@@ -65,6 +69,7 @@ impl Served {
             inserts: Stall::default(),
             samples: Stall::default(),
             told: None,
+            metrics,
         }
     }
 
@@ -154,21 +159,34 @@ impl Served {
         if self.settings.blocks_inserts { self.limiter.can_insert(items_before + 1) } else { Ok(()) }
     }
 
+    /// Whether what comes in now pushes something out.
+    pub(super) fn is_full(&self) -> bool {
+        let Retention { trajectory_bytes_max, .. } = self.settings.table.retention;
+        self.table.held_items() >= self.settings.table.window.capacity_items
+            || trajectory_bytes_max.is_some_and(|bytes| self.table.trajectory_bytes() >= bytes)
+    }
+
     /// A batch is wanted, if it ever can be had.
-    pub(super) fn request(&mut self, items: u64, reply: mpsc::Sender<Sampled>) {
+    pub(super) fn request(&mut self, items: u64, reply: mpsc::Sender<Sampled>, now: Instant) {
         let items_max = self.limiter.batch_items_max();
         if items > items_max {
             // There is room for an answer to every request.
             let _ = reply.try_send(Sampled::TooLarge { items_max });
             return;
         }
-        self.waiting.push_back(Batch { items, drawn: Vec::new(), reply });
+        self.waiting.push_back(Batch { items, drawn: Vec::new(), reply, since: now });
         // A newcomer has not heard the reason yet.
         self.told = None;
     }
 
     /// Draws every batch that the limiter allows; the oldest request first. Why the next one waits, if one does.
-    pub(super) fn sample(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant) -> Option<Hold> {
+    pub(super) fn sample(
+        &mut self,
+        rng: &mut ChaCha8Rng,
+        common: Common,
+        now: Instant,
+        unix: Duration,
+    ) -> Option<Hold> {
         while let Some(batch) = self.waiting.front_mut() {
             if batch.reply.is_closed() {
                 self.waiting.pop_front();
@@ -181,12 +199,17 @@ impl Served {
                 // What is drawn is counted: it stays with its batch until the rest can be drawn.
                 let Some(drawn) = self.table.sample(rng) else { return Some(Hold::NothingToDraw) };
                 self.limiter.sample(1);
+                let newest = self.table.newest_weights_version();
+                let lag = newest.zip(drawn.trajectory.last_weights_version());
+                let lag = lag.map_or(0, |(newest, version)| newest.0.saturating_sub(version.0));
+                self.metrics.drawn(unix.saturating_sub(drawn.inserted), lag);
                 self.limiter.delete(u64::from(drawn.exhausted));
                 batch.drawn.push(drawn);
             }
             self.samples.update(None, now);
             let table = Box::new(self.stats(common));
-            if let Some(Batch { drawn, reply, .. }) = self.waiting.pop_front() {
+            if let Some(Batch { drawn, reply, since, .. }) = self.waiting.pop_front() {
+                self.metrics.batch_after(now.saturating_duration_since(since));
                 // Room for every batch with credit; a sampler that has gone has lost it.
                 let _ = reply.try_send(Sampled::Batch { drawn, table });
             }

@@ -171,7 +171,9 @@ impl World {
                     let survival = self.survival();
                     self.acknowledged.entry(id).or_insert(survival);
                 }
-                Inserted::NotStored(id, _) | Inserted::Draining(id) => drop(self.unanswered.insert(id)),
+                Inserted::NotStored(id, _) | Inserted::Draining(id) | Inserted::OverMemory { id, .. } => {
+                    self.unanswered.insert(id);
+                }
             }
         }
         for batches in &mut self.server.batches {

@@ -88,6 +88,8 @@ pub struct Drawn {
     pub table_items: u64,
     /// Whether this was its last draw: it is deleted from sampling.
     pub exhausted: bool,
+    /// When its trajectory came in, since the epoch of the caller's clock.
+    pub inserted: Duration,
 }
 
 /// One trajectory as a list of the table shows it.

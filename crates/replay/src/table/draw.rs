@@ -34,9 +34,9 @@ impl Table {
         let entry = &self.entries[at];
         let item = usize::try_from(number - entry.first).expect("an index into a trajectory in memory");
         let ply = entry.trajectory.full_plies().nth(item).expect("the next entry begins after as many items");
-        let trajectory = Arc::clone(&entry.trajectory);
+        let (trajectory, inserted) = (Arc::clone(&entry.trajectory), entry.inserted());
         let exhausted = self.settings.max_times_sampled.is_some() && self.count_draw(at, item);
-        Some(Drawn { trajectory, ply, probability, table_items, exhausted })
+        Some(Drawn { trajectory, ply, probability, table_items, exhausted, inserted })
     }
 
     /// Which item is next, without counting it as drawn. There must be `table_items` in the window, at least one.

@@ -1,0 +1,45 @@
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Actors that are remembered while they may be over their quota; beyond, those that are not are forgotten.
+const ACTORS_REMEMBERED: usize = 4096;
+
+/// How much an actor that was idle may send at once: a second's worth.
+const BURST: Duration = Duration::from_secs(1);
+
+/// How many trajectories each actor may insert per second, over all its streams.
+///
+/// Each trajectory moves the moment at which its actor has used up what it may by one interval: the generic cell rate
+/// algorithm of ATM networks, which needs one word for each actor and no timer.
+#[derive(Debug, Clone)]
+pub(super) struct Quota {
+    interval: Option<Duration>,
+    used_until: Arc<Mutex<HashMap<u64, Instant>>>,
+}
+
+impl Quota {
+    pub(super) fn new(inserts_per_second_max: Option<NonZeroU32>) -> Self {
+        let interval = inserts_per_second_max.map(|inserts| Duration::from_secs(1) / inserts.get());
+        Self { interval, used_until: Arc::default() }
+    }
+
+    /// Counts a trajectory. Until when the actor's next one must wait, if it must.
+    pub(super) fn count(&self, actor: u64, now: Instant) -> Option<Instant> {
+        let interval = self.interval?;
+        let mut used_until = self.used_until.lock();
+        if used_until.len() >= ACTORS_REMEMBERED {
+            used_until.retain(|_, until| *until > now);
+        }
+        let until = used_until.entry(actor).or_insert(now);
+        *until = (*until).max(now) + interval;
+        until.checked_sub(BURST).filter(|&ready| ready > now)
+    }
+}
+
+#[cfg(test)]
+mod tests;
