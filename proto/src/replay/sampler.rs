@@ -110,7 +110,7 @@ impl Client for Drawing {
                     SampleReply::Waiting(reason) => drop(self.reason.send_replace(Some(reason.into()))),
                     SampleReply::Part => {}
                     SampleReply::Batch(batch) => {
-                        self.put_down(batch);
+                        self.put_down(*batch);
                         backoff.reset();
                     }
                 },

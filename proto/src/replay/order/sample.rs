@@ -92,7 +92,7 @@ pub enum SampleReply {
     /// A part of a batch, whose others are still to come.
     Part,
     /// One batch, for one credit: its last part has come.
-    Batch(SampleBatch),
+    Batch(Box<SampleBatch>),
     /// Why none comes.
     Waiting(String),
 }
@@ -135,7 +135,8 @@ impl SampleReplies {
             return Ok(SampleReply::Part);
         }
         self.credit -= 1;
-        Ok(SampleReply::Batch(SampleBatch { samples: std::mem::take(&mut self.samples), table }))
+        let samples = std::mem::take(&mut self.samples);
+        Ok(SampleReply::Batch(Box::new(SampleBatch { samples, table })))
     }
 
     /// Segments may be shorter than was asked for, where an episode ends, but not longer.

@@ -390,7 +390,7 @@ mod sample_replies {
         let reason = || waiting_to_wire("too few".into());
         let messages = [reason(), sends(2), reason(), reason(), sends(2)];
         let (events, fault) = heard(messages, |message| order.receive(message));
-        let (sent, waits) = (SampleReply::Batch(batch(1, 2)), SampleReply::Waiting("too few".into()));
+        let (sent, waits) = (SampleReply::Batch(batch(1, 2).into()), SampleReply::Waiting("too few".into()));
         assert_eq!((events, fault), (vec![waits.clone(), sent.clone(), waits.clone(), waits, sent], None));
     }
 
@@ -399,7 +399,7 @@ mod sample_replies {
         let mut order = order(2);
         let messages = [sends(1), waiting_to_wire("too few".into()), sends(1), sends(1), sends(1)];
         let (events, fault) = heard(messages, |message| order.receive(message));
-        let (part, whole) = (SampleReply::Part, SampleReply::Batch(batch(1, 2)));
+        let (part, whole) = (SampleReply::Part, SampleReply::Batch(batch(1, 2).into()));
         let waits = SampleReply::Waiting("too few".into());
         assert_eq!((events, fault), (vec![part.clone(), waits, whole.clone(), part, whole], None));
     }
