@@ -17,7 +17,9 @@ use std::time::Duration;
 pub use batch::SampleBatch;
 use experience::{Invalid, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
-pub use operator::{ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, UpdatedPriorities};
+pub use operator::{
+    ItemPriority, LagBound, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, UpdatedPriorities,
+};
 pub use sampler::{Sampler, SamplerSettings};
 pub use table_stats::{TableEdge, TableStats};
 use tonic::transport::Channel;

@@ -14,7 +14,7 @@ use service::ConfigError;
 use service::config::RunSection;
 
 use crate::log::committer::{Ack, CommitSettings};
-pub use table::{InvalidKey, MAIN, NamedTable, SelectorName, TableIndex, TableSection};
+pub use table::{InvalidKey, LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableSection};
 
 /// The most tables of one server: each keeps something of every item.
 const TABLES_MAX: usize = 16;

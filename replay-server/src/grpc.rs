@@ -14,7 +14,7 @@ use std::sync::Arc;
 use futures::Stream;
 use proto::convert::{self, Invalid};
 use proto::replay::{
-    ItemPriority, ListQuery, Located, PriorityUpdate, Quarantine, Report, Suspect, UpdatedPriorities, v1,
+    ItemPriority, ListQuery, Located, PriorityUpdate, Quarantine, Report, Suspect, TableChange, UpdatedPriorities, v1,
 };
 use replay::ItemKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::config::Settings;
+use crate::config::{InvalidKey, Settings};
 use crate::keeper::{Command, Ended, Found, Handle, Refusal};
 use quota::Quota;
 use table_names::TableNames;
@@ -161,6 +161,18 @@ impl v1::replay_server::Replay for ReplayService {
         Ok(Response::new(UpdatedPriorities { updated, unknown, unused }.into()))
     }
 
+    async fn configure(
+        &self,
+        request: Request<v1::ConfigureRequest>,
+    ) -> Result<Response<v1::ConfigureResponse>, Status> {
+        let change = TableChange::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
+        let table = self.tables.named(&change.table)?;
+        let change = Box::new(change);
+        let done = self.handle.ask(|reply| Command::Configure { table, change, reply }).await.map_err(ended)?;
+        let settings = done.map_err(|refusal| refused(&refusal))?;
+        Ok(Response::new(v1::ConfigureResponse { settings: Some(settings.into()) }))
+    }
+
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
         let report = Report::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let Report { trajectory: id, ply, reason } = report;
@@ -185,6 +197,9 @@ fn refused(refusal: &Refusal) -> Status {
         Refusal::NotHeld(_) => Status::not_found(said),
         Refusal::NotDurable(_) | Refusal::TooMany { .. } => Status::resource_exhausted(said),
         Refusal::Priority(_) => Status::invalid_argument(said),
+        Refusal::Setting(InvalidKey { key, reason }) => {
+            convert::status(&Invalid { field: (*key).to_owned(), reason: reason.clone() })
+        }
     }
 }
 

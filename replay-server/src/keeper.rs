@@ -85,6 +85,8 @@ pub struct Keeper {
 pub struct Restored {
     /// The tables with their contents and what their limiters counted, the main table first.
     pub tables: Vec<Served>,
+    /// The names of tables that the log knows and the run file does not.
+    pub tables_gone: Vec<String>,
     /// Every id that ever came in.
     pub seen: SeenIds,
     /// Where the trajectories held lie.
@@ -96,9 +98,10 @@ pub struct Restored {
 impl Keeper {
     /// A keeper over what was restored.
     pub fn new(restored: Restored, clock: Clock, rng: ChaCha8Rng, log: SyncSender<LogCommand>) -> Self {
-        let Restored { tables, seen, segments, log_bytes } = restored;
-        let samples_noted = tables.iter().map(|table| table.limiter().counts().sampled).collect();
-        Self {
+        let Restored { tables, tables_gone, seen, segments, log_bytes } = restored;
+        // Written once after a start: the log may know nothing of a table yet.
+        let samples_noted = vec![u64::MAX; tables.len()];
+        let mut keeper = Self {
             tables,
             seen,
             rng,
@@ -119,7 +122,9 @@ impl Keeper {
             memory_bytes_max: None,
             common: Common { log_bytes, ..Common::default() },
             draining: false,
-        }
+        };
+        keeper.forget_tables(tables_gone);
+        keeper
     }
 
     /// Holds to so many bytes of memory.
@@ -162,6 +167,7 @@ impl Keeper {
             Command::Report { id, reply } => drop(reply.send(self.report(id))),
             Command::Quarantine { suspect, reply } => self.quarantine(suspect, reply),
             Command::Release { suspect, reply } => self.release(suspect, reply),
+            Command::Configure { table, change, reply } => self.configure(table, &change, reply),
             Command::UpdatePriorities { table, priorities, reply } => {
                 let _ = reply.send(self.update_priorities(table, &priorities));
             }

@@ -9,9 +9,9 @@ use experience::{PackedTrajectory, Trajectory};
 use prost::Message as _;
 use proto::replay::Suspect;
 use proto::replay::v1;
-use replay::{ItemKey, Signature, TableTotals};
+use replay::{ItemKey, Retention, Signature, TableTotals};
 
-use crate::config::{Settings, TableIndex};
+use crate::config::{LiveTable, NamedTable, Settings, TableIndex};
 use crate::keeper::{Restored, Segments, Served};
 use crate::log::{self, Framed, Head, Log, LogSettings, Note, OpenError, Recovered, Repair, UnixMillis, Volume};
 
@@ -37,7 +37,7 @@ fn decode(content: &[u8], signature: &Signature) -> Result<PackedTrajectory, Str
 /// # Errors
 /// [`OpenError`].
 pub fn restore<V: Volume>(volume: V, settings: &Settings) -> Result<(Log<V>, Restored, Vec<Repair>), OpenError> {
-    let mut tables: Vec<Served> = settings.tables.iter().cloned().map(Served::new).collect();
+    let mut tables: Vec<Served> = settings.tables.iter().map(unbounded).collect();
     let mut segments = Segments::default();
     let log_settings = LogSettings {
         game: settings.game.clone(),
@@ -53,21 +53,41 @@ pub fn restore<V: Volume>(volume: V, settings: &Settings) -> Result<(Log<V>, Res
             let trajectory = Arc::new(content);
             segments.push(segment);
             tables.iter_mut().for_each(|table| table.insert(Arc::clone(&trajectory), inserted));
-            segments.keep(tables.iter().map(|table| table.table().trajectories()).max().unwrap_or(0));
         }
         Recovered::Note(note) => replay_note(&mut tables, note),
     })?;
     let Head { counters, seen, quarantined_actors, tables: states, .. } = log.state();
-    for table in &mut tables {
-        hold_to(table, quarantined_actors);
+    let now = start.since_1970();
+    for (table, written) in tables.iter_mut().zip(&settings.tables) {
+        quarantine_exactly(table, quarantined_actors);
+        let live = states.get(table.name()).and_then(|state| LiveTable::restored(&state.settings, &written.section));
+        table.hold_to(live.unwrap_or_else(|| written.clone()));
+        table.expire(now);
     }
+    segments.keep(tables.iter().map(|table| table.table().trajectories()).max().unwrap_or(0));
     let totals = TableTotals { trajectories: counters.trajectories, items: counters.items };
     for (index, table) in tables.iter_mut().enumerate() {
         let own = states.get(table.name()).map(|state| state.counters.samples);
         table.resume(totals, if index == TableIndex::MAIN.0 { Some(counters.samples) } else { own });
     }
+    let is_gone = |name: &&String| tables.iter().all(|table| table.name() != name.as_str());
+    let tables_gone = states.keys().filter(is_gone).cloned().collect();
     let (seen, log_bytes) = (seen.clone(), log.bytes());
-    Ok((log, Restored { tables, seen, segments, log_bytes }, repairs))
+    Ok((log, Restored { tables, tables_gone, seen, segments, log_bytes }, repairs))
+}
+
+/// A table that lets go of nothing: while the log is read, nobody knows yet what bounds are in force at its end. The log
+/// holds about what the tables do.
+fn unbounded(settings: &NamedTable) -> Served {
+    let mut served = Served::new(settings.clone());
+    served.hold_to(without_bounds(settings.clone()));
+    served
+}
+
+fn without_bounds(mut settings: NamedTable) -> NamedTable {
+    settings.table.window.capacity_items = u64::MAX;
+    settings.table.retention = Retention::default();
+    settings
 }
 
 /// What the limiters count meanwhile, they count anew at the end.
@@ -86,13 +106,20 @@ fn replay_note(tables: &mut [Served], note: Note) {
             // The log has checked them; what is gone is unknown.
             let _ = table.update_priorities(&priorities);
         }
+        Note::Table { name, settings: Some(settings) } => {
+            let Some(table) = tables.iter_mut().find(|table| table.name() == name) else { return };
+            // Priorities that follow need a table that uses them.
+            if let Some(live) = LiveTable::restored(&settings, table.written()) {
+                table.hold_to(without_bounds(live));
+            }
+        }
         // They are in the head.
-        Note::Table { .. } | Note::TableCounters { .. } => {}
+        Note::Table { settings: None, .. } | Note::TableCounters { .. } => {}
     }
 }
 
 /// Actors that were put into quarantine in a segment that is gone are in no note any more.
-fn hold_to(table: &mut Served, quarantined_actors: &BTreeSet<u64>) {
+fn quarantine_exactly(table: &mut Served, quarantined_actors: &BTreeSet<u64>) {
     let now: BTreeSet<u64> = table.table().quarantined_actors().collect();
     for &actor in quarantined_actors.difference(&now) {
         let _ = table.quarantine(Suspect::Actor(actor));

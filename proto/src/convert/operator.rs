@@ -2,7 +2,11 @@ use experience::Trajectory;
 
 use super::{Invalid, between, cut, inside, invalid, required, sentence, table_name, wire_count};
 use crate::limits::{PRIORITIES_MAX, STEPS_MAX};
-use crate::replay::{ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, UpdatedPriorities, v1};
+use crate::replay::{
+    ItemPriority, LagBound, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, UpdatedPriorities,
+    v1,
+};
+use v1::configure_request::Lag;
 use v1::quarantine_request::Suspect as Quarantined;
 use v1::release_request::Suspect as Released;
 
@@ -134,6 +138,96 @@ impl From<v1::UpdatePrioritiesResponse> for UpdatedPriorities {
     fn from(message: v1::UpdatePrioritiesResponse) -> Self {
         let v1::UpdatePrioritiesResponse { updated, unknown, unused } = message;
         Self { updated, unknown, unused }
+    }
+}
+
+impl From<TableChange> for v1::ConfigureRequest {
+    fn from(change: TableChange) -> Self {
+        let TableChange {
+            table,
+            selector,
+            exponent,
+            half_life_versions,
+            max_times_sampled,
+            min_items,
+            samples_per_insert,
+            error_items,
+            window_items_min,
+            window_exponent,
+            window_slope,
+            capacity_items,
+            age_max_hours,
+            bytes_max,
+            lag,
+        } = change;
+        let lag = lag.map(|lag| match lag {
+            LagBound::Versions(versions) => Lag::LagVersionsMax(versions),
+            LagBound::Unbounded => Lag::LagUnbounded(v1::Unbounded {}),
+        });
+        Self {
+            table,
+            selector,
+            exponent,
+            half_life_versions,
+            max_times_sampled,
+            min_items,
+            samples_per_insert,
+            error_items,
+            window_items_min,
+            window_exponent,
+            window_slope,
+            capacity_items,
+            age_max_hours,
+            bytes_max,
+            lag,
+        }
+    }
+}
+
+/// Ranges are checked by whoever knows the table.
+impl TryFrom<v1::ConfigureRequest> for TableChange {
+    type Error = Invalid;
+
+    fn try_from(message: v1::ConfigureRequest) -> Result<Self, Invalid> {
+        let v1::ConfigureRequest {
+            table,
+            selector,
+            exponent,
+            half_life_versions,
+            max_times_sampled,
+            min_items,
+            samples_per_insert,
+            error_items,
+            window_items_min,
+            window_exponent,
+            window_slope,
+            capacity_items,
+            age_max_hours,
+            bytes_max,
+            lag,
+        } = message;
+        let selector = selector.map(|selector| super::name("selector", selector)).transpose()?;
+        let lag = lag.map(|lag| match lag {
+            Lag::LagVersionsMax(versions) => LagBound::Versions(versions),
+            Lag::LagUnbounded(_) => LagBound::Unbounded,
+        });
+        Ok(Self {
+            table: table_name("table", table)?,
+            selector,
+            exponent,
+            half_life_versions,
+            max_times_sampled,
+            min_items,
+            samples_per_insert,
+            error_items,
+            window_items_min,
+            window_exponent,
+            window_slope,
+            capacity_items,
+            age_max_hours,
+            bytes_max,
+            lag,
+        })
     }
 }
 

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use super::Invalid;
 use crate::limits::{ACTIONS_MAX, CREDIT_BATCHES_MAX, DIMENSION_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{
-    Answer, ItemPriority, ListOrder, ListQuery, Located, Origin, PriorityUpdate, Quarantine, Report, SampleBatch,
-    SampleQuery, ServerStats, Suspect, TableEdge, TableStats,
+    Answer, ItemPriority, LagBound, ListOrder, ListQuery, Located, Origin, PriorityUpdate, Quarantine, Report,
+    SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats,
 };
 use crate::weights::FetchQuery;
 
@@ -165,6 +165,22 @@ fn priority_updates() -> impl Strategy<Value = PriorityUpdate> {
     });
     (names(), proptest::collection::vec(item, 0..9))
         .prop_map(|(table, priorities)| PriorityUpdate { table, priorities })
+}
+
+fn table_changes() -> impl Strategy<Value = TableChange> {
+    let lags = prop_oneof![any::<u64>().prop_map(LagBound::Versions), Just(LagBound::Unbounded)];
+    let options = (proptest::option::of(names()), proptest::option::of(0.0_f64..9.0), proptest::option::of(lags));
+    (names(), options, proptest::option::of(any::<u32>()), proptest::option::of(any::<u64>())).prop_map(
+        |(table, (selector, exponent, lag), max_times_sampled, capacity_items)| TableChange {
+            table,
+            selector,
+            exponent,
+            lag,
+            max_times_sampled,
+            capacity_items,
+            ..TableChange::default()
+        },
+    )
 }
 
 fn server_stats() -> impl Strategy<Value = ServerStats> {

@@ -3,8 +3,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::{
-    ListOrder, ListQuery, Located, MAIN_TABLE, PriorityUpdate, Quarantine, Report, ServerStats, Suspect, TableStats,
-    UpdatedPriorities, client, v1,
+    ListOrder, ListQuery, Located, MAIN_TABLE, PriorityUpdate, Quarantine, Report, ServerStats, Suspect, TableChange,
+    TableStats, UpdatedPriorities, client, v1,
 };
 use crate::channel::{InvalidEndpoint, channel};
 use crate::convert;
@@ -107,6 +107,15 @@ impl Inspector {
     pub async fn update_priorities(&self, update: PriorityUpdate) -> Result<UpdatedPriorities, RequestError> {
         let request = v1::UpdatePrioritiesRequest::from(update);
         Ok(self.client.clone().update_priorities(request).await?.into_inner().into())
+    }
+
+    /// Changes settings of a table while it serves; answers with those in force.
+    ///
+    /// # Errors
+    /// [`RequestError`]; what is out of range is `INVALID_ARGUMENT`, what the log cannot take `RESOURCE_EXHAUSTED`.
+    pub async fn configure(&self, change: TableChange) -> Result<TableChange, RequestError> {
+        let response = self.client.clone().configure(v1::ConfigureRequest::from(change)).await?.into_inner();
+        Ok(convert::required("settings", response.settings)?.try_into()?)
     }
 
     /// Takes a trajectory out of sampling. Whether the table held it.

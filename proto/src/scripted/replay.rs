@@ -254,6 +254,13 @@ impl Replay for Handover {
         let updated = UpdatedPriorities { updated: priorities.len() as u64, ..UpdatedPriorities::default() };
         Ok(Response::new(updated.into()))
     }
+
+    async fn configure(
+        &self,
+        request: Request<v1::ConfigureRequest>,
+    ) -> Result<Response<v1::ConfigureResponse>, Status> {
+        Ok(Response::new(v1::ConfigureResponse { settings: Some(request.into_inner()) }))
+    }
 }
 
 impl Handover {

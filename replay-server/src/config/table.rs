@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use proto::replay::{LagBound, TableChange};
 use replay::{
     InvalidRateLimiter, InvalidSelector, InvalidTable, InvalidWindow, RateLimiter, RateLimiterSettings, Retention,
     Selector, TableSettings, Window,
@@ -205,6 +206,129 @@ impl TableSection {
         });
         let (trajectory_bytes_max, lag_versions_max) = (self.bytes_max, self.lag_versions_max);
         Ok(Retention { age_max: age_max.transpose()?, trajectory_bytes_max, lag_versions_max })
+    }
+}
+
+impl TableSection {
+    /// The same with what a change says; its ranges are checked by [`TableSection::settings`].
+    ///
+    /// # Errors
+    /// A selector that there is not, or a number that is not finite.
+    pub fn changed(mut self, change: &TableChange) -> Result<Self, InvalidKey> {
+        fn set<T: Copy>(key: &mut T, value: Option<T>) {
+            *key = value.unwrap_or(*key);
+        }
+        let numbers = [
+            ("exponent", change.exponent),
+            ("half_life_versions", change.half_life_versions),
+            ("samples_per_insert", change.samples_per_insert),
+            ("error_items", change.error_items),
+            ("window_exponent", change.window_exponent),
+            ("window_slope", change.window_slope),
+            ("age_max_hours", change.age_max_hours),
+        ];
+        // The log keeps no others.
+        if let Some((key, _)) = numbers.into_iter().find(|(_, number)| number.is_some_and(|number| !number.is_finite()))
+        {
+            return Err(InvalidKey::new(key, "is not finite"));
+        }
+        if let Some(name) = &change.selector {
+            let selector = SelectorName::named(name);
+            self.selector = selector.ok_or_else(|| InvalidKey::new("selector", format!("{name:?} is no selector")))?;
+        }
+        set(&mut self.exponent, change.exponent);
+        set(&mut self.half_life_versions, change.half_life_versions);
+        set(&mut self.min_items, change.min_items);
+        set(&mut self.samples_per_insert, change.samples_per_insert);
+        set(&mut self.error_items, change.error_items);
+        set(&mut self.window_items_min, change.window_items_min);
+        set(&mut self.window_exponent, change.window_exponent);
+        set(&mut self.window_slope, change.window_slope);
+        set(&mut self.capacity_items, change.capacity_items);
+        set(&mut self.max_times_sampled, change.max_times_sampled.map(NonZeroU32::new));
+        set(&mut self.age_max_hours, change.age_max_hours.map(|hours| Some(hours).filter(|&hours| hours != 0.0)));
+        set(&mut self.bytes_max, change.bytes_max.map(|bytes| Some(bytes).filter(|&bytes| bytes > 0)));
+        set(
+            &mut self.lag_versions_max,
+            change.lag.map(|lag| match lag {
+                LagBound::Versions(versions) => Some(versions),
+                LagBound::Unbounded => None,
+            }),
+        );
+        Ok(self)
+    }
+
+    /// All of it, as a change says it.
+    #[must_use]
+    pub fn as_change(&self) -> TableChange {
+        TableChange {
+            table: self.name.clone(),
+            selector: Some(self.selector.name().to_owned()),
+            exponent: Some(self.exponent),
+            half_life_versions: Some(self.half_life_versions),
+            max_times_sampled: Some(self.max_times_sampled.map_or(0, NonZeroU32::get)),
+            min_items: Some(self.min_items),
+            samples_per_insert: Some(self.samples_per_insert),
+            error_items: Some(self.error_items),
+            window_items_min: Some(self.window_items_min),
+            window_exponent: Some(self.window_exponent),
+            window_slope: Some(self.window_slope),
+            capacity_items: Some(self.capacity_items),
+            age_max_hours: Some(self.age_max_hours.unwrap_or(0.0)),
+            bytes_max: Some(self.bytes_max.unwrap_or(0)),
+            lag: Some(self.lag_versions_max.map_or(LagBound::Unbounded, LagBound::Versions)),
+        }
+    }
+}
+
+impl SelectorName {
+    const ALL: [Self; 7] =
+        [Self::Uniform, Self::Prioritised, Self::Fifo, Self::Lifo, Self::MinHeap, Self::MaxHeap, Self::StalenessAware];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Prioritised => "prioritised",
+            Self::Fifo => "fifo",
+            Self::Lifo => "lifo",
+            Self::MinHeap => "min_heap",
+            Self::MaxHeap => "max_heap",
+            Self::StalenessAware => "staleness_aware",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|selector| selector.name() == name)
+    }
+}
+
+/// A table that was changed while it served, as the log keeps it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LiveTable {
+    /// What the run file said then, as text: once it says something else, that holds.
+    written: String,
+    /// What the table holds to since.
+    live: TableSection,
+}
+
+fn text(section: &TableSection) -> String {
+    serde_json::to_string(section).expect("a section has numbers and text only")
+}
+
+impl LiveTable {
+    /// As text, for the log.
+    #[must_use]
+    pub fn encode(written: &TableSection, live: TableSection) -> String {
+        let table = Self { written: text(written), live };
+        serde_json::to_string(&table).expect("a section has numbers and text only")
+    }
+
+    /// What is to hold for a table that the run file writes so, if what was saved says anything about it.
+    #[must_use]
+    pub fn restored(saved: &str, written: &TableSection) -> Option<NamedTable> {
+        let table: Self = serde_json::from_str(saved).ok()?;
+        // Ranges may have become narrower since.
+        (table.written == text(written)).then(|| table.live.settings().ok()).flatten()
     }
 }
 

@@ -1,4 +1,5 @@
 mod bounds;
+mod configure;
 mod operator;
 mod tables;
 

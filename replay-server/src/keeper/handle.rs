@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use experience::{PackedTrajectory, TrajectoryId};
-use proto::replay::{ServerStats, Suspect, TableStats};
+use proto::replay::{ServerStats, Suspect, TableChange, TableStats};
 use replay::{Drawn, InvalidPriority, ItemKey, PriorityUpdate};
 use tokio::sync::{mpsc, oneshot};
 
 use super::COMMANDS_MAX;
-use crate::config::TableIndex;
+use crate::config::{InvalidKey, TableIndex};
 use crate::log::committer::LogEvent;
 use crate::log::{Framed, UnixMillis};
 
@@ -105,6 +105,9 @@ pub enum Refusal {
     /// One is no priority; nothing was done.
     #[error(transparent)]
     Priority(#[from] InvalidPriority),
+    /// A setting is out of range; nothing was done.
+    #[error("{}: {}", .0.key, .0.reason)]
+    Setting(InvalidKey),
 }
 
 /// What the keeper is told.
@@ -182,6 +185,15 @@ pub enum Command {
         priorities: Vec<(ItemKey, f64)>,
         /// Where the answer goes.
         reply: oneshot::Sender<Result<PriorityUpdate, Refusal>>,
+    },
+    /// Change settings of a table, durably.
+    Configure {
+        /// Which.
+        table: TableIndex,
+        /// What.
+        change: Box<TableChange>,
+        /// Where the answer goes: the settings in force.
+        reply: oneshot::Sender<Result<TableChange, Refusal>>,
     },
     /// The log made entries durable, or could not.
     Log(LogEvent),

@@ -2,13 +2,13 @@
 
 use experience::TrajectoryId;
 use proto::limits::PRIORITIES_MAX;
-use proto::replay::Suspect;
+use proto::replay::{Suspect, TableChange};
 use replay::{ItemKey, PriorityUpdate, Quarantine, RateLimiterCounts, Release};
 use tokio::sync::oneshot;
 
 use super::handle::Refusal;
 use super::{IN_LOG_MAX, Keeper};
-use crate::config::TableIndex;
+use crate::config::{LiveTable, TableIndex};
 use crate::log::{self, Entry, Note, TableCounters};
 
 /// Notes that wait for the log. Beyond them, or where the log fails, a report holds until the next start only: what is
@@ -30,10 +30,10 @@ impl Then {
 
 impl Then {
     /// Somebody waits to hear it.
-    fn answer(reply: oneshot::Sender<Result<u64, Refusal>>, items: u64) -> Self {
+    fn answer<T: Send + 'static>(reply: oneshot::Sender<Result<T, Refusal>>, answer: T) -> Self {
         Self(Box::new(move |durable| {
             // Whoever has gone asks again.
-            let _ = reply.send(durable.map(|()| items).map_err(Refusal::NotDurable));
+            let _ = reply.send(durable.map(|()| answer).map_err(Refusal::NotDurable));
         }))
     }
 }
@@ -68,6 +68,13 @@ impl Keeper {
         self.priorities_under_way -= priorities(note);
         if let Some(then) = self.notes_in_log.pop_front() {
             then.0(durable);
+        }
+    }
+
+    /// Should a table of such a name come back, it is another one.
+    pub(super) fn forget_tables(&mut self, names: Vec<String>) {
+        for name in names {
+            self.note(Note::Table { name, settings: None }, Then::nothing());
         }
     }
 
@@ -132,6 +139,34 @@ impl Keeper {
             Suspect::Actor(actor) => Note::ReleaseActor(actor),
         };
         self.note(note, Then::answer(reply, items));
+    }
+
+    /// Holds a table to other settings.
+    pub(super) fn configure(
+        &mut self,
+        table: TableIndex,
+        change: &TableChange,
+        reply: oneshot::Sender<Result<TableChange, Refusal>>,
+    ) {
+        let served = &mut self.tables[table.0];
+        let before = served.settings().section.clone();
+        let settings = match before.clone().changed(change).and_then(|section| section.settings()) {
+            Ok(settings) => settings,
+            Err(invalid) => {
+                let _ = reply.send(Err(Refusal::Setting(invalid)));
+                return;
+            }
+        };
+        let (in_force, live) = (settings.section.as_change(), settings.section.clone());
+        if live == before {
+            let _ = reply.send(Ok(in_force));
+            return;
+        }
+        tracing::info!(table = served.name(), ?change, "a table is changed");
+        served.hold_to(settings);
+        let settings = Some(LiveTable::encode(served.written(), live));
+        let note = Note::Table { name: served.name().to_owned(), settings };
+        self.note(note, Then::answer(reply, in_force));
     }
 
     /// Gives items of a table new priorities, which hold at once: they are advice, and their loss costs little.

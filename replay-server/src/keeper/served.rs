@@ -7,20 +7,22 @@ use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::{Suspect, TableEdge, TableStats};
 use rand_chacha::ChaCha8Rng;
 use replay::{
-    Drawn, Insertion, InvalidPriority, ItemKey, PriorityUpdate, Quarantine, RateLimiter, RateLimiterCounts, Release,
-    Removed, Retention, Table, TableTotals, Wait,
+    Changed, Drawn, Insertion, InvalidPriority, ItemKey, PriorityUpdate, Quarantine, RateLimiter, RateLimiterCounts,
+    Release, Removed, Retention, Table, TableTotals, Wait,
 };
 use tokio::sync::mpsc;
 
 use super::handle::Sampled;
 use super::stall::{Hold, Stall};
-use crate::config::NamedTable;
+use crate::config::{NamedTable, TableSection};
 use crate::metrics::TableMetrics;
 
 /// A table with its limiter, which counts all that the table does, and with those that wait for it.
 #[derive(Debug)]
 pub struct Served {
     settings: NamedTable,
+    /// As the run file has it.
+    written: TableSection,
     table: Table,
     limiter: RateLimiter,
     waiting: VecDeque<Batch>,
@@ -59,10 +61,12 @@ impl Served {
     #[must_use]
     pub fn new(settings: NamedTable) -> Self {
         let table = Table::new(settings.table);
+        let written = settings.section.clone();
         let limiter = RateLimiter::new(settings.rate_limiter).expect("settings are checked");
         let metrics = TableMetrics::new(&settings.name);
         Self {
             settings,
+            written,
             table,
             limiter,
             waiting: VecDeque::new(),
@@ -71,6 +75,36 @@ impl Served {
             told: None,
             metrics,
         }
+    }
+
+    /// Holds to other settings from now on. What is beyond a new bound leaves with the next insert or tick; a batch that
+    /// has become too large is told.
+    pub fn hold_to(&mut self, settings: NamedTable) {
+        self.limiter.change(settings.rate_limiter).expect("settings are checked");
+        let Changed { deleted_items, restored_items } = self.table.change(settings.table);
+        self.limiter.delete(deleted_items);
+        self.limiter.restore(restored_items);
+        self.settings = settings;
+        let items_max = self.limiter.batch_items_max();
+        self.waiting.retain(|batch| {
+            let fits = batch.items <= items_max;
+            if !fits {
+                let _ = batch.reply.try_send(Sampled::TooLarge { items_max });
+            }
+            fits
+        });
+    }
+
+    /// What it holds to.
+    #[must_use]
+    pub fn settings(&self) -> &NamedTable {
+        &self.settings
+    }
+
+    /// What the run file says of it.
+    #[must_use]
+    pub fn written(&self) -> &TableSection {
+        &self.written
     }
 
     /// What samplers call it.

@@ -105,8 +105,10 @@ proptest! {
     #[test]
     fn what_an_operator_asks_comes_back_as_it_went_out(
         (suspect, quarantine, update) in (suspects(), quarantines(), priority_updates()),
-        (stats, located) in (server_stats(), located()),
+        (stats, located, change) in (server_stats(), located(), table_changes()),
     ) {
+        let request = v1::ConfigureRequest::from(change.clone());
+        prop_assert_eq!(TableChange::try_from(sent(request)), Ok(change));
         prop_assert_eq!(Suspect::try_from(sent(v1::ReleaseRequest::from(suspect))), Ok(suspect));
         prop_assert_eq!(Quarantine::try_from(sent(v1::QuarantineRequest::from(quarantine.clone()))), Ok(quarantine));
         let request = v1::UpdatePrioritiesRequest::from(update.clone());

@@ -99,6 +99,20 @@ async fn a_table_that_joins_a_run_begins_in_the_middle_of_its_band() {
 }
 
 #[tokio::test]
+async fn a_table_that_left_the_run_file_and_comes_back_is_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with(directory.path(), with_queue).await;
+    server.insert_all([0, 1]).await;
+    server.drawn("queue", 5).await;
+    server.stop().await;
+    serve_with(directory.path(), |_| {}).await.stop().await;
+    let server = serve_with(directory.path(), with_queue).await;
+    // In the middle of its band, with one item as its minimum and a draw for each of the others.
+    assert_eq!(server.stats_of("queue").await.unwrap().table.unwrap().samples_total, 7);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_table_that_is_not_kept_is_not_found_and_those_that_are_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with(directory.path(), with_queue).await;
