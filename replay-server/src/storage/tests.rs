@@ -1,6 +1,7 @@
 //! A seeded simulation of log, storage and keeper on a disk that loses power: no threads, no clock, no files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
@@ -13,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use weights::WeightsVersion;
 
 use super::*;
+use crate::config::{MAIN, SelectorName, TableSection};
 use crate::keeper::{BatchRequest, Clock, Command, Inserted, Keeper, LOG_COMMANDS_MAX, Sampled};
 use crate::log::committer::{Ack, Committer, LogCommand, LogEvent};
 use crate::log::tests::power::{Faults, PowerDisk};
@@ -36,6 +38,17 @@ fn settings() -> Settings {
     config.replay.error_items = 200.0;
     config.replay.capacity_items = CAPACITY_ITEMS;
     config.replay.window_items_min = 20;
+    // It holds more than the main table, each item is drawn from it once, and inserts do not wait for it.
+    config.replay.tables = vec![TableSection {
+        name: "long".to_owned(),
+        selector: SelectorName::Prioritised,
+        max_times_sampled: NonZeroU32::new(1),
+        min_items: 4,
+        capacity_items: 2 * CAPACITY_ITEMS,
+        window_items_min: 20,
+        blocks_inserts: false,
+        ..TableSection::default()
+    }];
     // Below what a configuration may ask for: many segments in a short life.
     Settings { segment_bytes: 1500, ..config.settings().unwrap() }
 }
@@ -95,10 +108,12 @@ fn start(disk: &PowerDisk, settings: &Settings, ack: Ack) -> Result<(Server, Cou
     let seen: u64 = log.state().seen.intervals().map(|(_, _, ids)| ids.end() - ids.start() + 1).sum();
     assert_eq!(counters.trajectories, seen, "what was counted is what was seen");
     assert_eq!(counters.items, ITEMS * seen);
-    let main = &restored.tables[0];
-    let (counts, items) = (main.limiter().counts(), main.table().items());
-    assert_eq!((counts.inserted, counts.inserted - counts.deleted), (counters.items, items));
-    assert_eq!(restored.segments.trajectories(), main.table().trajectories() as u64);
+    for table in &restored.tables {
+        let (counts, items) = (table.limiter().counts(), table.table().items());
+        assert_eq!((counts.inserted, counts.inserted - counts.deleted), (counters.items, items), "{}", table.name());
+    }
+    let held = restored.tables.iter().map(|table| table.table().trajectories()).max();
+    assert_eq!(Some(restored.segments.trajectories()), held.map(|held| held as u64));
     let (to_log, commands) = sync_channel(LOG_COMMANDS_MAX);
     let keeper = Keeper::new(restored, Clock::start(), ChaCha8Rng::seed_from_u64(1), to_log);
     let server =
@@ -178,7 +193,10 @@ impl World {
         }
         for batches in &mut self.server.batches {
             while let Ok(sampled) = batches.try_recv() {
-                if let Sampled::Batch { drawn, .. } = sampled {
+                // The log's own count is the main table's.
+                if let Sampled::Batch { drawn, table } = sampled
+                    && table.name == MAIN
+                {
                     self.drawn += drawn.len() as u64;
                 }
             }
@@ -288,7 +306,8 @@ impl World {
                 let items = self.rng.random_range(1..20);
                 let (reply, batches) = mpsc::channel(100);
                 self.server.batches.push(batches);
-                self.apply(Command::Sample(BatchRequest { table: TableIndex::MAIN, items, reply }));
+                let table = TableIndex(self.rng.random_range(0..2));
+                self.apply(Command::Sample(BatchRequest { table, items, reply }));
             }
             56..78 => self.commit(),
             78..82 => self.sync(),
