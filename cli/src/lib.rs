@@ -1,4 +1,4 @@
-//! `zerofleet`: train, play, eval, bench, picture.
+//! `zerofleet`: train, play, eval, bench, picture, replay.
 //!
 //! The command line of the fleet. [`train`] is the supervisor of a run's processes; it knows them by their command lines,
 //! their admin ports and their exit statuses, and nothing of games or networks. Start reading there. [`play`], [`eval`] and
@@ -20,6 +20,7 @@ pub mod play;
 pub mod preset;
 pub mod readings;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod run_directory;
 pub mod screen;
@@ -27,6 +28,7 @@ pub mod summary;
 pub mod train;
 pub mod trained;
 
+use std::io;
 use std::process::ExitCode;
 
 /// Trains game-playing networks from nothing, and shows what they have learnt.
@@ -44,6 +46,7 @@ enum Command {
     Eval(commands::Eval),
     Bench(commands::Bench),
     Picture(commands::Picture),
+    Replay(replay::Args),
 }
 
 impl Cli {
@@ -52,6 +55,7 @@ impl Cli {
         match self.command {
             Command::Train(args) => train::run(args).map(|()| ExitCode::SUCCESS),
             Command::Picture(command) => command.run().map(|()| ExitCode::SUCCESS),
+            Command::Replay(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Play(_) | Command::Eval(_) | Command::Bench(_) => companion::run(),
         }
     }
@@ -61,8 +65,10 @@ impl Cli {
     /// Only the companion may reach this: it is what ties a program to libtorch.
     pub fn run_with_libtorch(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Train(_) | Command::Picture(_) => {
-                anyhow::bail!("zerofleet trains and draws; this program plays, evaluates and measures")
+            Command::Train(_) | Command::Picture(_) | Command::Replay(_) => {
+                anyhow::bail!(
+                    "zerofleet trains, draws and looks into replay; this program plays, evaluates and measures"
+                )
             }
             Command::Play(command) => command.run()?,
             Command::Eval(command) => command.run()?,

@@ -11,6 +11,7 @@ pub mod keeper;
 pub mod log;
 mod metrics;
 pub mod storage;
+pub mod verify;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::sync_channel;

@@ -25,11 +25,20 @@ pub fn encode(trajectory: &Trajectory, inserted: UnixMillis) -> io::Result<Frame
 }
 
 /// The other way around; the log is checked like the wire, since bits may rot.
-fn decode(content: &[u8], signature: &Signature) -> Result<PackedTrajectory, String> {
+pub(crate) fn decode(content: &[u8], signature: &Signature) -> Result<PackedTrajectory, String> {
     let message = v1::Trajectory::decode(content).map_err(|error| error.to_string())?;
     let trajectory = Trajectory::try_from(message).map_err(|invalid| invalid.to_string())?;
     signature.check(&trajectory).map_err(|invalid| invalid.to_string())?;
     Ok(PackedTrajectory::pack(&trajectory))
+}
+
+/// What a log is opened with.
+pub(crate) fn log_settings(settings: &Settings) -> LogSettings {
+    LogSettings {
+        game: settings.game.clone(),
+        segment_bytes: settings.segment_bytes,
+        threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+    }
 }
 
 /// Opens the log and rebuilds the tables with their limiters from it.
@@ -39,14 +48,9 @@ fn decode(content: &[u8], signature: &Signature) -> Result<PackedTrajectory, Str
 pub fn restore<V: Volume>(volume: V, settings: &Settings) -> Result<(Log<V>, Restored, Vec<Repair>), OpenError> {
     let mut tables: Vec<Served> = settings.tables.iter().map(unbounded).collect();
     let mut segments = Segments::default();
-    let log_settings = LogSettings {
-        game: settings.game.clone(),
-        segment_bytes: settings.segment_bytes,
-        threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-    };
     let (signature, start) = (settings.signature(), UnixMillis::now());
     let decode = |content: &[u8]| decode(content, &signature);
-    let (log, repairs) = Log::open(volume, log_settings, decode, |segment, recovered| match recovered {
+    let (log, repairs) = Log::open(volume, log_settings(settings), decode, |segment, recovered| match recovered {
         Recovered::Trajectory { content, inserted, .. } => {
             // Who does not know its age takes it for new.
             let inserted = inserted.unwrap_or(start).since_1970();

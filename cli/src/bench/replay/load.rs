@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use proto::replay::{Sampler, SamplerSettings, Writer, WriterSettings};
+use proto::replay::{MAIN_TABLE, Sampler, SamplerSettings, Writer, WriterSettings};
 use tokio::task::JoinSet;
 
 use super::Args;
@@ -88,6 +88,7 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Samp
     let mut sampler = Sampler::start(SamplerSettings {
         endpoint: server.endpoint.clone(),
         game: "connect_four".to_owned(),
+        table: MAIN_TABLE.to_owned(),
         batch_size: args.batch,
         unroll_steps: args.unroll,
         prefetch_batches: PREFETCH,

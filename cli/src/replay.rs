@@ -1,0 +1,224 @@
+//! `zerofleet replay`: looks into a replay server, or into the log of a run whose server does not run.
+//!
+//! Every command asks a server through the client that others use. Where a run is named instead of a server, one is started in
+//! this process on what the run has written, and drained at the end; it takes the run's lock, so that no other writes
+//! meanwhile. Only `verify` reads files itself, and changes nothing. Start with [`Args::run`].
+
+mod export;
+mod id;
+mod show;
+mod source;
+mod verify;
+
+use std::io::Write;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow, ensure};
+use experience::TrajectoryId;
+use games::GameKind;
+use proto::replay::{Inspector, ListOrder, ListQuery, MAIN_TABLE, Quarantine, Suspect};
+
+use id::Id;
+use source::{Opened, Source};
+
+#[cfg(test)]
+mod tests;
+
+/// Looks into a replay server, or into the log of a run.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Question {
+    /// What the tables hold and have done, and why somebody waits.
+    Stats {
+        #[command(flatten)]
+        source: Source,
+    },
+    /// The trajectories held, a line each.
+    Ls {
+        #[command(flatten)]
+        source: Source,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// One trajectory: its moves with search policies and values.
+    Get {
+        #[command(flatten)]
+        source: Source,
+        /// ACTOR/EPOCH/SEQUENCE, as `ls` prints it.
+        id: Id,
+    },
+    /// Reads a run's log and says what is damaged; changes nothing. Fails if anything is.
+    Verify {
+        #[command(flatten)]
+        run: source::RunArgs,
+    },
+    /// Writes trajectories to a file: Parquet with a row for each position, or text with a line for each game.
+    Export {
+        #[command(flatten)]
+        source: Source,
+        #[command(flatten)]
+        listing: Listing,
+        /// Where to: FILE.parquet or FILE.txt.
+        #[arg(value_name = "FILE")]
+        to: PathBuf,
+    },
+    /// Takes a trajectory, or all of an actor, out of sampling.
+    Quarantine {
+        #[command(flatten)]
+        source: Source,
+        #[command(flatten)]
+        suspect: SuspectArgs,
+        /// Why, for people.
+        #[arg(long, default_value = "an operator asked for it")]
+        reason: String,
+    },
+    /// Puts it back.
+    Release {
+        #[command(flatten)]
+        source: Source,
+        #[command(flatten)]
+        suspect: SuspectArgs,
+    },
+}
+
+/// Which trajectories, in which order.
+#[derive(Debug, Clone, clap::Args)]
+struct Listing {
+    /// Of which table.
+    #[arg(long, default_value = MAIN_TABLE)]
+    table: String,
+    /// `id`, `newest` first, or `surprising`: those first whose outcome was least expected.
+    #[arg(long, value_enum, default_value_t)]
+    order: Order,
+    /// At most so many; 0 for all.
+    #[arg(long, default_value_t = 20)]
+    limit: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Order {
+    Id,
+    #[default]
+    Newest,
+    Surprising,
+}
+
+/// Whom to take out of sampling.
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = false)]
+struct SuspectArgs {
+    /// All of this actor, past and to come.
+    #[arg(long, value_name = "ID")]
+    actor: Option<u64>,
+    /// One trajectory, ACTOR/EPOCH/SEQUENCE.
+    #[arg(long, value_name = "ID")]
+    trajectory: Option<Id>,
+}
+
+impl Listing {
+    fn query(&self) -> ListQuery {
+        let order = match self.order {
+            Order::Id => ListOrder::Ascending,
+            Order::Newest => ListOrder::Newest,
+            Order::Surprising => ListOrder::Surprising,
+        };
+        ListQuery { table: self.table.clone(), order, after: None, limit: NonZeroU64::new(self.limit) }
+    }
+}
+
+impl SuspectArgs {
+    fn suspect(&self) -> anyhow::Result<Suspect> {
+        let trajectory = self.trajectory.map(|Id(id)| Suspect::Trajectory(id));
+        trajectory.or(self.actor.map(Suspect::Actor)).ok_or_else(|| anyhow!("name --actor or --trajectory"))
+    }
+}
+
+impl Args {
+    /// Asks and prints.
+    ///
+    /// # Errors
+    /// A server that does not answer or refuses, a run that is not there or in use, a damaged log, a file that cannot be
+    /// written.
+    pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+        match self.question {
+            Question::Verify { run } => verify::verify(&run, out),
+            Question::Stats { source } => runtime.block_on(async {
+                let opened = source.open().await?;
+                let asked = show::stats(&opened.inspector, out).await;
+                opened.close(asked).await
+            }),
+            Question::Ls { source, listing } => runtime.block_on(async {
+                let opened = source.open().await?;
+                let asked = show::list(&opened.inspector, listing.query(), out).await;
+                opened.close(asked).await
+            }),
+            Question::Get { source, id: Id(id) } => runtime.block_on(async {
+                let opened = source.open().await?;
+                let asked = show::trajectory(&opened.inspector, id, out).await;
+                opened.close(asked).await
+            }),
+            Question::Export { source, listing, to } => runtime.block_on(async {
+                let opened = source.open().await?;
+                let asked = export::export(&opened.inspector, listing.query(), &to, out).await;
+                opened.close(asked).await
+            }),
+            Question::Quarantine { source, suspect, reason } => runtime.block_on(async {
+                let opened = source.open().await?;
+                let asked = quarantine(&opened, suspect.suspect()?, reason, out).await;
+                opened.close(asked).await
+            }),
+            Question::Release { source, suspect } => runtime.block_on(async {
+                let opened = source.open().await?;
+                let asked = release(&opened, suspect.suspect()?, out).await;
+                opened.close(asked).await
+            }),
+        }
+    }
+}
+
+async fn quarantine(opened: &Opened, suspect: Suspect, reason: String, out: &mut impl Write) -> anyhow::Result<()> {
+    let items = opened.inspector.quarantine(Quarantine { suspect, reason }).await?;
+    Ok(writeln!(out, "{} is out of sampling: {items} positions fewer", name(suspect))?)
+}
+
+async fn release(opened: &Opened, suspect: Suspect, out: &mut impl Write) -> anyhow::Result<()> {
+    let items = opened.inspector.release(suspect).await?;
+    Ok(writeln!(out, "{} is released: {items} positions more", name(suspect))?)
+}
+
+fn name(suspect: Suspect) -> String {
+    match suspect {
+        Suspect::Trajectory(id) => format!("trajectory {}", Id(id)),
+        Suspect::Actor(actor) => format!("actor {actor}"),
+    }
+}
+
+/// The game of a trajectory, by the name that it carries.
+fn game_of(name: &str) -> anyhow::Result<GameKind> {
+    name.parse().with_context(|| format!("trajectories of {name}"))
+}
+
+/// Every trajectory that a query lists and that is still held when it is asked for.
+async fn each(
+    inspector: &Inspector,
+    ids: &[TrajectoryId],
+    mut see: impl FnMut(proto::replay::Located) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    let mut seen = 0;
+    for &id in ids {
+        // What left the table meanwhile is no error.
+        if let Some(located) = inspector.get(id).await? {
+            ensure!(located.trajectory.id == id, "the server answered another trajectory");
+            see(located)?;
+            seen += 1;
+        }
+    }
+    Ok(seen)
+}

@@ -1,0 +1,32 @@
+use std::fmt;
+use std::str::FromStr;
+
+use experience::TrajectoryId;
+
+/// A trajectory's id as people write it: ACTOR/EPOCH/SEQUENCE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Id(pub(super) TrajectoryId);
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TrajectoryId { actor, epoch, sequence } = self.0;
+        write!(f, "{actor}/{epoch}/{sequence}")
+    }
+}
+
+impl FromStr for Id {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split('/').map(str::parse);
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(Ok(actor)), Some(Ok(epoch)), Some(Ok(sequence)), None) => {
+                Ok(Self(TrajectoryId { actor, epoch, sequence }))
+            }
+            _ => Err(format!("`{text}` is not a trajectory: expected ACTOR/EPOCH/SEQUENCE, such as 0/1/42")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

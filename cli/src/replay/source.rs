@@ -1,0 +1,97 @@
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use proto::replay::Inspector;
+use replay_server::{Config, Running, Settings};
+use service::Drain;
+use service::config::{SECTIONS, Sources};
+use tokio::net::TcpListener;
+
+use crate::run_directory::RunDirectory;
+
+/// A server, or a run whose server does not run.
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = true)]
+pub(super) struct Source {
+    /// A live replay server: `http://127.0.0.1:7001`.
+    #[arg(long, value_name = "ENDPOINT", conflicts_with = "run")]
+    server: Option<String>,
+    /// A run that is not under way.
+    #[arg(long, value_name = "NAME")]
+    run: Option<String>,
+    /// Where runs lie.
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    runs: PathBuf,
+}
+
+/// A run.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct RunArgs {
+    /// The run's name.
+    #[arg(long, value_name = "NAME")]
+    run: String,
+    /// Where runs lie.
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    runs: PathBuf,
+}
+
+impl RunArgs {
+    /// What its replay server goes by.
+    ///
+    /// # Errors
+    /// A run that is not there, or whose configuration makes no sense.
+    pub(super) fn settings(&self) -> anyhow::Result<Settings> {
+        let run = RunDirectory::existing(&self.runs, &self.run)?;
+        let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: Vec::new() };
+        let mut config: Config = sources.load(SECTIONS)?;
+        // Wherever the run was moved to since.
+        config.run.directory = run.path().to_owned();
+        Ok(config.settings()?)
+    }
+}
+
+/// A server that can be asked.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) inspector: Inspector,
+    /// It is ours to end.
+    own: Option<(Running, Drain)>,
+}
+
+impl Source {
+    /// Connects, or starts a server on what a run has written.
+    ///
+    /// # Errors
+    /// No endpoint, no such run, or a run whose server runs.
+    pub(super) async fn open(&self) -> anyhow::Result<Opened> {
+        match (&self.server, &self.run) {
+            (Some(endpoint), _) => Ok(Opened { inspector: Inspector::new(endpoint)?, own: None }),
+            (None, Some(run)) => start(RunArgs { run: run.clone(), runs: self.runs.clone() }).await,
+            (None, None) => bail!("name a run with --run or a live server with --server"),
+        }
+    }
+}
+
+async fn start(run: RunArgs) -> anyhow::Result<Opened> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
+    let drain = Drain::new();
+    let started = replay_server::start(run.settings()?, listener, drain.clone()).await;
+    let running = started.with_context(|| {
+        format!("open the replay log of run {}; if the run is under way, name its live server with --server", run.run)
+    })?;
+    let inspector = Inspector::new(&format!("http://{}", running.address))?;
+    Ok(Opened { inspector, own: Some((running, drain)) })
+}
+
+impl Opened {
+    /// Ends a server of ours; what was asked comes first among errors.
+    ///
+    /// # Errors
+    /// That of the question, or of the server's end.
+    pub(super) async fn close(self, asked: anyhow::Result<()>) -> anyhow::Result<()> {
+        let Some((running, drain)) = self.own else { return asked };
+        drain.start();
+        let finished = running.finished().await;
+        asked.and(finished)
+    }
+}

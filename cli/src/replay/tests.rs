@@ -1,0 +1,178 @@
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Parser;
+use experience::{ActionProbability, Step, StepKind, Trajectory, WeightsVersion};
+use game::{Action, Outcome, Player};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::RowAccessor;
+use proto::replay::{Writer, WriterSettings};
+use replay_server::{Config, Running};
+use service::Drain;
+use tokio::net::TcpListener;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Command {
+    #[command(flatten)]
+    args: Args,
+}
+
+/// A run of tic-tac-toe whose replay server holds two games; the second surprised.
+struct Run {
+    runs: tempfile::TempDir,
+}
+
+fn game(sequence: u64, value: f32) -> Trajectory {
+    // The first player has the top row at the end.
+    let steps = [0, 3, 1, 4, 2].into_iter().enumerate().map(|(ply, action)| {
+        let policy = vec![ActionProbability { action: Action(action), probability: 1.0 }];
+        let value = if ply % 2 == 0 { value } else { -value };
+        let kind = if ply == 4 { StepKind::Fast { value } } else { StepKind::Full { policy, value } };
+        Step { action: Action(action), reward: 0.0, kind, weights_version: WeightsVersion(7) }
+    });
+    let id = TrajectoryId { actor: 2, epoch: 1, sequence };
+    Trajectory { id, game: "tic_tac_toe".to_owned(), steps: steps.collect(), outcome: Outcome::Win(Player::First) }
+}
+
+async fn serve(directory: &Path) -> (Running, Drain) {
+    let mut config = Config::default();
+    (config.run.game, config.run.directory) = ("tic_tac_toe".to_owned(), directory.to_owned());
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let drain = Drain::new();
+    (replay_server::start(config.settings().unwrap(), listener, drain.clone()).await.unwrap(), drain)
+}
+
+impl Run {
+    fn new() -> Self {
+        let runs = tempfile::tempdir().unwrap();
+        let directory = runs.path().join("noughts");
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("config.toml"), "[run]\ngame = \"tic_tac_toe\"\n").unwrap();
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let (running, drain) = serve(&directory).await;
+            let endpoint = format!("http://{}", running.address);
+            let game_name = "tic_tac_toe".to_owned();
+            let writer = WriterSettings { endpoint, actor: 2, epoch: 1, game: game_name, in_flight_max: 4 };
+            let writer = Writer::start(writer);
+            writer.insert(game(0, 0.9)).await.unwrap();
+            writer.insert(game(1, -0.9)).await.unwrap();
+            assert!(writer.close(Duration::from_secs(30)).await.is_empty());
+            drain.start();
+            running.finished().await.unwrap();
+        });
+        Self { runs }
+    }
+
+    fn ask(&self, line: &str) -> anyhow::Result<String> {
+        let mut words: Vec<&str> = vec!["replay"];
+        words.extend(line.split_whitespace());
+        let runs = self.runs.path().display().to_string();
+        words.extend(["--run", "noughts", "--runs", &runs]);
+        let mut out = Vec::new();
+        Command::try_parse_from(words)?.args.run(&mut out)?;
+        Ok(String::from_utf8(out)?)
+    }
+
+    fn segment(&self) -> std::path::PathBuf {
+        let log = self.runs.path().join("noughts").join("replay");
+        let files = std::fs::read_dir(log).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "log")).min().unwrap()
+    }
+}
+
+#[test]
+fn a_run_whose_server_does_not_run_is_shown_listed_and_told_move_by_move() {
+    let run = Run::new();
+    let stats = run.ask("stats").unwrap();
+    assert!(stats.contains("table main\n  holds       8 positions of 2 trajectories"), "{stats}");
+    assert!(
+        stats.contains("2/1/0 (weights v7) to 2/1/1 (weights v7)") || stats.contains("2/1/0 (weights 7)"),
+        "{stats}"
+    );
+
+    let ids =
+        |text: String| text.lines().skip(1).map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(ids(run.ask("ls --order id").unwrap()), ["2/1/0", "2/1/1"]);
+    assert_eq!(ids(run.ask("ls --order surprising --limit 1").unwrap()), ["2/1/1"]);
+
+    let told = run.ask("get 2/1/1").unwrap();
+    assert!(told.starts_with("trajectory 2/1/1 of tic_tac_toe: first wins\nin main; came in at "), "{told}");
+    assert!(told.contains("\n   0 first  1         -0.900        7  1 100 %\n"), "{told}");
+    assert!(told.contains("fast search"), "{told}");
+    let error = run.ask("get 2/1/5").unwrap_err().to_string();
+    assert!(error.contains("no table holds trajectory 2/1/5"), "{error}");
+}
+
+#[test]
+fn a_bad_actor_is_taken_out_of_sampling_and_back_over_restarts() {
+    let run = Run::new();
+    assert_eq!(run.ask("quarantine --actor 2").unwrap(), "actor 2 is out of sampling: 8 positions fewer\n");
+    assert!(run.ask("stats").unwrap().contains("holds       0 positions of 2 trajectories"));
+    assert!(run.ask("ls").unwrap().contains("quarantine"));
+    assert_eq!(run.ask("release --actor 2").unwrap(), "actor 2 is released: 8 positions more\n");
+    let one = run.ask("quarantine --trajectory 2/1/0 --reason odd").unwrap();
+    assert_eq!(one, "trajectory 2/1/0 is out of sampling: 4 positions fewer\n");
+    assert!(run.ask("quarantine").unwrap_err().to_string().contains("--actor"));
+}
+
+#[test]
+fn positions_go_to_parquet_and_games_to_text() {
+    let run = Run::new();
+    let file = run.runs.path().join("games.txt");
+    run.ask(&format!("export --order id {}", file.display())).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(text, "2/1/0 first wins: 1 4 2 5 3\n2/1/1 first wins: 1 4 2 5 3\n");
+    let again = run.ask(&format!("export {}", file.display())).unwrap_err();
+    assert!(format!("{again:#}").contains("games.txt"), "{again:#}");
+
+    let file = run.runs.path().join("positions.parquet");
+    let said = run.ask(&format!("export --order id {}", file.display())).unwrap();
+    assert!(said.starts_with("2 trajectories in "), "{said}");
+    let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 10);
+    let row = &rows[6];
+    assert_eq!((row.get_long(2).unwrap(), row.get_int(3).unwrap(), row.get_int(4).unwrap()), (1, 1, 3));
+    assert_eq!((row.get_string(5).unwrap().as_str(), row.get_float(6).unwrap()), ("full", 0.9));
+    assert_eq!((row.get_int(9).unwrap(), row.get_list(10).unwrap().len()), (1, 1));
+    assert_eq!(rows[4].get_string(5).unwrap(), "fast");
+    assert_eq!(rows[4].get_list(10).unwrap().len(), 0);
+    let error = run.ask("export games.sgf").unwrap_err().to_string();
+    assert!(error.contains(".parquet or .txt"), "{error}");
+}
+
+#[test]
+fn verify_finds_a_flipped_byte_and_a_torn_tail_and_changes_nothing() {
+    let run = Run::new();
+    assert!(run.ask("verify").unwrap().starts_with("2 trajectories of 8 positions"));
+    let segment = run.segment();
+    let whole = std::fs::read(&segment).unwrap();
+    let mut flipped = whole.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    for damaged in [&flipped[..], &whole[..whole.len() - 3]] {
+        std::fs::write(&segment, damaged).unwrap();
+        let error = run.ask("verify").unwrap_err().to_string();
+        assert!(error.contains("is damaged in 1 places"), "{error}");
+        assert_eq!(std::fs::read(&segment).unwrap(), damaged);
+    }
+}
+
+#[test]
+fn a_run_whose_server_runs_is_left_alone() {
+    let run = Run::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));
+    for question in ["stats", "verify"] {
+        let error = format!("{:#}", run.ask(question).unwrap_err());
+        assert!(error.contains("another process uses the directory"), "{error}");
+    }
+    let mut out = Vec::new();
+    let live = format!("http://{}", running.address);
+    Command::parse_from(["replay", "stats", "--server", &live]).args.run(&mut out).unwrap();
+    assert!(String::from_utf8(out).unwrap().contains("of 2 trajectories"));
+    drain.start();
+    runtime.block_on(running.finished()).unwrap();
+}

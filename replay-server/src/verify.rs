@@ -1,0 +1,95 @@
+//! Reading a log to the end without changing it: what a start would find.
+
+use std::io;
+
+use experience::PackedTrajectory;
+
+use crate::config::Settings;
+use crate::log::{Disk, Log, OpenError, Recovered, Repair, Volume, VolumeFile};
+use crate::storage::{decode, log_settings};
+
+/// What a log holds, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// Trajectories that can be read, removed ones whose segment is still there included.
+    pub trajectories: u64,
+    /// Their positions.
+    pub items: u64,
+    /// Quarantines, priorities and other records beside them.
+    pub notes: u64,
+    /// Files.
+    pub segments: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What a start would cut off or skip.
+    pub damage: Vec<Repair>,
+}
+
+/// Reads every record of the run's log as a start would, and leaves all files as they are.
+///
+/// # Errors
+/// [`OpenError`]: a file that cannot be read, another format or another game.
+pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
+    let (mut trajectories, mut items, mut notes) = (0, 0, 0);
+    let signature = settings.signature();
+    let decode = |content: &[u8]| decode(content, &signature);
+    let volume = ReadOnly(Disk::new(&settings.directory));
+    let (log, damage) = Log::open(volume, log_settings(settings), decode, |_, recovered| match recovered {
+        Recovered::Trajectory { content, .. } => {
+            trajectories += 1;
+            items += PackedTrajectory::full_plies(&content).count() as u64;
+        }
+        Recovered::Note(_) => notes += 1,
+    })?;
+    Ok(Verified { trajectories, items, notes, segments: log.segments(), bytes: log.bytes(), damage })
+}
+
+/// A folder in which nothing changes, whatever is asked for.
+#[derive(Debug)]
+struct ReadOnly(Disk);
+
+/// A file of such a folder.
+#[derive(Debug)]
+struct Unchanged;
+
+impl Volume for ReadOnly {
+    type File = Unchanged;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.0.read(name)
+    }
+
+    fn create(&self, _: &str) -> io::Result<Unchanged> {
+        Ok(Unchanged)
+    }
+
+    fn open(&self, _: &str) -> io::Result<Unchanged> {
+        Ok(Unchanged)
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl VolumeFile for Unchanged {
+    fn append(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
