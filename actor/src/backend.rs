@@ -30,8 +30,8 @@ pub trait Backend: Send + Sync {
     fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>>;
 }
 
-/// The backend a configuration asks for. Where nothing is asked for, whoever is fastest here among the CPU kernel, libtorch and
-/// the accelerator that libtorch finds.
+/// The backend a configuration asks for: an accelerator or a path of the kernel where one is named, else whoever is fastest here
+/// among the CPU kernel and libtorch on the device asked for.
 ///
 /// # Errors
 /// [`ConfigError`] names the key that makes no sense, or that this build cannot do.

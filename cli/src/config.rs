@@ -5,6 +5,7 @@ use arena::config::ArenaSection;
 use learner::config::{LearnerSection, NetworkSection};
 use replay_server::config::ReplaySection;
 use selfplay::config::{SearchSection, SelfplaySection};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::{RunSection, SECTIONS, Sources};
@@ -60,7 +61,10 @@ fn check_batch(learner: &learner::config::Settings, replay: &replay_server::Sett
     Err(ConfigError::invalid("learner.batch_size", reason))
 }
 
-/// The configuration of an existing run, as it was used.
-pub fn load_run(run: &RunDirectory) -> Result<Fleet, ConfigError> {
+/// The configuration of an existing run, as it was used: all of it, or what one of its processes reads.
+pub fn load_run<C>(run: &RunDirectory) -> Result<C, ConfigError>
+where
+    C: Serialize + DeserializeOwned + Default,
+{
     Sources { file: Some(run.config()), env: std::iter::empty(), sets: Vec::new() }.load(SECTIONS)
 }

@@ -20,7 +20,7 @@ use games::GameKind;
 use proto::replay::{Inspector, ListOrder, ListQuery, MAIN_TABLE, Quarantine, Suspect};
 
 use id::Id;
-use source::{Opened, Source};
+use source::Source;
 
 #[cfg(test)]
 mod tests;
@@ -149,48 +149,40 @@ impl Args {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
         match self.question {
             Question::Verify { run } => verify::verify(&run, out),
-            Question::Stats { source } => runtime.block_on(async {
-                let opened = source.open().await?;
-                let asked = show::stats(&opened.inspector, out).await;
-                opened.close(asked).await
-            }),
-            Question::Ls { source, listing } => runtime.block_on(async {
-                let opened = source.open().await?;
-                let asked = show::list(&opened.inspector, listing.query(), out).await;
-                opened.close(asked).await
-            }),
-            Question::Get { source, id: Id(id) } => runtime.block_on(async {
-                let opened = source.open().await?;
-                let asked = show::trajectory(&opened.inspector, id, out).await;
-                opened.close(asked).await
-            }),
-            Question::Export { source, listing, to } => runtime.block_on(async {
-                let opened = source.open().await?;
-                let asked = export::export(&opened.inspector, listing.query(), &to, out).await;
-                opened.close(asked).await
-            }),
-            Question::Quarantine { source, suspect, reason } => runtime.block_on(async {
-                let opened = source.open().await?;
-                let asked = quarantine(&opened, suspect.suspect()?, reason, out).await;
-                opened.close(asked).await
-            }),
-            Question::Release { source, suspect } => runtime.block_on(async {
-                let opened = source.open().await?;
-                let asked = release(&opened, suspect.suspect()?, out).await;
-                opened.close(asked).await
-            }),
+            Question::Stats { source } => {
+                runtime.block_on(ask(&source, async |inspector| show::stats(inspector, out).await))
+            }
+            Question::Ls { source, listing } => {
+                runtime.block_on(ask(&source, async |inspector| show::list(inspector, listing.query(), out).await))
+            }
+            Question::Get { source, id: Id(id) } => {
+                runtime.block_on(ask(&source, async |inspector| show::trajectory(inspector, id, out).await))
+            }
+            Question::Export { source, listing, to } => runtime
+                .block_on(ask(&source, async |inspector| export::export(inspector, listing.query(), &to, out).await)),
+            Question::Quarantine { source, suspect, reason } => {
+                let suspect = suspect.suspect()?;
+                runtime.block_on(ask(&source, async |inspector| {
+                    let items = inspector.quarantine(Quarantine { suspect, reason }).await?;
+                    Ok(writeln!(out, "{} is out of sampling: {items} positions fewer", name(suspect))?)
+                }))
+            }
+            Question::Release { source, suspect } => {
+                let suspect = suspect.suspect()?;
+                runtime.block_on(ask(&source, async |inspector| {
+                    let items = inspector.release(suspect).await?;
+                    Ok(writeln!(out, "{} is released: {items} positions more", name(suspect))?)
+                }))
+            }
         }
     }
 }
 
-async fn quarantine(opened: &Opened, suspect: Suspect, reason: String, out: &mut impl Write) -> anyhow::Result<()> {
-    let items = opened.inspector.quarantine(Quarantine { suspect, reason }).await?;
-    Ok(writeln!(out, "{} is out of sampling: {items} positions fewer", name(suspect))?)
-}
-
-async fn release(opened: &Opened, suspect: Suspect, out: &mut impl Write) -> anyhow::Result<()> {
-    let items = opened.inspector.release(suspect).await?;
-    Ok(writeln!(out, "{} is released: {items} positions more", name(suspect))?)
+/// Puts a question to what `source` names, and closes it again.
+async fn ask(source: &Source, question: impl AsyncFnOnce(&Inspector) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let opened = source.open().await?;
+    let asked = question(&opened.inspector).await;
+    opened.close(asked).await
 }
 
 fn name(suspect: Suspect) -> String {

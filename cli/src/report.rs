@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use crate::config::load_run;
+use crate::config::{Fleet, load_run};
 use crate::picture;
 use crate::record;
 use crate::run_directory::RunDirectory;
@@ -38,7 +38,7 @@ impl Report {
     /// # Errors
     /// The run has no numbers yet, or a file cannot be read or written.
     pub fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow::Result<Self> {
-        let config = load_run(run)?;
+        let config: Fleet = load_run(run)?;
         let readings = record::read(run)?;
         let Some(last) = readings.last().cloned() else {
             let name = run.name();

@@ -14,7 +14,7 @@ use selfplay::SearchSettings;
 use tower::Preference;
 use weights::{Architecture, Manifest};
 
-use crate::config::load_run;
+use crate::config::{Fleet, load_run};
 use crate::evaluators::Evaluators;
 use crate::run_directory::RunDirectory;
 
@@ -70,7 +70,7 @@ impl Trained {
     /// A run that does not exist or has published nothing yet, weights that do not fit the run's game.
     pub fn open(args: &Args, threads: usize) -> anyhow::Result<Self> {
         let run = RunDirectory::existing(&args.runs, &args.run)?;
-        let config = load_run(&run)?;
+        let config: Fleet = load_run(&run)?;
         let game: GameKind = config.run.game.parse().context("run.game")?;
         let search = config.search.settings()?;
         let (manifest, bytes) = newest(&run)?;

@@ -181,12 +181,12 @@ impl Keeper {
         self.send_notes();
         let unix = self.clock.unix(now);
         // Samples first: they make room for inserts, and an insert only shows in the tables after its commit.
-        let samples: Vec<_> =
-            self.tables.iter_mut().map(|table| table.sample(&mut self.rng, self.common, now, unix)).collect();
+        for table in &mut self.tables {
+            table.sample(&mut self.rng, self.common, now, unix);
+        }
         let inserts = self.admit();
-        for (index, (table, sample)) in self.tables.iter_mut().zip(samples).enumerate() {
-            let insert = inserts.filter(|(at, _)| *at == TableIndex(index)).map(|(_, wait)| wait);
-            table.stalled(sample, insert, now);
+        for (index, table) in self.tables.iter_mut().enumerate() {
+            table.hold_inserts(inserts.filter(|(at, _)| *at == TableIndex(index)).map(|(_, wait)| wait), now);
         }
     }
 

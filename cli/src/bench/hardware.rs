@@ -21,7 +21,6 @@ mod work;
 mod workload;
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -34,7 +33,8 @@ pub use report::{Kind, Recommended, Report, SettingReport, Speed, Win, WorkloadR
 pub use setting::Setting;
 
 use super::kernel::NetworkSize;
-use super::{Turns, machine, output};
+use super::output::Destination;
+use super::{Turns, machine};
 use series::{Limits, Series};
 use tower_network::TowerNetwork;
 use workload::{Means, Workload};
@@ -72,15 +72,9 @@ pub struct Args {
     /// Every random number descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// One JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
-    /// An earlier report in JSON: every speed also as a ratio to the one it has for the same.
-    #[arg(long, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
-    /// Writes hardware.md, hardware.json and hardware.svg here, anew after each workload.
-    #[arg(long, value_name = "FOLDER")]
-    pub out: Option<PathBuf>,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub destination: Destination,
 }
 
 /// Measures, prints and writes.
@@ -89,17 +83,15 @@ pub struct Args {
 /// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     // Before minutes are spent on measuring.
-    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "hardware")).transpose()?;
+    let earlier = args.destination.earlier("hardware")?;
     let report = measure(args, |report| {
-        if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
+        if let Some((path, earlier)) = &earlier {
             compare::compare(report, path, earlier);
         }
         let report = &*report;
-        args.out.as_deref().map_or(Ok(()), |folder| {
-            output::write(folder, "hardware", &markdown(report), report, |path| draw(path, report))
-        })
+        args.destination.write("hardware", || markdown(report), report, |path| draw(path, report))
     })?;
-    output::print(args.json, &report, || markdown(&report), out)
+    args.destination.print(&report, || markdown(&report), out)
 }
 
 /// Measures; `so_far` sees the report after each workload.

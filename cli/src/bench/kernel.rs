@@ -35,7 +35,8 @@ pub use plot::draw;
 pub use ratio::{Ratio, ratios};
 pub use report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
 
-use super::{Turns, machine, output, positions};
+use super::output::Destination;
+use super::{Turns, machine, positions};
 use compare::Earlier;
 use peers::Peers;
 use series::{Course, Series, Source};
@@ -74,15 +75,9 @@ pub struct Args {
     /// Every random weight and position descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// One JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
-    /// An earlier report in JSON: every speed also as a ratio to the one it has for the same.
-    #[arg(long, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
-    /// Writes kernel.md, kernel.json and kernel.svg here, anew after each network.
-    #[arg(long, value_name = "FOLDER")]
-    pub out: Option<PathBuf>,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub destination: Destination,
 }
 
 /// Measures, prints and writes.
@@ -92,11 +87,9 @@ pub struct Args {
 /// written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let report = measure(args, |report| {
-        args.out.as_deref().map_or(Ok(()), |folder| {
-            output::write(folder, "kernel", &markdown(report), report, |path| draw(path, report))
-        })
+        args.destination.write("kernel", || markdown(report), report, |path| draw(path, report))
     })?;
-    output::print(args.json, &report, || markdown(&report), out)
+    args.destination.print(&report, || markdown(&report), out)
 }
 
 /// Measures; `so_far` sees the report after each network.
@@ -108,15 +101,14 @@ pub fn measure(args: &Args, mut so_far: impl FnMut(&Report) -> anyhow::Result<()
     // Each thread has an engine of its own; nothing within one is shared out.
     ::network::set_threads(1);
     // Before minutes are spent on measuring.
-    let earlier: Option<Earlier> =
-        args.compare.as_deref().map(|path| output::read_report(path, "kernel")).transpose()?;
+    let earlier: Option<(_, Earlier)> = args.destination.earlier("kernel")?;
     let started = args.peers.as_deref().map(|folder| Peers::start(folder, bench.threads, args.seed));
     let mut peers = started.map(|started| started.map_err(|error| service::chain(&error)));
     let mut report = bench.empty_report(peers.as_ref());
     for size in &args.networks {
         let network = bench.measure(*size, &mut peers).with_context(|| format!("measure {size}"))?;
         report.networks.push(network);
-        if let Some((path, earlier)) = args.compare.as_deref().zip(earlier.as_ref()) {
+        if let Some((path, earlier)) = &earlier {
             compare::compare(&mut report, path, earlier);
         }
         so_far(&report)?;

@@ -14,7 +14,6 @@ mod report;
 mod shares;
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::ensure;
 
@@ -27,8 +26,9 @@ pub use report::{Compared, Phase, PhaseTime, Process, Rates, Report, Threads, Th
 pub use super::accelerator::Accelerator;
 pub(super) use shares::{learner_device, rates};
 
+use super::machine;
+use super::output::Destination;
 use super::training_run::{self, Measured, Times};
-use super::{machine, output};
 use crate::readings::Role;
 use bottleneck::{Load, bottleneck};
 use cost::{Speed, cost, epoch_positions};
@@ -49,15 +49,9 @@ pub struct Args {
     /// What an hour of this machine costs, in any money.
     #[arg(long, value_name = "PRICE")]
     pub price_per_hour: Option<f64>,
-    /// One JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
-    /// An earlier report in JSON: every share also as its change since then.
-    #[arg(long, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
-    /// Writes phases.md, phases.json and phases.svg here.
-    #[arg(long, value_name = "FOLDER")]
-    pub out: Option<PathBuf>,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub destination: Destination,
 }
 
 /// Trains, prints and writes.
@@ -67,15 +61,13 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let times = checked(args)?;
     // Before minutes are spent on measuring.
-    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "phases")).transpose()?;
+    let earlier = args.destination.earlier("phases")?;
     let mut report = report(args, &training_run::measure(&args.run, times)?);
-    if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
+    if let Some((path, earlier)) = &earlier {
         compare::compare(&mut report, path, earlier);
     }
-    if let Some(folder) = &args.out {
-        output::write(folder, "phases", &markdown(&report), &report, |path| draw(path, &report))?;
-    }
-    output::print(args.json, &report, || markdown(&report), out)
+    args.destination.write("phases", || markdown(&report), &report, |path| draw(path, &report))?;
+    args.destination.print(&report, || markdown(&report), out)
 }
 
 /// What is not left to others to check.

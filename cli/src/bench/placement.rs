@@ -11,14 +11,14 @@ mod tensors;
 mod transfers;
 
 use std::io::Write;
-use std::path::PathBuf;
 
 pub use markdown::markdown;
 pub use report::{Placed, ProcessMemory, Report, Transfers};
 
+use super::machine;
+use super::output::Destination;
 use super::phases::{Compared, learner_device, rates};
 use super::training_run::{self, Measured, Window};
-use super::{machine, output};
 use crate::readings::Role;
 
 #[cfg(test)]
@@ -33,15 +33,9 @@ pub struct Args {
     /// Which run, and for how long.
     #[command(flatten)]
     pub run: training_run::RunArgs,
-    /// One JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
-    /// An earlier report in JSON: rates also as ratios to those it has.
-    #[arg(long, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
-    /// Writes placement.md and placement.json here.
-    #[arg(long, value_name = "FOLDER")]
-    pub out: Option<PathBuf>,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub destination: Destination,
 }
 
 /// Trains, prints and writes.
@@ -50,8 +44,7 @@ pub struct Args {
 /// Options that make no sense, a process that dies, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     // Before minutes are spent on training.
-    let earlier: Option<Report> =
-        args.compare.as_deref().map(|path| output::read_report(path, "placement")).transpose()?;
+    let earlier: Option<(_, Report)> = args.destination.earlier("placement")?;
     let times = args.run.times()?;
     let measured = training_run::measure(&args.run, times)?;
     let mut report = report(args, &measured);
@@ -60,13 +53,11 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         on_the_cpu.sets.extend(ON_THE_CPU.map(str::to_owned));
         report.rates_on_the_cpu = Some(rates(&training_run::measure(&on_the_cpu, times)?.window));
     }
-    if let Some((path, earlier)) = args.compare.as_deref().zip(earlier.as_ref()) {
+    if let Some((path, earlier)) = &earlier {
         report.compared = Some(Compared::new(path, &earlier.cpu, &report.rates, &earlier.rates));
     }
-    if let Some(folder) = &args.out {
-        output::write_without_picture(folder, "placement", &markdown(&report), &report)?;
-    }
-    output::print(args.json, &report, || markdown(&report), out)
+    args.destination.write_without_picture("placement", || markdown(&report), &report)?;
+    args.destination.print(&report, || markdown(&report), out)
 }
 
 /// What is made of a run.

@@ -22,8 +22,9 @@ pub use markdown::markdown;
 pub use plot::draw;
 pub use report::{Compared, Latency, Report, SizeReport, WritersReport};
 
+use super::output::Destination;
 use super::training_run::TemporaryFolder;
-use super::{Turns, machine, output};
+use super::{Turns, machine};
 use games::Games;
 use load::Sampling;
 use server::Server;
@@ -64,15 +65,9 @@ pub struct Args {
     /// Every game descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// One JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
-    /// An earlier report in JSON: every speed also as a ratio to the one it has for the same.
-    #[arg(long, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
-    /// Writes replay.md, replay.json and replay.svg here.
-    #[arg(long, value_name = "FOLDER")]
-    pub out: Option<PathBuf>,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub destination: Destination,
 }
 
 /// Measures, prints and writes.
@@ -81,15 +76,13 @@ pub struct Args {
 /// Options that make no sense, a server that cannot start, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     // Before minutes are spent on measuring.
-    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "replay")).transpose()?;
+    let earlier = args.destination.earlier("replay")?;
     let mut report = measure(args)?;
-    if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
+    if let Some((path, earlier)) = &earlier {
         compare::compare(&mut report, path, earlier);
     }
-    if let Some(folder) = &args.out {
-        output::write(folder, "replay", &markdown(&report), &report, |path| draw(path, &report))?;
-    }
-    output::print(args.json, &report, || markdown(&report), out)
+    args.destination.write("replay", || markdown(&report), &report, |path| draw(path, &report))?;
+    args.destination.print(&report, || markdown(&report), out)
 }
 
 /// Measures.

@@ -14,7 +14,6 @@ mod report;
 mod together;
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -25,7 +24,8 @@ pub use plot::draw;
 pub use report::{Compared, Report, Rule, Searched, SearchedTogether};
 pub use together::TogetherArgs;
 
-use super::{Turn, Turns, machine, output, threads};
+use super::output::Destination;
+use super::{Turn, Turns, machine, threads};
 use player::Player;
 use together::Team;
 
@@ -56,15 +56,9 @@ pub struct Args {
     /// Every random draw descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// One JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
-    /// An earlier report in JSON: every speed also as a ratio to the one it has for the same.
-    #[arg(long, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
-    /// Writes search.md, search.json and search.svg here.
-    #[arg(long, value_name = "FOLDER")]
-    pub out: Option<PathBuf>,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub destination: Destination,
 }
 
 /// Measures, prints and writes.
@@ -73,15 +67,13 @@ pub struct Args {
 /// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     // Before minutes are spent on measuring.
-    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "search")).transpose()?;
+    let earlier = args.destination.earlier("search")?;
     let mut report = measure(args)?;
-    if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
+    if let Some((path, earlier)) = &earlier {
         compare::compare(&mut report, path, earlier);
     }
-    if let Some(folder) = &args.out {
-        output::write(folder, "search", &markdown(&report), &report, |path| draw(path, &report))?;
-    }
-    output::print(args.json, &report, || markdown(&report), out)
+    args.destination.write("search", || markdown(&report), &report, |path| draw(path, &report))?;
+    args.destination.print(&report, || markdown(&report), out)
 }
 
 /// Measures.

@@ -16,7 +16,6 @@ mod plot;
 mod report;
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::ensure;
 use game::Game;
@@ -28,7 +27,8 @@ pub use markdown::markdown;
 pub use plot::draw;
 pub use report::{Compared, EvaluatorSpeed, Report, SelfplaySpeed};
 
-use super::{Turns, machine, output};
+use super::output::Destination;
+use super::{Turns, machine};
 use contestants::{Contestants, Engine};
 use experience::Experience;
 use play::Play;
@@ -96,15 +96,9 @@ pub struct Args {
     /// Every random draw descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// One JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
-    /// An earlier report in JSON: speeds also as ratios to those it has.
-    #[arg(long, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
-    /// Writes selfplay.md, selfplay.json and selfplay.svg here; with --ablate ablation.md, .json and .svg.
-    #[arg(long, value_name = "FOLDER")]
-    pub out: Option<PathBuf>,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub destination: Destination,
 }
 
 /// Measures, prints and writes.
@@ -117,15 +111,13 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         return ablation::run(args, out);
     }
     // Before minutes are spent on measuring.
-    let earlier = args.compare.as_deref().map(|path| output::read_report(path, "selfplay")).transpose()?;
+    let earlier = args.destination.earlier("selfplay")?;
     let mut report = measure(args)?;
-    if let (Some(path), Some(earlier)) = (&args.compare, &earlier) {
+    if let Some((path, earlier)) = &earlier {
         compare::compare(&mut report, path, earlier);
     }
-    if let Some(folder) = &args.out {
-        output::write(folder, "selfplay", &markdown(&report), &report, |path| draw(path, &report))?;
-    }
-    output::print(args.json, &report, || markdown(&report), out)
+    args.destination.write("selfplay", || markdown(&report), &report, |path| draw(path, &report))?;
+    args.destination.print(&report, || markdown(&report), out)
 }
 
 /// Measures.

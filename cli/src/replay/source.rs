@@ -4,17 +4,16 @@ use anyhow::{Context, bail};
 use proto::replay::Inspector;
 use replay_server::{Config, Running, Settings};
 use service::Drain;
-use service::config::{SECTIONS, Sources};
 use tokio::net::TcpListener;
 
+use crate::config::load_run;
 use crate::run_directory::RunDirectory;
 
 /// A server, or a run whose server does not run.
 #[derive(Debug, Clone, clap::Args)]
-#[group(required = true, multiple = true)]
 pub(super) struct Source {
     /// A live replay server: `http://127.0.0.1:7001`.
-    #[arg(long, value_name = "ENDPOINT", conflicts_with = "run")]
+    #[arg(long, value_name = "ENDPOINT", conflicts_with = "run", required_unless_present = "run")]
     server: Option<String>,
     /// A run that is not under way.
     #[arg(long, value_name = "NAME")]
@@ -42,8 +41,7 @@ impl RunArgs {
     /// A run that is not there, or whose configuration makes no sense.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
-        let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: Vec::new() };
-        let mut config: Config = sources.load(SECTIONS)?;
+        let mut config: Config = load_run(&run)?;
         // Wherever the run was moved to since.
         config.run.directory = run.path().to_owned();
         Ok(config.settings()?)

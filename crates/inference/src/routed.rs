@@ -103,15 +103,15 @@ impl Routed {
         routed.filter(usable).or_else(others)
     }
 
-    /// The positions from `from` on that `candidate` takes at a time.
-    fn ask(&mut self, candidate: usize, batch: &Batch, from: usize) -> Result<usize, Error> {
-        let limit = self.limits[candidate];
-        let evaluator = &mut self.candidates[candidate].evaluator;
-        if from == 0 && batch.len() <= limit {
-            evaluator.evaluate(batch, &mut self.answers)?;
-            return Ok(batch.len());
-        }
-        let to = batch.len().min(from + limit);
+    /// Adds the answers to the positions from `from` on that `candidate` takes at a time; returns where they end.
+    fn ask_piece(
+        &mut self,
+        candidate: usize,
+        batch: &Batch,
+        from: usize,
+        predictions: &mut Predictions,
+    ) -> Result<usize, Error> {
+        let to = batch.len().min(from + self.limits[candidate]);
         if self.piece.shape() != batch.shape() {
             self.piece = Batch::new(batch.shape());
         }
@@ -119,7 +119,8 @@ impl Routed {
         for i in from..to {
             self.piece.push(batch.legal(i), |planes| planes.copy_from_slice(batch.observation(i)));
         }
-        evaluator.evaluate(&self.piece, &mut self.answers)?;
+        self.candidates[candidate].evaluator.evaluate(&self.piece, &mut self.answers)?;
+        (0..self.answers.len()).for_each(|i| predictions.push(self.answers.priors(i), self.answers.value(i)));
         Ok(to)
     }
 
@@ -143,23 +144,29 @@ impl Evaluator for Routed {
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
         predictions.clear();
-        batch.check(batch.shape(), usize::from(u16::MAX) + 1, self.attributes.max_batch)?;
+        if batch.len() > self.attributes.max_batch {
+            batch.check(batch.shape(), usize::from(u16::MAX) + 1, self.attributes.max_batch)?;
+        }
         let mut from = 0;
         loop {
             let Some(candidate) = self.fastest(batch.len()) else {
                 return Err(Error::Backend("every evaluator has failed".to_owned()));
             };
             let positions = (batch.len() - from).min(self.limits[candidate]);
-            match self.ask(candidate, batch, from) {
-                Ok(to) => {
-                    (0..self.answers.len())
-                        .for_each(|i| predictions.push(self.answers.priors(i), self.answers.value(i)));
-                    from = to;
-                    if from >= batch.len() {
-                        return Ok(());
+            let asked = match positions == batch.len() {
+                true => self.candidates[candidate].evaluator.evaluate(batch, predictions).map(|()| batch.len()),
+                false => self.ask_piece(candidate, batch, from, predictions),
+            };
+            match asked {
+                Ok(to) if to >= batch.len() => return Ok(()),
+                Ok(to) => from = to,
+                Err(Error::Backend(why)) => {
+                    if from == 0 {
+                        // It may have begun to answer.
+                        predictions.clear();
                     }
+                    self.give_way(candidate, positions, &why);
                 }
-                Err(Error::Backend(why)) => self.give_way(candidate, positions, &why),
                 Err(error) => return Err(error),
             }
         }

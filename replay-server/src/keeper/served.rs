@@ -213,14 +213,15 @@ impl Served {
         self.told = None;
     }
 
-    /// Draws every batch that the limiter allows; the oldest request first. Why the next one waits, if one does.
-    pub(super) fn sample(
-        &mut self,
-        rng: &mut ChaCha8Rng,
-        common: Common,
-        now: Instant,
-        unix: Duration,
-    ) -> Option<Hold> {
+    /// Draws every batch that the limiter allows, the oldest request first, and says to samplers why the others wait.
+    pub(super) fn sample(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) {
+        let hold = self.draw(rng, common, now, unix);
+        self.samples.update(hold, now);
+        self.tell(hold);
+    }
+
+    /// Why the next batch waits, if one does.
+    fn draw(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) -> Option<Hold> {
         while let Some(batch) = self.waiting.front_mut() {
             if batch.reply.is_closed() {
                 self.waiting.pop_front();
@@ -251,17 +252,19 @@ impl Served {
         None
     }
 
-    /// Takes in what holds the two sides up now, and says to samplers why they wait: to all, when the kind of reason
-    /// changes, when somebody new waits, and at every tick.
-    pub(super) fn stalled(&mut self, samples: Option<Hold>, inserts: Option<Wait>, now: Instant) {
-        self.samples.update(samples, now);
-        self.inserts.update(inserts.map(Hold::from), now);
-        let kind = samples.map(Hold::kind);
+    /// Takes in what holds inserts up now.
+    pub(super) fn hold_inserts(&mut self, wait: Option<Wait>, now: Instant) {
+        self.inserts.update(wait.map(Hold::from), now);
+    }
+
+    /// Says to samplers why they wait: to all, when the kind of reason changes, when somebody new waits, and at every tick.
+    fn tell(&mut self, hold: Option<Hold>) {
+        let kind = hold.map(Hold::kind);
         if kind == self.told {
             return;
         }
         self.told = kind;
-        let Some(hold) = samples else { return };
+        let Some(hold) = hold else { return };
         let reason = hold.to_string();
         for batch in &self.waiting {
             // A sampler that does not keep up misses reasons, never batches.

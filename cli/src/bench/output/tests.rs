@@ -12,8 +12,12 @@ struct Report {
 fn a_report_is_read_back() {
     let report = Report { cpu: "a CPU".to_owned(), speed: 2.5 };
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "some", "a table", &report, |path| Ok(std::fs::write(path, "<svg/>")?)).unwrap();
-    assert_eq!(read_report::<Report>(&folder.path().join("some.json"), "some").unwrap(), report);
+    let destination = Destination { out: Some(folder.path().to_owned()), ..Destination::default() };
+    let draw = |path: &Path| Ok(std::fs::write(path, "<svg/>")?);
+    destination.write("some", || "a table".to_owned(), &report, draw).unwrap();
+    let json = folder.path().join("some.json");
+    let later = Destination { compare: Some(json.clone()), ..Destination::default() };
+    assert_eq!(later.earlier::<Report>("some").unwrap(), Some((json.as_path(), report)));
 }
 
 #[test]

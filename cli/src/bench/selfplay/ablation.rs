@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tower::Preference;
 
 use super::{Args, Experience, Report};
-use crate::bench::{Turn, machine, output};
+use crate::bench::{Turn, machine};
 
 #[cfg(test)]
 mod tests;
@@ -108,13 +108,11 @@ const STEPS: [TakeAway; 10] = [
 /// # Errors
 /// As [`super::run`]; a step that fails.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    ensure!(args.compare.is_none(), "--compare has no part in --ablate");
+    ensure!(args.destination.compare.is_none(), "--compare has no part in --ablate");
     let ablation = measure(args, in_a_process)?;
-    if let Some(folder) = &args.out {
-        let draw = |path: &std::path::Path| plot::draw(path, &ablation);
-        output::write(folder, "ablation", &markdown::markdown(&ablation), &ablation, draw)?;
-    }
-    output::print(args.json, &ablation, || markdown::markdown(&ablation), out)
+    let markdown = || markdown::markdown(&ablation);
+    args.destination.write("ablation", markdown, &ablation, |path| plot::draw(path, &ablation))?;
+    args.destination.print(&ablation, markdown, out)
 }
 
 /// Measures each step once in each turn, by `measure_step`.
