@@ -9,6 +9,7 @@
 
 mod backend;
 mod config;
+mod depth;
 mod hand_in;
 mod home;
 mod metrics;

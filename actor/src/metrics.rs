@@ -74,6 +74,11 @@ pub(crate) fn advanced(round: &Round) {
     counter!("zerofleet_actor_calibration_wrong_total").increment(calibration.wrong as u64);
 }
 
+/// Of a thread that changed it; threads of one actor wait together and so differ little.
+pub(crate) fn full_simulations(simulations: u32) {
+    gauge!("zerofleet_actor_full_simulations").set(f64::from(simulations));
+}
+
 pub(crate) fn weights_version(version: u64) {
     gauge!("zerofleet_actor_weights_version").set(version as f64);
 }

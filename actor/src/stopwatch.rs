@@ -19,6 +19,13 @@ pub(crate) struct Parts {
     pub(crate) answering: Duration,
 }
 
+impl Parts {
+    /// The whole call.
+    pub(crate) fn sum(&self) -> Duration {
+        self.gathering + self.evaluating + self.answering
+    }
+}
+
 /// An evaluator that knows how long it took, and what came before and after.
 pub(crate) struct Timed {
     inner: Box<dyn Evaluator>,

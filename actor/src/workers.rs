@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::backend::Backend;
 use crate::config::Settings;
+use crate::depth::Depth;
 use crate::metrics::{self, Phase, Waited};
 use crate::stopwatch::Timed;
 
@@ -67,11 +68,12 @@ impl Workers {
                 drain: drain.clone(),
                 runtime: Handle::current(),
             };
-            let selfplay = settings.selfplay.clone();
+            let (selfplay, depth) = (settings.selfplay.clone(), Depth::new(&settings.selfplay));
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || Worker::new(
                 Episodes::new(game.clone(), selfplay, seed).timed(Instant::now),
+                depth,
                 game,
                 surroundings
             )
@@ -132,6 +134,7 @@ impl Drop for EndsTogether {
 struct Worker<G: Game> {
     game: G,
     episodes: Episodes<G>,
+    depth: Depth,
     /// `None` before the first weights, and after weights that answered NaN.
     evaluator: Option<Timed>,
     failures: u32,
@@ -139,10 +142,10 @@ struct Worker<G: Game> {
 }
 
 impl<G: Game> Worker<G> {
-    fn new(episodes: Episodes<G>, game: G, mut around: Surroundings) -> Self {
+    fn new(episodes: Episodes<G>, depth: Depth, game: G, mut around: Surroundings) -> Self {
         // What was published before this thread began is news to it.
         around.weights.mark_changed();
-        Self { game, episodes, evaluator: None, failures: 0, around }
+        Self { game, episodes, depth, evaluator: None, failures: 0, around }
     }
 
     fn run(mut self) -> anyhow::Result<()> {
@@ -167,6 +170,11 @@ impl<G: Game> Worker<G> {
             if self.hand_over().is_err() {
                 break;
             }
+            if let Some(simulations) = self.depth.revise() {
+                tracing::debug!(simulations, "full searches change their depth");
+                self.episodes.search_fully_with(simulations);
+                metrics::full_simulations(simulations);
+            }
         }
         Ok(())
     }
@@ -180,6 +188,7 @@ impl<G: Game> Worker<G> {
         evaluator.begin();
         let result = how(&mut self.episodes, evaluator, self.around.cache.as_deref());
         let parts = evaluator.end();
+        self.depth.played(parts.sum());
         match result {
             Ok(round) => {
                 self.failures = 0;
@@ -302,6 +311,7 @@ impl<G: Game> Worker<G> {
                     let time = start.elapsed();
                     // Each wait is told as it ends: they may be long.
                     metrics::waited(Waited::Replay, time);
+                    self.depth.waited(time);
                     waited += time;
                 }
             }

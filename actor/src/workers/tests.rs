@@ -105,7 +105,7 @@ fn bench_of(drain: Drain, before: Before) -> Bench {
         drain: drain.clone(),
         runtime: runtime.handle().clone(),
     };
-    let worker = Worker::new(episodes(), TicTacToe::new(), around);
+    let worker = Worker::new(episodes(), Depth::new(&selfplay()), TicTacToe::new(), around);
     Bench { worker, weights, finished, readiness, drain, _runtime: runtime }
 }
 

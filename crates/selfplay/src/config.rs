@@ -124,6 +124,9 @@ pub struct SelfplaySection {
     pub leaves_per_game: usize,
     /// Simulations of a full search.
     pub full_simulations: u32,
+    /// An actor that would wait for the learner searches deeper instead, up to so many simulations; not above
+    /// `full_simulations`: it waits.
+    pub full_simulations_max: u32,
     /// Simulations of a fast search.
     pub fast_simulations: u32,
     /// The share of searches that are full.
@@ -183,6 +186,7 @@ impl Default for SelfplaySection {
             games: settings.games,
             leaves_per_game: settings.leaves_per_tree,
             full_simulations: settings.full_simulations,
+            full_simulations_max: settings.full_simulations_max,
             fast_simulations: settings.fast_simulations,
             full_share: settings.full_share,
             temperature_early: settings.temperature.early,
@@ -231,6 +235,7 @@ impl SelfplaySection {
             leaves_per_tree: self.leaves_per_game,
             search,
             full_simulations: self.full_simulations,
+            full_simulations_max: self.full_simulations_max,
             fast_simulations: self.fast_simulations,
             full_share: self.full_share,
             temperature: Temperature {

@@ -224,6 +224,11 @@ impl<G: Game> Episodes<G> {
         }
     }
 
+    /// Full searches that begin from now on take so many simulations; `settings.full_simulations` until then.
+    pub fn search_fully_with(&mut self, simulations: u32) {
+        self.settings.full_simulations = simulations;
+    }
+
     /// Hands out the episodes that finished since the last call.
     pub fn drain_finished(&mut self) -> impl Iterator<Item = FinishedEpisode> + '_ {
         self.finished.drain(..)

@@ -11,6 +11,9 @@ pub struct Settings {
     pub search: SearchSettings,
     /// The simulations of a full search, whose policy is a training target.
     pub full_simulations: u32,
+    /// The most simulations of a full search of an actor that would otherwise wait for the learner; not above
+    /// `full_simulations`: never more than those.
+    pub full_simulations_max: u32,
     /// The simulations of a fast search, which only plays on (playout cap randomisation, KataGo).
     pub fast_simulations: u32,
     /// The share of searches that are full; 1 switches fast ones off.
@@ -35,6 +38,7 @@ impl Default for Settings {
             leaves_per_tree: 1,
             search: SearchSettings::default(),
             full_simulations: 96,
+            full_simulations_max: 0,
             fast_simulations: 24,
             full_share: 0.25,
             temperature: Temperature::default(),

@@ -106,7 +106,8 @@ fn learner(load: &Load) -> Bottleneck {
             percent(*held_up)
         ),
         remedy:
-            "Lower replay.samples_per_insert, so that each position is trained on less often; or make a training step \
+            "Let searches go deeper in that time (selfplay.full_simulations_max); or lower replay.samples_per_insert, so \
+                 that each position is trained on less often; or make a training step \
                  cheaper with a smaller network; or train on an accelerator (learner.device) or more cores \
                  (learner.threads, with fewer actor.threads)."
                 .to_owned(),

@@ -209,6 +209,25 @@ fn the_share_of_full_searches_is_the_one_asked_for() {
 }
 
 #[test]
+fn full_searches_take_as_many_simulations_as_were_last_asked_for() {
+    let game = ConnectFour::new();
+    let settings =
+        Settings { full_simulations: 8, full_share: 1.0, subtree_reuse: SubtreeReuse::Discard, ..settings() };
+    let mut episodes = Episodes::new(game.clone(), settings, 5);
+    let mut evaluator = hashing(&game, 3);
+    for simulations in [8, 24, 16] {
+        episodes.search_fully_with(simulations);
+        // Those under way keep what they began with.
+        episodes.settle(&mut evaluator, None).unwrap();
+        let mut sum = Round::default();
+        (0..1000).for_each(|_| sum += episodes.advance(&mut evaluator, None).unwrap());
+        let mean = sum.simulations as f64 / sum.moves as f64;
+        // Proven positions need fewer, and some searches have not come to their move.
+        assert!((mean - f64::from(simulations)).abs() < 0.1 * f64::from(simulations), "{mean}, not {simulations}");
+    }
+}
+
+#[test]
 fn random_plies_come_first_are_marked_and_never_end_a_game() {
     let game = TicTacToe::new();
     let settings = Settings { openings: Openings { share: 1.0, random_plies_max: 9 }, ..settings() };

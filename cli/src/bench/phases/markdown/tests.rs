@@ -14,7 +14,7 @@ fn every_phase_of_every_kind_of_threads_is_a_row() {
 fn the_bottleneck_comes_with_what_to_change() {
     let text = markdown(&report());
     assert!(text.contains("\n**The learner is the bottleneck: it trains 90 % of its time"), "{text}");
-    assert!(text.contains("Lower replay.samples_per_insert"), "{text}");
+    assert!(text.contains("lower replay.samples_per_insert"), "{text}");
 }
 
 #[test]
