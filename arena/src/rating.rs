@@ -42,8 +42,11 @@ pub struct Rating {
 /// What is believed before any game.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prior {
-    /// Standard deviation of a strength around the anchor, in Elo. Without it a player that won every game would be
-    /// infinitely strong; this wide, a handful of games outweighs it.
+    /// Standard deviation of the difference between two players that have met, in Elo. Without it a player that won every
+    /// game would be infinitely strong; this wide, a handful of games outweighs it.
+    ///
+    /// Of differences and not of strengths: were each player believed to be near the anchor, hundreds of versions of one run
+    /// would together pull the whole scale towards it.
     pub deviation_elo: f64,
 }
 
@@ -65,7 +68,8 @@ pub fn rate(players: usize, anchor: usize, pairings: &[Pairing], prior: Prior) -
     for pairing in pairings {
         assert!(pairing.a < players && pairing.b < players && pairing.a != pairing.b, "a pairing is of two players");
     }
-    let model = Model { players, anchor, pairings, precision: (prior.deviation_elo / ELO_PER_UNIT).powi(-2) };
+    let precision = (prior.deviation_elo / ELO_PER_UNIT).powi(-2);
+    let model = Model { players, anchor, pairings, links: links(players, anchor, pairings), precision };
     let strengths = model.maximise();
     let variances = model.information(&strengths).inverse_diagonal();
     let rating = |(strength, variance): (&f64, f64)| {
@@ -97,8 +101,31 @@ struct Model<'a> {
     players: usize,
     anchor: usize,
     pairings: &'a [Pairing],
+    /// Who is believed to be near whom.
+    links: Vec<(usize, usize)>,
     /// 1 / σ² of the prior, in natural units.
     precision: f64,
+}
+
+/// Everybody and whom they have met; of those that no chain of games leads from to the anchor, the first and the anchor.
+fn links(players: usize, anchor: usize, pairings: &[Pairing]) -> Vec<(usize, usize)> {
+    let mut links: Vec<(usize, usize)> = pairings.iter().map(|pairing| (pairing.a, pairing.b)).collect();
+    let mut group: Vec<usize> = (0..players).collect();
+    let join = |group: &mut Vec<usize>, from: usize, to: usize| {
+        group.iter_mut().filter(|of| **of == from).for_each(|of| *of = to);
+    };
+    for &(a, b) in &links {
+        let (from, to) = (group[a], group[b]);
+        join(&mut group, from, to);
+    }
+    for player in 0..players {
+        if group[player] != group[anchor] {
+            links.push((player, anchor));
+            let (from, to) = (group[player], group[anchor]);
+            join(&mut group, from, to);
+        }
+    }
+    links
 }
 
 impl Model<'_> {
@@ -138,11 +165,17 @@ impl Model<'_> {
                 pairing.score() * ln_sigmoid(difference) + (pairing.games() - pairing.score()) * ln_sigmoid(-difference)
             })
             .sum();
-        games - 0.5 * self.precision * strengths.iter().map(|strength| strength * strength).sum::<f64>()
+        let apart = |&(a, b): &(usize, usize)| (strengths[a] - strengths[b]).powi(2);
+        games - 0.5 * self.precision * self.links.iter().map(apart).sum::<f64>()
     }
 
     fn gradient(&self, strengths: &[f64]) -> Vec<f64> {
-        let mut gradient: Vec<f64> = strengths.iter().map(|strength| -self.precision * strength).collect();
+        let mut gradient = vec![0.0; self.players];
+        for &(a, b) in &self.links {
+            let pull = self.precision * (strengths[a] - strengths[b]);
+            gradient[a] -= pull;
+            gradient[b] += pull;
+        }
         for pairing in self.pairings {
             let expected = pairing.games() * sigmoid(strengths[pairing.a] - strengths[pairing.b]);
             gradient[pairing.a] += pairing.score() - expected;
@@ -155,15 +188,17 @@ impl Model<'_> {
     /// The negative second derivative of the log-likelihood; the anchor's row is that of the identity.
     fn information(&self, strengths: &[f64]) -> Symmetric {
         let mut matrix = Symmetric::zero(self.players);
-        for player in 0..self.players {
-            matrix.add(player, player, self.precision);
+        let mut couple = |a: usize, b: usize, weight: f64| {
+            matrix.add(a, a, weight);
+            matrix.add(b, b, weight);
+            matrix.add(a.max(b), a.min(b), -weight);
+        };
+        for &(a, b) in &self.links {
+            couple(a, b, self.precision);
         }
         for pairing in self.pairings {
             let expected = sigmoid(strengths[pairing.a] - strengths[pairing.b]);
-            let weight = pairing.games() * expected * (1.0 - expected);
-            matrix.add(pairing.a, pairing.a, weight);
-            matrix.add(pairing.b, pairing.b, weight);
-            matrix.add(pairing.a.max(pairing.b), pairing.a.min(pairing.b), -weight);
+            couple(pairing.a, pairing.b, pairing.games() * expected * (1.0 - expected));
         }
         matrix.isolate(self.anchor);
         matrix

@@ -39,7 +39,8 @@ fn no_point_of_a_grid_is_more_likely_than_the_answer() {
             let (won, lost) = (p.wins as f64 + 0.5 * p.draws as f64, p.losses as f64 + 0.5 * p.draws as f64);
             won * ln_sigmoid(difference) + lost * ln_sigmoid(-difference)
         });
-        games.sum::<f64>() - elo.iter().map(|elo| 0.5 * (elo / prior.deviation_elo).powi(2)).sum::<f64>()
+        let apart = |p: &Pairing| 0.5 * ((elo[p.a] - elo[p.b]) / prior.deviation_elo).powi(2);
+        games.sum::<f64>() - pairings.iter().map(apart).sum::<f64>()
     };
     let best = likelihood([0.0, ratings[1].elo, ratings[2].elo]);
     let mut peak = (f64::NEG_INFINITY, 0.0, 0.0);
@@ -79,6 +80,37 @@ fn a_player_without_games_is_anywhere() {
     let idle = rate(3, 0, &[pairing(0, 1, 5, 0, 5)], Prior::WEAK)[2];
     near(idle.elo, 0.0, 1e-9);
     near(idle.high, NORMAL_95 * Prior::WEAK.deviation_elo, 1e-6);
+}
+
+/// A ladder of fixed players below versions that lose hardly a game: what is known of the ladder does not change.
+#[test]
+fn more_and_more_versions_do_not_move_the_ratings_below_them() {
+    let ladder = [pairing(1, 0, 14, 0, 2), pairing(2, 1, 12, 0, 4)];
+    let with = |versions: usize| {
+        let of = |version: usize| {
+            let below = if version == 3 { 2 } else { version - 1 };
+            [pairing(version, 2, 16, 0, 0), pairing(version, below, 9, 0, 7)].into_iter().take(if below == 2 {
+                1
+            } else {
+                2
+            })
+        };
+        let pairings: Vec<Pairing> = ladder.into_iter().chain((3..3 + versions).flat_map(of)).collect();
+        rate(3 + versions, 0, &pairings, Prior::WEAK)
+    };
+    let (few, many) = (with(2), with(100));
+    for player in 1..3 {
+        near(many[player].elo, few[player].elo, 0.01);
+    }
+    assert!(many[102].elo > many[3].elo);
+}
+
+#[test]
+fn players_that_have_met_each_other_only_are_near_the_anchor_together() {
+    let ratings = rate(4, 0, &[pairing(0, 1, 5, 0, 5), pairing(2, 3, 5, 0, 5)], Prior::WEAK);
+    near(ratings[2].elo, 0.0, 1e-6);
+    near(ratings[3].elo, 0.0, 1e-6);
+    assert!(ratings[2].high > 2000.0, "{ratings:?}");
 }
 
 #[test]
