@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::RunSection;
 
+use crate::archive::Archive;
 use crate::log::committer::{Ack, CommitSettings};
 pub use table::{InvalidKey, LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableSection};
 
@@ -73,6 +74,11 @@ pub struct ReplaySection {
     pub fsync_ms: u64,
     /// Where the log lies, below the run's directory if relative.
     pub directory: PathBuf,
+    /// Where copies of the log's segments go and an empty disk is filled from: `file:///FOLDER` or `s3://BUCKET/PREFIX`, of
+    /// this server alone. Credentials come from the environment, as `AWS_ACCESS_KEY_ID` and the like. Empty: nowhere.
+    pub archive: String,
+    /// Between two copies, in seconds: what the loss of the disk may cost.
+    pub archive_seconds: u64,
     /// Bytes of memory for all tables and for what is on its way into them; missing: as many as their capacities take.
     /// Beyond, inserts are refused for the moment, unless every table is full, so that each pushes an older one out.
     pub memory_bytes_max: Option<u64>,
@@ -127,6 +133,8 @@ impl Default for ReplaySection {
             // A disk that spins syncs in 10 ms. Actors that keep many trajectories on their way do not wait for this.
             fsync_ms: 50,
             directory: PathBuf::from("replay"),
+            archive: String::new(),
+            archive_seconds: 60,
             memory_bytes_max: None,
             // Thousands of actors; each stream may have some megabytes on its way.
             streams_max: 4_096,
@@ -179,6 +187,15 @@ impl ReplaySection {
     }
 }
 
+/// Where copies of the log go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveSettings {
+    /// The store, and the place in it.
+    pub url: String,
+    /// Between two copies.
+    pub interval: Duration,
+}
+
 /// What the process is built with: ranges checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -194,6 +211,8 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// When inserts are acknowledged, and how long a commit gathers.
     pub commit: CommitSettings,
+    /// Where copies of the log go, and how often.
+    pub archive: Option<ArchiveSettings>,
     /// Bytes of memory for all tables and for what is on its way into them.
     pub memory_bytes_max: Option<u64>,
     /// Streams that may be open at once.
@@ -231,6 +250,14 @@ impl Config {
                 ack: replay.ack,
                 wait: Duration::from_millis(range("fsync_ms", replay.fsync_ms, 0, 1000)?),
             },
+            archive: (!replay.archive.is_empty())
+                .then(|| {
+                    Archive::check(&replay.archive).map_err(|reason| invalid("archive", reason))?;
+                    let seconds = range("archive_seconds", replay.archive_seconds, 1, 24 * 60 * 60)?;
+                    let (url, interval) = (replay.archive.clone(), Duration::from_secs(seconds));
+                    Ok::<_, ConfigError>(ArchiveSettings { url, interval })
+                })
+                .transpose()?,
             memory_bytes_max: replay.memory_bytes_max,
             streams_max: count("streams_max", replay.streams_max, 1 << 20)?,
             actor_inserts_per_second_max: range(

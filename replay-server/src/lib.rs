@@ -3,8 +3,10 @@
 //! Three parts, each with one owner. [`grpc`] answers calls on tokio. The [`keeper`] owns table and limiter on a thread
 //! of its own and takes one command at a time. The [`log`] owns the files on another thread and commits many inserts
 //! with one fsync. They meet over bounded channels; an insert is acknowledged after its commit, and a limiter that
-//! refuses lets inserts wait, so that back-pressure reaches the actors. Start with [`start`].
+//! refuses lets inserts wait, so that back-pressure reaches the actors. An [`archive`] may copy the files elsewhere; nothing
+//! waits for it. Start with [`start`].
 
+pub mod archive;
 pub mod config;
 pub mod grpc;
 pub mod keeper;
@@ -27,7 +29,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
 use tokio_stream::wrappers::TcpListenerStream;
 
-pub use config::{Config, Settings};
+use archive::Archive;
+pub use config::{ArchiveSettings, Config, Settings};
 use grpc::ReplayService;
 use keeper::{Clock, Command, Handle, Keeper, LOG_COMMANDS_MAX, Served};
 use log::{Disk, committer};
@@ -78,17 +81,39 @@ pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> a
     service::directory::writable(&settings.directory)?;
     // One process at a time writes a log.
     let lock = service::directory::lock(&settings.directory)?;
+    let archive = restored_archive(&settings).await?;
     let (handle, threads) = {
         let settings = settings.clone();
         tokio::task::spawn_blocking(move || start_threads(&settings)).await.context("restore the replay table")??
     };
     let serving = tokio::spawn(async move {
-        let served = serve(settings, listener, handle, drain).await;
+        let archiving =
+            archive.map(|(archive, interval)| tokio::spawn(archive::keep_up(archive, interval, drain.clone())));
+        let served = serve(settings, listener, handle, drain.clone()).await;
+        // However that ended.
+        drain.start();
         let joined = tokio::task::spawn_blocking(move || threads.join()).await.context("join the replay threads")?;
+        if let Some(archiving) = archiving {
+            let archive = archiving.await.context("join the archive's task")?;
+            archive::finish(archive).await;
+        }
         drop(lock);
         served.and(joined)
     });
     Ok(Running { address, serving })
+}
+
+/// The archive, if one is asked for; an empty folder has been filled from it.
+async fn restored_archive(settings: &Settings) -> anyhow::Result<Option<(Archive, Duration)>> {
+    let Some(ArchiveSettings { url, interval }) = &settings.archive else { return Ok(None) };
+    // What is not Unicode is no credential.
+    let env = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    let mut archive = Archive::open(url, env, &settings.directory)?;
+    let segments = archive.restore().await?;
+    if segments > 0 {
+        tracing::info!(segments, archive = url, "filled the empty folder of the replay log from its archive");
+    }
+    Ok(Some((archive, *interval)))
 }
 
 /// The two threads behind a server.

@@ -51,7 +51,7 @@ impl SegmentNumber {
     }
 
     /// The other way around; `None` for a file of any other name.
-    fn from_file_name(name: &str) -> Option<Self> {
+    pub fn from_file_name(name: &str) -> Option<Self> {
         let number = name.strip_suffix(Self::SUFFIX)?.parse().ok().map(Self)?;
         (number.file_name() == name).then_some(number)
     }

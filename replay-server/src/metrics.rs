@@ -56,6 +56,8 @@ impl Metrics {
         describe_histogram!("zerofleet_replay_sample_seconds", "From the wish for a batch to the batch");
         describe_histogram!("zerofleet_replay_sample_age_seconds", "How long ago what is drawn came in");
         describe_histogram!("zerofleet_replay_sample_lag_versions", "How far what is drawn is behind the newest held");
+        describe_gauge!("zerofleet_replay_archive_bytes", "Bytes of the log in its archive");
+        describe_counter!("zerofleet_replay_archive_passes_total", "Passes over the archive, by result");
         Self(())
     }
 
@@ -157,4 +159,11 @@ impl std::fmt::Debug for TableMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TableMetrics").finish_non_exhaustive()
     }
+}
+
+/// So much lies in the archive; the last pass over it came to its end or not.
+pub(crate) fn archived(bytes: u64, is_kept_up: bool) {
+    gauge!("zerofleet_replay_archive_bytes").set(bytes as f64);
+    counter!("zerofleet_replay_archive_passes_total", "result" => if is_kept_up { "ok" } else { "failed" })
+        .increment(1);
 }

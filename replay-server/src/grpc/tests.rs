@@ -1,3 +1,4 @@
+mod archive;
 mod bounds;
 mod configure;
 mod operator;

@@ -1,0 +1,334 @@
+//! The archive: a copy of the log in an object store (S3 and its like, or a folder), kept up at intervals; a server whose disk
+//! is empty begins with it.
+//!
+//! It knows the log's segments by name and size and nothing of what they hold. A segment only grows, so one that has been
+//! copied at its full size is never copied again; the last one is copied as far as it has come, and reading it back cuts what is
+//! torn. Copies go from the oldest on and stop at the first that fails, so the archive never has a gap. What the log has dropped,
+//! the archive drops. Start with [`Archive::open`].
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use object_store::path::Path as Key;
+use object_store::{ObjectStore, ObjectStoreExt as _};
+use service::Drain;
+use tokio::fs;
+use tokio::io::AsyncWriteExt as _;
+
+use crate::log::SegmentNumber;
+use crate::metrics;
+
+#[cfg(test)]
+mod tests;
+
+/// How long the last pass may take: a segment or two to a store on the internet.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
+/// Lies in the log's folder while not everything is back from the archive.
+const RESTORING: &str = "restoring";
+
+/// Why the archive cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The address names no store.
+    #[error("{url} is no archive: {reason}")]
+    Address {
+        /// As configured.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The store failed.
+    #[error("cannot {action} {name} in the archive")]
+    Store {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        name: String,
+        /// Why it failed.
+        #[source]
+        source: object_store::Error,
+    },
+    /// The disk failed.
+    #[error("cannot {action} the replay log's file {name}")]
+    Disk {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        name: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// What is there was not copied from this log.
+    #[error(
+        "the archive holds the log of another run, or a later state of this one ({found}): name another archive, or take \
+         the log's folder away to begin with the archive"
+    )]
+    Foreign {
+        /// What gives it away.
+        found: String,
+    },
+}
+
+/// Segments of a log, and what of them is in the store.
+#[derive(Debug)]
+pub struct Archive {
+    store: Arc<dyn ObjectStore>,
+    prefix: Key,
+    folder: PathBuf,
+    /// Bytes of each segment in the store.
+    copied: BTreeMap<SegmentNumber, u64>,
+}
+
+/// What one pass did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// Segments copied, for the first time or anew.
+    pub copied: usize,
+    /// Segments dropped from the store.
+    pub dropped: usize,
+}
+
+impl Archive {
+    /// The archive at `url` of the log in `folder`. Credentials of S3 come from `env`, as `AWS_ACCESS_KEY_ID` and the like.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Address`].
+    pub fn open(url: &str, env: impl Iterator<Item = (String, String)>, folder: &Path) -> Result<Self, ArchiveError> {
+        let address = |reason: String| ArchiveError::Address { url: url.to_owned(), reason };
+        Self::check(url).map_err(address)?;
+        let parsed = url.parse().map_err(|error: url::ParseError| address(error.to_string()))?;
+        let (store, prefix) = object_store::parse_url_opts(&parsed, env).map_err(|error| address(error.to_string()))?;
+        Ok(Self::of(store.into(), prefix, folder))
+    }
+
+    /// Whether [`open`](Self::open) would find a store at `url`; else why not.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub fn check(url: &str) -> Result<(), String> {
+        let parsed = url.parse::<url::Url>().map_err(|error| error.to_string())?;
+        match parsed.scheme() {
+            "file" if parsed.host_str().is_none_or(str::is_empty) => Ok(()),
+            "file" => Err("a folder has no host: file:///FOLDER".to_owned()),
+            "s3" if cfg!(feature = "s3") => Ok(()),
+            "s3" => Err("this build knows folders only: build the replay server with `--features s3`".to_owned()),
+            other => Err(format!("{other} is neither file nor s3")),
+        }
+    }
+
+    fn of(store: Arc<dyn ObjectStore>, prefix: Key, folder: &Path) -> Self {
+        Self { store, prefix, folder: folder.to_owned(), copied: BTreeMap::new() }
+    }
+
+    /// Fills an empty folder with what the archive holds, or goes on with that; returns how many segments came. A folder that
+    /// holds a log is compared with the archive and left as it is.
+    ///
+    /// # Errors
+    /// [`ArchiveError`]; what has come so far stays, and the next call goes on.
+    pub async fn restore(&mut self) -> Result<usize, ArchiveError> {
+        self.copied = self.stored().await?;
+        let mut local = self.local().await?;
+        let marker = self.folder.join(RESTORING);
+        let disk = |action, name: &str| {
+            let name = name.to_owned();
+            move |source| ArchiveError::Disk { action, name, source }
+        };
+        let was_interrupted = fs::try_exists(&marker).await.map_err(disk("look for", RESTORING))?;
+        if !local.is_empty() && !was_interrupted {
+            self.compare(&local)?;
+            // What it is at its end may have been cut and written anew.
+            if let Some((last, _)) = local.pop_last() {
+                self.copied.remove(&last);
+            }
+            return Ok(0);
+        }
+        if self.copied.is_empty() {
+            return Ok(0);
+        }
+        write(&marker, b"").await.map_err(disk("write", RESTORING))?;
+        let mut came = 0;
+        for (&number, &bytes) in &self.copied {
+            if local.get(&number) != Some(&bytes) {
+                self.fetch(number).await?;
+                came += 1;
+            }
+        }
+        fs::remove_file(&marker).await.map_err(disk("remove", RESTORING))?;
+        // It grows from here on.
+        self.copied.pop_last();
+        Ok(came)
+    }
+
+    /// One pass: copies what has grown, drops what the log has dropped.
+    ///
+    /// # Errors
+    /// [`ArchiveError`]; the next pass goes on.
+    pub async fn keep_up(&mut self) -> Result<Pass, ArchiveError> {
+        let local = self.local().await?;
+        let mut pass = Pass::default();
+        for (&number, &bytes) in &local {
+            if self.copied.get(&number).is_none_or(|&copied| copied != bytes) {
+                pass.copied += usize::from(self.copy(number).await?);
+            }
+        }
+        // A log whose files are all gone was not emptied by its server.
+        let Some((&oldest, _)) = local.first_key_value() else { return Ok(pass) };
+        while let Some((&number, _)) = self.copied.first_key_value()
+            && number < oldest
+        {
+            self.drop_copy(number).await?;
+            pass.dropped += 1;
+        }
+        Ok(pass)
+    }
+
+    /// Bytes in the store, as far as is known.
+    pub fn bytes(&self) -> u64 {
+        self.copied.values().sum()
+    }
+
+    /// Every segment but the newest one in the store has come to its end: here and there it is the same.
+    fn compare(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
+        let (Some((newest, _)), Some((newest_here, _))) = (self.copied.last_key_value(), local.last_key_value()) else {
+            return Ok(());
+        };
+        if newest > newest_here {
+            let found = format!("it has {}, the disk goes to {}", newest.file_name(), newest_here.file_name());
+            return Err(ArchiveError::Foreign { found });
+        }
+        for (number, bytes) in self.copied.range(..newest) {
+            if let Some(here) = local.get(number)
+                && here != bytes
+            {
+                let found = format!("{} has {bytes} bytes there and {here} here", number.file_name());
+                return Err(ArchiveError::Foreign { found });
+            }
+        }
+        Ok(())
+    }
+
+    async fn stored(&self) -> Result<BTreeMap<SegmentNumber, u64>, ArchiveError> {
+        let found: Vec<_> =
+            self.store.list(Some(&self.prefix)).try_collect().await.map_err(store("list", "segments"))?;
+        let segment = |meta: &object_store::ObjectMeta| {
+            let number = SegmentNumber::from_file_name(meta.location.filename()?)?;
+            // Folders below the prefix are somebody else's.
+            (meta.location == self.key(number)).then_some((number, meta.size))
+        };
+        Ok(found.iter().filter_map(segment).collect())
+    }
+
+    async fn local(&self) -> Result<BTreeMap<SegmentNumber, u64>, ArchiveError> {
+        let disk = |source| ArchiveError::Disk { action: "list", name: ".".to_owned(), source };
+        let mut entries = fs::read_dir(&self.folder).await.map_err(disk)?;
+        let mut segments = BTreeMap::new();
+        while let Some(entry) = entries.next_entry().await.map_err(disk)? {
+            let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) else { continue };
+            match entry.metadata().await {
+                Ok(metadata) => drop(segments.insert(number, metadata.len())),
+                // The log has dropped it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(disk(error)),
+            }
+        }
+        Ok(segments)
+    }
+
+    /// Whether it was still there.
+    async fn copy(&mut self, number: SegmentNumber) -> Result<bool, ArchiveError> {
+        let name = number.file_name();
+        let bytes = match fs::read(self.folder.join(&name)).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(source) => return Err(ArchiveError::Disk { action: "read", name, source }),
+        };
+        let size = bytes.len() as u64;
+        self.store.put(&self.key(number), bytes.into()).await.map_err(store("write", &name))?;
+        self.copied.insert(number, size);
+        Ok(true)
+    }
+
+    async fn drop_copy(&mut self, number: SegmentNumber) -> Result<(), ArchiveError> {
+        match self.store.delete(&self.key(number)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(store("remove", &number.file_name())(error)),
+        }
+        self.copied.remove(&number);
+        Ok(())
+    }
+
+    /// Puts a segment into the folder, whole or not at all.
+    async fn fetch(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
+        let name = number.file_name();
+        let found = self.store.get(&self.key(number)).await.map_err(store("read", &name))?;
+        let bytes = found.bytes().await.map_err(store("read", &name))?;
+        let partial = self.folder.join(format!("{name}.part"));
+        let placed = async {
+            write(&partial, &bytes).await?;
+            fs::rename(&partial, self.folder.join(&name)).await?;
+            fs::File::open(&self.folder).await?.sync_all().await
+        };
+        placed.await.map_err(|source| ArchiveError::Disk { action: "write", name, source })
+    }
+
+    fn key(&self, number: SegmentNumber) -> Key {
+        self.prefix.clone().join(number.file_name().as_str())
+    }
+}
+
+/// Passes at this interval until the drain fires, then hands the archive back. A store that fails is told once, and once more
+/// when it works again.
+pub async fn keep_up(mut archive: Archive, interval: Duration, drain: Drain) -> Archive {
+    let mut is_failing = false;
+    loop {
+        tokio::select! {
+            () = drain.wait() => return archive,
+            () = tokio::time::sleep(interval) => {}
+        }
+        let passed = tokio::select! {
+            // The last pass goes on from wherever this one stands.
+            () = drain.wait() => return archive,
+            passed = archive.keep_up() => passed.map_err(anyhow::Error::from),
+        };
+        match (&passed, is_failing) {
+            (Err(error), false) => {
+                tracing::warn!(
+                    error = service::chain(error),
+                    "cannot keep up the archive of the replay log; trying again"
+                );
+            }
+            (Ok(_), true) => tracing::info!("the archive of the replay log is kept up again"),
+            _ => {}
+        }
+        is_failing = passed.is_err();
+        metrics::archived(archive.bytes(), !is_failing);
+    }
+}
+
+/// The last pass, once nothing is written to the log any more; a store that does not answer does not keep the process.
+pub async fn finish(mut archive: Archive) {
+    let passed = tokio::time::timeout(FINISH_TIMEOUT, archive.keep_up()).await;
+    let error = match passed {
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => service::chain(&error.into()),
+        Err(_) => format!("the store did not answer within {} s", FINISH_TIMEOUT.as_secs()),
+    };
+    tracing::warn!(error, "the archive of the replay log lacks what was written last");
+}
+
+fn store(action: &'static str, name: &str) -> impl FnOnce(object_store::Error) -> ArchiveError {
+    let name = name.to_owned();
+    move |source| ArchiveError::Store { action, name, source }
+}
+
+/// Durable when this returns.
+async fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::File::create(path).await?;
+    file.write_all(bytes).await?;
+    file.sync_all().await
+}

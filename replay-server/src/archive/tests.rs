@@ -1,0 +1,158 @@
+use std::sync::Arc;
+
+use object_store::memory::InMemory;
+use tempfile::TempDir;
+
+use super::*;
+
+/// A log's folder and the store that its archive is in.
+struct Bench {
+    folder: TempDir,
+    store: Arc<InMemory>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), store: Arc::new(InMemory::new()) }
+    }
+
+    fn archive(&self) -> Archive {
+        self.archive_of(&self.folder)
+    }
+
+    fn archive_of(&self, folder: &TempDir) -> Archive {
+        Archive::of(Arc::clone(&self.store) as _, "runs/a".into(), folder.path())
+    }
+
+    fn write(&self, number: u64, text: &str) {
+        std::fs::write(self.folder.path().join(SegmentNumber(number).file_name()), text).unwrap();
+    }
+
+    fn remove(&self, number: u64) {
+        std::fs::remove_file(self.folder.path().join(SegmentNumber(number).file_name())).unwrap();
+    }
+}
+
+/// Names and contents of all files.
+fn files(folder: &TempDir) -> BTreeMap<String, String> {
+    let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read_to_string(entry.path()).unwrap()))
+        .collect()
+}
+
+fn pass(copied: usize, dropped: usize) -> Pass {
+    Pass { copied, dropped }
+}
+
+#[tokio::test]
+async fn an_empty_folder_is_filled_from_the_archive() {
+    let bench = Bench::new();
+    (1..4).for_each(|number| bench.write(number, &format!("segment {number}")));
+    assert_eq!(bench.archive().keep_up().await.unwrap(), pass(3, 0));
+    let fresh = tempfile::tempdir().unwrap();
+    assert_eq!(bench.archive_of(&fresh).restore().await.unwrap(), 3);
+    assert_eq!(files(&fresh), files(&bench.folder));
+}
+
+#[tokio::test]
+async fn only_what_has_grown_is_copied_again() {
+    let bench = Bench::new();
+    let mut archive = bench.archive();
+    bench.write(1, "one");
+    bench.write(2, "tw");
+    assert_eq!(archive.keep_up().await.unwrap(), pass(2, 0));
+    assert_eq!(archive.keep_up().await.unwrap(), pass(0, 0));
+    bench.write(2, "two");
+    bench.write(3, "three");
+    assert_eq!(archive.keep_up().await.unwrap(), pass(2, 0));
+    assert_eq!(archive.bytes(), 11);
+    // A server that starts again knows what is there, but not what became of the end of the last one.
+    let mut archive = bench.archive();
+    assert_eq!(archive.restore().await.unwrap(), 0);
+    assert_eq!(archive.keep_up().await.unwrap(), pass(1, 0));
+}
+
+#[tokio::test]
+async fn what_the_log_drops_the_archive_drops() {
+    let bench = Bench::new();
+    let mut archive = bench.archive();
+    (1..5).for_each(|number| bench.write(number, "text"));
+    archive.keep_up().await.unwrap();
+    bench.remove(1);
+    bench.remove(2);
+    assert_eq!(archive.keep_up().await.unwrap(), pass(0, 2));
+    let fresh = tempfile::tempdir().unwrap();
+    bench.archive_of(&fresh).restore().await.unwrap();
+    assert_eq!(files(&fresh), files(&bench.folder));
+}
+
+#[tokio::test]
+async fn a_folder_that_somebody_emptied_takes_nothing_out_of_the_archive() {
+    let bench = Bench::new();
+    let mut archive = bench.archive();
+    bench.write(1, "text");
+    archive.keep_up().await.unwrap();
+    bench.remove(1);
+    assert_eq!(archive.keep_up().await.unwrap(), pass(0, 0));
+    assert_eq!(bench.archive().restore().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn filling_a_folder_goes_on_where_it_was_interrupted() {
+    let bench = Bench::new();
+    (1..4).for_each(|number| bench.write(number, &format!("segment {number}")));
+    bench.archive().keep_up().await.unwrap();
+    for number in 2..4 {
+        bench.remove(number);
+    }
+    std::fs::write(bench.folder.path().join(RESTORING), "").unwrap();
+    assert_eq!(bench.archive().restore().await.unwrap(), 2);
+    let names: Vec<_> = files(&bench.folder).into_keys().collect();
+    assert_eq!(names, [1, 2, 3].map(|number| SegmentNumber(number).file_name()));
+}
+
+#[tokio::test]
+async fn the_archive_of_another_log_is_left_alone() {
+    let bench = Bench::new();
+    (1..4).for_each(|number| bench.write(number, "segment"));
+    bench.archive().keep_up().await.unwrap();
+
+    let other = Bench { folder: tempfile::tempdir().unwrap(), store: Arc::clone(&bench.store) };
+    other.write(1, "segment");
+    let later = other.archive().restore().await.unwrap_err();
+    assert!(matches!(&later, ArchiveError::Foreign { .. }), "{later}");
+    (1..5).for_each(|number| other.write(number, "another segment"));
+    let differs = other.archive().restore().await.unwrap_err();
+    assert!(differs.to_string().contains("7 bytes there and 15 here"), "{differs}");
+    assert_eq!(bench.archive().restore().await.unwrap(), 0, "its own log finds it unchanged");
+}
+
+#[tokio::test]
+async fn what_a_store_did_not_take_the_next_pass_copies() {
+    let (folder, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let url = format!("file://{}/archive", place.path().display());
+    let mut archive = Archive::open(&url, std::iter::empty(), folder.path()).unwrap();
+    std::fs::write(folder.path().join(SegmentNumber(1).file_name()), "text").unwrap();
+    // A file where the archive's folder should be.
+    std::fs::write(place.path().join("archive"), "").unwrap();
+    let error = archive.keep_up().await.unwrap_err();
+    assert!(error.to_string().contains("cannot write 00000000000000000001.log in the archive"), "{error}");
+    std::fs::remove_file(place.path().join("archive")).unwrap();
+    assert_eq!(archive.keep_up().await.unwrap(), pass(1, 0));
+}
+
+#[test]
+fn addresses_that_are_no_archive_are_refused_with_what_would_be_one() {
+    for (url, says) in [
+        ("", "relative URL"),
+        ("backup", "relative URL"),
+        ("ftp://host/folder", "ftp is neither file nor s3"),
+        ("file://host/folder", "file:///FOLDER"),
+    ] {
+        let reason = Archive::check(url).unwrap_err();
+        assert!(reason.contains(says), "{url}: {reason}");
+    }
+    Archive::check("file:///tmp/archive").unwrap();
+    assert_eq!(Archive::check("s3://bucket/prefix").is_ok(), cfg!(feature = "s3"));
+}

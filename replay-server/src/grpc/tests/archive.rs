@@ -1,0 +1,44 @@
+use super::*;
+
+#[tokio::test]
+async fn a_server_whose_disk_is_lost_goes_on_from_its_archive() {
+    let (run, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let url = format!("file://{}/a", place.path().display());
+    let archived = |replay: &mut ReplaySection| {
+        replay.archive = url.clone();
+        // Nobody waits for the other side.
+        replay.error_items = 1e6;
+        // Many segments in a short life.
+        replay.segment_bytes = 4 << 10;
+    };
+    let server = serve_with(run.path(), archived).await;
+    assert!(inserted(&server.insert_all(0..60).await).into_iter().all(|new| new));
+    let (asks, mut batches) = server.sample().await;
+    asks.send(open(4)).await.unwrap();
+    asks.send(credit(3)).await.unwrap();
+    for _ in 0..3 {
+        batches.message().await.unwrap().unwrap();
+    }
+    let before = server.stats().await;
+    drop((asks, batches));
+    server.stop().await;
+
+    std::fs::remove_dir_all(run.path().join("replay")).unwrap();
+    let server = serve_with(run.path(), archived).await;
+    let after = server.stats().await;
+    assert_eq!(
+        (after.trajectories, after.items_inserted_total, after.samples_total),
+        (before.trajectories, before.items_inserted_total, before.samples_total)
+    );
+    assert!(after.trajectories == 60 && after.samples_total >= 12);
+    assert_eq!(inserted(&server.insert_all([59, 60]).await), [false, true], "what came before is known");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_archive_that_cannot_be_one_is_named_with_its_key() {
+    let mut config = Config::default();
+    config.replay.archive = "ftp://host/folder".to_owned();
+    let error = config.settings().unwrap_err().to_string();
+    assert!(error.contains("replay.archive") && error.contains("ftp is neither file nor s3"), "{error}");
+}
