@@ -8,6 +8,7 @@
 
 mod channel;
 pub mod convert;
+mod incoming;
 pub mod limits;
 mod reconnect;
 pub mod replay;
@@ -17,6 +18,7 @@ mod server;
 pub mod weights;
 
 pub use channel::{InvalidEndpoint, channel, check as check_endpoint};
+pub use incoming::{Connection, incoming};
 pub use server::{health_and_reflection, server};
 
 /// The descriptors of all messages and services: what reflection serves.

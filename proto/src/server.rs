@@ -22,7 +22,8 @@ pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The full name of the reflection service.
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 
-/// A server with our settings; the services, added to it, set their own message limits.
+/// A server with our settings, for the connections that [`incoming`](crate::incoming) takes; the services, added to it, set
+/// their own message limits.
 #[must_use]
 pub fn server() -> Server {
     Server::builder()
@@ -31,7 +32,6 @@ pub fn server() -> Server {
         .max_frame_size(FRAME_BYTES_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .tcp_nodelay(true)
 }
 
 /// The health service (`grpc.health.v1`) and the reflection service (`grpc.reflection.v1`), to be added to a server.

@@ -82,6 +82,8 @@ pub struct ReplaySection {
     /// Bytes of memory for all tables and for what is on its way into them; missing: as many as their capacities take.
     /// Beyond, inserts are refused for the moment, unless every table is full, so that each pushes an older one out.
     pub memory_bytes_max: Option<u64>,
+    /// Connections of clients that may be open at once; more are closed as they come.
+    pub connections_max: u64,
     /// Streams of actors and learners that may be open at once.
     pub streams_max: u64,
     /// Trajectories that one actor may insert per second; more of them wait. 0: any number.
@@ -136,6 +138,8 @@ impl Default for ReplaySection {
             archive: String::new(),
             archive_seconds: 60,
             memory_bytes_max: None,
+            // Every stream may have a connection of its own, and people look in too.
+            connections_max: 8_192,
             // Thousands of actors; each stream may have some megabytes on its way.
             streams_max: 4_096,
             // An actor that is fast is no fault.
@@ -215,6 +219,8 @@ pub struct Settings {
     pub archive: Option<ArchiveSettings>,
     /// Bytes of memory for all tables and for what is on its way into them.
     pub memory_bytes_max: Option<u64>,
+    /// Connections that may be open at once.
+    pub connections_max: usize,
     /// Streams that may be open at once.
     pub streams_max: usize,
     /// Trajectories that one actor may insert per second.
@@ -259,6 +265,7 @@ impl Config {
                 })
                 .transpose()?,
             memory_bytes_max: replay.memory_bytes_max,
+            connections_max: count("connections_max", replay.connections_max, 1 << 20)?,
             streams_max: count("streams_max", replay.streams_max, 1 << 20)?,
             actor_inserts_per_second_max: range(
                 "actor_inserts_per_second_max",

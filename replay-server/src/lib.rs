@@ -27,7 +27,6 @@ use rand_chacha::rand_core::SeedableRng as _;
 use service::Drain;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
-use tokio_stream::wrappers::TcpListenerStream;
 
 use archive::Archive;
 pub use config::{ArchiveSettings, Config, Settings};
@@ -176,13 +175,14 @@ fn tell_restored(served: &Served) {
 async fn serve(settings: Settings, listener: TcpListener, handle: Handle, drain: Drain) -> anyhow::Result<()> {
     let (health_reporter, health, reflection) =
         proto::health_and_reflection(&[<ReplayServer<ReplayService> as tonic::server::NamedService>::NAME]).await;
+    let incoming = proto::incoming(listener, settings.connections_max);
     let service = proto::replay::service(ReplayService::new(settings, handle.clone(), drain.token()));
     let stopping = drain.clone();
     let serving = proto::server()
         .add_service(health)
         .add_service(reflection)
         .add_service(service)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move { stopping.wait().await });
+        .serve_with_incoming_shutdown(incoming, async move { stopping.wait().await });
     let ticking = async {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,5 +1,4 @@
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::server::NamedService as _;
 use tonic_health::ServingStatus;
@@ -7,6 +6,9 @@ use tonic_health::ServingStatus;
 use super::WeightsService;
 use super::v1::weights_server::WeightsServer;
 use crate::server::{health_and_reflection, server};
+
+/// Connections that may be open at once: thousands of subscribers, and people who look in.
+const CONNECTIONS_MAX: usize = 8_192;
 
 /// Serves weights, health and reflection on `listener` until `drain` fires. Subscriptions end then; fetches under way
 /// are finished, and whoever must not wait for them puts a deadline around this.
@@ -29,7 +31,7 @@ pub async fn serve(
         .add_service(health)
         .add_service(reflection)
         .add_service(service.until(drain).into_server())
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped)
+        .serve_with_incoming_shutdown(crate::incoming(listener, CONNECTIONS_MAX), stopped)
         .await
 }
 
