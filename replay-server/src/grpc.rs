@@ -27,8 +27,8 @@ use crate::keeper::{Command, Ended, Found, Handle, Refusal};
 use quota::Quota;
 use table_names::TableNames;
 
-/// Trajectories that one actor may have unanswered: a commit's worth.
-pub const INSERT_CREDIT: u32 = 64;
+/// Trajectories that one actor may have unanswered: as many as a commit takes, so that one actor alone can fill it.
+pub const INSERT_CREDIT: u32 = 256;
 
 /// Serves the table behind a handle.
 #[derive(Debug, Clone)]

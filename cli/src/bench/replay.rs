@@ -11,6 +11,7 @@ mod markdown;
 mod plot;
 mod report;
 mod server;
+mod stall;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use anyhow::{Context, ensure};
 
 pub use markdown::markdown;
 pub use plot::draw;
-pub use report::{Compared, Latency, Report, SizeReport, WritersReport};
+pub use report::{Compared, Latency, Report, SizeReport, StallReport, WritersReport};
 
 use super::output::Destination;
 use super::training_run::TemporaryFolder;
@@ -39,7 +40,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
     pub writers: Vec<usize>,
     /// Trajectories that each writer has unacknowledged.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 256)]
     pub in_flight: usize,
     /// Steps of a trajectory.
     #[arg(long, default_value_t = 30)]
@@ -53,6 +54,9 @@ pub struct Args {
     /// Positions in the table at which sampling and a restart are measured.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
     pub positions: Vec<u64>,
+    /// How long others are measured beside a sampler that has stopped reading; 0: not at all.
+    #[arg(long, default_value_t = 0.0)]
+    pub stall_seconds: f64,
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
@@ -94,6 +98,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
     ensure!(args.batch > 0, "--batch must be at least 1");
     ensure!(!args.positions.contains(&0), "--positions needs numbers of at least 1");
+    ensure!(Duration::try_from_secs_f64(args.stall_seconds).is_ok(), "--stall-seconds must be at least 0");
     let time = args.turns.time()?;
     let games = Games::new(args.steps, args.seed)?;
     let folder = TemporaryFolder::new(args.folder.as_deref())?;
@@ -103,6 +108,8 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
         writers.push(runtime.block_on(measure_writers(args, folder.path(), &games, count, time))?);
     }
     let sizes = runtime.block_on(measure_sizes(args, folder.path(), &games, time))?;
+    let stalling = (args.stall_seconds > 0.0).then(|| stall::measure(args, folder.path(), &games, args.stall_seconds));
+    let stall = stalling.map(|stalling| runtime.block_on(stalling)).transpose()?;
     Ok(Report {
         cpu: machine::cpu_model(),
         target: machine::target(),
@@ -119,6 +126,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
         compared: None,
         writers,
         sizes,
+        stall,
     })
 }
 

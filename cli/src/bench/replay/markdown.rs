@@ -1,11 +1,11 @@
-use super::report::{Latency, Report, SizeReport, WritersReport};
+use super::report::{Latency, Report, SizeReport, StallReport, WritersReport};
 use crate::bench::digits::number;
 
 /// The report as tables for people and documents.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
     let Report { cpu, target, cores, steps, batch, unroll, in_flight, sets, .. } = report;
-    let Report { seconds, repeats, turn, seed, compared, writers, sizes, .. } = report;
+    let Report { seconds, repeats, turn, seed, compared, writers, sizes, stall, .. } = report;
     let sets: String = sets.iter().map(|set| format!(", {set}")).collect();
     let mut text = format!(
         "# The replay server\n\n\
@@ -19,7 +19,8 @@ pub fn markdown(report: &Report) -> String {
         text += &format!("- ×: over {}, measured on {}\n", compared.file, compared.cpu);
     }
     text += &by_writers(writers);
-    text + &by_size(sizes)
+    text += &by_size(sizes);
+    text + &stall.as_ref().map_or(String::new(), beside_stall)
 }
 
 fn by_writers(writers: &[WritersReport]) -> String {
@@ -67,6 +68,22 @@ fn by_size(sizes: &[SizeReport]) -> String {
         );
     }
     text
+}
+
+fn beside_stall(report: &StallReport) -> String {
+    let StallReport { seconds, inserts_per_second, samples_per_second, memory_bytes, .. } = report;
+    let memory = |bytes: Option<u64>| bytes.map_or("–".to_owned(), |bytes| format!("{:.0} MB", bytes as f64 / 1e6));
+    format!(
+        "\n| one writer, one sampler, {seconds} s | inserts/s | samples/s | resident memory of server and clients |\n\
+         |---|---:|---:|---:|\n\
+         | alone | {} | {} | {} |\n| beside a sampler that reads nothing | {} | {} | {} |\n",
+        number(*inserts_per_second),
+        number(*samples_per_second),
+        memory(*memory_bytes),
+        number(report.inserts_per_second_beside),
+        number(report.samples_per_second_beside),
+        memory(report.memory_bytes_beside),
+    )
 }
 
 fn latency(Latency { p50_ms, p99_ms }: Latency) -> String {

@@ -35,6 +35,9 @@ pub struct Report {
     pub writers: Vec<WritersReport>,
     /// By size of the table, ascending.
     pub sizes: Vec<SizeReport>,
+    /// Beside a sampler that stalls, if that was asked for.
+    #[serde(default)]
+    pub stall: Option<StallReport>,
 }
 
 /// An earlier report.
@@ -95,4 +98,23 @@ pub struct SizeReport {
     pub restart_seconds: f64,
     /// Samples/s over those of the earlier report, if it has the same.
     pub samples_ratio: Option<f64>,
+}
+
+/// What others make while a sampler has asked for all it may have and reads nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StallReport {
+    /// How long each was measured.
+    pub seconds: f64,
+    /// Of one writer beside a sampler that draws, nobody stalling.
+    pub inserts_per_second: f64,
+    /// The same with one that stalls.
+    pub inserts_per_second_beside: f64,
+    /// Of the sampler that draws, nobody stalling.
+    pub samples_per_second: f64,
+    /// The same with one that stalls.
+    pub samples_per_second_beside: f64,
+    /// Resident memory of server and clients before the stall; `None` where the system does not tell.
+    pub memory_bytes: Option<u64>,
+    /// At its end.
+    pub memory_bytes_beside: Option<u64>,
 }

@@ -39,6 +39,15 @@ pub(super) fn report() -> Report {
             restart_seconds: 0.9,
             samples_ratio: None,
         }],
+        stall: Some(StallReport {
+            seconds: 60.0,
+            inserts_per_second: 8_000.0,
+            inserts_per_second_beside: 7_900.0,
+            samples_per_second: 300_000.0,
+            samples_per_second_beside: 299_000.0,
+            memory_bytes: Some(120_000_000),
+            memory_bytes_beside: None,
+        }),
     }
 }
 
@@ -47,7 +56,7 @@ fn a_tiny_run_measures_everything_and_is_written_and_compared() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let tiny = format!(
-        "--writers 1,2 --steps 5 --batch 8 --in-flight 4 --positions 60,200 --seconds 0.02 --repeats 1 --folder {}",
+        "--writers 1,2 --steps 5 --batch 8 --in-flight 4 --positions 60,200 --stall-seconds 0.02 --seconds 0.02 --repeats 1 --folder {}",
         folder.path().display()
     );
     let mut table = Vec::new();
@@ -68,6 +77,8 @@ fn a_tiny_run_measures_everything_and_is_written_and_compared() {
     let positions: Vec<u64> = report.sizes.iter().map(|size| size.positions).collect();
     assert_eq!(positions, [60, 200]);
     assert!(report.sizes.iter().all(|size| size.restart_seconds > 0.0 && size.log_bytes > 0), "{report:?}");
+    let stall = report.stall.unwrap();
+    assert!(stall.inserts_per_second_beside > 0.0 && stall.samples_per_second_beside > 0.0, "{stall:?}");
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["out"], "the folders of the servers are removed");
 }
@@ -79,6 +90,7 @@ fn options_that_make_no_sense_are_named() {
     assert!(error("--batch 0").contains("--batch"));
     assert!(error("--steps 50").contains("--steps"));
     assert!(error("--in-flight 0").contains("--in-flight"));
+    assert!(error("--stall-seconds=-1").contains("--stall-seconds"));
     assert!(error("--repeats 0").contains("--repeats"));
     assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
     let folder = tempfile::tempdir().unwrap();

@@ -10,6 +10,8 @@ fn every_number_of_writers_and_every_size_is_a_row() {
         "{text}"
     );
     assert!(text.contains("\n| 1000020 | 390000 | 0.60, 1.20 ms | 25 MB | 0.01 s | 0.90 s |\n"), "{text}");
+    assert!(text.contains("\n| alone | 8000 | 300000 | 120 MB |\n"), "{text}");
+    assert!(text.contains("\n| beside a sampler that reads nothing | 7900 | 299000 | – |\n"), "{text}");
     assert!(!text.contains('×'), "{text}");
 }
 
