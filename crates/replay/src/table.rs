@@ -3,6 +3,7 @@ mod change;
 mod draw;
 mod entry;
 mod index;
+mod mass;
 mod priorities;
 mod quarantine;
 mod remove;

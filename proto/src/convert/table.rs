@@ -1,5 +1,6 @@
 use std::num::NonZeroU64;
 
+use experience::Mass;
 use weights::WeightsVersion;
 
 use super::{Invalid, cut, inside, invalid, required, sentence, table_name, wire_count};
@@ -24,6 +25,7 @@ impl From<TableStats> for v1::TableStats {
             oldest,
             newest,
             name,
+            mass,
         } = stats;
         Self {
             trajectories,
@@ -42,6 +44,7 @@ impl From<TableStats> for v1::TableStats {
             oldest: oldest.map(Into::into),
             newest: newest.map(Into::into),
             name,
+            mass: mass.map(Into::into),
         }
     }
 }
@@ -67,6 +70,7 @@ impl TryFrom<v1::TableStats> for TableStats {
             oldest,
             newest,
             name,
+            mass,
         } = message;
         Ok(Self {
             trajectories,
@@ -85,6 +89,7 @@ impl TryFrom<v1::TableStats> for TableStats {
             oldest: oldest.map(TableEdge::try_from).transpose().map_err(inside("oldest"))?,
             newest: newest.map(TableEdge::try_from).transpose().map_err(inside("newest"))?,
             name: sentence("name", name)?,
+            mass: mass.map(Mass::try_from).transpose().map_err(inside("mass"))?,
         })
     }
 }
@@ -94,6 +99,25 @@ fn ratio(field: &str, value: f64) -> Result<f64, Invalid> {
         Ok(value)
     } else {
         Err(invalid(field, format!("{value} is not a finite ratio")))
+    }
+}
+
+impl From<Mass> for v1::Mass {
+    fn from(Mass { weight, log2_scale }: Mass) -> Self {
+        Self { weight, log2_scale }
+    }
+}
+
+impl TryFrom<v1::Mass> for Mass {
+    type Error = Invalid;
+
+    fn try_from(v1::Mass { weight, log2_scale }: v1::Mass) -> Result<Self, Invalid> {
+        let mass = Self { weight: ratio("weight", weight)?, log2_scale };
+        if log2_scale.is_finite() {
+            Ok(mass)
+        } else {
+            Err(invalid("log2_scale", format!("{log2_scale} is not finite")))
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
-use experience::{ActionProbability, Sample, Segment, Step, StepKind, Trajectory, TrajectoryId};
+use experience::{ActionProbability, Mass, Sample, Segment, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use proptest::prelude::*;
 
@@ -88,25 +88,30 @@ fn edges() -> impl Strategy<Value = TableEdge> {
 fn tables() -> impl Strategy<Value = TableStats> {
     let counts = any::<[u64; 10]>();
     let reasons = proptest::option::of("[a-z ]{1,40}");
-    let edges = (proptest::option::of(edges()), proptest::option::of(edges()), names());
+    let masses = (0.0_f64..1e300, -1e9_f64..1e9).prop_map(|(weight, log2_scale)| Mass { weight, log2_scale });
+    let rest = (names(), proptest::option::of(masses));
+    let edges = (proptest::option::of(edges()), proptest::option::of(edges()), rest);
     (counts, 0.0_f64..1e9, 0.0_f64..1e9, reasons, edges).prop_map(
-        |(counts, samples_per_insert_target, samples_per_insert, waiting_reason, (oldest, newest, name))| TableStats {
-            trajectories: counts[0],
-            items: counts[1],
-            window_items: counts[2],
-            trajectories_inserted_total: counts[3],
-            items_inserted_total: counts[4],
-            samples_total: counts[5],
-            duplicates_total: counts[6],
-            refused_total: counts[7],
-            quarantined_total: counts[8],
-            samples_per_insert_target,
-            samples_per_insert,
-            waiting_reason,
-            bytes: counts[9],
-            oldest,
-            newest,
-            name,
+        |(counts, samples_per_insert_target, samples_per_insert, waiting_reason, (oldest, newest, (name, mass)))| {
+            TableStats {
+                trajectories: counts[0],
+                items: counts[1],
+                window_items: counts[2],
+                trajectories_inserted_total: counts[3],
+                items_inserted_total: counts[4],
+                samples_total: counts[5],
+                duplicates_total: counts[6],
+                refused_total: counts[7],
+                quarantined_total: counts[8],
+                samples_per_insert_target,
+                samples_per_insert,
+                waiting_reason,
+                bytes: counts[9],
+                oldest,
+                newest,
+                name,
+                mass,
+            }
         },
     )
 }

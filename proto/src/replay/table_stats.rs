@@ -1,4 +1,4 @@
-use experience::TrajectoryId;
+use experience::{Mass, TrajectoryId};
 use weights::WeightsVersion;
 
 /// What a table holds and has done. Totals count since the run began, over restarts, unless they say otherwise.
@@ -36,6 +36,16 @@ pub struct TableStats {
     pub newest: Option<TableEdge>,
     /// What samplers call it; empty from servers that keep only one.
     pub name: String,
+    /// What the items that may be drawn now weigh together; `None` from servers that do not say.
+    pub mass: Option<Mass>,
+}
+
+impl TableStats {
+    /// What the items that may be drawn now weigh together; each weighs one where the server does not say.
+    #[must_use]
+    pub fn mass(&self) -> Mass {
+        self.mass.unwrap_or_else(|| Mass::of_items(self.window_items))
+    }
 }
 
 /// The oldest or newest trajectory of a table.

@@ -188,6 +188,17 @@ async fn samples_wait_with_a_reason_until_the_table_holds_its_minimum() {
 }
 
 #[tokio::test]
+async fn a_table_weighs_nothing_below_its_minimum_and_then_as_much_as_what_it_may_draw() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with(directory.path(), |replay| replay.min_items = 8).await;
+    for (sequence, weight) in [(0, 0.0), (1, 8.0)] {
+        server.insert_all([sequence]).await;
+        assert_eq!(server.stats().await.mass, Some(v1::Mass { weight, log2_scale: 0.0 }));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_batch_larger_than_a_message_comes_in_parts_for_one_credit() {
     let directory = tempfile::tempdir().unwrap();
     let wide = |replay: &mut ReplaySection| (replay.actions_max, replay.error_items) = (1 << 16, 200.0);

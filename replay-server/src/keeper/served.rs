@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use experience::PackedTrajectory;
+use experience::{Mass, PackedTrajectory};
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::{Suspect, TableEdge, TableStats};
 use rand_chacha::ChaCha8Rng;
@@ -308,7 +308,16 @@ impl Served {
             oldest: self.table.oldest().and_then(edge),
             newest: self.table.newest().and_then(edge),
             name: self.settings.name.clone(),
+            mass: Some(self.mass()),
         }
+    }
+
+    /// Nothing while the table holds less than its minimum. That the learner is ahead changes nothing: it passes.
+    fn mass(&self) -> Mass {
+        if self.limiter.can_sample(0).is_err_and(|wait| matches!(wait, Wait::MinItems { .. })) {
+            return Mass::default();
+        }
+        self.table.mass()
     }
 
     /// How long inserts, and samples, were ever held up.

@@ -1,6 +1,7 @@
 mod agreement;
 mod change;
 mod draws;
+mod mass;
 mod model;
 mod priorities;
 mod quarantine;
