@@ -3,8 +3,8 @@
 //! `proto/` beside this crate's sources holds the .proto files; they say what a message means and in which order the
 //! messages of a stream may come. Here are the code generated from them ([`replay::v1`], [`weights::v1`]), the
 //! conversions to and from domain types ([`convert`]), the clients ([`replay::Writer`], [`replay::Sampler`],
-//! [`weights::Subscriber`]) and the settings that every server and channel shares. It knows no table, no tensor and no
-//! rules. Start with [`replay`].
+//! [`weights::Subscriber`]), where the servers are that share one job ([`servers`]), and the settings that every server
+//! and channel shares. It knows no table, no tensor and no rules. Start with [`replay`].
 
 mod channel;
 pub mod convert;
@@ -15,6 +15,7 @@ pub mod replay;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
 mod server;
+pub mod servers;
 pub mod weights;
 
 pub use channel::{InvalidEndpoint, channel, check as check_endpoint};

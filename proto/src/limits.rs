@@ -34,6 +34,9 @@ pub const CREDIT_BATCHES_MAX: u32 = 64;
 /// The most priorities in one request: a few of the largest batches.
 pub const PRIORITIES_MAX: usize = 1 << 16;
 
+/// The most servers that share one job: a client keeps a connection and a queue for each.
+pub const SERVERS_MAX: usize = 64;
+
 /// The longest name (of a game, of a subscriber), in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 

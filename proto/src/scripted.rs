@@ -9,13 +9,17 @@ mod replay;
 mod weights;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use link::Link;
 pub use replay::{ReplayScript, Stream, batch, trajectory};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 pub use weights::{Replies, WeightsScript, version};
+
+use crate::servers::{Server, Servers};
 
 /// Whatever is awaited comes long before that, or never.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -37,9 +41,27 @@ pub async fn until(condition: impl Fn() -> bool) {
 
 /// A listener on a free port, and its address.
 pub(crate) async fn listen() -> (TcpListenerStream, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    listen_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+}
+
+/// A listener where another one was before, and its address.
+pub(crate) async fn listen_at(address: SocketAddr) -> (TcpListenerStream, SocketAddr) {
+    let listener = TcpListener::bind(address).await.expect("the port is free");
     let address = listener.local_addr().expect("a listener has an address");
     (TcpListenerStream::new(listener), address)
+}
+
+/// The server of this script, as a set of servers knows it.
+pub fn server(script: &ReplayScript) -> Server {
+    Server::at(&script.endpoint())
+}
+
+/// A set of servers that the test changes.
+pub fn servers(servers: &[Server]) -> (watch::Sender<Arc<[Server]>>, Servers) {
+    let mut sorted = servers.to_vec();
+    sorted.sort();
+    let (tell, set) = watch::channel(sorted.into());
+    (tell, Servers::told(set))
 }
 
 /// Where a client connects to `address`.

@@ -4,11 +4,11 @@ use experience::{ActionProbability, Sample, Segment, Step, StepKind, Trajectory,
 use game::{Action, Outcome, Player};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 use weights::WeightsVersion;
 
-use super::{endpoint, listen, within};
+use super::{endpoint, listen, listen_at, within};
 use crate::convert::batch_to_wire;
 use crate::replay::v1::insert_request::Message as InsertMessage;
 use crate::replay::v1::replay_server::Replay;
@@ -43,7 +43,15 @@ impl ReplayScript {
 
     /// A table that answers requests with these.
     pub async fn holding(table: TableStats, ids: Vec<TrajectoryId>) -> Self {
-        let (incoming, address) = listen().await;
+        Self::serve(listen().await, table, ids)
+    }
+
+    /// One that listens where another did that is gone.
+    pub async fn again_at(address: SocketAddr, table: TableStats) -> Self {
+        Self::serve(listen_at(address).await, table, Vec::new())
+    }
+
+    fn serve((incoming, address): (TcpListenerStream, SocketAddr), table: TableStats, ids: Vec<TrajectoryId>) -> Self {
         let (insert, inserts) = mpsc::channel(1);
         let (sample, samples) = mpsc::channel(1);
         let handover = Handover { insert, sample, table, ids };

@@ -1,0 +1,29 @@
+use super::Server;
+
+/// The servers in the order in which `client` prefers them: rendezvous hashing (Thaler and Ravishankar 1998).
+///
+/// Each client ranks the servers by a hash of both ids. Clients spread evenly; a server that comes takes its share from
+/// all others and moves nobody else, one that goes leaves its clients to their next choice. The order is the same in
+/// every process and build.
+#[must_use]
+pub fn preferred(servers: &[Server], client: u64) -> Vec<Server> {
+    let mut ranked = servers.to_vec();
+    ranked.sort_by_cached_key(|server| (std::cmp::Reverse(score(&server.id, client)), server.id.clone()));
+    ranked
+}
+
+/// FNV-1a over the id, then the finaliser of SplitMix64 (Steele et al. 2014) with the client mixed in: FNV alone leaves the
+/// high bits of short inputs alike.
+fn score(id: &str, client: u64) -> u64 {
+    let hash = id
+        .bytes()
+        .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
+    mix(hash ^ mix(client))
+}
+
+fn mix(seed: u64) -> u64 {
+    let mut x = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
