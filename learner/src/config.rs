@@ -7,6 +7,7 @@ use games::GameKind;
 use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
 use network::{Decay, DevicePreference, Optimiser, PrecisionPreference, TrainerSettings};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
+use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::RunSection;
@@ -50,7 +51,8 @@ impl Default for NetworkSection {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnerSection {
-    /// Where the replay server listens: `http://127.0.0.1:7001`.
+    /// Where replay servers listen: `http://127.0.0.1:7001`, or several, separated by commas. Each address that a host
+    /// name stands for is a server, and names are looked up again every few seconds.
     pub replay: String,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: String,
@@ -133,8 +135,8 @@ pub struct Settings {
     pub directory: std::path::PathBuf,
     /// The network.
     pub network: NetworkSection,
-    /// Where the replay server listens.
-    pub replay: String,
+    /// Where the replay servers listen.
+    pub replay: Endpoints,
     /// Where to train.
     pub device: DevicePreference,
     /// In which precision.
@@ -179,7 +181,6 @@ impl Config {
         let hidden = network.squeeze_excitation as f64;
         in_range("network.squeeze_excitation", hidden, 0.0, SQUEEZE_EXCITATION_MAX as f64)?;
         in_range("network.global_pooling", network.global_pooling as f64, 0.0, network.channels as f64 - 1.0)?;
-        proto::check_endpoint(&learner.replay).map_err(|error| ConfigError::invalid("learner.replay", error))?;
         in_range("learner.batch_size", learner.batch_size as f64, 1.0, SAMPLES_PER_BATCH_MAX as f64)?;
         in_range("learner.prefetch_batches", learner.prefetch_batches as f64, 1.0, CREDIT_BATCHES_MAX.into())?;
         in_range("learner.learning_rate", learner.learning_rate, 0.0, 10.0)?;
@@ -205,7 +206,7 @@ impl Config {
             seed: run.seed,
             directory: run.directory.clone(),
             network: network.clone(),
-            replay: learner.replay.clone(),
+            replay: parsed("learner.replay", &learner.replay)?,
             device: parsed("learner.device", &learner.device)?,
             precision: parsed("learner.precision", &learner.precision)?,
             threads: learner.threads,

@@ -42,7 +42,7 @@ async fn run_game<G: Game>(game: G, settings: Settings, context: service::Contex
     let server = tokio::spawn(proto::weights::serve(service, listener, context.drain.token()));
 
     let preparer = pipeline::prepare(game.clone(), settings.targets, settings.seed)?;
-    let reports = tokio::spawn(pipeline::report(settings.replay.clone(), preparer.rejected));
+    let reports = tokio::spawn(pipeline::report(preparer.rejected));
     let drain = context.drain.clone();
     let (drawn, batches, prepare_thread) = (preparer.drawn, preparer.prepared, preparer.thread);
     let draw = {

@@ -88,6 +88,13 @@ pub(crate) fn sample_version_lag(mean: f64) {
     gauge!("zerofleet_learner_sample_version_lag").set(mean);
 }
 
+/// How many servers there are, and how many of them are drawn from.
+pub(crate) fn replay_servers(servers: usize, drawn_from: usize) {
+    for (state, servers) in [("all", servers), ("drawn_from", drawn_from)] {
+        gauge!("zerofleet_learner_replay_servers", "state" => state).set(servers as f64);
+    }
+}
+
 pub(crate) fn not_finite() {
     counter!("zerofleet_learner_not_finite_total").increment(1);
 }

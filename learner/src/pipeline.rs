@@ -7,7 +7,8 @@ use std::time::Instant;
 use anyhow::Context;
 use experience::Sample;
 use game::Game;
-use proto::replay::{MAIN_TABLE, Sampler, SamplerSettings};
+use proto::replay::{MAIN_TABLE, PATIENCE, UnionBatch, UnionSampler, UnionSettings};
+use proto::servers::{Server, Servers};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::mpsc;
@@ -24,23 +25,31 @@ const DRAWN_MAX: usize = 1;
 /// Reports that wait to be sent; more are dropped, since the same trajectory will be drawn again.
 const REPORTS_MAX: usize = 64;
 
-/// Draws batches from the replay server until drained. Closes `drawn` on return.
-pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<Vec<Sample>>, drain: service::Drain) {
-    let mut sampler = Sampler::start(SamplerSettings {
-        endpoint: settings.replay.clone(),
+/// Mixed into the seed of the run, so that no other stream of draws is the same.
+const UNION_SEED: u64 = 0x756E_696F_6E00;
+
+/// Draws batches from the replay servers until drained. Closes `drawn` on return.
+pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<UnionBatch>, drain: service::Drain) {
+    let servers = Servers::resolved(&settings.replay);
+    let settings = UnionSettings {
         game,
         table: MAIN_TABLE.to_owned(),
         batch_size: settings.batch_size,
         unroll_steps: 0,
         prefetch_batches: settings.prefetch_batches,
-    });
+        seed: settings.seed ^ UNION_SEED,
+        patience: PATIENCE,
+    };
+    let mut sampler = UnionSampler::start(servers, settings);
     loop {
+        let (servers, drawn_from) = sampler.servers();
+        metrics::replay_servers(servers, drawn_from);
         let batch = tokio::select! {
             batch = sampler.next() => batch,
             () = drain.wait() => return,
         };
         tokio::select! {
-            sent = drawn.send(batch.samples) => if sent.is_err() { return },
+            sent = drawn.send(batch) => if sent.is_err() { return },
             () = drain.wait() => return,
         }
     }
@@ -48,30 +57,33 @@ pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<
 
 /// The preparing thread's ends.
 pub(crate) struct Preparer {
-    pub(crate) drawn: mpsc::Sender<Vec<Sample>>,
+    pub(crate) drawn: mpsc::Sender<UnionBatch>,
     pub(crate) prepared: crossbeam_channel::Receiver<Prepared>,
-    pub(crate) rejected: mpsc::Receiver<Rejected>,
+    pub(crate) rejected: mpsc::Receiver<(Server, Rejected)>,
     pub(crate) thread: JoinHandle<()>,
 }
 
 /// Starts the thread that turns samples into batches of tensors to be.
 pub(crate) fn prepare<G: Game>(game: G, targets: TargetSettings, seed: u64) -> anyhow::Result<Preparer> {
-    let (drawn, mut incoming) = mpsc::channel::<Vec<Sample>>(DRAWN_MAX);
+    let (drawn, mut incoming) = mpsc::channel::<UnionBatch>(DRAWN_MAX);
     let (outgoing, prepared) = crossbeam_channel::bounded(PREPARED_MAX);
     let (reports, rejected) = mpsc::channel(REPORTS_MAX);
     let work = move || {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         loop {
             let waiting = Instant::now();
-            let Some(samples) = incoming.blocking_recv() else { return };
+            let Some(UnionBatch { samples, servers }) = incoming.blocking_recv() else { return };
             let preparing = Instant::now();
             metrics::prepared(Preparing::Wait, preparing.duration_since(waiting));
             let (batch, refused) = targets::training_batch(&game, targets, &samples, &mut rng);
             for rejected in refused {
                 metrics::rejected_trajectory();
                 tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
-                // A full queue drops the report; the trajectory will be drawn again.
-                drop(reports.try_send(rejected));
+                let came_from = samples.iter().position(|sample| sample.segment.trajectory == rejected.trajectory);
+                if let Some(server) = came_from.and_then(|at| servers.get(at)) {
+                    // A full queue drops the report; the trajectory will be drawn again.
+                    drop(reports.try_send((server.clone(), rejected)));
+                }
             }
             if batch.policy_weights.is_empty() {
                 continue;
@@ -89,10 +101,10 @@ pub(crate) fn prepare<G: Game>(game: G, targets: TargetSettings, seed: u64) -> a
     Ok(Preparer { drawn, prepared, rejected, thread })
 }
 
-/// Reports refused trajectories, so that they are never drawn again.
-pub(crate) async fn report(endpoint: String, mut rejected: mpsc::Receiver<Rejected>) {
-    while let Some(Rejected { trajectory, ply, reason }) = rejected.recv().await {
-        if let Err(error) = proto::replay::report(&endpoint, trajectory, ply, &reason).await {
+/// Reports refused trajectories to the servers they came from, so that they are never drawn again.
+pub(crate) async fn report(mut rejected: mpsc::Receiver<(Server, Rejected)>) {
+    while let Some((server, Rejected { trajectory, ply, reason })) = rejected.recv().await {
+        if let Err(error) = proto::replay::report(&server.endpoint, trajectory, ply, &reason).await {
             tracing::warn!("trajectory {trajectory} could not be reported: {error}");
         }
     }

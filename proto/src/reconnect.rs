@@ -5,6 +5,7 @@
 
 mod backoff;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::weights::AssemblyError;
@@ -25,7 +26,7 @@ pub(crate) trait Client: Send + 'static {
     const STREAM: &'static str;
 
     /// Where its server listens.
-    fn endpoint(&self) -> &str;
+    fn endpoint(&self) -> Arc<str>;
 
     /// One stream, from its opening to its end; `Ok` if there is nothing left to do. Whatever is worth a quick return
     /// to the server resets `backoff`.
@@ -122,7 +123,7 @@ async fn run<C: Client>(mut client: C, backoff: Backoff, stop: CancellationToken
 async fn reconnect<C: Client>(client: &mut C, mut backoff: Backoff) {
     while let Err(broken) = open(client, &mut backoff).await {
         let delay = backoff.delay();
-        tell::<C>(client.endpoint(), &broken, delay);
+        tell::<C>(&client.endpoint(), &broken, delay);
         client.broke(&broken);
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
@@ -132,7 +133,7 @@ async fn reconnect<C: Client>(client: &mut C, mut backoff: Backoff) {
 }
 
 async fn open<C: Client>(client: &mut C, backoff: &mut Backoff) -> Result<(), Broken> {
-    let channel = channel(client.endpoint())?;
+    let channel = channel(&client.endpoint())?;
     client.stream(channel, backoff).await
 }
 

@@ -1,6 +1,6 @@
 //! Trajectories in, samples out: `zerofleet.replay.v1`.
 //!
-//! An actor holds a [`Writer`], the learner a [`Sampler`], whoever looks at a table an [`Inspector`]. The server
+//! An actor holds a [`Writer`] for each server, the learner a [`UnionSampler`] over one [`Sampler`] each; whoever looks at a table an [`Inspector`]. The server
 //! implements [`v1::replay_server::Replay`], reads its streams through [`order`] and is added to a server by [`service`].
 
 mod batch;
@@ -9,6 +9,7 @@ mod operator;
 pub mod order;
 mod sampler;
 mod table_stats;
+mod union;
 mod writer;
 
 use std::num::NonZeroU64;
@@ -23,6 +24,7 @@ pub use operator::{
 pub use sampler::{Sampler, SamplerSettings};
 pub use table_stats::{TableEdge, TableStats};
 use tonic::transport::Channel;
+pub use union::{PATIENCE, UnionBatch, UnionSampler, UnionSettings};
 pub use writer::{Writer, WriterError, WriterSettings, WriterStats};
 
 use crate::limits::MESSAGE_BYTES_MAX;

@@ -41,3 +41,14 @@ fn what_the_replay_server_would_never_answer_is_refused_by_its_key() {
     let error = refused(LearnerSection { replay: "127.0.0.1:7001".to_owned(), ..LearnerSection::default() });
     assert!(error.contains("learner.replay") && error.contains("http://host:port"), "{error}");
 }
+
+#[test]
+fn several_replay_servers_are_taken_and_a_wrong_one_is_named() {
+    let answered = |replay: &str| {
+        let learner = LearnerSection { replay: replay.to_owned(), ..LearnerSection::default() };
+        Config { learner, ..Config::default() }.settings().map(|settings| settings.replay.to_string())
+    };
+    assert_eq!(answered("http://a:7001, http://b:7001").unwrap(), "http://a:7001,http://b:7001");
+    let error = answered("http://a:7001,b:7001").unwrap_err().to_string();
+    assert!(error.contains("learner.replay") && error.contains("`b:7001`"), "{error}");
+}

@@ -26,8 +26,8 @@ struct Told {
 impl Client for Told {
     const STREAM: &'static str = "told";
 
-    fn endpoint(&self) -> &str {
-        self.endpoint
+    fn endpoint(&self) -> Arc<str> {
+        self.endpoint.into()
     }
 
     async fn stream(&mut self, _: Channel, backoff: &mut Backoff) -> Result<(), Broken> {

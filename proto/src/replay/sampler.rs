@@ -34,8 +34,21 @@ pub struct SamplerSettings {
 #[derive(Debug)]
 pub struct Sampler {
     batches: mpsc::Receiver<SampleBatch>,
-    waiting: watch::Receiver<Option<Arc<str>>>,
+    state: watch::Receiver<State>,
     drawing: Reconnecting<Drawing>,
+}
+
+/// How it stands with the server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum State {
+    /// No stream was opened yet.
+    Opening,
+    /// Batches come, or will as soon as they are asked for.
+    Serving,
+    /// A batch is held up, for this reason.
+    Waiting(Arc<str>),
+    /// There is no stream, for this reason.
+    Away(Arc<str>),
 }
 
 impl Sampler {
@@ -44,10 +57,10 @@ impl Sampler {
     pub fn start(settings: SamplerSettings) -> Self {
         let SamplerSettings { endpoint, game, table, batch_size, unroll_steps, prefetch_batches } = settings;
         let (sender, batches) = mpsc::channel(prefetch_batches.clamp(1, CREDIT_BATCHES_MAX as usize));
-        let (reason, waiting) = watch::channel(None);
+        let (tell, state) = watch::channel(State::Opening);
         let query = SampleQuery { game, batch_size, unroll_steps, table, timeout: None };
-        let drawing = Drawing { endpoint, query, batches: sender, slots: Vec::new(), reason };
-        Self { batches, waiting, drawing: Reconnecting::start(drawing, entropy()) }
+        let drawing = Drawing { endpoint: endpoint.into(), query, batches: sender, slots: Vec::new(), tell };
+        Self { batches, state, drawing: Reconnecting::start(drawing, entropy()) }
     }
 
     /// The next batch; waits for as long as the table holds it back or the server is away. Cancel-safe.
@@ -58,7 +71,34 @@ impl Sampler {
     /// Why no batch comes, for people; `None` while batches come.
     #[must_use]
     pub fn waiting_reason(&self) -> Option<String> {
-        self.waiting.borrow().as_deref().map(str::to_owned)
+        match &*self.state.borrow() {
+            State::Opening | State::Serving => None,
+            State::Waiting(reason) | State::Away(reason) => Some(reason.as_ref().to_owned()),
+        }
+    }
+
+    /// How it stands with the server.
+    pub(super) fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// A batch that waits here.
+    pub(super) fn try_next(&mut self) -> Option<SampleBatch> {
+        self.batches.try_recv().ok()
+    }
+
+    /// Waits for a batch, or for another state. Cancel-safe.
+    pub(super) async fn next_or_change(&mut self) -> Option<SampleBatch> {
+        tokio::select! {
+            biased;
+            batch = self.batches.recv() => Some(batch.expect("the sampler's task outlives it")),
+            () = changed(&mut self.state) => None,
+        }
+    }
+
+    /// Waits for another state. Cancel-safe.
+    pub(super) async fn change(&mut self) {
+        changed(&mut self.state).await;
     }
 
     /// Ends the stream and joins the task.
@@ -70,19 +110,23 @@ impl Sampler {
 /// The client of a sampler: one stream at a time, and a slot for each batch it has given credit for.
 #[derive(Debug)]
 struct Drawing {
-    endpoint: String,
+    endpoint: Arc<str>,
     query: SampleQuery,
     batches: mpsc::Sender<SampleBatch>,
     /// A reserved slot is a credit: nothing is asked for that could not be put down.
     slots: Vec<mpsc::OwnedPermit<SampleBatch>>,
-    reason: watch::Sender<Option<Arc<str>>>,
+    tell: watch::Sender<State>,
+}
+
+async fn changed(state: &mut watch::Receiver<State>) {
+    state.changed().await.expect("the sampler's task outlives it");
 }
 
 impl Client for Drawing {
     const STREAM: &'static str = "sample";
 
-    fn endpoint(&self) -> &str {
-        &self.endpoint
+    fn endpoint(&self) -> Arc<str> {
+        Arc::clone(&self.endpoint)
     }
 
     async fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> Result<(), Broken> {
@@ -95,7 +139,7 @@ impl Client for Drawing {
         }
         let mut client = client(channel);
         let mut replies = client.sample(ReceiverStream::new(receiver)).await?.into_inner();
-        self.reason.send_replace(None);
+        self.tell.send_replace(State::Serving);
         loop {
             tokio::select! {
                 slot = self.batches.clone().reserve_owned() => {
@@ -107,7 +151,7 @@ impl Client for Drawing {
                     requests.send(credit).await.map_err(|_| Broken::Ended)?;
                 }
                 reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?)? {
-                    SampleReply::Waiting(reason) => drop(self.reason.send_replace(Some(reason.into()))),
+                    SampleReply::Waiting(reason) => drop(self.tell.send_replace(State::Waiting(reason.into()))),
                     SampleReply::Part => {}
                     SampleReply::Batch(batch) => {
                         self.put_down(*batch);
@@ -119,14 +163,15 @@ impl Client for Drawing {
     }
 
     fn broke(&mut self, broken: &Broken) {
-        self.reason.send_replace(Some(format!("no stream from {}: {broken}", self.endpoint).into()));
+        let reason = format!("no stream from {}: {broken}", self.endpoint);
+        self.tell.send_replace(State::Away(reason.into()));
     }
 }
 
 impl Drawing {
     fn put_down(&mut self, batch: SampleBatch) {
         self.slots.pop().expect("a batch came for a slot").send(batch);
-        self.reason.send_replace(None);
+        self.tell.send_replace(State::Serving);
     }
 }
 

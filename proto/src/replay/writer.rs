@@ -1,15 +1,16 @@
 mod connection;
 mod outstanding;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use connection::Connection;
 use experience::{Trajectory, TrajectoryId};
 use outstanding::Item;
 use prost::Message as _;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::Instant;
 
 use super::{Origin, v1};
 use crate::limits::{TRAJECTORY_BYTES_MAX, UNACKNOWLEDGED_MAX};
@@ -42,6 +43,7 @@ pub struct Writer {
     in_flight: Arc<Semaphore>,
     in_flight_max: usize,
     counters: Arc<Counters>,
+    endpoint: watch::Sender<Arc<str>>,
     connection: Reconnecting<Connection>,
 }
 
@@ -84,12 +86,39 @@ pub struct WriterStats {
     pub broken_streams: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counters {
     inserted: AtomicU64,
     duplicates: AtomicU64,
     refused: AtomicU64,
     broken_streams: AtomicU64,
+    away_since: Mutex<Option<Instant>>,
+}
+
+impl Counters {
+    fn new(now: Instant) -> Self {
+        Self {
+            inserted: AtomicU64::new(0),
+            duplicates: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            broken_streams: AtomicU64::new(0),
+            away_since: Mutex::new(Some(now)),
+        }
+    }
+
+    /// The server has said that trajectories may come.
+    fn reached(&self) {
+        *self.away_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The stream broke, or could not be opened.
+    fn lost(&self, now: Instant) {
+        self.away_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now);
+    }
+
+    fn away_since(&self) -> Option<Instant> {
+        *self.away_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Writer {
@@ -101,11 +130,12 @@ impl Writer {
         let origin = Origin { actor, epoch, game };
         let (items, received) = mpsc::channel(in_flight_max);
         let in_flight = Arc::new(Semaphore::new(in_flight_max));
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(Counters::new(Instant::now()));
+        let (endpoint, now_at) = watch::channel(endpoint.into());
         let connection =
-            Connection::new(endpoint, origin.clone(), received, Arc::clone(&in_flight), Arc::clone(&counters));
+            Connection::new(now_at, origin.clone(), received, Arc::clone(&in_flight), Arc::clone(&counters));
         let connection = Reconnecting::start(connection, entropy());
-        Self { origin, items, in_flight, in_flight_max, counters, connection }
+        Self { origin, items, in_flight, in_flight_max, counters, endpoint, connection }
     }
 
     /// Accepts a trajectory; waits while `in_flight_max` others are unacknowledged. Cancel-safe: a trajectory whose
@@ -139,10 +169,29 @@ impl Writer {
         self.in_flight_max.saturating_sub(self.in_flight.available_permits())
     }
 
+    /// The server listens at another address from now on: the next stream goes there. It must be the same server, for
+    /// what was not acknowledged is sent there.
+    pub fn moved(&self, endpoint: &str) {
+        self.endpoint.send_if_modified(|now_at| {
+            let is_new = **now_at != *endpoint;
+            if is_new {
+                *now_at = endpoint.into();
+            }
+            is_new
+        });
+    }
+
+    /// How long the server has been away: since when there is no stream on which it takes trajectories. `None` while
+    /// there is one, also while the server holds them up.
+    #[must_use]
+    pub fn away_for(&self) -> Option<Duration> {
+        self.counters.away_since().map(|since| since.elapsed())
+    }
+
     /// What has been done so far.
     #[must_use]
     pub fn stats(&self) -> WriterStats {
-        let Counters { inserted, duplicates, refused, broken_streams } = &*self.counters;
+        let Counters { inserted, duplicates, refused, broken_streams, .. } = &*self.counters;
         WriterStats {
             inserted: inserted.load(Ordering::Relaxed),
             duplicates: duplicates.load(Ordering::Relaxed),

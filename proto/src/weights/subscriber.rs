@@ -119,8 +119,8 @@ struct Following {
 impl Client for Following {
     const STREAM: &'static str = "weights";
 
-    fn endpoint(&self) -> &str {
-        &self.settings.endpoint
+    fn endpoint(&self) -> Arc<str> {
+        self.settings.endpoint.as_str().into()
     }
 
     async fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> Result<(), Broken> {

@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use experience::Trajectory;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
@@ -19,7 +20,8 @@ const REQUESTS_BUFFERED: usize = 16;
 /// The client of a writer: owns what is outstanding, and one stream at a time.
 #[derive(Debug)]
 pub(super) struct Connection {
-    endpoint: String,
+    /// Where the server listens now; another address takes effect with the next stream.
+    endpoint: watch::Receiver<Arc<str>>,
     origin: Origin,
     items: mpsc::Receiver<Item>,
     /// The writer is closing: nothing more will come.
@@ -32,8 +34,8 @@ pub(super) struct Connection {
 impl Client for Connection {
     const STREAM: &'static str = "insert";
 
-    fn endpoint(&self) -> &str {
-        &self.endpoint
+    fn endpoint(&self) -> Arc<str> {
+        Arc::clone(&self.endpoint.borrow())
     }
 
     async fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> Result<(), Broken> {
@@ -56,7 +58,7 @@ impl Client for Connection {
                     slot.send(request(Message::Trajectory(message)));
                 }
                 reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?)? {
-                    InsertReply::Ready => {}
+                    InsertReply::Ready => self.counters.reached(),
                     InsertReply::Answer(answer) => {
                         self.settle(answer);
                         backoff.reset();
@@ -69,6 +71,7 @@ impl Client for Connection {
 
     fn broke(&mut self, _: &Broken) {
         self.outstanding.stream_broke();
+        self.counters.lost(Instant::now());
         self.counters.broken_streams.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -86,7 +89,7 @@ impl Client for Connection {
 
 impl Connection {
     pub(super) fn new(
-        endpoint: String,
+        endpoint: watch::Receiver<Arc<str>>,
         origin: Origin,
         items: mpsc::Receiver<Item>,
         in_flight: Arc<Semaphore>,

@@ -243,3 +243,30 @@ async fn a_trajectory_that_fits_no_message_is_not_accepted() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn a_server_is_away_from_the_start_or_the_end_of_a_stream_until_it_takes_trajectories() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 2);
+    assert!(writer.away_for().is_some());
+    let stream = server.ready(8).await;
+    until(|| writer.away_for().is_none()).await;
+    drop(stream);
+    until(|| writer.away_for().is_some()).await;
+    let before = writer.away_for();
+    until(|| writer.away_for() > before).await;
+    let _stream = server.ready(8).await;
+    until(|| writer.away_for().is_none()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_has_moved_gets_what_it_is_owed_at_its_new_address() {
+    let (mut old, mut new) = (ReplayScript::start().await, ReplayScript::start().await);
+    let writer = writer(old.endpoint(), 2);
+    insert(&writer, 0..1).await;
+    let mut stream = old.ready(8).await;
+    assert_eq!(stream.sequences(1).await, [0]);
+    writer.moved(&new.endpoint());
+    drop((stream, old));
+    assert_eq!(new.ready(8).await.sequences(1).await, [0]);
+}
