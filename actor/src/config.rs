@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use games::GameKind;
+use proto::InvalidEndpoint;
 use proto::limits::UNACKNOWLEDGED_MAX;
+use proto::servers::Endpoints;
 use selfplay::config::{SearchSection, SelfplaySection};
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
@@ -14,6 +16,8 @@ use service::config::RunSection;
 const THREADS_MAX: usize = 1024;
 /// Nobody who ends a process waits for hours.
 const DRAIN_SECONDS_MAX: f64 = 3600.0;
+/// Whoever never wants another server names only one.
+const AWAY_SECONDS_MAX: f64 = 86_400.0;
 
 /// The sections of the run file that an actor reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -37,8 +41,11 @@ pub struct ActorSection {
     pub id: u64,
     /// Self-play threads, one evaluator each; 0 takes one per core.
     pub threads: usize,
-    /// Where the replay server listens: `http://127.0.0.1:7001`.
+    /// Where replay servers listen: `http://127.0.0.1:7001`, or several, separated by commas. Each address that a host
+    /// name stands for is a server, and names are looked up again every few seconds.
     pub replay: String,
+    /// How long the replay server that this actor writes to may be away before it writes to another one.
+    pub replay_away_seconds_max: f64,
     /// Where the learner serves weights: `http://127.0.0.1:7002`.
     pub learner: String,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
@@ -64,6 +71,8 @@ impl Default for ActorSection {
             id: 0,
             threads: 0,
             replay: "http://127.0.0.1:7001".into(),
+            // A server that restarts is back sooner, and what is on its way would have to be kept for it.
+            replay_away_seconds_max: 10.0,
             learner: "http://127.0.0.1:7002".into(),
             device: "auto".into(),
             precision: "auto".into(),
@@ -90,6 +99,10 @@ pub struct Settings {
     pub selfplay: selfplay::Settings,
     /// This process; its ranges are checked, and `threads` is the number of threads.
     pub actor: ActorSection,
+    /// `actor.replay`.
+    pub replay: Endpoints,
+    /// `actor.replay_away_seconds_max`.
+    pub replay_away_max: Duration,
     /// `actor.drain_seconds`.
     pub drain: Duration,
 }
@@ -114,6 +127,11 @@ impl Config {
             directory: self.run.directory.clone(),
             seed: self.run.seed,
             selfplay,
+            replay: actor
+                .replay
+                .parse()
+                .map_err(|error: InvalidEndpoint| ConfigError::invalid("actor.replay", error))?,
+            replay_away_max: Duration::from_secs_f64(actor.replay_away_seconds_max),
             drain: Duration::from_secs_f64(actor.drain_seconds),
             actor,
         })
@@ -130,10 +148,9 @@ impl ActorSection {
         range("actor.unacknowledged_max", waiting, format!("1 to {UNACKNOWLEDGED_MAX}"))?;
         let drain = (0.0..=DRAIN_SECONDS_MAX).contains(&self.drain_seconds);
         range("actor.drain_seconds", drain, format!("0 to {DRAIN_SECONDS_MAX}"))?;
-        for (key, endpoint) in [("actor.replay", &self.replay), ("actor.learner", &self.learner)] {
-            proto::check_endpoint(endpoint).map_err(|error| ConfigError::invalid(key, error.to_string()))?;
-        }
-        Ok(())
+        let away = (0.0..=AWAY_SECONDS_MAX).contains(&self.replay_away_seconds_max);
+        range("actor.replay_away_seconds_max", away, format!("0 to {AWAY_SECONDS_MAX}"))?;
+        proto::check_endpoint(&self.learner).map_err(|error| ConfigError::invalid("actor.learner", error))
     }
 }
 

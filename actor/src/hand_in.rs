@@ -1,74 +1,64 @@
-//! Finished episodes become trajectories with ids and go to the replay server until it has acknowledged them.
+//! Finished episodes become trajectories with ids and go to a replay server until it has acknowledged them.
 //!
-//! What is not acknowledged when the process ends is spooled, and handed in by the next start under its old id, so that it
-//! counts once whatever happened to the acknowledgement. It has a stream of its own, and the server holds it up as long as
-//! it holds up anything: self-play goes on beside it.
+//! What is not acknowledged when the process ends is spooled, and handed in by the next start under its old id to the
+//! server that it is owed to, so that it counts once whatever happened to the acknowledgement. It has streams of its own,
+//! and a server holds it up as long as it holds up anything: self-play goes on beside it.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::time::Duration;
 
-use experience::{Trajectory, TrajectoryId};
+use experience::Trajectory;
 use proto::replay::{Writer, WriterSettings};
+use proto::servers::{Server, Servers, preferred};
 use selfplay::FinishedEpisode;
 use service::Drain;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
 
 use crate::config::Settings;
 use crate::home::Home;
+use crate::lanes::Lanes;
 use crate::metrics;
+use crate::spool::{Owed, Owner};
 
 #[cfg(test)]
 mod tests;
 
-/// How often the writer's counts are copied to the metrics.
-const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+/// How often the counts of writers are copied to the metrics, and the choice of the server is looked at again.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The way of this epoch's trajectories to the replay server.
+/// The way of this start's trajectories to the replay servers.
 pub(crate) struct HandIn {
-    numbering: Numbering,
-    writer: Writer,
+    lanes: Lanes,
     home: Home,
     drain_timeout: Duration,
     /// Hands in what earlier epochs left, and returns what it could not.
-    spooled: JoinHandle<Vec<Trajectory>>,
-}
-
-/// Gives the trajectories of this epoch their ids.
-struct Numbering {
-    /// The id of the next one.
-    next: TrajectoryId,
-    game: String,
-}
-
-impl Numbering {
-    fn identify(&mut self, FinishedEpisode { steps, outcome, .. }: FinishedEpisode) -> Trajectory {
-        let id = self.next;
-        self.next.sequence += 1;
-        Trajectory { id, game: self.game.clone(), steps, outcome }
-    }
+    spooled: JoinHandle<Vec<Owed>>,
 }
 
 impl HandIn {
     /// Must be called on a runtime.
-    pub(crate) fn start(settings: &Settings, epoch: u64, home: Home, drain: &Drain) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        settings: &Settings,
+        servers: Servers,
+        epoch: u64,
+        home: Home,
+        drain: &Drain,
+    ) -> anyhow::Result<Self> {
         let writer = WriterSettings {
-            endpoint: settings.actor.replay.clone(),
+            // Each writer has that of its server.
+            endpoint: String::new(),
             actor: settings.actor.id,
             epoch,
             game: settings.game.to_string(),
             in_flight_max: settings.actor.unacknowledged_max,
         };
         let (left, drain_timeout) = (home.read_spool()?, settings.drain);
+        let spool = Spool { servers: servers.clone(), writer: writer.clone(), drain: drain.clone(), drain_timeout };
         Ok(Self {
-            numbering: Numbering {
-                next: TrajectoryId { actor: writer.actor, epoch, sequence: 0 },
-                game: writer.game.clone(),
-            },
-            spooled: tokio::spawn(hand_in_spooled(left, writer.clone(), home.clone(), drain.clone(), drain_timeout)),
-            writer: Writer::start(writer),
+            spooled: tokio::spawn(spool.hand_in(left, home.clone())),
+            lanes: Lanes::new(servers, writer, home.clone(), settings.replay_away_max),
             home,
             drain_timeout,
         })
@@ -81,64 +71,193 @@ impl HandIn {
         mut finished: mpsc::Receiver<FinishedEpisode>,
         drain: &Drain,
     ) -> anyhow::Result<()> {
-        let Self { writer, numbering, .. } = &mut self;
-        let given_up = tokio::select! {
-            given_up = hand_in(writer, numbering, &mut finished, drain) => given_up,
-            never = report_regularly(writer) => match never {},
-        };
+        let given_up = hand_in(&mut self.lanes, &mut finished, drain).await;
         self.finish(given_up, finished).await
     }
 
     async fn finish(
-        mut self,
-        given_up: Option<Trajectory>,
+        self,
+        given_up: Option<FinishedEpisode>,
         mut finished: mpsc::Receiver<FinishedEpisode>,
     ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + self.drain_timeout;
+        let Self { lanes, home, drain_timeout, spooled } = self;
+        let deadline = Instant::now() + drain_timeout;
         let mut left: Vec<_> = given_up.into_iter().collect();
         // Until the last thread has ended, however long its round takes: what it finished is not to be lost. Whoever
         // waits in a full channel is freed by this.
         while let Some(episode) = finished.recv().await {
-            left.push(self.numbering.identify(episode));
+            left.push(episode);
         }
-        let mut late = Vec::new();
-        for trajectory in left {
-            late.extend(insert(&self.writer, trajectory, sleep_until(deadline)).await);
-        }
-        report(&self.writer);
-        let in_flight = self.writer.close_by(sleep_until(deadline)).await;
-        let mut unacknowledged = self.spooled.await.unwrap_or_else(|error| {
+        report(&lanes);
+        let (late, trajectories) = lanes.close(left, deadline).await;
+        let mut unacknowledged = spooled.await.unwrap_or_else(|error| {
             tracing::error!(%error, "handing in the spool failed");
-            self.home.read_spool().unwrap_or_default()
+            home.read_spool().unwrap_or_default()
         });
-        unacknowledged.extend(in_flight.into_iter().chain(late));
+        unacknowledged.extend(late);
         metrics::unacknowledged(unacknowledged.len());
         tracing::info!(
-            trajectories = self.numbering.next.sequence,
+            trajectories,
             spooled = unacknowledged.len(),
             "handed in; what is spooled was not acknowledged and is sent again at the next start"
         );
-        self.home.write_spool(&unacknowledged)
+        home.write_spool(&unacknowledged)
     }
 }
 
-/// Hands in what comes until the drain fires, or nothing more can come; the trajectory that waited at that moment.
+/// Hands in what comes until the drain fires, or nothing more can come; the episode that waited at that moment.
 async fn hand_in(
-    writer: &Writer,
-    numbering: &mut Numbering,
+    lanes: &mut Lanes,
     finished: &mut mpsc::Receiver<FinishedEpisode>,
     drain: &Drain,
-) -> Option<Trajectory> {
+) -> Option<FinishedEpisode> {
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    let mut waiting = None;
     loop {
-        let episode = tokio::select! {
+        tokio::select! {
             biased;
-            () = drain.wait() => return None,
-            episode = finished.recv() => episode?,
-        };
-        let given_up = insert(writer, numbering.identify(episode), drain.wait()).await;
-        if given_up.is_some() {
-            return given_up;
+            () = drain.wait() => return waiting,
+            _ = looks.tick() => {
+                lanes.steer();
+                report(lanes);
+            }
+            () = insert_waiting(lanes, waiting.as_ref()), if waiting.is_some() => waiting = None,
+            episode = finished.recv(), if waiting.is_none() => waiting = Some(episode?),
         }
+    }
+}
+
+async fn insert_waiting(lanes: &mut Lanes, waiting: Option<&FinishedEpisode>) {
+    if let Some(episode) = waiting {
+        lanes.insert(episode).await;
+    }
+}
+
+fn report(lanes: &Lanes) {
+    let stats = lanes.stats();
+    metrics::unacknowledged(stats.unacknowledged);
+    metrics::inserted(stats.acknowledged);
+    metrics::refused(stats.refused);
+    metrics::replay_servers(lanes.servers(), stats.moves);
+}
+
+/// What earlier epochs left, on its way.
+#[derive(Clone)]
+struct Spool {
+    servers: Servers,
+    /// Endpoint and epoch of a writer are those of what it writes.
+    writer: WriterSettings,
+    drain: Drain,
+    drain_timeout: Duration,
+}
+
+impl Spool {
+    /// Hands it in under its ids, each to whom it is owed; returns what is not acknowledged a while after the drain fires.
+    async fn hand_in(self, left: Vec<Owed>, home: Home) -> Vec<Owed> {
+        if left.is_empty() {
+            return left;
+        }
+        tracing::info!(trajectories = left.len(), "handing in what earlier starts left");
+        let mut kept = Vec::new();
+        let mut owners = BTreeMap::<Option<Owner>, BTreeMap<u64, Vec<Trajectory>>>::new();
+        for Owed { trajectory, to } in left {
+            if trajectory.game == self.writer.game && trajectory.id.actor == self.writer.actor {
+                owners.entry(to).or_default().entry(trajectory.id.epoch).or_default().push(trajectory);
+            } else {
+                let (id, game) = (trajectory.id, &trajectory.game);
+                tracing::warn!(%id, game, "a spooled trajectory is of another actor or game and stays in the spool");
+                kept.push(Owed { trajectory, to });
+            }
+        }
+        let mut tasks = JoinSet::new();
+        for (owner, epochs) in owners {
+            tasks.spawn(self.clone().hand_in_epochs(owner, epochs));
+        }
+        for left in tasks.join_all().await {
+            kept.extend(left);
+        }
+        if kept.is_empty()
+            && let Err(error) = home.write_spool(&[])
+        {
+            let error = service::chain(&error);
+            tracing::warn!(error, "the spool is handed in but cannot be removed; it will be sent again and count once");
+        }
+        kept
+    }
+
+    /// All that is owed to one server.
+    async fn hand_in_epochs(mut self, mut owner: Option<Owner>, epochs: BTreeMap<u64, Vec<Trajectory>>) -> Vec<Owed> {
+        let mut kept = Vec::new();
+        for (epoch, mut trajectories) in epochs {
+            while !trajectories.is_empty() && !self.drain.started() {
+                let Some(server) = self.find(owner.as_ref()).await else { break };
+                let alone = self.servers.current().len() == 1 && owner.is_none_or(|owner| owner.is_alone());
+                owner = Some(Owner::new(&server, alone));
+                trajectories = self.hand_in_epoch(&server, epoch, trajectories).await;
+            }
+            kept.extend(trajectories.into_iter().map(|trajectory| Owed { trajectory, to: owner.clone() }));
+        }
+        kept
+    }
+
+    /// The server that something is owed to, once it is there; whichever this actor prefers, if it is owed to nobody.
+    /// `None` if the drain fires first.
+    async fn find(&mut self, owner: Option<&Owner>) -> Option<Server> {
+        let mut told = false;
+        loop {
+            let set = self.servers.current();
+            let found = match owner {
+                Some(owner) => owner.among(&set),
+                None => preferred(&set, self.writer.actor).into_iter().next(),
+            };
+            if found.is_some() {
+                return found;
+            }
+            if !std::mem::replace(&mut told, true) {
+                tracing::warn!(?owner, "the replay server that spooled trajectories are owed to is not there");
+            }
+            tokio::select! {
+                () = self.drain.wait() => return None,
+                () = self.servers.changed() => {}
+            }
+        }
+    }
+
+    /// Until all is acknowledged, the server has another address, or a while after the drain has fired; what is left.
+    async fn hand_in_epoch(&mut self, server: &Server, epoch: u64, trajectories: Vec<Trajectory>) -> Vec<Trajectory> {
+        let endpoint = server.endpoint.to_string();
+        let writer = Writer::start(WriterSettings { endpoint, epoch, ..self.writer.clone() });
+        let (drain, drain_timeout, mut servers) = (self.drain.clone(), self.drain_timeout, self.servers.clone());
+        let mut late = Vec::new();
+        for trajectory in trajectories {
+            let until = async {
+                tokio::select! {
+                    () = drain.wait() => {}
+                    () = moved(&mut servers, server) => {}
+                }
+            };
+            late.extend(insert(&writer, trajectory, until).await);
+        }
+        let deadline = async {
+            let drained = async {
+                drain.wait().await;
+                sleep(drain_timeout).await;
+            };
+            tokio::select! {
+                () = drained => {}
+                () = moved(&mut servers, server) => {}
+            }
+        };
+        let in_flight = writer.close_by(deadline).await;
+        in_flight.into_iter().chain(late).collect()
+    }
+}
+
+/// Waits until a server is known by another address.
+async fn moved(servers: &mut Servers, server: &Server) {
+    let is_elsewhere = |other: &Server| other.id == server.id && other.endpoint != server.endpoint;
+    while !servers.current().iter().any(is_elsewhere) {
+        servers.changed().await;
     }
 }
 
@@ -154,73 +273,4 @@ async fn insert(writer: &Writer, trajectory: Trajectory, deadline: impl Future<O
         }
         () = deadline => Some(trajectory),
     }
-}
-
-async fn report_regularly(writer: &Writer) -> Infallible {
-    let mut ticks = tokio::time::interval(REPORT_INTERVAL);
-    loop {
-        ticks.tick().await;
-        report(writer);
-    }
-}
-
-fn report(writer: &Writer) {
-    let stats = writer.stats();
-    metrics::unacknowledged(writer.unacknowledged());
-    metrics::inserted(stats.inserted + stats.duplicates);
-    metrics::refused(stats.refused);
-}
-
-/// Hands in what earlier epochs left, under their ids; returns what is not acknowledged a while after the drain fires.
-async fn hand_in_spooled(
-    left: Vec<Trajectory>,
-    writer: WriterSettings,
-    home: Home,
-    drain: Drain,
-    drain_timeout: Duration,
-) -> Vec<Trajectory> {
-    if left.is_empty() {
-        return left;
-    }
-    tracing::info!(trajectories = left.len(), "handing in what earlier starts left");
-    let mut kept = Vec::new();
-    let mut epochs = BTreeMap::<u64, Vec<Trajectory>>::new();
-    for trajectory in left {
-        if trajectory.game == writer.game && trajectory.id.actor == writer.actor {
-            epochs.entry(trajectory.id.epoch).or_default().push(trajectory);
-        } else {
-            let (id, game) = (trajectory.id, &trajectory.game);
-            tracing::warn!(%id, game, "a spooled trajectory is of another actor or game and stays in the spool");
-            kept.push(trajectory);
-        }
-    }
-    for (epoch, trajectories) in epochs {
-        let writer = Writer::start(WriterSettings { epoch, ..writer.clone() });
-        kept.extend(hand_in_epoch(writer, trajectories, &drain, drain_timeout).await);
-    }
-    if kept.is_empty()
-        && let Err(error) = home.write_spool(&[])
-    {
-        let error = service::chain(&error);
-        tracing::warn!(error, "the spool is handed in but cannot be removed; it will be sent again and count once");
-    }
-    kept
-}
-
-async fn hand_in_epoch(
-    writer: Writer,
-    trajectories: Vec<Trajectory>,
-    drain: &Drain,
-    drain_timeout: Duration,
-) -> Vec<Trajectory> {
-    let mut late = Vec::new();
-    for trajectory in trajectories {
-        late.extend(insert(&writer, trajectory, drain.wait()).await);
-    }
-    let deadline = async {
-        drain.wait().await;
-        sleep(drain_timeout).await;
-    };
-    let in_flight = writer.close_by(deadline).await;
-    in_flight.into_iter().chain(late).collect()
 }

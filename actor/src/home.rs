@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::spool::{self, Owed};
 use anyhow::Context as _;
-use experience::Trajectory;
-
-use crate::spool;
 
 #[cfg(test)]
 mod tests;
@@ -52,24 +50,24 @@ impl Home {
     }
 
     /// What earlier epochs finished and were never told to be safe.
-    pub(crate) fn read_spool(&self) -> anyhow::Result<Vec<Trajectory>> {
+    pub(crate) fn read_spool(&self) -> anyhow::Result<Vec<Owed>> {
         let path = self.spool_path();
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
-        let (trajectories, faults) = spool::decode(&text);
+        let (owed, faults) = spool::decode(&text);
         for (line, fault) in faults {
             tracing::warn!(path = %path.display(), line, fault, "a spooled trajectory cannot be read and is left out");
         }
-        Ok(trajectories)
+        Ok(owed)
     }
 
     /// Keeps these, and only these, for the next start.
-    pub(crate) fn write_spool(&self, trajectories: &[Trajectory]) -> anyhow::Result<()> {
+    pub(crate) fn write_spool(&self, owed: &[Owed]) -> anyhow::Result<()> {
         let path = self.spool_path();
-        let written = match trajectories {
+        let written = match owed {
             [] => match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),

@@ -1,8 +1,8 @@
 //! The self-play process: newest weights in, trajectories out.
 //!
 //! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` tells where their
-//! time goes. `hand_in` gives what they finish to the replay server; `home` is what an actor remembers over restarts: its
-//! epoch, and what was never acknowledged (`spool`). `backend` builds evaluators from published weights. Start with [`run`].
+//! time goes. `hand_in` gives what they finish to a replay server, which `lanes` chooses where there are several; `home`
+//! is what an actor remembers over restarts: its epoch, and what was never acknowledged (`spool`). `backend` builds evaluators from published weights. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
 //! workers, then the workers wait.
@@ -12,6 +12,7 @@ mod config;
 mod depth;
 mod hand_in;
 mod home;
+mod lanes;
 mod metrics;
 mod spool;
 mod stopwatch;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 pub use backend::Backend;
 pub use config::{ActorSection, Config, Settings};
+use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
 
 use crate::hand_in::HandIn;
@@ -53,7 +55,8 @@ pub async fn run_with(settings: Settings, backend: Arc<dyn Backend>, context: se
         name: format!("actor-{}", actor.id),
         size_limit_bytes: actor.weights_bytes_max,
     });
-    let hand_in = HandIn::start(&settings, epoch, home, &context.drain)?;
+    let servers = Servers::resolved(&settings.replay);
+    let hand_in = HandIn::start(&settings, servers, epoch, home, &context.drain)?;
     let (weights, readiness) = (subscriber.handle(), context.readiness.clone());
     let workers = Workers::start(&settings, epoch, backend, weights, readiness, &context.drain)?;
     let handed_in = hand_in.run(workers.finished, &context.drain).await;

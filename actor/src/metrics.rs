@@ -100,6 +100,12 @@ pub(crate) fn refused(trajectories: u64) {
     counter!("zerofleet_actor_refused_total").absolute(trajectories);
 }
 
+/// How many servers there are, and how often another one was taken.
+pub(crate) fn replay_servers(servers: usize, moves: u64) {
+    gauge!("zerofleet_actor_replay_servers").set(servers as f64);
+    counter!("zerofleet_actor_replay_moves_total").absolute(moves);
+}
+
 pub(crate) fn unfinished(episodes: usize) {
     counter!("zerofleet_actor_unfinished_games_total").increment(episodes as u64);
 }

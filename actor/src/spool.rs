@@ -4,11 +4,50 @@
 
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
+use proto::servers::Server;
 use serde::{Deserialize, Serialize};
 use weights::WeightsVersion;
 
 #[cfg(test)]
 mod tests;
+
+/// A trajectory that is owed to a replay server.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Owed {
+    pub(crate) trajectory: Trajectory,
+    /// The server that may have stored it: no other may get it. `None` if it was never sent.
+    pub(crate) to: Option<Owner>,
+}
+
+/// A server that something is owed to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Owner {
+    id: String,
+    endpoint: String,
+    /// It was the only one there was. Where there is still only one, it is this one, whatever its address.
+    alone: bool,
+}
+
+impl Owner {
+    pub(crate) fn new(server: &Server, alone: bool) -> Self {
+        // A name that others may go by tomorrow is none of its own.
+        let id = if server.has_own_name { &server.id } else { &server.endpoint };
+        Self { id: id.to_string(), endpoint: server.endpoint.to_string(), alone }
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Which of the servers it is.
+    pub(crate) fn among(&self, servers: &[Server]) -> Option<Server> {
+        let is_named = |server: &&Server| server.has_own_name && *server.id == *self.id;
+        let is_there = |server: &&Server| *server.endpoint == *self.endpoint;
+        let only = || if let ([server], true) = (servers, self.alone) { Some(server) } else { None };
+        servers.iter().find(is_named).or_else(|| servers.iter().find(is_there)).or_else(only).cloned()
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +58,8 @@ struct Line {
     game: String,
     outcome: Ended,
     steps: Vec<Record>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server: Option<Owner>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,29 +89,30 @@ enum Kind {
 }
 
 /// One line each.
-pub(crate) fn encode(trajectories: &[Trajectory]) -> String {
+pub(crate) fn encode(owed: &[Owed]) -> String {
     let mut text = String::new();
-    for trajectory in trajectories {
-        text += &serde_json::to_string(&Line::from(trajectory)).expect("a record of numbers and words is JSON");
+    for owed in owed {
+        text += &serde_json::to_string(&Line::from(owed)).expect("a record of numbers and words is JSON");
         text.push('\n');
     }
     text
 }
 
 /// The trajectories, and what is wrong with the lines that are none, counted from one.
-pub(crate) fn decode(text: &[u8]) -> (Vec<Trajectory>, Vec<(usize, String)>) {
-    let (mut trajectories, mut faults) = (Vec::new(), Vec::new());
+pub(crate) fn decode(text: &[u8]) -> (Vec<Owed>, Vec<(usize, String)>) {
+    let (mut owed, mut faults) = (Vec::new(), Vec::new());
     for (i, line) in text.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
         match serde_json::from_slice::<Line>(line) {
-            Ok(line) => trajectories.push(line.into()),
+            Ok(line) => owed.push(line.into()),
             Err(error) => faults.push((i + 1, error.to_string())),
         }
     }
-    (trajectories, faults)
+    (owed, faults)
 }
 
-impl From<&Trajectory> for Line {
-    fn from(Trajectory { id, game, steps, outcome }: &Trajectory) -> Self {
+impl From<&Owed> for Line {
+    fn from(Owed { trajectory, to }: &Owed) -> Self {
+        let Trajectory { id, game, steps, outcome } = trajectory;
         let outcome = match outcome {
             Outcome::Win(Player::First) => Ended::FirstWins,
             Outcome::Win(Player::Second) => Ended::SecondWins,
@@ -78,12 +120,13 @@ impl From<&Trajectory> for Line {
             Outcome::Finished => Ended::Finished,
         };
         let steps = steps.iter().map(Record::from).collect();
-        Self { actor: id.actor, epoch: id.epoch, sequence: id.sequence, game: game.clone(), outcome, steps }
+        let (TrajectoryId { actor, epoch, sequence }, game, server) = (*id, game.clone(), to.clone());
+        Self { actor, epoch, sequence, game, outcome, steps, server }
     }
 }
 
-impl From<Line> for Trajectory {
-    fn from(Line { actor, epoch, sequence, game, outcome, steps }: Line) -> Self {
+impl From<Line> for Owed {
+    fn from(Line { actor, epoch, sequence, game, outcome, steps, server }: Line) -> Self {
         let outcome = match outcome {
             Ended::FirstWins => Outcome::Win(Player::First),
             Ended::SecondWins => Outcome::Win(Player::Second),
@@ -91,7 +134,8 @@ impl From<Line> for Trajectory {
             Ended::Finished => Outcome::Finished,
         };
         let steps = steps.into_iter().map(Step::from).collect();
-        Self { id: TrajectoryId { actor, epoch, sequence }, game, steps, outcome }
+        let id = TrajectoryId { actor, epoch, sequence };
+        Self { trajectory: Trajectory { id, game, steps, outcome }, to: server }
     }
 }
 
@@ -123,9 +167,9 @@ impl From<Record> for Step {
     }
 }
 
-/// One trajectory of every outcome, with steps of every kind.
+/// One trajectory of every outcome, with steps of every kind, owed to a server or to none.
 #[cfg(test)]
-pub(crate) fn examples() -> Vec<Trajectory> {
+pub(crate) fn examples() -> Vec<Owed> {
     let step = |action, kind| Step { action: Action(action), reward: 0.0, kind, weights_version: WeightsVersion(3) };
     let policy = vec![
         ActionProbability { action: Action(0), probability: 1.0 / 3.0 },
@@ -139,11 +183,12 @@ pub(crate) fn examples() -> Vec<Trajectory> {
     let outcomes = [Outcome::Win(Player::First), Outcome::Win(Player::Second), Outcome::Draw, Outcome::Finished];
     (0..)
         .zip(outcomes)
-        .map(|(sequence, outcome)| Trajectory {
-            id: TrajectoryId { actor: 7, epoch: 2, sequence },
-            game: "tic_tac_toe".to_owned(),
-            steps: steps.clone(),
-            outcome,
+        .map(|(sequence, outcome)| {
+            let id = TrajectoryId { actor: 7, epoch: 2, sequence };
+            let trajectory = Trajectory { id, game: "tic_tac_toe".to_owned(), steps: steps.clone(), outcome };
+            let endpoint = "http://10.0.0.1:7001".into();
+            let server = Server { id: "http://replay:7001".into(), endpoint, has_own_name: true };
+            Owed { trajectory, to: (sequence > 0).then(|| Owner::new(&server, sequence == 1)) }
         })
         .collect()
 }

@@ -36,7 +36,21 @@ fn keys_out_of_range_are_named() {
     let mut config = Config::default();
     config.selfplay.games = usize::MAX;
     assert!(refused(config).contains("selfplay.games"));
+    for replay in ["not an address", "http://a:7001,b:7001", ""] {
+        let mut config = Config::default();
+        config.actor.replay = replay.into();
+        assert!(refused(config).contains("actor.replay"), "{replay}");
+    }
+    for seconds in [-1.0, 1e19, f64::INFINITY, f64::NAN] {
+        let mut config = Config::default();
+        config.actor.replay_away_seconds_max = seconds;
+        assert!(refused(config).contains("actor.replay_away_seconds_max"), "{seconds}");
+    }
+}
+
+#[test]
+fn several_replay_servers_are_taken() {
     let mut config = Config::default();
-    config.actor.replay = "not an address".into();
-    assert!(refused(config).contains("actor.replay"));
+    config.actor.replay = "http://a:7001, http://b:7001".into();
+    assert_eq!(config.settings().unwrap().replay.to_string(), "http://a:7001,http://b:7001");
 }

@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
 
+use experience::TrajectoryId;
 use proto::replay::v1::Ready;
 use proto::replay::{Answer, Origin};
-use proto::scripted::{Link, ReplayScript, until, within};
+use proto::scripted::{Link, ReplayScript, server, until, within};
 use selfplay::Ending;
 use tempfile::TempDir;
 
@@ -31,10 +32,14 @@ struct Life {
 }
 
 fn hand_in_of(run: &TempDir, replay: impl Into<String>, patience: Patience, drain: &Drain) -> HandIn {
+    let servers = Servers::resolved(&replay.into().parse().unwrap());
+    hand_in_over(run, servers, patience, drain)
+}
+
+fn hand_in_over(run: &TempDir, servers: Servers, patience: Patience, drain: &Drain) -> HandIn {
     let mut config = Config::default();
     config.run.game = GAME.into();
     config.actor.id = ACTOR;
-    config.actor.replay = replay.into();
     config.actor.unacknowledged_max = 3;
     config.actor.drain_seconds = match patience {
         Patience::Long => 60.0,
@@ -42,12 +47,17 @@ fn hand_in_of(run: &TempDir, replay: impl Into<String>, patience: Patience, drai
     };
     let home = Home::open(run.path(), ACTOR).unwrap();
     let epoch = home.next_epoch().unwrap();
-    HandIn::start(&config.settings().unwrap(), epoch, home, drain).unwrap()
+    let settings = config.settings().unwrap();
+    HandIn::start(&settings, servers, epoch, home, drain).unwrap()
 }
 
 fn start(run: &TempDir, replay: impl Into<String>, patience: Patience) -> Life {
+    start_over(run, Servers::resolved(&replay.into().parse().unwrap()), patience)
+}
+
+fn start_over(run: &TempDir, servers: Servers, patience: Patience) -> Life {
     let drain = Drain::new();
-    let hand_in = hand_in_of(run, replay, patience, &drain);
+    let hand_in = hand_in_over(run, servers, patience, &drain);
     // Room for one: what was sent before the last has been received.
     let (episodes, finished) = mpsc::channel(1);
     let told = drain.clone();
@@ -84,7 +94,7 @@ fn inserted(sequence: u64) -> Answer {
 /// The ids in the spool, as epoch and sequence.
 fn spool(run: &TempDir) -> Vec<(u64, u64)> {
     let trajectories = Home::open(run.path(), ACTOR).unwrap().read_spool().unwrap();
-    trajectories.iter().map(|trajectory| (trajectory.id.epoch, trajectory.id.sequence)).collect()
+    trajectories.iter().map(|owed| (owed.trajectory.id.epoch, owed.trajectory.id.sequence)).collect()
 }
 
 #[tokio::test]
@@ -254,7 +264,66 @@ async fn what_was_spooled_for_another_game_stays_in_the_spool() {
     let run = tempfile::tempdir().unwrap();
     let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence: 4 };
     let other = Trajectory { id, game: "hex-5".into(), ..proto::scripted::trajectory(4) };
-    Home::open(run.path(), ACTOR).unwrap().write_spool(&[other]).unwrap();
+    Home::open(run.path(), ACTOR).unwrap().write_spool(&[Owed { trajectory: other, to: None }]).unwrap();
     start(&run, NOWHERE, Patience::None).end().await;
     assert_eq!(spool(&run), [(1, 4)]);
+}
+
+/// A server that nobody is, and that the actor likes less than `other`.
+fn gone(other: &Server) -> Server {
+    let gone = |number| Server { id: format!("gone-{number}").into(), endpoint: NOWHERE.into(), has_own_name: true };
+    (0..).map(gone).find(|gone| preferred(&[gone.clone(), other.clone()], ACTOR)[0] == *other).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_other() {
+    let run = tempfile::tempdir().unwrap();
+    let (mut owner, mut other) = (ReplayScript::start().await, ReplayScript::start().await);
+    let (_tell, servers) = proto::scripted::servers(&[server(&owner), gone(&server(&owner))]);
+    let first = start_over(&run, servers, Patience::None);
+    first.play(2).await;
+    let mut held = owner.ready(8).await;
+    assert_eq!(held.sequences(2).await, [0, 1]);
+    first.end().await;
+    assert_eq!(spool(&run), [(1, 0), (1, 1)]);
+
+    let (tell, servers) = proto::scripted::servers(&[server(&other)]);
+    let second = start_over(&run, servers, Patience::Long);
+    second.play(1).await;
+    let mut stream = other.inserting().await;
+    let epoch = stream.hello().await.epoch;
+    assert!(epoch > 1, "what is owed to another server came here");
+    stream.reply(Ready { credit: 8 }.into()).await;
+    assert_eq!(stream.sequences(1).await, [0]);
+    stream.answer(inserted(0)).await;
+    tell.send_replace([server(&other), server(&owner)].into());
+    // This actor may prefer the other one for what comes now, or not: either way epoch 1 comes here.
+    let mut back = loop {
+        let mut stream = owner.inserting().await;
+        if stream.hello().await.epoch == 1 {
+            break stream;
+        }
+    };
+    back.reply(Ready { credit: 8 }.into()).await;
+    for sequence in back.sequences(2).await {
+        back.answer(inserted(sequence)).await;
+    }
+    second.end().await;
+    assert_eq!(spool(&run), []);
+}
+
+#[tokio::test]
+async fn what_is_owed_to_the_only_server_goes_to_the_only_server_wherever_that_is() {
+    let run = tempfile::tempdir().unwrap();
+    let first = start(&run, NOWHERE, Patience::None);
+    first.play(1).await;
+    first.end().await;
+    let mut server = ReplayScript::start().await;
+    let second = start(&run, server.endpoint(), Patience::None);
+    let mut epochs = BTreeSet::new();
+    for _ in 0..2 {
+        epochs.insert(server.inserting().await.hello().await.epoch);
+    }
+    assert_eq!(epochs, BTreeSet::from([1, 2]));
+    second.end().await;
 }

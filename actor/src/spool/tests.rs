@@ -37,3 +37,35 @@ fn a_flipped_byte_anywhere_costs_at_most_the_lines_it_is_in() {
         assert!(decode(&damaged).0.len() >= trajectories.len() - hit, "flipped {at}");
     }
 }
+
+fn server(id: &str, endpoint: &str, has_own_name: bool) -> Server {
+    Server { id: id.into(), endpoint: endpoint.into(), has_own_name }
+}
+
+#[test]
+fn a_server_with_a_name_of_its_own_is_found_by_it_and_any_other_by_its_address() {
+    let (named, unnamed) =
+        (server("http://a:1", "http://10.0.0.1:1", true), server("http://a:1", "http://10.0.0.1:1", false));
+    let moved = server("http://a:1", "http://10.0.0.9:1", true);
+    let other = server("http://b:1", "http://10.0.0.2:1", true);
+    assert_eq!(Owner::new(&named, false).among(&[other.clone(), moved.clone()]), Some(moved.clone()));
+    assert_eq!(Owner::new(&unnamed, false).among(&[other.clone(), moved]), None);
+    assert_eq!(Owner::new(&unnamed, false).among(&[other.clone(), named.clone()]), Some(named));
+    assert_eq!(Owner::new(&other, false).among(&[]), None);
+}
+
+#[test]
+fn the_only_server_is_the_only_server_and_never_one_of_several() {
+    let owner = Owner::new(&Server::at("http://127.0.0.1:7001"), true);
+    let (elsewhere, other) = (Server::at("http://127.0.0.1:9000"), Server::at("http://127.0.0.1:9001"));
+    assert_eq!(owner.among(std::slice::from_ref(&elsewhere)), Some(elsewhere.clone()));
+    assert_eq!(owner.among(&[elsewhere, other]), None);
+}
+
+#[test]
+fn what_was_spooled_before_there_were_several_servers_is_owed_to_nobody() {
+    let owed = &examples()[..1];
+    assert_eq!(owed[0].to, None);
+    assert!(!encode(owed).contains("server"), "{}", encode(owed));
+    assert_eq!(decode(encode(owed).as_bytes()).0, owed);
+}

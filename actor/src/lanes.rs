@@ -1,0 +1,263 @@
+//! The ways to the replay servers: a writer for each server that this start of the actor has written to, and an epoch for
+//! each writer, so that no server ever sees an id that another one may have stored.
+//!
+//! One of them is current: what is finished goes there. Which it is follows from the order in which rendezvous hashing
+//! ranks the servers for this actor, and from which of them are away. The others only bring to an end what they were
+//! given. With one server there is one lane, whatever happens to the server.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use experience::{Trajectory, TrajectoryId};
+use proto::limits::SERVERS_MAX;
+use proto::replay::{Writer, WriterSettings, WriterStats};
+use proto::servers::{Server, Servers, preferred};
+use selfplay::FinishedEpisode;
+use tokio::time::{Instant, sleep_until};
+
+use crate::home::Home;
+use crate::spool::{Owed, Owner};
+
+/// All lanes of this start of the actor.
+pub(crate) struct Lanes {
+    servers: Servers,
+    /// Endpoint and epoch of a writer are those of its lane.
+    writer: WriterSettings,
+    home: Home,
+    /// Until the first lane takes it.
+    first_epoch: Option<u64>,
+    away_max: Duration,
+    /// By the id of the server.
+    lanes: BTreeMap<Arc<str>, Lane>,
+    current: Option<Arc<str>>,
+    /// There never was more than one server.
+    alone: bool,
+    /// What lanes did that are closed.
+    closed: WriterStats,
+    moves: u64,
+    /// How many trajectories have an id.
+    numbered: u64,
+    /// How many of them for no server, because none was known.
+    for_nobody: u64,
+}
+
+struct Lane {
+    server: Server,
+    writer: Writer,
+    /// The id of the next trajectory.
+    next: TrajectoryId,
+}
+
+/// What all lanes did.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct LaneStats {
+    pub(crate) unacknowledged: usize,
+    pub(crate) acknowledged: u64,
+    pub(crate) refused: u64,
+    /// How often another server was taken.
+    pub(crate) moves: u64,
+}
+
+impl Lanes {
+    /// The first lane has the epoch of `writer`, each other one a new one. A server may be away for `away_max` before
+    /// another is taken. Must be called on a runtime.
+    pub(crate) fn new(servers: Servers, writer: WriterSettings, home: Home, away_max: Duration) -> Self {
+        let first_epoch = Some(writer.epoch);
+        let mut lanes = Self {
+            servers,
+            writer,
+            home,
+            first_epoch,
+            away_max,
+            lanes: BTreeMap::new(),
+            current: None,
+            alone: true,
+            closed: WriterStats::default(),
+            moves: 0,
+            numbered: 0,
+            for_nobody: 0,
+        };
+        lanes.steer();
+        lanes
+    }
+
+    /// Goes by the servers that there are now, and by which of them are away.
+    pub(crate) fn steer(&mut self) {
+        let set = self.servers.current();
+        self.alone &= set.len() <= 1;
+        self.follow_addresses(&set);
+        let ranked = preferred(&set, self.writer.actor);
+        let reached = self.first_reached(&ranked);
+        let stays = self.current.clone().filter(|id| set.is_empty() || set.iter().any(|server| server.id == *id));
+        let first = || ranked.iter().map(|server| Arc::clone(&server.id)).find(|id| self.lanes.contains_key(id));
+        let next = reached.or(stays).or_else(first).or_else(|| self.current.clone());
+        if next != self.current {
+            self.take(next);
+        }
+        self.close_settled(&set);
+    }
+
+    /// A server that has another address is the same one.
+    fn follow_addresses(&mut self, set: &[Server]) {
+        for server in set {
+            if let Some(lane) = self.lanes.get_mut(&server.id)
+                && lane.server != *server
+            {
+                lane.writer.moved(&server.endpoint);
+                lane.server = server.clone();
+            }
+        }
+    }
+
+    /// The most preferred server that takes trajectories. One that may be on its way is waited for: nobody further down
+    /// is asked before it has been away for too long.
+    fn first_reached(&mut self, ranked: &[Server]) -> Option<Arc<str>> {
+        let away_max = self.away_max;
+        for server in ranked {
+            match self.lane(server)?.writer.away_for() {
+                None => return Some(Arc::clone(&server.id)),
+                Some(away) if away < away_max => return None,
+                Some(_) => {}
+            }
+        }
+        None
+    }
+
+    /// The lane to a server, which is opened if need be and if there may be another.
+    fn lane(&mut self, server: &Server) -> Option<&Lane> {
+        if !self.lanes.contains_key(&server.id) {
+            let lane = self.open(server)?;
+            self.lanes.insert(Arc::clone(&server.id), lane);
+        }
+        self.lanes.get(&server.id)
+    }
+
+    fn open(&mut self, server: &Server) -> Option<Lane> {
+        if self.lanes.len() >= SERVERS_MAX {
+            return None;
+        }
+        let epoch = match self.first_epoch.take() {
+            Some(epoch) => epoch,
+            None => self
+                .home
+                .next_epoch()
+                .inspect_err(|error| {
+                    let error = service::chain(error);
+                    tracing::error!(error, server = &*server.id, "no new epoch, so no trajectories to another server");
+                })
+                .ok()?,
+        };
+        let endpoint = server.endpoint.as_ref().to_owned();
+        let next = TrajectoryId { actor: self.writer.actor, epoch, sequence: 0 };
+        let writer = Writer::start(WriterSettings { endpoint, epoch, ..self.writer.clone() });
+        Some(Lane { server: server.clone(), writer, next })
+    }
+
+    fn take(&mut self, next: Option<Arc<str>>) {
+        if let (Some(from), Some(to)) = (&self.current, &next) {
+            self.moves += 1;
+            tracing::info!(from = &**from, to = &**to, "trajectories go to another replay server from now on");
+        }
+        self.current = next;
+    }
+
+    /// Lanes to servers that are gone, once nothing is owed to them.
+    fn close_settled(&mut self, set: &[Server]) {
+        let (current, closed) = (&self.current, &mut self.closed);
+        self.lanes.retain(|id, lane| {
+            let is_used = current.as_ref() == Some(id) || set.iter().any(|server| server.id == *id);
+            let stays = is_used || lane.writer.unacknowledged() > 0;
+            if !stays {
+                add(closed, lane.writer.stats());
+            }
+            stays
+        });
+    }
+
+    /// Gives an episode to the current server; waits for as long as there is none, or it takes no more. Cancel-safe: the
+    /// episode may then be given to another one.
+    pub(crate) async fn insert(&mut self, episode: &FinishedEpisode) {
+        let game = &self.writer.game;
+        let Some(lane) = self.current.as_ref().and_then(|id| self.lanes.get_mut(id)) else { return pending().await };
+        let taken = lane.writer.insert(identify(episode, lane.next, game)).await;
+        lane.next.sequence += 1;
+        self.numbered += 1;
+        if let Err(error) = taken {
+            tracing::error!(%error, "a trajectory cannot be sent and is dropped");
+        }
+    }
+
+    pub(crate) fn stats(&self) -> LaneStats {
+        let mut sum = self.closed;
+        self.lanes.values().for_each(|lane| add(&mut sum, lane.writer.stats()));
+        LaneStats {
+            unacknowledged: self.lanes.values().map(|lane| lane.writer.unacknowledged()).sum(),
+            acknowledged: sum.inserted + sum.duplicates,
+            refused: sum.refused,
+            moves: self.moves,
+        }
+    }
+
+    /// How many servers there are.
+    pub(crate) fn servers(&self) -> usize {
+        self.servers.current().len()
+    }
+
+    /// Gives the rest to the current server, waits for acknowledgements until `deadline`, and returns in order what is
+    /// owed then, with how many trajectories there were.
+    pub(crate) async fn close(mut self, rest: Vec<FinishedEpisode>, deadline: Instant) -> (Vec<Owed>, u64) {
+        let mut late = Vec::new();
+        for episode in &rest {
+            let given = tokio::select! {
+                biased;
+                () = self.insert(episode) => true,
+                () = sleep_until(deadline) => false,
+            };
+            if !given {
+                late.push(self.owe(episode));
+            }
+        }
+        let (alone, mut owed) = (self.alone, Vec::new());
+        for Lane { server, writer, .. } in self.lanes.into_values() {
+            // The others go on meanwhile, each in its own task.
+            let left = writer.close_by(sleep_until(deadline)).await;
+            let to = Some(Owner::new(&server, alone));
+            owed.extend(left.into_iter().map(|trajectory| Owed { trajectory, to: to.clone() }));
+        }
+        owed.extend(late);
+        owed.sort_by_key(|owed| owed.trajectory.id);
+        (owed, self.numbered)
+    }
+
+    /// An episode that nobody took; without a server it has an id all the same.
+    fn owe(&mut self, episode: &FinishedEpisode) -> Owed {
+        self.numbered += 1;
+        let alone = self.alone;
+        if let Some(lane) = self.current.as_ref().and_then(|id| self.lanes.get_mut(id)) {
+            let trajectory = identify(episode, lane.next, &self.writer.game);
+            lane.next.sequence += 1;
+            return Owed { trajectory, to: Some(Owner::new(&lane.server, alone)) };
+        }
+        let WriterSettings { actor, epoch, game, .. } = &self.writer;
+        let id = TrajectoryId { actor: *actor, epoch: *epoch, sequence: self.for_nobody };
+        self.for_nobody += 1;
+        Owed { trajectory: identify(episode, id, game), to: None }
+    }
+}
+
+fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Trajectory {
+    let FinishedEpisode { steps, outcome, .. } = episode;
+    Trajectory { id, game: game.to_owned(), steps: steps.clone(), outcome: *outcome }
+}
+
+fn add(sum: &mut WriterStats, WriterStats { inserted, duplicates, refused, broken_streams }: WriterStats) {
+    sum.inserted += inserted;
+    sum.duplicates += duplicates;
+    sum.refused += refused;
+    sum.broken_streams += broken_streams;
+}
+
+#[cfg(test)]
+mod tests;
