@@ -120,6 +120,19 @@ impl Cluster {
         Ok(Self { directory, processes, replay, learner })
     }
 
+    /// A replay server beside that of the cluster, with a log of its own below the run directory, and where it will
+    /// listen. It is the caller's to start.
+    ///
+    /// # Errors
+    /// A binary is missing, or no port is free.
+    pub fn another_replay(&self, name: &str) -> anyhow::Result<(Process, String)> {
+        let [listen, admin] = free_ports()?;
+        let own = format!("run.directory={}", self.directory.path().join(name).display());
+        let mut process = process("replay-server", admin, self.directory.path(), Some(listen), &[own])?;
+        process.rename(name);
+        Ok((process, format!("http://127.0.0.1:{listen}")))
+    }
+
     /// Starts these roles, in order, each ready before the next where it serves someone.
     ///
     /// # Errors
@@ -196,9 +209,9 @@ fn process(name: &str, admin: u16, directory: &Path, listen: Option<u16>, sets: 
     Process::new(name, name, arguments, admin, directory)
 }
 
-/// Six ports that nobody holds now; they are held together, so that they differ.
-fn free_ports() -> anyhow::Result<[u16; 6]> {
-    let mut ports = [0; 6];
+/// Ports that nobody holds now; they are held together, so that they differ.
+fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
+    let mut ports = [0; N];
     let mut held = Vec::new();
     for port in &mut ports {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;

@@ -108,6 +108,12 @@ impl Process {
         self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
     }
 
+    /// Gives it another name, and a log by that name.
+    pub fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
+        self.log.set_file_name(format!("{name}.log"));
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

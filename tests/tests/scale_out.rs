@@ -1,0 +1,85 @@
+//! Several replay servers side by side, one of which comes, is killed and comes back.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proto::servers::{Server, preferred};
+use tests::trajectories::list;
+use tests::{Cluster, Process, Role, SMALL_TIC_TAC_TOE, wait_until};
+
+const DEADLINE: Duration = Duration::from_secs(90);
+const INSERTS: &str = "zerofleet_replay_inserts_total";
+const SAMPLES: &str = "zerofleet_replay_samples_total";
+const STEPS: &str = "zerofleet_learner_steps_total";
+
+/// An actor that would rather write to `wanted` than to `other`.
+fn actor_of(wanted: &str, other: &str) -> u64 {
+    let set = [Server::at(wanted), Server::at(other)];
+    (0..).find(|&actor| preferred(&set, actor)[0] == set[0]).unwrap()
+}
+
+/// Waits until something that a process counts has grown.
+fn grows(what: &str, metric: impl Fn() -> Option<f64>) {
+    let before = metric().unwrap_or(0.0);
+    wait_until(what, DEADLINE, || Ok(metric().is_some_and(|now| now > before))).unwrap();
+}
+
+fn both_serve_and_training_goes_on(cluster: &Cluster, second: &Process) {
+    grows("the second server stores", || second.metric(INSERTS));
+    grows("the second server is drawn from", || second.metric(SAMPLES));
+    grows("training goes on", || cluster.metric(Role::Learner, STEPS));
+}
+
+/// What the actor numbered is all there: on one of the servers, or kept for its next start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_server_comes_and_is_killed_without_a_restart_of_the_others_and_nothing_is_lost_or_stored_twice() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    let (mut second, second_endpoint) = cluster.another_replay("replay-2").unwrap();
+    let first_endpoint = cluster.replay_endpoint();
+    let both = format!("{first_endpoint},{second_endpoint}");
+    let actor = actor_of(&second_endpoint, &first_endpoint);
+    cluster.process(Role::Learner).argue(&["--set", &format!("learner.replay={both}")]);
+    let (replay, id) = (format!("actor.replay={both}"), format!("actor.id={actor}"));
+    let away = "actor.replay_away_seconds_max=0.5";
+    cluster.process(Role::Actor).argue(&["--set", &replay, "--set", &id, "--set", away]);
+    cluster.start(&[Role::Replay, Role::Learner, Role::Actor]).unwrap();
+    grows("training begins with the first server alone", || cluster.metric(Role::Learner, STEPS));
+
+    second.start().unwrap();
+    both_serve_and_training_goes_on(&cluster, &second);
+    second.kill().unwrap();
+    grows("the first server stores again", || cluster.metric(Role::Replay, INSERTS));
+    grows("training goes on without the second", || cluster.metric(Role::Learner, STEPS));
+    second.start().unwrap();
+    both_serve_and_training_goes_on(&cluster, &second);
+
+    cluster.process(Role::Actor).terminate();
+    assert!(cluster.process(Role::Actor).ended(Duration::from_secs(10)).unwrap().status.success());
+    let on_first: BTreeSet<_> = list(&first_endpoint).await.unwrap().into_iter().collect();
+    let on_second: BTreeSet<_> = list(&second_endpoint).await.unwrap().into_iter().collect();
+    assert!(!on_first.is_empty() && !on_second.is_empty());
+    let twice: Vec<_> = on_first.intersection(&on_second).collect();
+    assert!(twice.is_empty(), "stored twice: {twice:?}");
+
+    let mut kept: BTreeSet<_> = on_first.union(&on_second).map(|id| (id.epoch, id.sequence)).collect();
+    kept.extend(spooled(&cluster, actor));
+    let epochs: BTreeSet<u64> = kept.iter().map(|(epoch, _)| *epoch).collect();
+    assert!(epochs.len() >= 2, "each server has an epoch of its own: {epochs:?}");
+    for epoch in epochs {
+        let sequences: Vec<u64> = kept.iter().filter(|(of, _)| *of == epoch).map(|(_, sequence)| *sequence).collect();
+        let expected: Vec<u64> = (0..).take(sequences.len()).collect();
+        assert_eq!(sequences, expected, "something of epoch {epoch} is lost");
+    }
+}
+
+/// Epoch and number of what the actor keeps for its next start.
+fn spooled(cluster: &Cluster, actor: u64) -> Vec<(u64, u64)> {
+    let path = cluster.directory().join("actors").join(actor.to_string()).join("unacknowledged.jsonl");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let number = |line: &str, key: &str| {
+        let (_, after) = line.split_once(&format!("\"{key}\":")).unwrap();
+        after.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    text.lines().map(|line| (number(line, "epoch"), number(line, "sequence"))).collect()
+}
