@@ -48,6 +48,12 @@ impl Layout {
         (group * self.board.pixels() + pixel) * self.together + member
     }
 
+    /// Where it lies in planes.
+    #[inline(always)]
+    pub(crate) fn index(self, block: usize, position: usize, pixel: usize) -> usize {
+        self.margin() + block * self.block_lines + self.line(position, pixel)
+    }
+
     /// Zero lines before the first position and after the last: what a tap reaches, and what a tile reads too much.
     pub(crate) fn margin(self) -> usize {
         (self.board.pitch() + 1) * self.together + OVERREAD

@@ -1,7 +1,8 @@
 //! Residual towers on the CPU: the evaluator of self-play, play and the arena wherever there is no accelerator.
 //!
 //! A position is a stack of pixels with a border of zeros, so that a 3×3 convolution is nine matrix products on the same
-//! memory, shifted (`board`, `planes`). Weights are packed once per version in the order they are read (`product`). One
+//! memory, shifted (`board`, `planes`); in float32 the convolutions of the blocks make fewer products by minimal filtering
+//! (`winograd`). Weights are packed once per version in the order they are read (`product`). One
 //! [`Path`] per instruction set multiplies them (`paths`, by way of `multiply`); [`choose_path`] takes the first that gives
 //! the right answers. No libtorch, no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`].
 //!
@@ -33,6 +34,7 @@ mod recent;
 mod reference;
 mod tap;
 mod tower;
+mod winograd;
 
 pub use choose::{ChosenPath, choose_path, fastest_first};
 pub use drift::Drift;

@@ -5,8 +5,29 @@ use crate::layout::Layout;
 use crate::multiply::{Job, Target};
 use crate::path::TILE_ROWS;
 use crate::paths;
+use crate::paths::transform::Finish;
 use crate::planes::Planes;
 use crate::product::{GROUP, Output, Product, Run};
+use crate::winograd::Pieces;
+
+/// Calls a function of the leaf of a path in float32.
+macro_rules! of_float32 {
+    ($path:expr, $function:ident($($argument:expr),*)) => {
+        // SAFETY: a multiplier's path is available.
+        unsafe {
+            match $path {
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx512F32 => paths::avx512::$function($($argument),*),
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx2F32 => paths::avx2::$function($($argument),*),
+                #[cfg(target_arch = "aarch64")]
+                Path::NeonF32 => paths::neon::$function($($argument),*),
+                Path::PortableF32 => paths::portable::$function($($argument),*),
+                path => unreachable!("{path} does not filter"),
+            }
+        }
+    };
+}
 
 /// A path that is ready to multiply on this thread: its matrix tiles, where it has any, are configured until this is dropped.
 #[derive(Debug)]
@@ -74,6 +95,27 @@ impl Multiplier {
                 _ => paths::portable::multiply(&job),
             }
         }
+    }
+}
+
+impl Multiplier {
+    /// The values of the first positions of `input` at the points of minimal filtering.
+    ///
+    /// # Panics
+    /// If the path is not one of float32, or planes lie otherwise than the pieces.
+    pub(crate) fn split(&self, pieces: &Pieces, input: &Planes, positions: usize, points: &mut [Planes]) {
+        of_float32!(self.path, split(pieces, input, positions, points));
+    }
+
+    /// The inverse, from products at the points into planes.
+    ///
+    /// # Panics
+    /// As [`split`](Self::split), and if the output is a matrix.
+    pub(crate) fn join(&self, pieces: &Pieces, points: &[Planes], positions: usize, output: Output<'_>) {
+        let Output::Planes { planes, first: 0, add, relu } = output else {
+            unreachable!("a convolution of a block goes into planes from the first position on");
+        };
+        of_float32!(self.path, join(pieces, points, positions, planes, Finish { add, relu }));
     }
 }
 

@@ -98,6 +98,11 @@ impl Path {
         Self::INT8.contains(&self)
     }
 
+    /// Whether all it multiplies is float32.
+    pub(crate) fn is_float32(self) -> bool {
+        self.packing().format == Format::F32
+    }
+
     /// What computes the parts of a network that stay in floating point; itself if all do.
     #[must_use]
     pub fn base(self) -> Self {
@@ -190,11 +195,15 @@ impl Path {
         }
     }
 
+    /// Tiles of a position that lies by itself.
+    pub(crate) fn tiles(self, board: Board) -> usize {
+        board.lines() * board.per_line().div_ceil(self.rows_max())
+    }
+
     /// The board, turned where its columns make fewer tiles than its rows.
     pub(crate) fn turn(self, board: Board) -> Board {
-        let tiles = |board: Board| board.lines() * board.per_line().div_ceil(self.rows_max());
         let turned = board.turned();
-        if !self.has_tiles() && tiles(turned) < tiles(board) { turned } else { board }
+        if !self.has_tiles() && self.tiles(turned) < self.tiles(board) { turned } else { board }
     }
 
     /// The cells of all positions, as runs of lines that lie beside each other.

@@ -1,4 +1,4 @@
-//! The leaves: one file per instruction set, each with the same two functions.
+//! The leaves: one file per instruction set, each with the same two functions, and what those in float32 share beside.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
@@ -14,3 +14,4 @@ pub(crate) mod avx512_i8;
 pub(crate) mod neon;
 pub(crate) mod portable;
 pub(crate) mod portable_i8;
+pub(crate) mod transform;

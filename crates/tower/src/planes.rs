@@ -27,7 +27,7 @@ impl Planes {
     /// Where the line of a pixel lies.
     #[inline(always)]
     pub(crate) fn index(&self, block: usize, position: usize, pixel: usize) -> usize {
-        self.layout.margin() + block * self.layout.block_lines + self.layout.line(position, pixel)
+        self.layout.index(block, position, pixel)
     }
 
     /// The lines of a position's cells in a block of channels, row by row.

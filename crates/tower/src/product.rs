@@ -164,24 +164,27 @@ impl Product {
 
     /// A convolution, 3×3 with a border of zeros or 1×1.
     pub(crate) fn convolution(packing: Packing, affine: &Affine, board: Board) -> Self {
-        let per_line = packing.format.per_line();
-        let blocks = affine.inputs.div_ceil(per_line);
         let taps = if affine.taps == 9 { Tap::all() } else { vec![Tap::HERE] };
-        let spans: Vec<Span> = taps
-            .into_iter()
-            .flat_map(|tap| {
-                (0..blocks).map(move |block| Span {
-                    tap,
-                    pixels: tap.pixels(board),
-                    block,
-                    channels: per_line.min(affine.inputs - block * per_line),
-                })
-            })
-            .collect();
+        let spans = Self::spans(packing, affine, &taps, board);
+        let (per_line, blocks) = (packing.format.per_line(), spans.len() / taps.len());
         Self::new(packing, &spans, &affine.bias, |output, span, channel| {
             let (tap, block) = (span / blocks, span % blocks);
             affine.weight[(output * affine.inputs + block * per_line + channel) * affine.taps + tap]
         })
+    }
+
+    /// The inputs of a convolution, tap by tap, in each the blocks of channels.
+    pub(crate) fn spans(packing: Packing, affine: &Affine, taps: &[Tap], board: Board) -> Vec<Span> {
+        let per_line = packing.format.per_line();
+        let of_tap = |&tap: &Tap| {
+            (0..affine.inputs).step_by(per_line).enumerate().map(move |(block, first)| Span {
+                tap,
+                pixels: tap.pixels(board),
+                block,
+                channels: per_line.min(affine.inputs - first),
+            })
+        };
+        taps.iter().flat_map(of_tap).collect()
     }
 
     /// A layer over the features `[cell, channels]` of a position, which lie in planes from channel `first` on.

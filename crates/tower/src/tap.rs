@@ -8,6 +8,9 @@ impl Tap {
     /// The cell itself.
     pub(crate) const HERE: Self = Self(4);
 
+    /// The cell and its neighbours left and right.
+    pub(crate) const BESIDE: [Self; 3] = [Self(3), Self(4), Self(5)];
+
     /// All, in the order of a convolution's weights.
     pub(crate) fn all() -> Vec<Self> {
         (0..9).map(Self).collect()

@@ -87,9 +87,25 @@ fn every_path_agrees_with_float64_on_boards_of_many_sizes() {
 }
 
 #[test]
+fn every_path_agrees_with_float64_on_every_side_of_a_board_up_to_nineteen() {
+    for side in 1..=19 {
+        check_against_float64(&architecture([2, side, side], 32, 1), 2);
+        check_against_float64(&architecture([2, side, 20 - side], 32, 1), 2);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_every_number_of_positions_of_a_pass() {
+    for positions in 1..=33 {
+        check_against_float64(&architecture([2, 6, 7], 32, 1), positions);
+    }
+}
+
+#[test]
 fn every_path_agrees_with_float64_for_many_channels_and_depths() {
     for (channels, blocks) in [(16, 0), (16, 3), (48, 2), (64, 4), (80, 1), (128, 2), (256, 1)] {
         check_against_float64(&architecture([2, 4, 5], channels, blocks), 3);
+        check_against_float64(&architecture([2, 6, 7], channels, blocks), 3);
     }
 }
 
@@ -111,9 +127,9 @@ fn batches_larger_than_a_pass_are_answered_in_order() {
 
 #[test]
 fn every_path_keeps_the_promises_of_an_evaluator() {
-    let float = available().map(|path| (path, [([2, 6, 7], (0, 0)), ([17, 19, 19], (8, 8))]));
+    let float = available().map(|path| (path, vec![([2, 6, 7], (0, 0)), ([17, 19, 19], (8, 8)), ([3, 11, 5], (8, 0))]));
     let int8 = Path::INT8.into_iter().filter(|path| path.is_available());
-    for (path, networks) in float.chain(int8.map(|path| (path, [([2, 6, 7], (0, 0)), ([5, 3, 4], (8, 8))]))) {
+    for (path, networks) in float.chain(int8.map(|path| (path, vec![([2, 6, 7], (0, 0)), ([5, 3, 4], (8, 8))]))) {
         for (shape, options) in networks {
             let architecture =
                 Architecture { squeeze_excitation: options.0, global_pooling: options.1, ..architecture(shape, 32, 3) };

@@ -13,6 +13,7 @@ use crate::planes::Planes;
 use crate::pooling::Summaries;
 use crate::product::{Output, Product, Run};
 use crate::quantise::Ranges;
+use crate::winograd::Winograd;
 use crate::{Error, Path};
 
 /// Weights that stay in the second-level cache beside the activations.
@@ -28,6 +29,8 @@ pub struct Tower {
     is_far: bool,
     /// The ways to lay out a pass, that of the most positions first.
     arrangements: Vec<Arrangement>,
+    /// What computes the convolutions of the blocks, where it is not nine taps.
+    winograd: Option<Winograd>,
     stem: Product,
     blocks: Vec<Block>,
     heads: Product,
@@ -49,21 +52,31 @@ struct Block {
 /// A convolution of a block.
 #[derive(Debug)]
 struct Convolution {
-    product: Product,
+    /// One of nine taps, or one for each point of minimal filtering.
+    products: Vec<Product>,
     /// What its inputs are multiplied by to become integers, by blocks of 64 channels; empty if they stay as they are.
     inverse: Vec<[f32; INTEGERS]>,
 }
 
 impl Convolution {
-    fn new(path: Path, affine: &Affine, index: usize, ranges: Option<&Ranges>, board: Board) -> Self {
-        let product = |affine| Product::convolution(path.packing(), affine, board);
-        match ranges {
-            None => Self { product: product(affine), inverse: Vec::new() },
-            Some(ranges) => {
-                let (scaled, inverse) = ranges.scale(index, affine);
-                Self { product: product(&scaled), inverse }
-            }
-        }
+    /// In floating point.
+    fn new(path: Path, affine: &Affine, board: Board, winograd: Option<&Winograd>) -> Self {
+        let products = match winograd {
+            Some(winograd) => winograd.products(path.packing(), affine),
+            None => vec![Product::convolution(path.packing(), affine, board)],
+        };
+        Self { products, inverse: Vec::new() }
+    }
+
+    /// In integers, as convolution `index` of a tower.
+    fn quantised(path: Path, affine: &Affine, board: Board, index: usize, ranges: &Ranges) -> Self {
+        let (scaled, inverse) = ranges.scale(index, affine);
+        Self { products: vec![Product::convolution(path.packing(), &scaled, board)], inverse }
+    }
+
+    /// What is multiplied first.
+    fn first(&self) -> &Product {
+        &self.products[0]
     }
 }
 
@@ -108,6 +121,8 @@ struct Buffers {
     scaled: Option<Planes>,
     /// The inputs of the convolution at hand as integers.
     integers: Option<Planes>,
+    /// Values and products at the points of minimal filtering, where it is used.
+    points: Vec<Planes>,
     features: Planes,
 }
 
@@ -159,7 +174,13 @@ impl Tower {
         let board = path.turn(Board::new(architecture.height, architecture.width));
         let packing = path.base().packing();
         let convolution = |affine| Product::convolution(packing, affine, board);
-        let of_block = |affine, index| Convolution::new(path, affine, index, ranges, board);
+        let arrangements = Arrangement::of(path, board, architecture.channels);
+        // Paths that filter have one arrangement.
+        let winograd = arrangements.first().and_then(|first| Winograd::of(path, first.layout, architecture.channels));
+        let of_block = |affine, index| match ranges {
+            Some(ranges) => Convolution::quantised(path, affine, board, index, ranges),
+            None => Convolution::new(path, affine, board, winograd.as_ref()),
+        };
         let over_cells = |dense, first| Product::over_cells(packing, dense, board, first);
         let weights: usize =
             folded.blocks.iter().map(|block| block.first.weight.len() + block.second.weight.len()).sum();
@@ -167,7 +188,6 @@ impl Tower {
             path,
             board,
             is_far: weights / path.packing().format.per_word() * size_of::<u32>() > NEAR_BYTES,
-            arrangements: Arrangement::of(path, board, architecture.channels),
             stem: convolution(&folded.stem),
             blocks: folded
                 .blocks
@@ -185,6 +205,8 @@ impl Tower {
             hidden: over_cells(&folded.hidden, HEAD_CHANNELS),
             value: folded.value.clone(),
             multiply_adds: folded.multiply_adds(),
+            winograd,
+            arrangements,
             architecture,
         })
     }
@@ -202,7 +224,8 @@ impl Tower {
     }
 
     /// Multiply-adds of one position that matter to the answer, in stem, blocks and heads: the border, whose inputs are
-    /// zero, and padding do not count.
+    /// zero, and padding do not count. They are those of nine taps a cell, whatever computes them: minimal filtering, which
+    /// paths in float32 use, gives the same answer with fewer.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
         self.multiply_adds
@@ -234,6 +257,7 @@ impl Tower {
             inner: planes(channels),
             scaled: excites.then(|| planes(channels)),
             integers: self.path.is_int8().then(|| Planes::new(self.path.packing().format, layout, channels)),
+            points: self.winograd.as_ref().map_or(Vec::new(), |winograd| winograd.planes(channels)),
             features: Planes::new(format, arrangement.features, 2 * HEAD_CHANNELS),
         }
     }
@@ -299,7 +323,8 @@ impl Tower {
         done: &mut impl FnMut(Stage, &Planes, usize),
     ) {
         let Workspace { buffers, summaries, .. } = workspace;
-        let Buffers { observations: planes, stream, inner, scaled, integers, features } = &mut buffers[arrangement];
+        let Buffers { observations: planes, stream, inner, scaled, integers, points, features } =
+            &mut buffers[arrangement];
         let (arrangement, positions) = (&self.arrangements[arrangement], part.len());
         let len = self.architecture.planes * self.board.cells();
         for (position, observation) in observations.chunks_exact(len).enumerate() {
@@ -311,6 +336,10 @@ impl Tower {
         let block_cells = arrangement.block_cells(positions);
         let mut convolve =
             |of: &Convolution, input: &Planes, output: &mut Planes, [add, relu]: [bool; 2], next: &Product| {
+                let output = Output::Planes { planes: output, first: 0, add, relu };
+                if let Some(winograd) = &self.winograd {
+                    return winograd.convolve(multiplier, &of.products, input, positions, points, output);
+                }
                 let input = match &mut *integers {
                     Some(integers) => {
                         self.path.quantise(input, &of.inverse, positions, integers);
@@ -318,15 +347,14 @@ impl Tower {
                     }
                     None => input,
                 };
-                let output = Output::Planes { planes: output, first: 0, add, relu };
-                multiplier.multiply(&of.product, input, block_cells, output, self.far(next));
+                multiplier.multiply(of.first(), input, block_cells, output, self.far(next));
             };
         let into_stream = Output::Planes { planes: stream, first: 0, add: false, relu: true };
         base.multiply(&self.stem, planes, cells, into_stream, None);
         done(Stage::Stem, stream, positions);
         for (index, block) in self.blocks.iter().enumerate() {
-            let after = self.blocks.get(index + 1).map_or(&self.heads, |block| &block.first.product);
-            convolve(&block.first, stream, inner, [false, block.pooling.is_none()], &block.second.product);
+            let after = self.blocks.get(index + 1).map_or(&self.heads, |block| block.first.first());
+            convolve(&block.first, stream, inner, [false, block.pooling.is_none()], block.second.first());
             if let Some(pooling) = &block.pooling {
                 for position in 0..positions {
                     self.path.pool(inner, position, pooling, self.architecture.channels, summaries);

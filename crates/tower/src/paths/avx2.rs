@@ -1,11 +1,13 @@
 //! AVX2 with FMA: sixteen registers of eight float32.
 
 use std::arch::x86_64::{
-    __m256, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+    __m256, _MM_HINT_T0, _mm_prefetch, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
+    _mm256_storeu_ps,
 };
 
 use crate::line::Format;
 use crate::multiply::{Lanes, leaf};
+use crate::paths::transform::transforms;
 use crate::pooling::passes;
 
 /// Eight float32.
@@ -49,6 +51,12 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn fetch(word: *const u32) {
+        // SAFETY: nothing is read.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(word.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn store(sums: __m256, to: *mut f32) {
         // SAFETY: the caller's.
         unsafe { _mm256_storeu_ps(to, sums) }
@@ -71,4 +79,9 @@ leaf! {
 
 passes! {
     #[target_feature(enable = "avx2,fma")]
+}
+
+transforms! {
+    #[target_feature(enable = "avx2,fma")]
+    Avx2
 }

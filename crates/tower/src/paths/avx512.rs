@@ -1,11 +1,13 @@
 //! AVX-512: thirty-two registers of sixteen float32.
 
 use std::arch::x86_64::{
-    __m512, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+    __m512, _MM_HINT_T0, _mm_prefetch, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_storeu_ps,
 };
 
 use crate::line::Format;
 use crate::multiply::{Lanes, leaf};
+use crate::paths::transform::transforms;
 use crate::pooling::passes;
 
 /// Sixteen float32.
@@ -49,6 +51,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn fetch(word: *const u32) {
+        // SAFETY: nothing is read.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(word.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn store(sums: __m512, to: *mut f32) {
         // SAFETY: the caller's.
         unsafe { _mm512_storeu_ps(to, sums) }
@@ -72,4 +80,9 @@ leaf! {
 
 passes! {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+}
+
+transforms! {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+    Avx512
 }

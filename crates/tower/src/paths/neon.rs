@@ -4,6 +4,7 @@ use std::arch::aarch64::{float32x4_t, vdupq_n_f32, vfmaq_f32, vld1q_f32, vst1q_f
 
 use crate::line::Format;
 use crate::multiply::{Lanes, leaf};
+use crate::paths::transform::transforms;
 use crate::pooling::passes;
 
 /// Four float32.
@@ -60,4 +61,9 @@ leaf! {
 
 passes! {
     #[target_feature(enable = "neon")]
+}
+
+transforms! {
+    #[target_feature(enable = "neon")]
+    Neon
 }

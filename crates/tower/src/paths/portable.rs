@@ -2,6 +2,7 @@
 
 use crate::line::Format;
 use crate::multiply::{Lanes, leaf};
+use crate::paths::transform::transforms;
 use crate::pooling::passes;
 
 /// Sixteen float32 in an array.
@@ -55,3 +56,7 @@ leaf! {
 }
 
 passes! {}
+
+transforms! {
+    Portable
+}

@@ -1,0 +1,209 @@
+use std::cmp::Reverse;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::line::Line;
+
+fn float32() -> impl Iterator<Item = Path> {
+    Path::ALL.into_iter().filter(|path| path.is_float32() && path.is_available())
+}
+
+fn numbers(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
+    (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
+}
+
+/// The largest difference of F(M, 3) in float64 from three taps, over random inputs and filters.
+fn difference<const M: usize, const N: usize>() -> f64 {
+    let mut rng = ChaCha8Rng::seed_from_u64(M as u64);
+    let (to_points, to_outputs) = (inputs::<N>(), outputs::<M, N>());
+    let dot = |row: &[f64], values: &[f64]| row.iter().zip(values).map(|(a, b)| a * b).sum::<f64>();
+    let mut worst = 0.0_f64;
+    for _ in 0..1000 {
+        let taps: [f64; TAPS] = std::array::from_fn(|_| rng.random_range(-1.0..1.0));
+        let line: [f64; N] = std::array::from_fn(|_| rng.random_range(-1.0..1.0));
+        let products: Vec<f64> =
+            to_points.iter().enumerate().map(|(point, row)| filter_at(point, taps) * dot(row, &line)).collect();
+        for (output, row) in to_outputs.iter().enumerate() {
+            worst = worst.max((dot(row, &products) - dot(&taps, &line[output..output + TAPS])).abs());
+        }
+    }
+    worst
+}
+
+#[test]
+fn filtering_at_points_is_exact_in_float64() {
+    let small = [difference::<1, 3>(), difference::<2, 4>(), difference::<3, 5>()];
+    let differences = [small.as_slice(), &[difference::<4, 6>(), difference::<5, 7>()]].concat();
+    assert!(differences.iter().all(|&difference| difference < 1e-13), "{differences:?}");
+}
+
+#[test]
+fn the_transforms_of_two_outputs_are_those_of_the_paper() {
+    // Lagrange's divisors are on the side of the inputs, so that filters have none.
+    let halves = [[0.0, -1.0, 0.0, 1.0], [1.0, 0.0, -1.0, 0.0], [0.0, 0.5, 0.5, 0.0], [0.0, -0.5, 0.5, 0.0]];
+    assert_eq!(Minimal::<2, 4>::INPUTS, halves);
+    assert_eq!(Minimal::<2, 4>::OUTPUTS, [[0.0, 1.0, 1.0, 1.0], [1.0, 0.0, 1.0, -1.0]]);
+}
+
+#[test]
+fn pieces_cover_a_side_the_largest_first() {
+    for cells in 1..=64 {
+        let cuts = Pieces::along(Board::new(cells, 5), Side::Down).cuts;
+        assert!(cuts.iter().cloned().flatten().eq(0..cells), "{cuts:?}");
+        assert!(cuts.is_sorted_by_key(|cut| Reverse(cut.len())) && cuts[0].len() <= OUTPUTS_MAX, "{cuts:?}");
+    }
+}
+
+#[test]
+fn boards_are_cut_where_that_pays_and_in_float32_only() {
+    let cut = |path: Path, height, width| {
+        let pieces = Pieces::of(path, Board::new(height, width), 32)?;
+        Some(pieces.cuts.iter().map(Range::len).collect::<Vec<_>>())
+    };
+    assert_eq!(cut(Path::PortableF32, 9, 9), Some(vec![5, 4]));
+    for (height, width) in [(1, 1), (1, 60), (60, 2), (5, 5)] {
+        assert_eq!(cut(Path::PortableF32, height, width), None, "{height}x{width}");
+    }
+    assert!(Pieces::of(Path::PortableF32, Board::new(9, 9), 16).is_none());
+    for path in [Path::AmxBf16, Path::Avx512Bf16, Path::AmxI8, Path::Avx512I8, Path::PortableI8] {
+        assert_eq!(cut(path, 9, 9), None, "{path}");
+    }
+    if cfg!(target_arch = "x86_64") {
+        // Two pieces of three by seven columns fill fourteen rows; two pieces of six rows fill twice six.
+        assert_eq!(cut(Path::Avx512F32, 6, 7), Some(vec![3, 3]));
+        assert_eq!(cut(Path::Avx2F32, 6, 7), Some(vec![4, 3]));
+    }
+}
+
+/// Sums of a 3×3 convolution `[outputs, cells]` of one position `[inputs, cells]`.
+fn convolved(affine: &Affine, input: &[f32], board: Board) -> Vec<f64> {
+    let (height, width, cells) = (board.height as isize, board.width as isize, board.cells());
+    let mut sums = Vec::with_capacity(affine.bias.len() * cells);
+    for (output, cell) in (0..affine.bias.len()).flat_map(|output| (0..cells).map(move |cell| (output, cell))) {
+        let (row, column) = (cell as isize / width, cell as isize % width);
+        let mut sum = f64::from(affine.bias[output]);
+        for tap in 0..9 {
+            let (y, x) = (row + tap / 3 - 1, column + tap % 3 - 1);
+            if (0..height).contains(&y) && (0..width).contains(&x) {
+                for channel in 0..affine.inputs {
+                    let weight = affine.weight[(output * affine.inputs + channel) * 9 + tap as usize];
+                    sum += f64::from(weight) * f64::from(input[channel * cells + (y * width + x) as usize]);
+                }
+            }
+        }
+        sums.push(sum);
+    }
+    sums
+}
+
+/// Planes of random numbers, and the numbers of each position `[channels, cells]`.
+fn random_planes(layout: Layout, channels: usize, rng: &mut ChaCha8Rng) -> (Planes, Vec<Vec<f32>>) {
+    let mut planes = Planes::new(Format::F32, layout, channels);
+    let positions: Vec<Vec<f32>> =
+        (0..layout.positions).map(|_| numbers(rng, channels * layout.board.cells())).collect();
+    positions.iter().enumerate().for_each(|(position, values)| planes.observe(position, values));
+    (planes, positions)
+}
+
+/// Convolves all positions but the last with a path, cut along a side, and holds them against float64.
+fn check(path: Path, board: Board, side: Side, channels: usize) {
+    let mut rng = ChaCha8Rng::seed_from_u64((board.height * 64 + board.width) as u64);
+    let scale = (channels as f32 * 9.0).sqrt().recip();
+    let weight = numbers(&mut rng, channels * channels * 9).into_iter().map(|weight| weight * scale).collect();
+    let affine = Affine { inputs: channels, taps: 9, weight, bias: numbers(&mut rng, channels) };
+    let layout = Layout::apart(board, 3);
+    let winograd = Winograd::new(path, Pieces::along(board, side), layout.positions);
+    let (products, mut points) = (winograd.products(path.packing(), &affine), winograd.planes(channels));
+    let (input, inputs) = random_planes(layout, channels, &mut rng);
+    let sums: Vec<Vec<f64>> = inputs.iter().map(|input| convolved(&affine, input, board)).collect();
+    for (add, relu) in [(false, false), (false, true), (true, true)] {
+        let (mut output, there) = random_planes(layout, channels, &mut rng);
+        let target = Output::Planes { planes: &mut output, first: 0, add, relu };
+        winograd.convolve(&Multiplier::new(path), &products, &input, layout.positions - 1, &mut points, target);
+        for (position, (sums, there)) in sums.iter().zip(&there).enumerate() {
+            for (index, (&sum, &there)) in sums.iter().zip(there).enumerate() {
+                let (cell, channel) = (index % board.cells(), index / board.cells());
+                let there = f64::from(there);
+                let want = if add { sum + there } else { sum };
+                let want = if relu { want.max(0.0) } else { want };
+                let want = if position + 1 < layout.positions { want } else { there };
+                let got = f64::from(output.get(position, cell, channel));
+                assert!(
+                    (got - want).abs() <= 1e-5,
+                    "{path}, {board:?}, {side:?}, {channels} channels, add {add}, relu {relu}: position {position}, \
+                     cell {cell}, channel {channel} is {got}, not {want}"
+                );
+            }
+        }
+        for (position, pixel) in (0..layout.positions).flat_map(|p| (0..board.pixels()).map(move |pixel| (p, pixel))) {
+            for block in 0..output.blocks() {
+                let line = output.lines[output.index(block, position, pixel)];
+                assert!(board.is_cell(pixel) || line == Line::default(), "{path}, {board:?}: border pixel {pixel}");
+            }
+        }
+    }
+}
+
+/// Cut along both sides, and lying both ways.
+fn check_board(path: Path, height: usize, width: usize, channels: usize) {
+    let board = Board::new(height, width);
+    for (board, side) in [board, board.turned()].into_iter().flat_map(|b| [(b, Side::Down), (b, Side::Right)]) {
+        check(path, board, side, channels);
+    }
+}
+
+#[test]
+fn filtered_convolutions_are_right_for_every_side_of_a_board() {
+    for path in float32() {
+        for side in 1..=19 {
+            check_board(path, side, 1 + side * 7 % 5, 16);
+            check_board(path, 1 + side * 3 % 4, side, 16);
+        }
+        for (height, width) in [(6, 7), (9, 9), (13, 13), (19, 19)] {
+            check_board(path, height, width, 16);
+        }
+    }
+}
+
+#[test]
+fn filtered_convolutions_are_right_for_every_number_of_channels() {
+    for path in float32() {
+        for channels in (16..=144).step_by(16) {
+            check_board(path, 5, 4, channels);
+        }
+    }
+}
+
+#[test]
+fn a_filtered_position_is_the_same_to_the_last_bit_alone_and_in_a_batch() {
+    for (path, side) in float32().flat_map(|path| [(path, Side::Down), (path, Side::Right)]) {
+        let (board, channels) = (Board::new(7, 6), 48);
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let affine = Affine {
+            inputs: channels,
+            taps: 9,
+            weight: numbers(&mut rng, channels * channels * 9),
+            bias: numbers(&mut rng, channels),
+        };
+        let winograd = Winograd::new(path, Pieces::along(board, side), 5);
+        let (products, mut points) = (winograd.products(path.packing(), &affine), winograd.planes(channels));
+        let (all, positions) = random_planes(Layout::apart(board, 5), channels, &mut rng);
+        let mut convolve = |input: &Planes, positions: usize| {
+            let mut output = Planes::new(Format::F32, input.layout, channels);
+            let target = Output::Planes { planes: &mut output, first: 0, add: false, relu: true };
+            winograd.convolve(&Multiplier::new(path), &products, input, positions, &mut points, target);
+            output
+        };
+        let together = convolve(&all, 5);
+        for (position, values) in positions.iter().enumerate() {
+            let mut alone = Planes::new(Format::F32, all.layout, channels);
+            alone.observe(0, values);
+            let alone = convolve(&alone, 1);
+            for (cell, channel) in (0..board.cells()).flat_map(|cell| (0..channels).map(move |c| (cell, c))) {
+                assert_eq!(alone.get(0, cell, channel), together.get(position, cell, channel), "{path}, {side:?}");
+            }
+        }
+    }
+}
