@@ -5,6 +5,8 @@
 //! tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads. Two runs as short as the rows
 //! of a small board make one tile, so that weights which come from the second-level cache are read half as often.
 
+use std::ops::Range;
+
 use crate::layout::Layout;
 use crate::line::{Format, Line, WORDS, from_bf16, to_bf16};
 use crate::product::{Edges, GROUP, Panel, Product, Run, Segment};
@@ -301,6 +303,11 @@ pub(crate) unsafe fn finish<L: Lanes>(
     rows: usize,
     sums: &[f32],
 ) {
+    if let (Format::F32, Target::Planes { lines, block_lines, add: false, relu: false }) = (L::FORMAT, job.target) {
+        // SAFETY: the caller's.
+        unsafe { put_down(job, panel, run, first..first + rows, sums, |group| lines.add(group * block_lines)) }
+        return;
+    }
     for row in 0..rows {
         if !run.wants(first + row) {
             continue;
@@ -313,6 +320,31 @@ pub(crate) unsafe fn finish<L: Lanes>(
             }
             // SAFETY: the target has room for every row and group of the product.
             unsafe { finish_group::<L>(job, group, run, first + row, sums) };
+        }
+    }
+}
+
+/// Sums and bias in float32 and nothing else, group by group: what becomes of products at points, which are most lines of a
+/// network that filters.
+///
+/// # Safety
+/// As [`multiply`]; `block(group)` is where a group's lines begin.
+#[inline(always)]
+unsafe fn put_down(
+    job: &Job<'_>,
+    panel: &Panel,
+    run: &Run,
+    rows: Range<usize>,
+    sums: &[f32],
+    block: impl Fn(usize) -> *mut Line,
+) {
+    for index in 0..panel.groups.min(job.product.groups - panel.first_group) {
+        let (bias, lines) = (&job.product.bias[panel.first_group + index], block(panel.first_group + index));
+        for (part, row) in rows.clone().enumerate().filter(|&(_, row)| run.wants(row)) {
+            let sums = &sums[(part * panel.groups + index) * GROUP..][..GROUP];
+            let values: [f32; GROUP] = std::array::from_fn(|lane| sums[lane] + bias[lane]);
+            // SAFETY: the caller's.
+            unsafe { lines.add(run.line + row * run.stride).cast::<[f32; GROUP]>().write(values) };
         }
     }
 }

@@ -95,8 +95,8 @@ fn every_path_agrees_with_float64_on_every_side_of_a_board_up_to_nineteen() {
 }
 
 #[test]
-fn every_path_agrees_with_float64_for_every_number_of_positions_of_a_pass() {
-    for positions in 1..=33 {
+fn every_path_agrees_with_float64_for_batches_smaller_and_larger_than_a_pass() {
+    for positions in [1, 2, 7, 25, 26, 27, 33] {
         check_against_float64(&architecture([2, 6, 7], 32, 1), positions);
     }
 }

@@ -8,19 +8,20 @@ use crate::multiply::{Lanes, rectify};
 use crate::planes::Planes;
 use crate::winograd::{Minimal, Pieces};
 
-/// The same piece of all lines of a position, in a block of channels.
-#[derive(Clone, Copy)]
+/// A piece of all lines of a position, in a block of channels.
 struct Piece {
     /// Its first output on the first line, in planes of the board.
     first: usize,
-    /// From an output to the next.
-    along: usize,
-    /// From a line to the next.
-    across: usize,
-    /// In planes of a point, where the lines lie beside each other.
+    /// The same of the first line in planes of a point, where the lines lie beside each other.
     at: usize,
-    /// How many there are.
-    lines: usize,
+}
+
+impl Piece {
+    #[inline(always)]
+    fn new(pieces: &Pieces, index: usize, planes: Layout, points: Layout, [block, position]: [usize; 2]) -> Self {
+        let first = planes.index(block, position, 0) + pieces.cuts[index].start * pieces.along;
+        Self { first, at: points.index(block, position, index * pieces.board.pitch()) }
+    }
 }
 
 /// What happens to outputs on their way into planes.
@@ -32,72 +33,60 @@ pub(crate) struct Finish {
     pub(crate) relu: bool,
 }
 
-/// Every piece of the first positions, in so many blocks of channels, and how many outputs it has.
-#[inline(always)]
-fn each(
-    pieces: &Pieces,
-    [planes, points]: [Layout; 2],
-    blocks: usize,
-    positions: usize,
-) -> impl Iterator<Item = (usize, Piece)> {
-    let &Pieces { along, across, board, .. } = pieces;
-    (0..blocks).flat_map(move |block| (0..positions).map(move |position| (block, position))).flat_map(
-        move |(block, position)| {
-            let [plane, point] = [planes, points].map(|layout| layout.index(block, position, 0));
-            pieces.cuts.iter().enumerate().map(move |(index, cut)| {
-                let (first, at) = (plane + cut.start * along, point + index * board.pitch());
-                (cut.len(), Piece { first, along, across, at, lines: board.width })
-            })
-        },
-    )
-}
-
 /// Values at the points of all pieces of the first positions of `input`.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
 #[inline(always)]
 pub(crate) unsafe fn split<L: Lanes>(pieces: &Pieces, input: &Planes, positions: usize, points: &mut [Planes]) {
-    let layouts = [input.layout, points[0].layout];
-    for (outputs, piece) in each(pieces, layouts, input.blocks(), positions) {
-        let input = input.lines.as_slice();
+    for (index, cut) in pieces.cuts.iter().enumerate() {
         // SAFETY: the caller's.
         unsafe {
-            match outputs {
-                1 => split_piece::<L, 1, 3>(piece, input, points),
-                2 => split_piece::<L, 2, 4>(piece, input, points),
-                3 => split_piece::<L, 3, 5>(piece, input, points),
-                4 => split_piece::<L, 4, 6>(piece, input, points),
-                5 => split_piece::<L, 5, 7>(piece, input, points),
-                _ => unreachable!("no piece has {outputs} outputs"),
+            match cut.len() {
+                3 => split_pieces::<L, 3, 5>(pieces, index, input, positions, points),
+                4 => split_pieces::<L, 4, 6>(pieces, index, input, positions, points),
+                5 => split_pieces::<L, 5, 7>(pieces, index, input, positions, points),
+                outputs => unreachable!("no piece has {outputs} outputs"),
             }
         }
     }
 }
 
+/// The pieces of one cut.
+///
 /// # Safety
 /// As [`split`].
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
-unsafe fn split_piece<L: Lanes, const M: usize, const N: usize>(piece: Piece, input: &[Line], points: &mut [Planes]) {
+unsafe fn split_pieces<L: Lanes, const M: usize, const N: usize>(
+    pieces: &Pieces,
+    index: usize,
+    input: &Planes,
+    positions: usize,
+    points: &mut [Planes],
+) {
+    let (lines, along, layout) = (pieces.board.width, pieces.along, points[0].layout);
     let mut planes = points.iter_mut();
     let to: [&mut [Line]; N] = std::array::from_fn(|_| {
-        &mut planes.next().expect("a piece has no more points than there are planes").lines[piece.at..][..piece.lines]
+        planes.next().expect("a piece has no more points than there are planes").lines.as_mut_slice()
     });
-    // A piece begins one input before its first output; what lies beyond the board is zero.
-    let first = piece.first - piece.along;
-    for line in 0..piece.lines {
-        let from: [&Line; N] = std::array::from_fn(|index| &input[first + line * piece.across + index * piece.along]);
-        for part in 0..WORDS / L::WIDTH {
-            // SAFETY: the caller's; the parts of a line lie inside it.
-            unsafe {
-                let mut inputs = [L::zero(); N];
-                for index in 0..N {
-                    inputs[index] = L::load(from[index].0.as_ptr().add(part * L::WIDTH));
-                }
-                for point in 0..N {
-                    let value = combine::<L, N>(const { &Minimal::<M, N>::INPUTS }, point, &inputs);
-                    L::store(value, to[point][line].0.as_mut_ptr().add(part * L::WIDTH).cast());
+    for place in places(input.blocks(), positions) {
+        let piece = Piece::new(pieces, index, input.layout, layout, place);
+        for line in 0..lines {
+            // A piece begins one input before its first output; what lies beyond the board is zero.
+            let first = piece.first + line * pieces.across - along;
+            let from: [&Line; N] = std::array::from_fn(|index| &input.lines[first + index * along]);
+            for part in 0..WORDS / L::WIDTH {
+                // SAFETY: the caller's; the parts of a line lie inside it.
+                unsafe {
+                    let mut inputs = [L::zero(); N];
+                    for index in 0..N {
+                        inputs[index] = L::load(from[index].0.as_ptr().add(part * L::WIDTH));
+                    }
+                    for point in 0..N {
+                        let value = combine::<L, N>(const { &Minimal::<M, N>::INPUTS }, point, &inputs);
+                        let to = &mut to[point][piece.at + line];
+                        L::store(value, to.0.as_mut_ptr().add(part * L::WIDTH).cast());
+                    }
                 }
             }
         }
@@ -116,64 +105,87 @@ pub(crate) unsafe fn join<L: Lanes>(
     output: &mut Planes,
     finish: Finish,
 ) {
-    let layouts = [output.layout, points[0].layout];
-    for (outputs, piece) in each(pieces, layouts, points[0].blocks(), positions) {
-        let output = output.lines.as_mut_slice();
+    for (index, cut) in pieces.cuts.iter().enumerate() {
         // SAFETY: the caller's.
         unsafe {
-            match outputs {
-                1 => join_piece::<L, 1, 3>(piece, points, output, finish),
-                2 => join_piece::<L, 2, 4>(piece, points, output, finish),
-                3 => join_piece::<L, 3, 5>(piece, points, output, finish),
-                4 => join_piece::<L, 4, 6>(piece, points, output, finish),
-                5 => join_piece::<L, 5, 7>(piece, points, output, finish),
-                _ => unreachable!("no piece has {outputs} outputs"),
+            match cut.len() {
+                3 => join_pieces::<L, 3, 5>(pieces, index, points, positions, output, finish),
+                4 => join_pieces::<L, 4, 6>(pieces, index, points, positions, output, finish),
+                5 => join_pieces::<L, 5, 7>(pieces, index, points, positions, output, finish),
+                outputs => unreachable!("no piece has {outputs} outputs"),
             }
         }
     }
 }
 
+/// The pieces of one cut.
+///
 /// # Safety
 /// As [`join`].
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
-unsafe fn join_piece<L: Lanes, const M: usize, const N: usize>(
-    piece: Piece,
+unsafe fn join_pieces<L: Lanes, const M: usize, const N: usize>(
+    pieces: &Pieces,
+    index: usize,
     points: &[Planes],
-    output: &mut [Line],
+    positions: usize,
+    output: &mut Planes,
     finish: Finish,
 ) {
-    let from: [&[Line]; N] = std::array::from_fn(|point| &points[point].lines[piece.at..][..piece.lines]);
-    for line in 0..piece.lines {
-        let mut outputs = [[0.0; WORDS]; M];
-        for part in 0..WORDS / L::WIDTH {
-            // SAFETY: the caller's; the parts of a line lie inside it.
-            unsafe {
-                let mut products = [L::zero(); N];
-                for point in 0..N {
-                    products[point] = L::load(from[point][line].0.as_ptr().add(part * L::WIDTH));
-                }
-                for index in 0..M {
-                    let sum = combine::<L, N>(const { &Minimal::<M, N>::OUTPUTS }, index, &products);
-                    L::store(sum, outputs[index].as_mut_ptr().add(part * L::WIDTH));
-                }
+    let from: [&[Line]; N] = std::array::from_fn(|point| points[point].lines.as_slice());
+    for place in places(points[0].blocks(), positions) {
+        let piece = Piece::new(pieces, index, output.layout, points[0].layout, place);
+        for line in 0..pieces.board.width {
+            let products: [&Line; N] = std::array::from_fn(|point| &from[point][piece.at + line]);
+            // SAFETY: the caller's.
+            let outputs = unsafe { outputs_of::<L, M, N>(products) };
+            for index in 0..M {
+                let to = piece.first + line * pieces.across + index * pieces.along;
+                finish.write(&outputs[index], &mut output.lines[to]);
             }
-        }
-        for index in 0..M {
-            let to = &mut output[piece.first + line * piece.across + index * piece.along];
-            finish.write(outputs[index], to);
         }
     }
 }
 
+/// The outputs of a piece.
+///
+/// # Safety
+/// As [`join`].
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
+unsafe fn outputs_of<L: Lanes, const M: usize, const N: usize>(from: [&Line; N]) -> [[f32; WORDS]; M] {
+    let mut outputs = [[0.0; WORDS]; M];
+    for part in 0..WORDS / L::WIDTH {
+        // SAFETY: the caller's; the parts of a line lie inside it.
+        unsafe {
+            let mut products = [L::zero(); N];
+            for point in 0..N {
+                products[point] = L::load(from[point].0.as_ptr().add(part * L::WIDTH));
+            }
+            for index in 0..M {
+                let sum = combine::<L, N>(const { &Minimal::<M, N>::OUTPUTS }, index, &products);
+                L::store(sum, outputs[index].as_mut_ptr().add(part * L::WIDTH));
+            }
+        }
+    }
+    outputs
+}
+
+/// Every block of channels, in each every position.
+#[inline(always)]
+fn places(blocks: usize, positions: usize) -> impl Iterator<Item = [usize; 2]> {
+    (0..blocks * positions).map(move |place| [place / positions, place % positions])
+}
+
 impl Finish {
     #[inline(always)]
-    fn write(self, mut values: [f32; WORDS], line: &mut Line) {
+    fn write(self, sums: &[f32; WORDS], line: &mut Line) {
+        let mut values = *sums;
         if self.add {
             (0..WORDS).for_each(|lane| values[lane] += f32::from_bits(line.0[lane]));
         }
         rectify(&mut values, self.relu);
-        line.0 = values.map(f32::to_bits);
+        (0..WORDS).for_each(|lane| line.0[lane] = values[lane].to_bits());
     }
 }
 

@@ -49,7 +49,7 @@ fn the_transforms_of_two_outputs_are_those_of_the_paper() {
 
 #[test]
 fn pieces_cover_a_side_the_largest_first() {
-    for cells in 1..=64 {
+    for cells in SIDE_MIN..=64 {
         let cuts = Pieces::along(Board::new(cells, 5), Side::Down).cuts;
         assert!(cuts.iter().cloned().flatten().eq(0..cells), "{cuts:?}");
         assert!(cuts.is_sorted_by_key(|cut| Reverse(cut.len())) && cuts[0].len() <= OUTPUTS_MAX, "{cuts:?}");
@@ -157,9 +157,9 @@ fn check_board(path: Path, height: usize, width: usize, channels: usize) {
 #[test]
 fn filtered_convolutions_are_right_for_every_side_of_a_board() {
     for path in float32() {
-        for side in 1..=19 {
-            check_board(path, side, 1 + side * 7 % 5, 16);
-            check_board(path, 1 + side * 3 % 4, side, 16);
+        for side in SIDE_MIN..=19 {
+            check_board(path, side, SIDE_MIN + side * 7 % 5, 16);
+            check_board(path, SIDE_MIN + side * 3 % 4, side, 16);
         }
         for (height, width) in [(6, 7), (9, 9), (13, 13), (19, 19)] {
             check_board(path, height, width, 16);
