@@ -6,8 +6,8 @@
 //! lines the filter's taps stay what they are, so that a point is a convolution of three taps, computed by what computes
 //! nine. Start with [`Winograd::convolve`].
 //!
-//! Along both sides there would be fewer products still, but up to four times the weights instead of twice, and a small
-//! batch waits for those.
+//! Along both sides there would be fewer products still, but three to five times the weights instead of about twice as many,
+//! and a small batch waits for those.
 
 use std::ops::Range;
 
