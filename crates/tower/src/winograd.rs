@@ -21,7 +21,7 @@ use crate::planes::Planes;
 use crate::product::{Output, Packing, Product, Run};
 use crate::tap::Tap;
 
-/// Outputs of a piece at most. One more would save a twelfth of the products of five, and cost an eighth more weights.
+/// Outputs of a piece at most. One more would save a twentieth of the products, and cost a seventh more weights.
 const OUTPUTS_MAX: usize = 5;
 /// Taps of a filter along a side.
 const TAPS: usize = 3;
