@@ -86,6 +86,8 @@ pub struct LearnerSection {
     pub value_loss_weight: f64,
     /// The share of the search's root value in the value target; the rest is the outcome.
     pub search_value_share: f32,
+    /// How far the importance of a draw by priority is made up for: 1 wholly, 0 not at all. Uniform draws are all alike.
+    pub importance_exponent: f64,
     /// Weights are published this often, if a step was taken.
     pub publish_interval_seconds: f64,
     /// Published versions kept on disk.
@@ -116,6 +118,8 @@ impl Default for LearnerSection {
             ema_decay: 0.99,
             value_loss_weight: 1.0,
             search_value_share: 0.25,
+            // MuZero's.
+            importance_exponent: 1.0,
             publish_interval_seconds: 10.0,
             versions_kept: 4,
             checkpoint_interval_seconds: 30.0,
@@ -153,6 +157,8 @@ pub struct Settings {
     pub schedule: Duration,
     /// What a batch teaches.
     pub targets: TargetSettings,
+    /// How far the importance of a draw by priority is made up for, 0 to 1.
+    pub importance_exponent: f64,
     /// How often weights are published.
     pub publish_interval: Duration,
     /// Published versions kept on disk.
@@ -192,6 +198,7 @@ impl Config {
         in_range("learner.ema_decay", learner.ema_decay, 0.0, 0.999_999)?;
         in_range("learner.value_loss_weight", learner.value_loss_weight, 0.0, 1e3)?;
         in_range("learner.search_value_share", learner.search_value_share.into(), 0.0, 1.0)?;
+        in_range("learner.importance_exponent", learner.importance_exponent, 0.0, 1.0)?;
         in_range("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01, 86_400.0)?;
         in_range("learner.checkpoint_interval_seconds", learner.checkpoint_interval_seconds, 0.01, 86_400.0)?;
         let optimiser = match learner.optimiser.as_str() {
@@ -224,6 +231,7 @@ impl Config {
                 ..TrainerSettings::default()
             },
             schedule: Duration::from_secs_f64(learner.schedule_minutes * 60.0),
+            importance_exponent: learner.importance_exponent,
             targets: TargetSettings { search_value_share: learner.search_value_share },
             publish_interval: Duration::from_secs_f64(learner.publish_interval_seconds),
             versions_kept: learner.versions_kept,

@@ -6,6 +6,7 @@ pub mod checkpoint;
 pub mod config;
 mod metrics;
 mod pipeline;
+pub mod priorities;
 pub mod published;
 pub mod targets;
 pub mod training;
@@ -20,6 +21,8 @@ use weights::{Architecture, Manifest};
 
 use crate::checkpoint::Checkpoints;
 use crate::config::{Config, Settings};
+use crate::pipeline::Weighing;
+use crate::priorities::Priorities;
 use crate::published::Published;
 use crate::training::{Schedule, Start, Training};
 
@@ -41,7 +44,10 @@ async fn run_game<G: Game>(game: G, settings: Settings, context: service::Contex
     let (service, publisher) = WeightsService::new(settings.versions_kept);
     let server = tokio::spawn(proto::weights::serve(service, listener, context.drain.token()));
 
-    let preparer = pipeline::prepare(game.clone(), settings.targets, settings.seed)?;
+    let (priorities, sending) = Priorities::new();
+    let updates = tokio::spawn(priorities::send(sending));
+    let weighing = Weighing { exponent: settings.importance_exponent, priorities: priorities.clone() };
+    let preparer = pipeline::prepare(game.clone(), settings.targets, weighing, settings.seed)?;
     let reports = tokio::spawn(pipeline::report(preparer.rejected));
     let drain = context.drain.clone();
     let (drawn, batches, prepare_thread) = (preparer.drawn, preparer.prepared, preparer.thread);
@@ -53,7 +59,8 @@ async fn run_game<G: Game>(game: G, settings: Settings, context: service::Contex
     let architecture = architecture_of(&game, &settings);
     let readiness = context.readiness.clone();
     let stop = drain.token();
-    let work = move || train(&settings, architecture, publisher, &readiness, &batches, &|| stop.is_cancelled());
+    let work =
+        move || train(&settings, architecture, publisher, &readiness, &batches, priorities, &|| stop.is_cancelled());
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
     // The training thread ends on drain or on an error; either way the rest follows it.
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
@@ -61,6 +68,7 @@ async fn run_game<G: Game>(game: G, settings: Settings, context: service::Contex
     draw.await.context("join the drawing task")?;
     tokio::task::spawn_blocking(move || prepare_thread.join()).await.context("join the preparing thread")?.ok();
     reports.abort();
+    updates.abort();
     // A client that watches our health for ever must not keep us.
     if let Ok(server) = tokio::time::timeout(SERVE_LAST, server).await {
         server.context("join the server")?.context("serve weights")?;
@@ -75,6 +83,7 @@ fn train(
     publisher: Publisher,
     readiness: &service::Readiness,
     batches: &crossbeam_channel::Receiver<training::Prepared>,
+    priorities: Priorities,
     stop: &dyn Fn() -> bool,
 ) -> anyhow::Result<()> {
     let checkpoints = Checkpoints::new(settings.directory.join("checkpoints"), settings.checkpoints_kept);
@@ -92,7 +101,7 @@ fn train(
         checkpoint_interval: settings.checkpoint_interval,
     };
     readiness.ready();
-    Training::new(start, checkpoints, published, publish, schedule).run(batches, stop)
+    Training::new(start, checkpoints, published, publish, schedule, priorities).run(batches, stop)
 }
 
 fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoints) -> anyhow::Result<Start> {

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::config::Settings;
 use crate::metrics::{self, Preparing};
-use crate::targets::{self, Rejected, TargetSettings};
+use crate::priorities::{self, Item, Priorities};
+use crate::targets::{self, Built, Rejected, TargetSettings};
 use crate::training::Prepared;
 
 /// Batches that wait, prepared, for the training thread.
@@ -63,8 +64,29 @@ pub(crate) struct Preparer {
     pub(crate) thread: JoinHandle<()>,
 }
 
+/// How much samples count.
+#[derive(Debug, Clone)]
+pub(crate) struct Weighing {
+    /// Of [`priorities::importance`].
+    pub(crate) exponent: f64,
+    /// Who knows whether anybody draws by priority.
+    pub(crate) priorities: Priorities,
+}
+
+impl Weighing {
+    /// Of each sample; nothing where all count alike and nobody wants to know how wrong their values are.
+    fn importance(&self, samples: &[Sample]) -> Vec<f32> {
+        if self.priorities.are_wanted() { priorities::importance(samples, self.exponent) } else { Vec::new() }
+    }
+}
+
 /// Starts the thread that turns samples into batches of tensors to be.
-pub(crate) fn prepare<G: Game>(game: G, targets: TargetSettings, seed: u64) -> anyhow::Result<Preparer> {
+pub(crate) fn prepare<G: Game>(
+    game: G,
+    targets: TargetSettings,
+    weighing: Weighing,
+    seed: u64,
+) -> anyhow::Result<Preparer> {
     let (drawn, mut incoming) = mpsc::channel::<UnionBatch>(DRAWN_MAX);
     let (outgoing, prepared) = crossbeam_channel::bounded(PREPARED_MAX);
     let (reports, rejected) = mpsc::channel(REPORTS_MAX);
@@ -75,8 +97,10 @@ pub(crate) fn prepare<G: Game>(game: G, targets: TargetSettings, seed: u64) -> a
             let Some(UnionBatch { samples, servers }) = incoming.blocking_recv() else { return };
             let preparing = Instant::now();
             metrics::prepared(Preparing::Wait, preparing.duration_since(waiting));
-            let (batch, refused) = targets::training_batch(&game, targets, &samples, &mut rng);
-            for rejected in refused {
+            let importance = weighing.importance(&samples);
+            let Built { batch, rows, rejected } =
+                targets::training_batch(&game, targets, &samples, &importance, &mut rng);
+            for rejected in rejected {
                 metrics::rejected_trajectory();
                 tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
                 let came_from = samples.iter().position(|sample| sample.segment.trajectory == rejected.trajectory);
@@ -88,10 +112,12 @@ pub(crate) fn prepare<G: Game>(game: G, targets: TargetSettings, seed: u64) -> a
             if batch.policy_weights.is_empty() {
                 continue;
             }
+            let item = |&row: &usize| Some(Item::of(&samples[row], servers.get(row)?));
+            let items = if importance.is_empty() { Vec::new() } else { rows.iter().filter_map(item).collect() };
             let mean_version = mean_version(&samples);
             let ready = Instant::now();
             metrics::prepared(Preparing::Prepare, ready.duration_since(preparing));
-            if outgoing.send(Prepared { batch, mean_version }).is_err() {
+            if outgoing.send(Prepared { batch, items, mean_version }).is_err() {
                 return;
             }
             metrics::prepared(Preparing::HandOver, ready.elapsed());

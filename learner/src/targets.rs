@@ -23,22 +23,38 @@ pub struct TargetSettings {
     pub search_value_share: f32,
 }
 
-/// Builds the batch of `samples`, each under a random symmetry, and lists the samples that break the rules.
+/// What became of samples.
+#[derive(Debug)]
+pub struct Built {
+    /// Those that keep the rules, in their order.
+    pub batch: TrainingBatch,
+    /// Which they are.
+    pub rows: Vec<usize>,
+    /// The others.
+    pub rejected: Vec<Rejected>,
+}
+
+/// Builds the batch of `samples`, each under a random symmetry; each counts by its `importance`, `[samples]` or empty.
 pub fn training_batch<G: Game>(
     game: &G,
     settings: TargetSettings,
     samples: &[Sample],
+    importance: &[f32],
     rng: &mut impl Rng,
-) -> (TrainingBatch, Vec<Rejected>) {
-    let mut rows = Rows::new(game, samples.len());
-    let mut rejected = Vec::new();
-    for sample in samples {
+) -> Built {
+    let mut built = Rows::new(game, samples.len());
+    let (mut rows, mut rejected) = (Vec::with_capacity(samples.len()), Vec::new());
+    for (index, sample) in samples.iter().enumerate() {
         let segment = &sample.segment;
-        if let Err(reason) = rows.push(game, settings, segment, rng) {
-            rejected.push(Rejected { trajectory: segment.trajectory, ply: segment.ply, reason });
+        match built.push(game, settings, segment, rng) {
+            Ok(()) => {
+                built.batch.importance.extend(importance.get(index));
+                rows.push(index);
+            }
+            Err(reason) => rejected.push(Rejected { trajectory: segment.trajectory, ply: segment.ply, reason }),
         }
     }
-    (rows.batch, rejected)
+    Built { batch: built.batch, rows, rejected }
 }
 
 /// The batch as it grows, with the buffers that every row uses.
@@ -57,6 +73,7 @@ impl Rows {
             legal: Vec::with_capacity(capacity * spec.actions),
             wdl: Vec::with_capacity(capacity * 3),
             policy_weights: Vec::with_capacity(capacity),
+            importance: Vec::new(),
         };
         Self { batch, planes: vec![0.0; spec.observation.len()], legal: Vec::new() }
     }

@@ -13,6 +13,7 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Progress};
 use crate::metrics::{self, Phase};
+use crate::priorities::{Item, Priorities};
 use crate::published::Published;
 
 /// A batch ready to train on.
@@ -20,6 +21,8 @@ use crate::published::Published;
 pub struct Prepared {
     /// Tensors to be.
     pub batch: TrainingBatch,
+    /// The items of its rows, if somebody wants to know how wrong their values were.
+    pub items: Vec<Item>,
     /// The mean of the weights versions that searched its positions.
     pub mean_version: f64,
 }
@@ -43,6 +46,7 @@ pub struct Training<P> {
     published: Published,
     publish: P,
     schedule: Schedule,
+    priorities: Priorities,
     positions: u64,
     /// Seconds of the lives before this one.
     elapsed_before: f64,
@@ -72,8 +76,16 @@ const POLL: Duration = Duration::from_millis(50);
 const NOT_FINITE_MAX: u32 = 3;
 
 impl<P: FnMut(Manifest, Bytes)> Training<P> {
-    /// Takes up a run where `start` left it. `publish` is called with every new version.
-    pub fn new(start: Start, checkpoints: Checkpoints, published: Published, publish: P, schedule: Schedule) -> Self {
+    /// Takes up a run where `start` left it. `publish` is called with every new version, `priorities` hears how wrong values
+    /// were.
+    pub fn new(
+        start: Start,
+        checkpoints: Checkpoints,
+        published: Published,
+        publish: P,
+        schedule: Schedule,
+        priorities: Priorities,
+    ) -> Self {
         let Start { trainer, architecture, progress } = start;
         let checkpoint_step = progress.as_ref().map(|progress| progress.training_step);
         Self {
@@ -83,6 +95,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             published,
             publish,
             schedule,
+            priorities,
             positions: progress.as_ref().map_or(0, |progress| progress.positions),
             elapsed_before: progress.as_ref().map_or(0.0, |progress| progress.elapsed_seconds),
             started: Instant::now(),
@@ -146,6 +159,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             Err(error) => return Err(error).context("train"),
         };
         self.not_finite = 0;
+        self.priorities.tell(&prepared.items, self.trainer.value_errors());
         self.positions += prepared.batch.policy_weights.len() as u64;
         self.tell_progress();
         metrics::losses(&losses);

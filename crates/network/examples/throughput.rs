@@ -67,6 +67,7 @@ fn training(architecture: &Architecture, positions: usize, precision: Precision)
         legal: vec![1.0; positions * 7],
         wdl: [1.0, 0.0, 0.0].repeat(positions),
         policy_weights: vec![1.0; positions],
+        importance: Vec::new(),
     };
     rate(positions, Duration::from_millis(300), || {
         trainer.step(&batch).unwrap();

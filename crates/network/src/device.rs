@@ -209,6 +209,7 @@ fn probe(device: Device) -> Result<Device, String> {
             legal: vec![1.0; 4],
             wdl: vec![1.0, 0.0, 0.0, 0.0, 0.0, 1.0],
             policy_weights: vec![1.0; 2],
+            importance: Vec::new(),
         })?;
         trainer.published().map(drop)
     };

@@ -19,6 +19,9 @@ pub struct TrainingBatch {
     pub wdl: Vec<f32>,
     /// How much each row's policy counts, `[B]`: 0 where the position has no policy target.
     pub policy_weights: Vec<f32>,
+    /// How much each row counts in both losses, `[B]`, above 0 and at most 1: the importance of a draw that was not uniform
+    /// (Schaul et al. 2016, section 3.4). Empty: all count alike, and nobody asks how wrong the values were.
+    pub importance: Vec<f32>,
 }
 
 impl TrainingBatch {
@@ -32,6 +35,7 @@ impl TrainingBatch {
             ("policies", self.policies.len(), positions * architecture.actions),
             ("legal", self.legal.len(), positions * architecture.actions),
             ("wdl", self.wdl.len(), positions * 3),
+            ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
         ];
         match lengths.into_iter().find(|(_, got, expected)| got != expected) {
             Some((field, got, expected)) => Err(Error::Batch { field, expected, got }),
@@ -70,6 +74,8 @@ pub(crate) struct Targets {
     pub(crate) wdl: Tensor,
     /// `[B]`.
     pub(crate) policy_weights: Tensor,
+    /// `[B]`; `None` where all rows count alike.
+    pub(crate) importance: Option<Tensor>,
 }
 
 /// Losses as scalars that are still on the device.
@@ -80,10 +86,12 @@ pub(crate) struct LossTensors {
     pub(crate) value: Tensor,
     pub(crate) policy_entropy: Tensor,
     pub(crate) value_accuracy: Tensor,
+    /// `[B]`: how far the value to move, win less loss, was from its target; only with importance.
+    pub(crate) value_errors: Option<Tensor>,
 }
 
-/// `policy = Σᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions;
-/// `value = mean over i of Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
+/// `policy = Σᵢ rᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions and r the importance, 1 without;
+/// `value = mean over i of rᵢ Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
 pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64) -> Result<LossTensors, Error> {
     let rows = |cross: Tensor| cross.f_sum_dim_intlist([-1].as_slice(), false, None::<Kind>);
     let log_priors = logits.policy.f_masked_fill(&targets.illegal, ILLEGAL)?.f_log_softmax(-1, None::<Kind>)?;
@@ -91,15 +99,31 @@ pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64)
 
     let weight = targets.policy_weights.f_sum(None::<Kind>)?.f_clamp_min(1.0)?;
     let policy = rows(targets.policies.f_mul(&log_priors)?)?;
-    let policy = policy.f_mul(&targets.policy_weights)?.f_sum(None::<Kind>)?.f_div(&weight)?.f_neg()?;
-    let value = rows(targets.wdl.f_mul(&log_values)?)?.f_mean(None::<Kind>)?.f_neg()?;
+    let policy = important(policy.f_mul(&targets.policy_weights)?, targets)?;
+    let policy = policy.f_sum(None::<Kind>)?.f_div(&weight)?.f_neg()?;
+    let value = important(rows(targets.wdl.f_mul(&log_values)?)?, targets)?.f_mean(None::<Kind>)?.f_neg()?;
     let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?;
 
     let (log_priors, log_values) = (log_priors.f_detach()?, log_values.f_detach()?);
     let policy_entropy = rows(log_priors.f_exp()?.f_mul(&log_priors)?)?.f_mean(None::<Kind>)?.f_neg()?;
     let right = log_values.f_argmax(-1, false)?.f_eq_tensor(&targets.wdl.f_argmax(-1, false)?)?;
     let value_accuracy = right.f_to_kind(total.f_kind()?)?.f_mean(None::<Kind>)?;
-    Ok(LossTensors { total, policy, value, policy_entropy, value_accuracy })
+    let value_errors = targets.importance.as_ref().map(|_| value_errors(&log_values, &targets.wdl)).transpose()?;
+    Ok(LossTensors { total, policy, value, policy_entropy, value_accuracy, value_errors })
+}
+
+/// Rows `[B]`, each counted by its importance.
+fn important(rows: Tensor, targets: &Targets) -> Result<Tensor, Error> {
+    Ok(match &targets.importance {
+        Some(importance) => rows.f_mul(importance)?,
+        None => rows,
+    })
+}
+
+/// `[B]`, from 0 to 2: |win − loss| apart.
+fn value_errors(log_values: &Tensor, wdl: &Tensor) -> Result<Tensor, Error> {
+    let apart = log_values.f_exp()?.f_sub(wdl)?;
+    Ok(apart.f_select(-1, 0)?.f_sub(&apart.f_select(-1, 2)?)?.f_abs()?)
 }
 
 #[cfg(test)]

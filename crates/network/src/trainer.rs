@@ -123,6 +123,8 @@ pub struct Trainer {
     progress: f64,
     /// Reused for the batch in the order the convolutions want, `[B, H, W, C]`.
     staged: Vec<f32>,
+    /// `[B]` of the last step whose batch had importance.
+    value_errors: Vec<f32>,
 }
 
 impl Trainer {
@@ -143,6 +145,7 @@ impl Trainer {
             step: 0,
             progress: 0.0,
             staged: Vec::new(),
+            value_errors: Vec::new(),
         })
     }
 
@@ -292,6 +295,13 @@ impl Trainer {
         &self.settings
     }
 
+    /// How far the value to move of each row of the last batch was from its target, `[B]`, 0 to 2; empty if that batch said
+    /// nothing of importance.
+    #[must_use]
+    pub fn value_errors(&self) -> &[f32] {
+        &self.value_errors
+    }
+
     /// The network as trained so far, without averaging.
     #[must_use]
     pub fn network(&self) -> &Network {
@@ -316,6 +326,7 @@ impl Trainer {
         let _guard = tch::no_grad_guard();
         let gradient = network::flatten(&self.network.layout().parameters, &gradients)?;
         let measured = self.measure(&losses, &gradient)?;
+        self.value_errors = losses.value_errors.as_ref().map(network::download).transpose()?.unwrap_or_default();
         times.backward = laps.lap();
         Ok((measured, gradient))
     }
@@ -335,6 +346,10 @@ impl Trainer {
             illegal: legal.f_eq(0)?,
             wdl: network::upload(&batch.wdl, device)?.f_view([size(positions), 3])?,
             policy_weights: network::upload(&batch.policy_weights, device)?,
+            importance: match batch.importance.as_slice() {
+                [] => None,
+                importance => Some(network::upload(importance, device)?),
+            },
         };
         Ok((observations.f_permute([0, 3, 1, 2])?, targets))
     }

@@ -24,7 +24,8 @@ fn sample(actions: &[u16], policy: &[(u16, f32)], value: f32, outcome: Outcome) 
 }
 
 fn batch(settings: TargetSettings, samples: &[Sample]) -> (TrainingBatch, Vec<Rejected>) {
-    training_batch(&ConnectFour::new(), settings, samples, &mut ChaCha8Rng::seed_from_u64(1))
+    let built = training_batch(&ConnectFour::new(), settings, samples, &[], &mut ChaCha8Rng::seed_from_u64(1));
+    (built.batch, built.rejected)
 }
 
 #[test]
@@ -85,4 +86,14 @@ fn a_sample_that_breaks_the_rules_is_left_out_and_named() {
             "the game is over at ply 7",
         ]
     );
+}
+
+#[test]
+fn rows_keep_the_importance_of_their_samples_when_others_break_the_rules() {
+    let good = || sample(&[3], &[(3, 1.0)], 0.0, Outcome::Draw);
+    let samples = [good(), sample(&[99], &[(3, 1.0)], 0.0, Outcome::Draw), good()];
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let built = training_batch(&ConnectFour::new(), OUTCOME_ONLY, &samples, &[0.25, 0.5, 1.0], &mut rng);
+    assert_eq!((built.rows, built.batch.importance), (vec![0, 2], vec![0.25, 1.0]));
+    assert_eq!(built.rejected.len(), 1);
 }

@@ -29,8 +29,9 @@ fn prepared() -> Prepared {
         legal: vec![1.0; 9],
         wdl: vec![0.0, 1.0, 0.0],
         policy_weights: vec![1.0],
+        importance: Vec::new(),
     };
-    Prepared { batch, mean_version: 1.0 }
+    Prepared { batch, items: Vec::new(), mean_version: 1.0 }
 }
 
 fn checkpoints(folder: &Path) -> Checkpoints {
@@ -63,7 +64,8 @@ fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, By
     let (sender, receiver) = crossbeam_channel::unbounded();
     batches.into_iter().for_each(|batch| sender.send(batch).unwrap());
     drop(sender);
-    Training::new(start(folder), checkpoints(folder), published, publish, schedule).run(&receiver, &|| false)
+    Training::new(start(folder), checkpoints(folder), published, publish, schedule, Priorities::new().0)
+        .run(&receiver, &|| false)
 }
 
 fn last_checkpoint(folder: &Path) -> Option<u64> {

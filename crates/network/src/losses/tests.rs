@@ -18,6 +18,7 @@ fn example() -> (Logits, Targets) {
         illegal: Tensor::from_slice(&[false, false, true, false, false, false]).view([2, 3]),
         wdl: Tensor::from_slice(&[1.0_f32, 0.0, 0.0, 0.5, 0.5, 0.0]).view([2, 3]),
         policy_weights: Tensor::from_slice(&[1.0_f32, 0.0]),
+        importance: None,
     };
     (logits, targets)
 }
@@ -46,6 +47,28 @@ fn the_first_value_is_right_and_the_second_wrong() {
 }
 
 #[test]
+fn rows_count_by_their_importance_and_tell_how_wrong_their_values_were() {
+    let (logits, mut targets) = example();
+    targets.importance = Some(Tensor::from_slice(&[0.5_f32, 0.25]));
+    let weighted = losses(&logits, &targets, 0.5).unwrap();
+    let e = std::f64::consts::E;
+    let policy = -(0.25 * (1.0 / (1.0 + e)).ln() + 0.75 * (e / (1.0 + e)).ln());
+    close(&weighted.policy, 0.5 * policy);
+    close(&weighted.value, -(0.5 * (e * e / (e * e + 2.0)).ln() + 0.25 * (1.0 / (2.0 + e)).ln()) / 2.0);
+    let errors = weighted.value_errors.unwrap();
+    let (first, second) = ((e * e - 1.0) / (e * e + 2.0), (1.0 - e) / (2.0 + e));
+    close(&errors.get(0), 1.0 - first);
+    close(&errors.get(1), 0.5 - second);
+    targets.importance = Some(Tensor::from_slice(&[1.0_f32, 1.0]));
+    close(&losses(&logits, &targets, 0.5).unwrap().total, policy + 0.5 * weighted_alike(e));
+}
+
+/// The value loss of the example where both rows count alike.
+fn weighted_alike(e: f64) -> f64 {
+    -((e * e / (e * e + 2.0)).ln() + (1.0 / (2.0 + e)).ln()) / 2.0
+}
+
+#[test]
 fn a_batch_without_any_policy_target_has_a_policy_loss_of_zero() {
     let (logits, mut targets) = example();
     targets.policy_weights = Tensor::from_slice(&[0.0_f32, 0.0]);
@@ -66,5 +89,6 @@ fn a_batch_that_does_not_fit_is_refused_by_field() {
     assert_eq!(spoilt(|batch| batch.policies.push(0.0)), "policies");
     assert_eq!(spoilt(|batch| batch.legal.clear()), "legal");
     assert_eq!(spoilt(|batch| batch.wdl.push(0.0)), "wdl");
+    assert_eq!(spoilt(|batch| batch.importance.push(1.0)), "importance");
     assert_eq!(spoilt(|batch| *batch = TrainingBatch::default()), "policy_weights");
 }

@@ -255,6 +255,7 @@ fn doubles(architecture: &Architecture, positions: usize, seed: u64) -> (Tensor,
         illegal: double(&batch.legal, actions).eq(0),
         wdl: double(&batch.wdl, 3),
         policy_weights: double(&batch.policy_weights, 1).view([-1]),
+        importance: None,
     };
     (observations(architecture, &batch).to_kind(Kind::Double), targets)
 }

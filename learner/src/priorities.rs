@@ -1,0 +1,141 @@
+//! How wrong the learner was about the positions it trained on goes back to the replay servers that they came from, and how
+//! much a position counts in return: prioritised replay (Schaul et al. 2016), with MuZero's |z − ν| as priority.
+//!
+//! Nobody says whether a table draws by priority: a server that answers that it uses none is asked again after a while.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use experience::{Sample, TrajectoryId};
+use proto::replay::{Inspector, ItemPriority, MAIN_TABLE, PriorityUpdate, UpdatedPriorities};
+use proto::servers::Server;
+use tokio::sync::mpsc;
+
+#[cfg(test)]
+mod tests;
+
+/// The priority of a position whose value was right: it is still drawn now and then.
+const PRIORITY_MIN: f64 = 0.01;
+/// Until servers that use no priorities are told some again: a table may be changed while it serves.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// Batches whose priorities wait to be sent; more are dropped, for their positions will be drawn again.
+const WAITING_MAX: usize = 8;
+
+/// An item of a batch, and the server it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The server.
+    pub server: Server,
+    /// The trajectory it is of.
+    pub trajectory: TrajectoryId,
+    /// Its ply.
+    pub ply: usize,
+}
+
+impl Item {
+    /// What was drawn, and from where.
+    pub fn of(sample: &Sample, server: &Server) -> Self {
+        Self { server: server.clone(), trajectory: sample.segment.trajectory, ply: sample.segment.ply }
+    }
+}
+
+/// Items in the order of a batch's rows, and how far their values were from their targets.
+type Errors = (Vec<Item>, Vec<f32>);
+
+/// The end of whoever trains and prepares.
+#[derive(Debug, Clone)]
+pub struct Priorities {
+    errors: mpsc::Sender<Errors>,
+    /// Whether anybody uses them, as far as is known.
+    wanted: Arc<AtomicBool>,
+}
+
+/// How much each sample counts: `(1 / N·p)^exponent` with N items in the table and p its probability, divided by the
+/// greatest of the batch.
+pub fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
+    let weight = |sample: &Sample| {
+        let expected = sample.probability * sample.table_items as f64;
+        // A probability of 0 was drawn by nobody; a weight that is not finite would spoil the batch.
+        if expected > 0.0 { expected.powf(-exponent) } else { 1.0 }
+    };
+    let weights: Vec<f64> = samples.iter().map(weight).collect();
+    let greatest = weights.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    weights.into_iter().map(|weight| ((weight / greatest) as f32).max(f32::MIN_POSITIVE)).collect()
+}
+
+impl Priorities {
+    /// What is told, and the end that [`send`] takes.
+    #[must_use]
+    pub fn new() -> (Self, Sending) {
+        let (errors, waiting) = mpsc::channel(WAITING_MAX);
+        let wanted = Arc::new(AtomicBool::new(true));
+        (Self { errors, wanted: Arc::clone(&wanted) }, Sending { waiting, wanted })
+    }
+
+    /// Whether it pays to learn how wrong the values of the next batch are.
+    #[must_use]
+    pub fn are_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// So wrong was the network about these items.
+    pub fn tell(&self, items: &[Item], value_errors: &[f32]) {
+        if !items.is_empty() && items.len() == value_errors.len() {
+            // A full queue drops them.
+            drop(self.errors.try_send((items.to_vec(), value_errors.to_vec())));
+        }
+    }
+}
+
+/// The other end of [`Priorities`].
+#[derive(Debug)]
+pub struct Sending {
+    waiting: mpsc::Receiver<Errors>,
+    wanted: Arc<AtomicBool>,
+}
+
+/// Sends what is told until nobody tells any more.
+pub async fn send(mut sending: Sending) {
+    while let Some((items, errors)) = sending.waiting.recv().await {
+        let mut sum = UpdatedPriorities::default();
+        for (server, priorities) in by_server(items, &errors) {
+            match update(&server, priorities).await {
+                Ok(updated) => {
+                    sum.updated += updated.updated;
+                    sum.unused += updated.unused;
+                }
+                // It may be away for a moment; the positions will be drawn again.
+                Err(error) => {
+                    tracing::debug!(
+                        server = &*server.endpoint,
+                        error = service::chain(&error),
+                        "priorities were not taken"
+                    )
+                }
+            }
+        }
+        if sum.unused > 0 && sum.updated == 0 {
+            sending.wanted.store(false, Ordering::Relaxed);
+            tokio::time::sleep(ASK_AGAIN).await;
+            // What was told meanwhile is of weights long gone.
+            while sending.waiting.try_recv().is_ok() {}
+            sending.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+async fn update(server: &Server, priorities: Vec<ItemPriority>) -> anyhow::Result<UpdatedPriorities> {
+    let update = PriorityUpdate { table: MAIN_TABLE.to_owned(), priorities };
+    Ok(Inspector::new(&server.endpoint)?.update_priorities(update).await?)
+}
+
+fn by_server(items: Vec<Item>, errors: &[f32]) -> BTreeMap<Server, Vec<ItemPriority>> {
+    let mut servers: BTreeMap<Server, Vec<ItemPriority>> = BTreeMap::new();
+    for (Item { server, trajectory, ply }, &error) in items.into_iter().zip(errors) {
+        let priority = f64::from(error).max(PRIORITY_MIN);
+        servers.entry(server).or_default().push(ItemPriority { trajectory, ply, priority });
+    }
+    servers
+}
