@@ -73,7 +73,7 @@ pub struct Speed {
     pub batch: usize,
     /// Over all threads.
     pub evaluations_per_second: f64,
-    /// Useful multiply-adds/s over the peak.
+    /// Multiply-adds/s of nine taps, of those that matter to the answer, over the peak; above 1 where filtering saves many.
     pub share_of_peak: Option<f64>,
     /// Evaluations/s over those of the earlier report, if it has the same.
     pub ratio: Option<f64>,
