@@ -201,8 +201,9 @@ pub(crate) fn check(architecture: &Architecture) -> Result<(), Error> {
     let refuse = |what, got: usize, expected| Err(Error::Unsupported { what, got, expected });
     match () {
         () if *planes == 0 || *planes > 1024 => refuse("planes", *planes, "1 to 1024"),
-        () if *height == 0 || *height > 64 => refuse("height", *height, "1 to 64"),
-        () if *width == 0 || *width > 64 => refuse("width", *width, "1 to 64"),
+        // The rows of a run are bits of a word.
+        () if *height == 0 || *height > 32 => refuse("height", *height, "1 to 32"),
+        () if *width == 0 || *width > 32 => refuse("width", *width, "1 to 32"),
         () if *actions == 0 || *actions > 65_535 => refuse("actions", *actions, "1 to 65535"),
         () if *channels == 0 || *channels > 2048 || channels % 16 != 0 => {
             refuse("channels", *channels, "a multiple of 16 up to 2048")

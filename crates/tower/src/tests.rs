@@ -84,6 +84,8 @@ fn every_path_agrees_with_float64_on_boards_of_many_sizes() {
         check_against_float64(&architecture(shape, 32, 2), 3);
     }
     check_against_float64(&architecture([17, 19, 19], 32, 1), 2);
+    check_against_float64(&architecture([2, 32, 3], 32, 1), 2);
+    check_against_float64(&architecture([2, 3, 32], 32, 1), 2);
 }
 
 #[test]
@@ -171,6 +173,8 @@ fn what_the_kernel_does_not_take_it_says() {
     let odd = architecture([2, 6, 7], 40, 1);
     let error = choose_path(&odd, &Path::ALL).unwrap_err();
     assert_eq!(error.to_string(), "the CPU kernel does not take channels of 40: a multiple of 16 up to 2048");
+    let wide = architecture([2, 6, 33], 32, 1);
+    assert!(matches!(choose_path(&wide, &Path::ALL), Err(Error::Unsupported { what: "width", .. })));
     let pooled = Architecture { global_pooling: 32, ..architecture([2, 6, 7], 32, 1) };
     assert!(matches!(choose_path(&pooled, &Path::ALL), Err(Error::Unsupported { what: "global_pooling", .. })));
 }
