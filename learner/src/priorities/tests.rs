@@ -53,7 +53,7 @@ async fn what_nobody_takes_is_dropped_and_training_goes_on() {
     let item =
         Item { server: Server::at("http://a:1"), trajectory: TrajectoryId { actor: 1, epoch: 1, sequence: 0 }, ply: 0 };
     for _ in 0..3 * WAITING_MAX {
-        priorities.tell(&[item.clone()], &[0.5]);
+        priorities.tell(std::slice::from_ref(&item), &[0.5]);
     }
     assert!(priorities.are_wanted());
 }
