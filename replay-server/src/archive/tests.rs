@@ -156,3 +156,25 @@ fn addresses_that_are_no_archive_are_refused_with_what_would_be_one() {
     Archive::check("file:///tmp/archive").unwrap();
     assert_eq!(Archive::check("s3://bucket/prefix").is_ok(), cfg!(feature = "s3"));
 }
+
+/// The same with a real store: `ZEROFLEET_S3=s3://BUCKET/PREFIX`, and the variables `AWS_…` that it needs.
+#[cfg(feature = "s3")]
+#[tokio::test]
+#[ignore = "needs a store that speaks S3"]
+async fn a_log_goes_to_s3_and_comes_back() {
+    let url = std::env::var("ZEROFLEET_S3").expect("ZEROFLEET_S3 names a bucket and a prefix");
+    let (folder, fresh) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let open = |folder: &TempDir| Archive::open(&url, std::env::vars(), folder.path()).unwrap();
+    for number in 1..4 {
+        std::fs::write(folder.path().join(SegmentNumber(number).file_name()), vec![7; 1 << 20]).unwrap();
+    }
+    let mut archive = open(&folder);
+    assert_eq!(archive.keep_up().await.unwrap(), pass(3, 0));
+    assert_eq!(open(&fresh).restore().await.unwrap(), 3);
+    assert_eq!(files(&fresh), files(&folder));
+    std::fs::remove_file(folder.path().join(SegmentNumber(1).file_name())).unwrap();
+    assert_eq!(archive.keep_up().await.unwrap(), pass(0, 1));
+    for number in 2..4 {
+        archive.drop_copy(SegmentNumber(number)).await.unwrap();
+    }
+}
