@@ -8,6 +8,7 @@ mod cache;
 pub mod conformance;
 mod evaluator;
 mod prediction;
+pub mod queue;
 mod routed;
 pub mod testing;
 mod trial;

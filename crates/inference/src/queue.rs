@@ -1,0 +1,309 @@
+//! The queue before a model: who shares the next batch, and what is refused because its turn would come too late.
+//!
+//! Time is an argument: a [`Duration`] since whatever moment the owner chose. Nothing here waits, locks or evaluates; who
+//! owns it calls [`Queue::push`] as asks come and [`Queue::next`] when an evaluator is free. Start with [`Queue`].
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+/// How a queue forms batches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// Positions in a batch. An ask that has more is a batch of its own.
+    pub batch_max: usize,
+    /// How long an ask may wait for others to share its batch while an evaluator is free; zero: not at all.
+    pub delay: Duration,
+    /// Positions that may wait.
+    pub waiting_max: usize,
+    /// How many batches are evaluated side by side.
+    pub evaluators: usize,
+}
+
+/// An ask is taken if it would be in time though it took longer than expected by this part: batches differ, and answers have a
+/// way to go.
+const MARGIN: u32 = 2;
+
+/// Positions that somebody wants evaluated together.
+#[derive(Debug)]
+pub struct Ask<T> {
+    /// Who asks: each client gets the same share of every batch.
+    pub client: u64,
+    /// By which weights version; a batch is of one.
+    pub version: u64,
+    /// How many positions.
+    pub positions: usize,
+    /// When the answer is worth nothing any more.
+    pub deadline: Option<Duration>,
+    /// What the owner keeps of it.
+    pub payload: T,
+}
+
+/// Why an ask is not taken; `retry_after` is when it might be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// As many positions wait as may.
+    Full {
+        /// About how long what waits now takes.
+        retry_after: Duration,
+    },
+    /// It would be answered after its deadline.
+    Late {
+        /// How long it would have to wait for its answer.
+        expected: Duration,
+        /// When it might be in time.
+        retry_after: Duration,
+    },
+}
+
+/// Why a batch left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Nothing more fits in.
+    Full,
+    /// The first of its asks had waited as long as it may.
+    Delay,
+    /// An evaluator was free, and nobody is waited for.
+    Idle,
+}
+
+/// What to do with a free evaluator.
+#[derive(Debug)]
+pub enum Next<T> {
+    /// Evaluate these.
+    Batch {
+        /// In the order of their turns; never empty.
+        asks: Vec<Ask<T>>,
+        /// Why now.
+        reason: Reason,
+    },
+    /// Wait until then, or until something comes.
+    Wait(Option<Duration>),
+}
+
+/// Asks of many clients, in turns.
+///
+/// Turns are taken by deficit round robin (Shreedhar and Varghese 1995): each client may put as many positions into a batch as
+/// every other one, in whole asks, and what it could not use because its next ask is larger is kept for its next turn.
+#[derive(Debug)]
+pub struct Queue<T> {
+    settings: QueueSettings,
+    clients: HashMap<u64, Client<T>>,
+    /// The clients that have asks, by whose turn it is.
+    turns: VecDeque<u64>,
+    waiting: usize,
+    in_flight: usize,
+    pace: Pace,
+}
+
+#[derive(Debug)]
+struct Client<T> {
+    asks: VecDeque<(Duration, Ask<T>)>,
+    /// Positions it may put into a batch before the others have their turn.
+    credit: usize,
+}
+
+/// What an evaluator does, from the batches of the recent past.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    positions: f64,
+    seconds: f64,
+}
+
+impl Pace {
+    /// How much of the past counts when a batch is added: some thirty batches are remembered.
+    const KEPT: f64 = 0.97;
+
+    fn add(&mut self, positions: usize, took: Duration) {
+        self.positions = self.positions * Self::KEPT + positions as f64;
+        self.seconds = self.seconds * Self::KEPT + took.as_secs_f64();
+    }
+
+    /// Seconds a position takes one evaluator; 0 as long as nobody knows.
+    fn seconds_per_position(self) -> f64 {
+        if self.positions > 0.0 { self.seconds / self.positions } else { 0.0 }
+    }
+}
+
+impl<T> Queue<T> {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(settings: QueueSettings) -> Self {
+        Self {
+            settings,
+            clients: HashMap::new(),
+            turns: VecDeque::new(),
+            waiting: 0,
+            in_flight: 0,
+            pace: Pace::default(),
+        }
+    }
+
+    /// From now on a batch holds so many positions.
+    pub fn set_batch_max(&mut self, batch_max: usize) {
+        self.settings.batch_max = batch_max;
+    }
+
+    /// How many positions a batch holds.
+    #[must_use]
+    pub fn batch_max(&self) -> usize {
+        self.settings.batch_max
+    }
+
+    /// Positions that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Clients that wait.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// How long an ask of `positions` would wait for its answer if it came now; zero as long as no batch was measured.
+    #[must_use]
+    pub fn expected(&self, positions: usize) -> Duration {
+        let ahead = (self.waiting + self.in_flight) as f64 / self.settings.evaluators.max(1) as f64;
+        Duration::try_from_secs_f64((ahead + positions as f64) * self.pace.seconds_per_position())
+            .unwrap_or(Duration::MAX)
+    }
+
+    /// Takes an ask.
+    ///
+    /// # Errors
+    /// [`Refused`], with the ask, if there is no room or its turn would come too late.
+    pub fn push(&mut self, ask: Ask<T>, now: Duration) -> Result<(), (Refused, Ask<T>)> {
+        // An ask that finds nobody waiting is taken however large it is: there would never be more room.
+        if self.waiting > 0 && self.waiting + ask.positions > self.settings.waiting_max {
+            return Err((Refused::Full { retry_after: self.expected(0) }, ask));
+        }
+        let expected = self.expected(ask.positions);
+        if let Some(deadline) = ask.deadline
+            && now.saturating_add(expected + expected / MARGIN) > deadline
+        {
+            // By then half of what is ahead of it is done.
+            return Err((Refused::Late { expected, retry_after: expected / 2 }, ask));
+        }
+        self.waiting += ask.positions;
+        let (id, turns) = (ask.client, &mut self.turns);
+        let client = self.clients.entry(id).or_insert_with(|| {
+            turns.push_back(id);
+            Client { asks: VecDeque::new(), credit: 0 }
+        });
+        client.asks.push_back((now, ask));
+        Ok(())
+    }
+
+    /// What a free evaluator should do now. Who takes a batch says so when it is [`done`](Self::done).
+    pub fn next(&mut self, now: Duration) -> Next<T> {
+        let Some(first) = self.first() else { return Next::Wait(None) };
+        let (since, version) = (first.0, first.1.version);
+        let due = self.oldest().unwrap_or(since).saturating_add(self.settings.delay);
+        let is_full = self.waiting >= self.settings.batch_max;
+        if !is_full && now < due {
+            return Next::Wait(Some(due));
+        }
+        let asks = self.take(version);
+        let positions: usize = asks.iter().map(|ask| ask.positions).sum();
+        self.waiting -= positions;
+        self.in_flight += positions;
+        let reason = match () {
+            () if positions >= self.settings.batch_max || (is_full && self.waiting > 0) => Reason::Full,
+            () if self.settings.delay > Duration::ZERO => Reason::Delay,
+            () => Reason::Idle,
+        };
+        Next::Batch { asks, reason }
+    }
+
+    /// A batch of so many positions is evaluated, which took so long; `None`: it was not evaluated.
+    pub fn done(&mut self, positions: usize, took: Option<Duration>) {
+        self.in_flight = self.in_flight.saturating_sub(positions);
+        if let Some(took) = took {
+            self.pace.add(positions, took);
+        }
+    }
+
+    /// Takes out the asks that nobody waits for any more: those whose deadline has passed, and those of which `is_wanted` says
+    /// so.
+    pub fn remove(&mut self, now: Duration, mut is_wanted: impl FnMut(&T) -> bool) -> Vec<Ask<T>> {
+        let mut removed = Vec::new();
+        for client in self.clients.values_mut() {
+            for _ in 0..client.asks.len() {
+                let Some((since, ask)) = client.asks.pop_front() else { break };
+                if ask.deadline.is_some_and(|deadline| deadline <= now) || !is_wanted(&ask.payload) {
+                    self.waiting -= ask.positions;
+                    removed.push(ask);
+                } else {
+                    client.asks.push_back((since, ask));
+                }
+            }
+        }
+        self.forget_idle();
+        removed
+    }
+
+    /// Takes out all asks.
+    pub fn clear(&mut self) -> Vec<Ask<T>> {
+        self.turns.clear();
+        self.waiting = 0;
+        self.clients.drain().flat_map(|(_, client)| client.asks).map(|(_, ask)| ask).collect()
+    }
+
+    /// The ask whose turn is next.
+    fn first(&self) -> Option<&(Duration, Ask<T>)> {
+        self.turns.front().and_then(|id| self.clients.get(id)).and_then(|client| client.asks.front())
+    }
+
+    /// Since when the ask waits that waits longest; those of one client are in order.
+    fn oldest(&self) -> Option<Duration> {
+        self.clients.values().filter_map(|client| client.asks.front()).map(|(since, _)| *since).min()
+    }
+
+    /// Asks of `version` for one batch, in turns.
+    fn take(&mut self, version: u64) -> Vec<Ask<T>> {
+        let share = (self.settings.batch_max / self.turns.len().max(1)).max(1);
+        let (mut taken, mut room) = (Vec::new(), self.settings.batch_max);
+        let mut credit = Some(share);
+        while let Some(more) = credit.take() {
+            for id in &self.turns {
+                let Some(client) = self.clients.get_mut(id) else { continue };
+                client.credit = client.credit.saturating_add(more);
+                while let Some((_, ask)) = client.asks.front()
+                    && ask.version == version
+                    && (ask.positions <= room || taken.is_empty())
+                {
+                    if ask.positions > client.credit {
+                        // Its turn comes again in this batch, as soon as the first one can be taken.
+                        let lacks = (ask.positions - client.credit).max(share);
+                        credit = Some(credit.map_or(lacks, |least| least.min(lacks)));
+                        break;
+                    }
+                    let Some((_, ask)) = client.asks.pop_front() else { break };
+                    client.credit -= ask.positions;
+                    room = room.saturating_sub(ask.positions);
+                    taken.push(ask);
+                }
+            }
+            if room == 0 {
+                break;
+            }
+        }
+        // What is saved up is for an ask that did not fit, not for a thousand later ones.
+        let most = self.settings.batch_max;
+        self.clients.values_mut().for_each(|client| client.credit = client.credit.min(most));
+        // Whoever was first is last in the next batch.
+        self.turns.rotate_left(1);
+        self.forget_idle();
+        taken
+    }
+
+    fn forget_idle(&mut self) {
+        self.clients.retain(|_, client| !client.asks.is_empty());
+        let clients = &self.clients;
+        self.turns.retain(|id| clients.contains_key(id));
+    }
+}
+
+#[cfg(test)]
+mod tests;

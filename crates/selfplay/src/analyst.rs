@@ -1,0 +1,102 @@
+//! One position searched for as long as somebody wants to know more.
+
+use game::Game;
+use inference::{Error, Evaluator};
+use rand::Rng;
+use search::{EarlyStop, Exploration, RootPolicy, Settings as SearchSettings, Tree};
+
+use crate::analysis::{Analysis, searched};
+use crate::frontier::{Forest, Frontier, Rooting, Scene};
+use crate::leaves::{Buffers, NetworkLeaves};
+use crate::settings::SymmetryReuse;
+
+#[cfg(test)]
+mod tests;
+
+/// A search that goes on from where it stopped. pUCT, since sequential halving must know its end at its beginning.
+pub struct Analyst<G: Game> {
+    game: G,
+    position: G::Position,
+    tree: Tree<G::Position>,
+    frontier: Frontier<G>,
+    buffers: Buffers,
+    leaves_per_batch: usize,
+}
+
+impl<G: Game> std::fmt::Debug for Analyst<G> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Analyst").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+impl<G: Game> Analyst<G> {
+    /// Nothing is searched yet. Up to `leaves_per_batch` leaves are evaluated together; one is the most faithful.
+    ///
+    /// # Panics
+    /// If the position is over: there is nothing to choose.
+    pub fn new(game: G, position: G::Position, search: &SearchSettings, leaves_per_batch: usize) -> Self {
+        assert!(game.outcome(&position).is_none(), "a position that is over has nothing to analyse");
+        // Whoever looks on decides when it is enough.
+        let search = SearchSettings { root: RootPolicy::Puct, early_stop: EarlyStop::Never, ..search.clone() };
+        Self {
+            tree: Tree::new(search),
+            frontier: Frontier::new(&game),
+            buffers: Buffers::new(&game),
+            leaves_per_batch: leaves_per_batch.max(1),
+            game,
+            position,
+        }
+    }
+
+    /// Searches until `simulations` were made in all, or the position is proven.
+    ///
+    /// # Errors
+    /// Those of the evaluator; what was searched before stays.
+    pub fn search_to(
+        &mut self,
+        simulations: u32,
+        evaluator: &mut dyn Evaluator,
+        rng: &mut impl Rng,
+    ) -> Result<(), Error> {
+        let Self { game, position, tree, frontier, buffers, leaves_per_batch } = self;
+        let mut leaves = NetworkLeaves::new(evaluator, buffers);
+        let mut scene = Scene { game, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: &mut leaves };
+        let mut only = Only(tree);
+        if !only.0.is_ready() && frontier.root(&mut scene, 0, only.0, position) != Rooting::Done {
+            frontier.resolve(&mut scene, &mut only)?;
+        }
+        only.0.begin(simulations, Exploration::Greedy, rng);
+        while !only.0.is_finished() {
+            let descent = frontier.descend(&mut scene, 0, only.0, *leaves_per_batch, usize::MAX);
+            if descent.waiting > 0 {
+                frontier.resolve(&mut scene, &mut only)?;
+            } else {
+                assert!(descent.completed > 0, "a search that is not finished and has nothing in flight goes on");
+            }
+        }
+        Ok(())
+    }
+
+    /// How many simulations were made.
+    #[must_use]
+    pub fn simulations(&self) -> u32 {
+        if self.tree.is_ready() { self.tree.root().simulations() } else { 0 }
+    }
+
+    /// What is known so far; `None` before the first search.
+    #[must_use]
+    pub fn analysis(&self) -> Option<Analysis> {
+        self.tree.is_ready().then(|| searched(&self.tree))
+    }
+}
+
+/// A forest of one tree.
+struct Only<'a, P>(&'a mut Tree<P>);
+
+impl<G: Game> Forest<G> for Only<'_, G::Position> {
+    fn tree(&mut self, _owner: usize) -> &mut Tree<G::Position> {
+        self.0
+    }
+
+    fn rooted(&mut self, _owner: usize) {}
+}
