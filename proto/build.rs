@@ -4,14 +4,26 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
-const FILES: [&str; 2] = ["zerofleet/replay/v1/replay.proto", "zerofleet/weights/v1/weights.proto"];
+const FILES: [&str; 3] = [
+    "zerofleet/inference/v1/inference.proto",
+    "zerofleet/replay/v1/replay.proto",
+    "zerofleet/weights/v1/weights.proto",
+];
+
+/// What others have defined, and the codec that reads it.
+const OPEN_INFERENCE: &str = "inference/grpc_service.proto";
+const OPEN_INFERENCE_CODEC: &str = "crate::open_inference::PartsCodec";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let descriptors = protox::compile(FILES, ["proto"])?;
+    let (own, open_inference) = (protox::compile(FILES, ["proto"])?, protox::compile([OPEN_INFERENCE], ["proto"])?);
+    let mut descriptors = own.clone();
+    descriptors.file.extend(open_inference.file.iter().cloned());
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     // Payloads share the receive buffer.
-    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    let configure = || tonic_prost_build::configure().bytes(".");
+    configure().compile_fds(own)?;
+    configure().codec_path(OPEN_INFERENCE_CODEC).compile_fds(open_inference)?;
     Ok(())
 }

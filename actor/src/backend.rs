@@ -2,17 +2,21 @@
 
 #[cfg(feature = "torch")]
 mod measured;
+mod remote;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use game::Game as _;
 use inference::Evaluator;
 #[cfg(feature = "torch")]
 use network::Libtorch;
+use proto::inference::{Evaluations, EvaluationsSettings, Hello};
 use proto::weights::Published;
-use service::ConfigError;
+use service::{ConfigError, Drain};
 use tower::{ChosenPath, Kernel, Precision, Preference};
 
 use crate::config::Settings;
+use remote::Remote;
 
 /// Larger batches are not measured: nothing is gained beyond them anywhere.
 #[cfg(feature = "torch")]
@@ -30,12 +34,26 @@ pub trait Backend: Send + Sync {
     fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>>;
 }
 
-/// The backend a configuration asks for: an accelerator or a path of the kernel where one is named, else whoever is fastest here
-/// among the CPU kernel and libtorch on the device asked for.
+/// The backend a configuration asks for: an inference server where one is named, else an accelerator or a path of the kernel where one is named, else whoever is fastest here
+/// among the CPU kernel and libtorch on the device asked for. Must be called on a runtime.
 ///
 /// # Errors
 /// [`ConfigError`] names the key that makes no sense, or that this build cannot do.
-pub(crate) fn choose(settings: &Settings) -> Result<Arc<dyn Backend>, ConfigError> {
+pub(crate) fn choose(settings: &Settings, drain: &Drain) -> Result<Arc<dyn Backend>, ConfigError> {
+    let endpoint = &settings.actor.inference;
+    if endpoint.is_empty() {
+        return here(settings);
+    }
+    let spec = games::with_game!(settings.game, |game| game.spec().clone());
+    let name = format!("actor-{}", settings.actor.id);
+    let hello = Hello { name, game: spec.name, shape: spec.observation, actions: spec.actions };
+    let evaluations = Evaluations::start(EvaluationsSettings { endpoint: endpoint.clone(), hello });
+    let local = if settings.actor.inference_fallback { Some(here(settings)?) } else { None };
+    Ok(Arc::new(Remote::new(evaluations, endpoint.clone(), local, drain.clone())))
+}
+
+/// What evaluates on this machine.
+fn here(settings: &Settings) -> Result<Arc<dyn Backend>, ConfigError> {
     let actor = &settings.actor;
     let preference: Preference =
         actor.kernel.parse().map_err(|reason: String| ConfigError::invalid("actor.kernel", reason))?;

@@ -9,8 +9,8 @@ use proto::limits::UNACKNOWLEDGED_MAX;
 use proto::servers::Endpoints;
 use selfplay::config::{SearchSection, SelfplaySection};
 use serde::{Deserialize, Serialize};
-use service::ConfigError;
 use service::config::RunSection;
+use service::{ConfigError, SecuritySection};
 
 /// More threads than any machine has cores.
 const THREADS_MAX: usize = 1024;
@@ -31,6 +31,8 @@ pub struct Config {
     pub selfplay: SelfplaySection,
     /// This process.
     pub actor: ActorSection,
+    /// Whom it trusts, and who it is.
+    pub security: SecuritySection,
 }
 
 /// `[actor]`.
@@ -39,7 +41,8 @@ pub struct Config {
 pub struct ActorSection {
     /// Which actor this is: part of every trajectory's id, so no two may share it. Stable over restarts.
     pub id: u64,
-    /// Self-play threads, one evaluator each; 0 takes one per core.
+    /// Self-play threads, one evaluator each; 0 takes one per core, and two where an inference server evaluates: while one
+    /// waits for its batch another searches.
     pub threads: usize,
     /// Where replay servers listen: `http://127.0.0.1:7001`, or several, separated by commas. Each address that a host
     /// name stands for is a server, and names are looked up again every few seconds.
@@ -48,6 +51,10 @@ pub struct ActorSection {
     pub replay_away_seconds_max: f64,
     /// Where the learner serves weights: `http://127.0.0.1:7002`.
     pub learner: String,
+    /// Where an inference server evaluates for this actor: `http://127.0.0.1:7003`. Empty: the actor evaluates itself.
+    pub inference: String,
+    /// Whether the actor evaluates itself while the inference server is away or refuses; else self-play waits.
+    pub inference_fallback: bool,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: String,
     /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on what self-play evaluates, and used for as long as
@@ -74,6 +81,8 @@ impl Default for ActorSection {
             // A server that restarts is back sooner, and what is on its way would have to be kept for it.
             replay_away_seconds_max: 10.0,
             learner: "http://127.0.0.1:7002".into(),
+            inference: String::new(),
+            inference_fallback: true,
             device: "auto".into(),
             precision: "auto".into(),
             kernel: "auto".into(),
@@ -119,8 +128,14 @@ impl Config {
         let selfplay = self.selfplay.settings(search).map_err(out_of_range)?;
         let mut actor = self.actor.clone();
         actor.check()?;
+        self.security.check_endpoint("actor.replay", &actor.replay)?;
+        self.security.check_endpoint("actor.learner", &actor.learner)?;
+        if !actor.inference.is_empty() {
+            self.security.check_endpoint("actor.inference", &actor.inference)?;
+        }
         if actor.threads == 0 {
-            actor.threads = std::thread::available_parallelism().map_or(1, usize::from);
+            let per_core = if actor.inference.is_empty() { 1 } else { 2 };
+            actor.threads = per_core * std::thread::available_parallelism().map_or(1, usize::from);
         }
         Ok(Settings {
             game,
@@ -150,6 +165,9 @@ impl ActorSection {
         range("actor.drain_seconds", drain, format!("0 to {DRAIN_SECONDS_MAX}"))?;
         let away = (0.0..=AWAY_SECONDS_MAX).contains(&self.replay_away_seconds_max);
         range("actor.replay_away_seconds_max", away, format!("0 to {AWAY_SECONDS_MAX}"))?;
+        if !self.inference.is_empty() {
+            proto::check_endpoint(&self.inference).map_err(|error| ConfigError::invalid("actor.inference", error))?;
+        }
         proto::check_endpoint(&self.learner).map_err(|error| ConfigError::invalid("actor.learner", error))
     }
 }

@@ -35,7 +35,8 @@ use crate::workers::Workers;
 /// A configuration that makes no sense, a run directory that cannot be written, an evaluator that keeps failing.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
-    let backend = backend::choose(&settings)?;
+    proto::security::use_credentials(&config.security)?;
+    let backend = backend::choose(&settings, &context.drain)?;
     run_with(settings, backend, context).await
 }
 

@@ -27,6 +27,23 @@ pub(crate) enum Waited {
     Evaluator,
 }
 
+/// Who evaluates for an actor that has an inference server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnsweredBy {
+    /// The inference server.
+    Server,
+    /// The actor itself, because the server does not.
+    Actor,
+}
+
+pub(crate) fn remote(who: AnsweredBy, positions: usize) {
+    let by = match who {
+        AnsweredBy::Server => "server",
+        AnsweredBy::Actor => "actor",
+    };
+    counter!("zerofleet_actor_remote_positions_total", "by" => by).increment(positions as u64);
+}
+
 pub(crate) fn spent(phase: Phase, time: Duration) {
     let phase = match phase {
         Phase::Upload => "upload",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow};
 use game::Game;
 use inference::{Cache, Error, Evaluator};
 use proto::weights::Published;
@@ -121,15 +121,6 @@ struct Surroundings {
     runtime: Handle,
 }
 
-/// Fires the drain when its thread ends for whatever reason: a process that plays with half of its threads hides a bug.
-struct EndsTogether(Drain);
-
-impl Drop for EndsTogether {
-    fn drop(&mut self) {
-        self.0.start();
-    }
-}
-
 /// One thread.
 struct Worker<G: Game> {
     game: G,
@@ -150,7 +141,8 @@ impl<G: Game> Worker<G> {
 
     fn run(mut self) -> anyhow::Result<()> {
         let played = {
-            let _ends_together = EndsTogether(self.around.drain.clone());
+            // However that ends: a process that plays with half of its threads hides a bug.
+            let _ends_together = self.around.drain.token().drop_guard();
             self.play_until_drained()
         };
         // However that ended; an error means that nobody takes it any more.
@@ -232,7 +224,8 @@ impl<G: Game> Worker<G> {
         let Some(published) = self.around.weights.borrow_and_update().clone() else { return Ok(()) };
         let version = published.manifest.version;
         let start = Instant::now();
-        let built = self.check(&published).and_then(|()| self.around.backend.build(&published));
+        let fits = published.check_game(self.game.spec()).map_err(anyhow::Error::from);
+        let built = fits.and_then(|()| self.around.backend.build(&published));
         metrics::spent(Phase::Load, start.elapsed());
         let evaluator = match built {
             Ok(evaluator) => evaluator,
@@ -252,21 +245,6 @@ impl<G: Game> Worker<G> {
         metrics::weights_version(version.0);
         metrics::evaluator(&self.around.backend.describe(), version.0);
         tracing::debug!(%version, "new weights");
-        Ok(())
-    }
-
-    fn check(&self, published: &Published) -> anyhow::Result<()> {
-        let (spec, architecture) = (self.game.spec(), &published.manifest.architecture);
-        ensure!(
-            architecture.game == spec.name,
-            "the weights are for {}, this actor plays {}",
-            architecture.game,
-            spec.name
-        );
-        let takes = (architecture.planes, architecture.height, architecture.width, architecture.actions);
-        let shape = spec.observation;
-        let has = (shape.planes, shape.height, shape.width, spec.actions);
-        ensure!(takes == has, "the network takes [planes, height, width, actions] {takes:?}, the game has {has:?}");
         Ok(())
     }
 

@@ -8,8 +8,8 @@ use games::GameKind;
 use selfplay::SearchSettings;
 use selfplay::config::SearchSection;
 use serde::{Deserialize, Serialize};
-use service::ConfigError;
 use service::config::RunSection;
+use service::{ConfigError, SecuritySection};
 
 use crate::matches;
 
@@ -23,6 +23,8 @@ pub struct Config {
     pub search: SearchSection,
     /// How strength is measured.
     pub arena: ArenaSection,
+    /// Whom it trusts, and who it is.
+    pub security: SecuritySection,
 }
 
 /// `[arena]`.
@@ -134,6 +136,7 @@ impl Config {
         let game = self.run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
         let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
         proto::check_endpoint(&arena.weights).map_err(|error| ConfigError::invalid("arena.weights", error))?;
+        self.security.check_endpoint("arena.weights", &arena.weights)?;
         at_least_one("arena.simulations", arena.simulations.into())?;
         at_least_one("arena.openings_per_match", arena.openings_per_match as u64)?;
         let playouts: BTreeSet<u32> = arena.playouts.iter().copied().collect();

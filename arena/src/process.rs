@@ -31,6 +31,7 @@ const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
 /// If the configuration is refused, the run directory cannot be used, or what it holds is not this run's.
 pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
+    proto::security::use_credentials(&config.security)?;
     metrics::describe();
     service::directory::writable(&settings.directory)?;
     let build = evaluators::build(&settings)?;

@@ -3,7 +3,9 @@
 mod accelerator;
 mod digits;
 pub mod hardware;
+pub mod inference;
 pub mod kernel;
+pub mod latency;
 pub(crate) mod machine;
 mod output;
 pub mod phases;

@@ -113,6 +113,8 @@ pub struct Bench {
 enum Part {
     /// The replay server: durable inserts, samples, and how long a restart takes.
     Replay(bench::replay::Args),
+    /// The inference server over loopback, as a share of what the same evaluator does in a process.
+    Inference(bench::inference::Args),
     /// Self-play, as a share of what the evaluator alone does.
     Selfplay(bench::selfplay::Args),
     /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of what the instructions can do.
@@ -132,6 +134,7 @@ impl Bench {
     pub fn run(self) -> anyhow::Result<()> {
         match self.part {
             Part::Replay(args) => bench::replay::run(&args, &mut io::stdout().lock()),
+            Part::Inference(args) => bench::inference::run(&args, &mut io::stdout().lock()),
             Part::Selfplay(args) => bench::selfplay::run(&args, &mut io::stdout().lock()),
             Part::Kernel(args) => bench::kernel::run(&args, &mut io::stdout().lock()),
             Part::Search(args) => bench::search::run(&args, &mut io::stdout().lock()),

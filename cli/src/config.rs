@@ -1,19 +1,27 @@
 //! The run file of a whole fleet: every section of every process, checked here before any process starts.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use actor::ActorSection;
 use arena::config::ArenaSection;
+use inference_server::config::InferenceSection;
 use learner::config::{LearnerSection, NetworkSection};
+use proto::security::{Credentials, Security};
 use replay_server::config::ReplaySection;
 use selfplay::config::{SearchSection, SelfplaySection};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use service::ConfigError;
 use service::config::{RunSection, SECTIONS, Sources};
+use service::security::is_set;
+use service::{ConfigError, SecuritySection};
 
 use crate::run_directory::RunDirectory;
 
 #[cfg(test)]
 mod tests;
+
+/// Where the servers of a fleet listen.
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Every section of a run file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -35,20 +43,49 @@ pub struct Fleet {
     pub actor: ActorSection,
     /// How strength is measured.
     pub arena: ArenaSection,
+    /// The inference server.
+    pub inference: InferenceSection,
+    /// Who may connect to servers, and how the processes prove who they are.
+    pub security: SecuritySection,
 }
 
 impl Fleet {
     /// Asks every process's own check, so that a value out of range is told on the screen and not in a log, and checks what
     /// no process can, for it lies between two.
     pub fn check(&self) -> anyhow::Result<()> {
-        let Self { run, network, search, selfplay, replay, learner, actor, arena } = self.clone();
-        actor::Config { run: run.clone(), search: search.clone(), selfplay, actor }.settings()?;
-        let learner = learner::config::Config { run: run.clone(), network, learner }.settings()?;
-        let replay = replay_server::Config { run: run.clone(), replay }.settings()?;
+        let Self { run, network, search, selfplay, replay, learner, actor, arena, inference, security } = self.clone();
+        check_security(&security)?;
+        let here = || security.clone();
+        actor::Config { run: run.clone(), search: search.clone(), selfplay, actor, security: here() }.settings()?;
+        let learner = learner::config::Config { run: run.clone(), network, learner, security: here() }.settings()?;
+        let replay = replay_server::Config { run: run.clone(), replay, security: here() }.settings()?;
         check_batch(&learner, &replay)?;
-        arena::config::Config { run, search, arena }.settings()?;
+        inference_server::Config { run: run.clone(), search: search.clone(), inference, security: here() }
+            .settings()?;
+        arena::config::Config { run, search, arena, security: here() }.settings()?;
         Ok(())
     }
+}
+
+/// Sees that the processes of a run let each other in, and that what they will open can be opened.
+fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
+    security.check()?;
+    let missing = |key: &str, because: &str| {
+        let reason = format!("is missing, and {because} is set: the processes of a run are each other's clients");
+        Err(ConfigError::invalid(format!("security.{key}"), reason))
+    };
+    if security.serves_tls() && !is_set(&security.ca) {
+        return missing("ca", "security.certificate");
+    }
+    if is_set(&security.client_ca) && !is_set(&security.client_certificate) {
+        return missing("client_certificate", "security.client_ca");
+    }
+    if is_set(&security.tokens) && !is_set(&security.token_file) {
+        return missing("token_file", "security.tokens");
+    }
+    Security::open(security, LOOPBACK)?;
+    Credentials::open(security)?;
+    Ok(())
 }
 
 /// A larger batch than the rate limiter hands out would be asked for in vain, for ever.

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use crate::child::{self, Child, Event};
 use crate::exposition::{self, Exposition};
 use crate::readings::Role;
-use crate::run_directory::RunDirectory;
+use crate::run_directory::{Inference, RunDirectory};
 
 /// Actors hand in what they hold; when they are gone, or after this time, the learner is asked to end.
 const ACTORS_PATIENCE: Duration = Duration::from_secs(5);
@@ -52,18 +52,23 @@ pub struct Fleet {
 pub struct Settings {
     /// Self-play processes.
     pub actors: usize,
-    /// The folder that holds `replay-server`, `learner`, `actor` and `arena`.
+    /// Whether an inference server evaluates for them.
+    pub inference: Inference,
+    /// The folder that holds `replay-server`, `learner`, `actor`, `arena` and `inference-server`.
     pub binaries: PathBuf,
+    /// How the endpoints of its servers begin: `http` or `https`.
+    pub scheme: &'static str,
 }
 
 impl Settings {
     /// Binaries beside this one.
-    pub fn beside_this_binary(actors: usize) -> anyhow::Result<Self> {
+    pub fn beside_this_binary(actors: usize, inference: Inference, scheme: &'static str) -> anyhow::Result<Self> {
         let this = this_folder()?;
-        for name in ["replay-server", "learner", "actor", "arena"] {
+        let served = (inference == Inference::Remote).then_some("inference-server");
+        for name in ["replay-server", "learner", "actor", "arena"].into_iter().chain(served) {
             present(&this, name, name)?;
         }
-        Ok(Self { actors, binaries: this })
+        Ok(Self { actors, inference, binaries: this, scheme })
     }
 }
 
@@ -88,25 +93,40 @@ fn present(folder: &Path, name: &str, package: &str) -> anyhow::Result<PathBuf> 
 impl Fleet {
     /// Starts every process of `run` on free loopback ports.
     pub fn start(settings: &Settings, run: &RunDirectory, now: Instant) -> anyhow::Result<Self> {
-        let mut ports = free_ports(2 + 3 + settings.actors)?.into_iter();
+        let scheme = settings.scheme;
+        let mut ports = free_ports(3 + 4 + settings.actors)?.into_iter();
         let mut next = || ports.next().expect("a port was picked for every use");
-        let (replay, learner) = (next(), next());
+        let (replay, learner, inference) = (next(), next(), next());
+        let is_remote = settings.inference == Inference::Remote;
         let serving = [(Role::Replay, "replay-server", replay), (Role::Learner, "learner", learner)];
         let mut plans = Vec::new();
         for (role, program, listen) in serving {
             let mut arguments = vec!["--listen".into(), listen.to_string().into()];
             if role == Role::Learner {
-                arguments.extend(set(format!("learner.replay=http://{replay}")));
+                arguments.extend(set(format!("learner.replay={scheme}://{replay}")));
             }
             plans.push((role, program, program.to_owned(), arguments));
         }
-        plans.push((Role::Arena, "arena", "arena".to_owned(), set(format!("arena.weights=http://{learner}")).to_vec()));
+        plans.push((
+            Role::Arena,
+            "arena",
+            "arena".to_owned(),
+            set(format!("arena.weights={scheme}://{learner}")).to_vec(),
+        ));
+        if is_remote {
+            let mut arguments = vec!["--listen".into(), inference.to_string().into()];
+            arguments.extend(set(format!("inference.learner={scheme}://{learner}")));
+            plans.push((Role::Inference, "inference-server", "inference-server".to_owned(), arguments));
+        }
         for actor in 0..settings.actors {
-            let sets = [
+            let mut sets = vec![
                 format!("actor.id={actor}"),
-                format!("actor.replay=http://{replay}"),
-                format!("actor.learner=http://{learner}"),
+                format!("actor.replay={scheme}://{replay}"),
+                format!("actor.learner={scheme}://{learner}"),
             ];
+            if is_remote {
+                sets.push(format!("actor.inference={scheme}://{inference}"));
+            }
             plans.push((Role::Actor, "actor", format!("actor-{actor}"), sets.into_iter().flat_map(set).collect()));
         }
         let mut members = Vec::new();
@@ -151,7 +171,7 @@ impl Fleet {
         let mut undrained = Vec::new();
         let order: [(&[Role], Duration); 3] = [
             (&[Role::Actor, Role::Arena], ACTORS_PATIENCE),
-            (&[Role::Learner], LEARNER_PATIENCE),
+            (&[Role::Learner, Role::Inference], LEARNER_PATIENCE),
             (&[Role::Replay], DRAIN_PATIENCE),
         ];
         for (roles, patience) in order {
@@ -164,7 +184,7 @@ impl Fleet {
                 std::thread::sleep(DRAIN_POLL);
             }
         }
-        let all = [Role::Actor, Role::Arena, Role::Learner, Role::Replay];
+        let all = [Role::Actor, Role::Arena, Role::Learner, Role::Inference, Role::Replay];
         while begin.elapsed() < DRAIN_PATIENCE && self.any_running(&all, &mut undrained)? {
             std::thread::sleep(DRAIN_POLL);
         }

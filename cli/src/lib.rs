@@ -1,4 +1,4 @@
-//! `zerofleet`: train, play, eval, bench, picture, replay.
+//! `zerofleet`: train, play, eval, bench, picture, replay, inference.
 //!
 //! The command line of the fleet. [`train`] is the supervisor of a run's processes; it knows them by their command lines,
 //! their admin ports and their exit statuses, and nothing of games or networks. Start reading there. [`play`], [`eval`] and
@@ -15,6 +15,7 @@ pub mod evaluators;
 pub mod event_file;
 pub mod exposition;
 pub mod fleet;
+pub mod inference;
 pub mod picture;
 pub mod play;
 pub mod preset;
@@ -27,6 +28,7 @@ pub mod screen;
 pub mod summary;
 pub mod train;
 pub mod trained;
+mod trust;
 
 use std::io;
 use std::process::ExitCode;
@@ -47,6 +49,7 @@ enum Command {
     Bench(commands::Bench),
     Picture(commands::Picture),
     Replay(replay::Args),
+    Inference(inference::Args),
 }
 
 impl Cli {
@@ -55,6 +58,7 @@ impl Cli {
         match self.command {
             Command::Train(args) => train::run(args).map(|()| ExitCode::SUCCESS),
             Command::Picture(command) => command.run().map(|()| ExitCode::SUCCESS),
+            Command::Inference(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Replay(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Play(_) | Command::Eval(_) | Command::Bench(_) => companion::run(),
         }
@@ -65,10 +69,8 @@ impl Cli {
     /// Only the companion may reach this: it is what ties a program to libtorch.
     pub fn run_with_libtorch(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Train(_) | Command::Picture(_) | Command::Replay(_) => {
-                anyhow::bail!(
-                    "zerofleet trains, draws and looks into replay; this program plays, evaluates and measures"
-                )
+            Command::Train(_) | Command::Picture(_) | Command::Replay(_) | Command::Inference(_) => {
+                anyhow::bail!("zerofleet trains, draws and asks servers; this program plays, evaluates and measures")
             }
             Command::Play(command) => command.run()?,
             Command::Eval(command) => command.run()?,

@@ -141,6 +141,8 @@ pub enum Role {
     Learner,
     /// Measures.
     Arena,
+    /// Evaluates for the actors.
+    Inference,
 }
 
 /// Turns scrapes into [`Readings`].

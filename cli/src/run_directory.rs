@@ -161,6 +161,17 @@ pub struct RunLock {
     _file: File,
 }
 
+/// Where self-play has positions evaluated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Inference {
+    /// Each actor evaluates itself.
+    #[default]
+    Local,
+    /// An inference server evaluates for all actors.
+    Remote,
+}
+
 /// How far a run has come, over all its sessions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Progress {
@@ -168,6 +179,9 @@ pub struct Progress {
     pub minutes: f64,
     /// How much of it has passed.
     pub elapsed_seconds: f64,
+    /// Where self-play has positions evaluated.
+    #[serde(default)]
+    pub inference: Inference,
     /// Counters of processes that have ended, by series.
     pub totals: BTreeMap<String, f64>,
 }

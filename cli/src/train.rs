@@ -19,7 +19,7 @@ use crate::preset::preset;
 use crate::readings::{Meter, Readings, Role};
 use crate::record::Record;
 use crate::report::Report;
-use crate::run_directory::{Progress, RunDirectory};
+use crate::run_directory::{Inference, Progress, RunDirectory};
 use crate::screen::Screen;
 
 #[cfg(test)]
@@ -51,6 +51,10 @@ pub struct Args {
     #[arg(long)]
     pub actors: Option<usize>,
 
+    /// Where self-play has positions evaluated: in the actors, or by an inference server [default: local, or as the run began].
+    #[arg(long, value_enum)]
+    pub inference: Option<Inference>,
+
     /// The run's name; an existing run goes on where it stopped [default: the first free GAME-N].
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
@@ -71,7 +75,8 @@ pub struct Args {
 /// Trains until the time is over or somebody says stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let plan = Plan::new(&args, std::env::vars_os())?;
-    let settings = fleet::Settings::beside_this_binary(plan.actors)?;
+    let (inference, scheme) = (plan.progress.inference, plan.config.security.scheme());
+    let settings = fleet::Settings::beside_this_binary(plan.actors, inference, scheme)?;
     plan.run.create()?;
     let _lock = plan.run.lock()?;
     plan.write_config()?;
@@ -130,9 +135,8 @@ impl Plan {
         if actors == 0 {
             return Err(ConfigError::invalid("--actors", "must be at least 1").into());
         }
-        if config.actor.threads == 0 {
-            config.actor.threads = threads_per_actor(cores, actors);
-        }
+        progress.inference = args.inference.unwrap_or(progress.inference);
+        share_cores(&mut config, progress.inference, cores, actors);
         config.check()?;
         Ok(Self { run, config, actors, progress, unread })
     }
@@ -142,6 +146,18 @@ impl Plan {
         let fresh = self.run.path().join("config.toml.new");
         fs::write(&fresh, service::config::print(&self.config)?)?;
         fs::rename(&fresh, &path).with_context(|| format!("replace {}", path.display()))
+    }
+}
+
+/// Threads for what has none yet. An actor that waits for an inference server has twice as many: one searches while another
+/// waits.
+fn share_cores(config: &mut Config, inference: Inference, cores: usize, actors: usize) {
+    if inference == Inference::Remote && config.inference.threads == 0 {
+        config.inference.threads = threads_per_actor(cores, 1);
+    }
+    let is_remote = inference == Inference::Remote || !config.actor.inference.is_empty();
+    if config.actor.threads == 0 {
+        config.actor.threads = threads_per_actor(cores, actors) * if is_remote { 2 } else { 1 };
     }
 }
 
@@ -316,6 +332,8 @@ fn without(role: Role, what_happened: &str) -> anyhow::Result<String> {
     match role {
         // It only measures, and nobody waits for it.
         Role::Arena => Ok(format!("{what_happened}; training goes on unmeasured")),
+        // Actors evaluate for themselves meanwhile.
+        Role::Inference => Ok(format!("{what_happened}; training goes on without it")),
         Role::Actor | Role::Replay | Role::Learner => bail!("{what_happened}"),
     }
 }

@@ -9,8 +9,8 @@ use network::{Decay, DevicePreference, Optimiser, PrecisionPreference, TrainerSe
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
 use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
-use service::ConfigError;
 use service::config::RunSection;
+use service::{ConfigError, SecuritySection};
 
 use crate::targets::TargetSettings;
 
@@ -24,6 +24,8 @@ pub struct Config {
     pub network: NetworkSection,
     /// How it is trained.
     pub learner: LearnerSection,
+    /// Who may connect, and whom it trusts.
+    pub security: SecuritySection,
 }
 
 /// `[network]`.
@@ -175,7 +177,7 @@ impl Config {
     /// # Errors
     /// Names the key and the range it must lie in.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
-        let Self { run, network, learner } = self;
+        let Self { run, network, learner, security } = self;
         let in_range = |key: &str, value: f64, low: f64, high: f64| {
             if (low..=high).contains(&value) {
                 return Ok(());
@@ -201,6 +203,7 @@ impl Config {
         in_range("learner.importance_exponent", learner.importance_exponent, 0.0, 1.0)?;
         in_range("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01, 86_400.0)?;
         in_range("learner.checkpoint_interval_seconds", learner.checkpoint_interval_seconds, 0.01, 86_400.0)?;
+        security.check_endpoint("learner.replay", &learner.replay)?;
         let optimiser = match learner.optimiser.as_str() {
             "adamw" => Optimiser::adamw(),
             "sgd" => Optimiser::Sgd { momentum: learner.momentum },

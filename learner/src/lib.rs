@@ -16,6 +16,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use game::Game;
 use network::{Network, Trainer};
+use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use weights::{Architecture, Manifest};
 
@@ -35,14 +36,21 @@ const SERVE_LAST: Duration = Duration::from_secs(2);
 /// Configuration out of range, a run directory that cannot be written, damaged checkpoints, a port in use.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
+    let security = Security::open(&config.security, context.listen)?;
+    use_credentials(&config.security)?;
     service::directory::writable(&settings.directory)?;
-    games::with_game!(settings.game, |game| run_game(game, settings, context).await)
+    games::with_game!(settings.game, |game| run_game(game, settings, security, context).await)
 }
 
-async fn run_game<G: Game>(game: G, settings: Settings, context: service::Context) -> anyhow::Result<()> {
+async fn run_game<G: Game>(
+    game: G,
+    settings: Settings,
+    security: Security,
+    context: service::Context,
+) -> anyhow::Result<()> {
     let listener = service::net::bind(context.listen).await?;
     let (service, publisher) = WeightsService::new(settings.versions_kept);
-    let server = tokio::spawn(proto::weights::serve(service, listener, context.drain.token()));
+    let server = tokio::spawn(proto::weights::serve(service, security, listener, context.drain.token()));
 
     let (priorities, sending) = Priorities::new();
     let updates = tokio::spawn(priorities::send(sending));

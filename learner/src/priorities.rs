@@ -4,6 +4,7 @@
 //! Nobody says whether a table draws by priority: a server that answers that it uses none is asked again after a while.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -98,10 +99,14 @@ pub struct Sending {
 
 /// Sends what is told until nobody tells any more.
 pub async fn send(mut sending: Sending) {
+    // A connection to each server that the last items came from.
+    let mut inspectors: BTreeMap<Server, Inspector> = BTreeMap::new();
     while let Some((items, errors)) = sending.waiting.recv().await {
         let mut sum = UpdatedPriorities::default();
-        for (server, priorities) in by_server(items, &errors) {
-            match update(&server, priorities).await {
+        let told = by_server(items, &errors);
+        inspectors.retain(|server, _| told.contains_key(server));
+        for (server, priorities) in told {
+            match update(&mut inspectors, &server, priorities).await {
                 Ok(updated) => {
                     sum.updated += updated.updated;
                     sum.unused += updated.unused;
@@ -126,9 +131,16 @@ pub async fn send(mut sending: Sending) {
     }
 }
 
-async fn update(server: &Server, priorities: Vec<ItemPriority>) -> anyhow::Result<UpdatedPriorities> {
-    let update = PriorityUpdate { table: MAIN_TABLE.to_owned(), priorities };
-    Ok(Inspector::new(&server.endpoint)?.update_priorities(update).await?)
+async fn update(
+    inspectors: &mut BTreeMap<Server, Inspector>,
+    server: &Server,
+    priorities: Vec<ItemPriority>,
+) -> anyhow::Result<UpdatedPriorities> {
+    let inspector = match inspectors.entry(server.clone()) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => new.insert(Inspector::new(&server.endpoint)?),
+    };
+    Ok(inspector.update_priorities(PriorityUpdate { table: MAIN_TABLE.to_owned(), priorities }).await?)
 }
 
 fn by_server(items: Vec<Item>, errors: &[f32]) -> BTreeMap<Server, Vec<ItemPriority>> {

@@ -1,49 +1,60 @@
 //! What all our clients share: a channel that connects when it is used, and again after it broke.
 
+mod endpoint;
+mod tls;
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tonic::transport::{Channel, Endpoint};
+pub use endpoint::{InvalidEndpoint, check};
+use endpoint::{Target, Tls};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::codegen::http::header::AUTHORIZATION;
+use tonic::codegen::http::{Request, Response};
+use tonic::transport::Endpoint;
 
+use crate::security::Credentials;
 use crate::server::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
 };
+use tls::{Connector, Refusal};
 
 /// A server that does not take a connection within that is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An endpoint that is not the address of a server.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{endpoint}` is not an endpoint, write it as `http://host:port`")]
-pub struct InvalidEndpoint {
-    /// What was given.
-    pub endpoint: String,
-}
-
-/// A channel to `endpoint` (`http://host:port`). It connects with its first call; calls fail with `UNAVAILABLE` while
-/// the server is away, and the first after it is back connects again.
+/// A channel to `endpoint` (`http://host:port`, or `https://host:port` with TLS), with the credentials of this process
+/// ([`use_credentials`](crate::security::use_credentials)). It connects with its first call; calls fail with `UNAVAILABLE`
+/// while the server is away, and the first after it is back connects again. They fail with `UNAUTHENTICATED` while one side
+/// refuses the other's certificate; the message says which.
 ///
 /// # Errors
 /// [`InvalidEndpoint`].
 pub fn channel(endpoint: &str) -> Result<Channel, InvalidEndpoint> {
-    Ok(settings(endpoint)?.connect_lazy())
+    channel_with(endpoint, Credentials::of_process())
 }
 
-/// Checks `endpoint` without connecting, so that a configuration can be refused before anything starts.
+/// [`channel`] with credentials of its own.
 ///
 /// # Errors
 /// [`InvalidEndpoint`].
-pub fn check(endpoint: &str) -> Result<(), InvalidEndpoint> {
-    settings(endpoint).map(drop)
+pub fn channel_with(endpoint: &str, credentials: Credentials) -> Result<Channel, InvalidEndpoint> {
+    let Target { uri, tls } = endpoint.parse()?;
+    let settings = settings(uri);
+    let refusal = Refusal::default();
+    let inner = match tls {
+        None => settings.connect_lazy(),
+        Some(Tls { server, dial }) => {
+            let connector = Connector::new(endpoint, credentials.clone(), server, dial, refusal.clone());
+            settings.connect_with_connector_lazy(connector)
+        }
+    };
+    Ok(Channel { inner, credentials, refusal })
 }
 
-fn settings(endpoint: &str) -> Result<Endpoint, InvalidEndpoint> {
-    let invalid = || InvalidEndpoint { endpoint: endpoint.to_owned() };
-    let settings = Endpoint::from_shared(endpoint.to_owned()).map_err(|_| invalid())?;
-    // The text, not only what was parsed: tonic reads `unix:` paths as sockets behind a made-up address.
-    if !endpoint.starts_with("http://") || settings.uri().host().is_none_or(str::is_empty) {
-        return Err(invalid());
-    }
-    Ok(settings
+fn settings(uri: tonic::transport::Uri) -> Endpoint {
+    Endpoint::from(uri)
         .connect_timeout(CONNECT_TIMEOUT)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -51,7 +62,37 @@ fn settings(endpoint: &str) -> Result<Endpoint, InvalidEndpoint> {
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
-        .tcp_nodelay(true))
+        .tcp_nodelay(true)
+}
+
+/// A connection to a server, made when it is needed; every call shows the token of its credentials. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    inner: tonic::transport::Channel,
+    credentials: Credentials,
+    /// Why the last connection was refused, if it was.
+    refusal: Refusal,
+}
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+impl Service<Request<Body>> for Channel {
+    type Response = Response<Body>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx).map_err(|error| self.refusal.explain(error))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Some(token) = self.credentials.authorization() {
+            request.headers_mut().insert(AUTHORIZATION, token);
+        }
+        let answer = self.inner.call(request);
+        let refusal = self.refusal.clone();
+        Box::pin(async move { answer.await.map_err(|error| refusal.explain(error)) })
+    }
 }
 
 #[cfg(test)]

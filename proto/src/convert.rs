@@ -5,6 +5,9 @@
 //! Only the receiver validates. An [`Invalid`] names the field as the message calls it and becomes an
 //! `INVALID_ARGUMENT` with the same field in its details by [`status`].
 
+pub(crate) mod analysis;
+pub(crate) mod evaluation;
+mod inference_stats;
 pub(crate) mod insert;
 mod operator;
 mod outcome;
@@ -15,8 +18,13 @@ mod trajectory;
 mod versions;
 pub(crate) mod weights;
 
+use std::time::Duration;
+
+pub use analysis::{analyse_from_wire, selected_to_wire};
+pub use evaluation::{predictions_to_wire, refusal_to_wire};
 pub use experience::Invalid;
 pub use sample::{batch_to_wire, waiting_to_wire};
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -28,6 +36,20 @@ use crate::replay::MAIN_TABLE;
 pub fn status(invalid: &Invalid) -> Status {
     let details = ErrorDetails::with_bad_request_violation(&invalid.field, &invalid.reason);
     Status::with_error_details(Code::InvalidArgument, invalid.to_string(), details)
+}
+
+/// The trailer that says after how many milliseconds to try again, as gRPC calls it.
+pub const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
+
+/// The same refusal with the advice to try again after so long: in its trailer and in its details (`google.rpc.RetryInfo`).
+#[must_use]
+pub fn retry_after(status: Status, after: Duration) -> Status {
+    let milliseconds = u64::try_from(after.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
+    let details = ErrorDetails::with_retry_info(Some(after));
+    let mut status = Status::with_error_details(status.code(), status.message(), details);
+    // A client that knows no better than its own delays does no harm.
+    status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(milliseconds));
+    status
 }
 
 pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Invalid {

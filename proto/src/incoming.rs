@@ -1,4 +1,7 @@
-//! The connections that a server takes: so many at once, without delay for small messages.
+//! The connections that a server takes: so many at once, encrypted if the server has a certificate, without delay for small
+//! messages.
+
+mod handshakes;
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +13,12 @@ use futures::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use crate::security::Security;
+use handshakes::Handshakes;
 
 #[cfg(test)]
 mod tests;
@@ -21,16 +29,32 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// A connection of a client; it counts until it is dropped.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
     _permit: OwnedSemaphorePermit,
 }
 
+impl Connection {
+    fn tcp(&self) -> &TcpStream {
+        match &self.stream {
+            Either::Left(stream) => stream,
+            Either::Right(stream) => stream.get_ref().0,
+        }
+    }
+}
+
 /// The connections that come to `listener`, for tonic's `serve_with_incoming`. One that comes while `connections_max` others
-/// are open is closed at once: its client tries again with growing delays, and those that are served stay so. Never ends.
-pub fn incoming(listener: TcpListener, connections_max: usize) -> impl Stream<Item = io::Result<Connection>> {
+/// are open is closed at once: its client tries again with growing delays, and those that are served stay so. With TLS in
+/// `security`, a connection is one whose handshake is done; handshakes go on beside each other, and one that does not end is
+/// given up. Never ends.
+pub fn incoming(
+    listener: TcpListener,
+    connections_max: usize,
+    security: Security,
+) -> impl Stream<Item = io::Result<Connection>> {
     let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-    let state = Accepting { listener, permits, connections_max, is_full: false };
-    futures::stream::unfold(state, async |mut state| Some((Ok(state.accept().await), state)))
+    let handshakes = Handshakes::default();
+    let state = Accepting { listener, permits, connections_max, is_full: false, security, handshakes };
+    futures::stream::unfold(state, async |mut state| Some((Ok(state.next().await), state)))
 }
 
 struct Accepting {
@@ -39,12 +63,23 @@ struct Accepting {
     connections_max: usize,
     /// Whether the last one found no room: a flood is told once.
     is_full: bool,
+    security: Security,
+    handshakes: Handshakes,
 }
 
 impl Accepting {
-    async fn accept(&mut self) -> Connection {
+    async fn next(&mut self) -> Connection {
         loop {
-            let stream = match self.listener.accept().await {
+            let accepted = tokio::select! {
+                Some(finished) = self.handshakes.next() => {
+                    if let Some(stream) = finished && let Some(permit) = self.permit() {
+                        return Connection { stream: Either::Right(stream), _permit: permit };
+                    }
+                    continue;
+                }
+                accepted = self.listener.accept() => accepted,
+            };
+            let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
@@ -53,18 +88,26 @@ impl Accepting {
                     continue;
                 }
             };
-            let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-                if !std::mem::replace(&mut self.is_full, true) {
-                    let connections_max = self.connections_max;
-                    tracing::warn!(connections_max, "connections are refused: as many are open as are allowed");
-                }
-                continue;
-            };
-            self.is_full = false;
+            // Not kept during a handshake, which may never end: a place is for who is served.
+            let Some(permit) = self.permit() else { continue };
             // An acknowledgement is a few bytes, and somebody waits for it. Without the option it comes later, not never.
             let _ = stream.set_nodelay(true);
-            return Connection { stream, _permit: permit };
+            match self.security.tls() {
+                None => return Connection { stream: Either::Left(stream), _permit: permit },
+                Some(tls) => self.handshakes.begin(tls, stream),
+            }
         }
+    }
+
+    /// A place among the open connections.
+    fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
+        let was_full = std::mem::replace(&mut self.is_full, permit.is_none());
+        if self.is_full && !was_full {
+            let connections_max = self.connections_max;
+            tracing::warn!(connections_max, "connections are refused: as many are open as are allowed");
+        }
+        permit
     }
 }
 
@@ -78,7 +121,7 @@ impl Connected for Connection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+        self.tcp().connect_info()
     }
 }
 

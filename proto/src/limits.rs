@@ -1,11 +1,16 @@
 //! The bounds of the wire, each with its reason. A receiver checks them before it allocates.
 
+use game::ObservationShape;
+
 /// The largest message that servers and clients of this crate accept, in bytes. A Connect Four trajectory has about
 /// 2 kB, a batch of 1024 samples of Hex 19×19 about 3 MB.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// The largest trajectory, in bytes: a message less what messages add to a trajectory, or to a sample cut from it.
-pub const TRAJECTORY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (4 << 10);
+pub const TRAJECTORY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES;
+
+/// What messages add to what they carry.
+pub const MESSAGE_REST_BYTES: usize = 4 << 10;
 
 /// The size at which a batch goes on in another message, in bytes: what the window of a stream holds.
 pub const PART_BYTES_MAX: usize = 4 << 20;
@@ -45,3 +50,20 @@ pub const REASON_BYTES_MAX: usize = 1024;
 
 /// The largest size in an architecture: far above any network that fits a machine.
 pub const DIMENSION_MAX: u32 = 1 << 20;
+
+/// The most positions of an ask.
+const ASK_POSITIONS_MAX: usize = 4096;
+
+/// The most numbers in the observations of an ask: sent as bits, they take 32 times the memory when they are unpacked.
+const ASK_NUMBERS_MAX: usize = 16 << 20;
+
+/// The most positions of an ask whose observations have `shape`, of `actions` actions each: ask and answer fit a message,
+/// whatever their numbers are.
+#[must_use]
+pub fn ask_positions_max(shape: ObservationShape, actions: usize) -> usize {
+    // float32 and a bit for each action on the way there, half precision on the way back.
+    let there = shape.len() * size_of::<f32>() + actions.div_ceil(8);
+    let back = (actions + 3) * size_of::<u16>();
+    let fit = (MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES) / there.max(back).max(1);
+    (ASK_NUMBERS_MAX / shape.len().max(1)).min(fit).clamp(1, ASK_POSITIONS_MAX)
+}

@@ -14,10 +14,9 @@ use experience::Invalid;
 use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::channel::{InvalidEndpoint, channel};
+use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::replay::order::Fault;
 
 /// A client that talks over one stream at a time.
@@ -68,9 +67,14 @@ impl Broken {
     /// Whether somebody made a mistake that no waiting cures, so that a human must look.
     fn is_mistake(&self) -> bool {
         match self {
-            Self::Status(status) => {
-                matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition | Code::Unimplemented)
-            }
+            Self::Status(status) => matches!(
+                status.code(),
+                Code::InvalidArgument
+                    | Code::FailedPrecondition
+                    | Code::Unimplemented
+                    | Code::Unauthenticated
+                    | Code::PermissionDenied
+            ),
             Self::Ended => false,
             Self::Endpoint(_) | Self::Order(_) | Self::Invalid(_) | Self::Assembly(_) => true,
         }

@@ -1,7 +1,7 @@
 //! Trajectories in, samples out: `zerofleet.replay.v1`.
 //!
 //! An actor holds a [`Writer`] for each server, the learner a [`UnionSampler`] over one [`Sampler`] each; whoever looks at a table an [`Inspector`]. The server
-//! implements [`v1::replay_server::Replay`], reads its streams through [`order`] and is added to a server by [`service`].
+//! implements [`v1::replay_server::Replay`], reads its streams through [`order`] and is added to a server by [`service()`].
 
 mod batch;
 mod inspector;
@@ -23,10 +23,10 @@ pub use operator::{
 };
 pub use sampler::{Sampler, SamplerSettings};
 pub use table_stats::{TableEdge, TableStats};
-use tonic::transport::Channel;
 pub use union::{PATIENCE, UnionBatch, UnionSampler, UnionSettings};
 pub use writer::{Writer, WriterError, WriterSettings, WriterStats};
 
+use crate::channel::Channel;
 use crate::limits::MESSAGE_BYTES_MAX;
 
 /// Generated from `zerofleet/replay/v1/replay.proto`, which documents every item.

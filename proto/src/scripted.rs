@@ -4,6 +4,7 @@
 //! writes the replies, one after another: what a test claims does not depend on time. Whatever is not as the test
 //! expects panics. Other crates have this behind the feature `scripted`.
 
+mod inference;
 mod link;
 mod replay;
 mod weights;
@@ -12,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use inference::{AskStream, InferenceScript};
 pub use link::Link;
 pub use replay::{ReplayScript, Stream, batch, trajectory};
 use tokio::net::TcpListener;

@@ -1,11 +1,15 @@
-//! What all our servers share: windows, keepalive, health, reflection.
+//! What all our servers share: windows, keepalive, who may call, health, reflection.
 
 use std::time::Duration;
 
 use tonic::transport::Server;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
+use tonic_reflection::server::Builder;
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
+use tower_layer::{Identity, Stack};
+
+use crate::security::{Guard, Security};
 
 /// How much of one stream may be on its way unread, in bytes: four chunks of weights, thousands of trajectories.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
@@ -19,19 +23,25 @@ pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// A peer that does not answer within that is gone.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Calls and streams of one connection that may be open at once: what the busiest client needs, many times over. More wait at
+/// the client.
+const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
+
 /// The full name of the reflection service.
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 
-/// A server with our settings, for the connections that [`incoming`](crate::incoming) takes; the services, added to it, set
-/// their own message limits.
+/// A server with our settings, for the connections that [`incoming`](crate::incoming()) takes. It answers the calls that
+/// `security` allows; the services, added to it, set their own message limits.
 #[must_use]
-pub fn server() -> Server {
+pub fn server(security: &Security) -> Server<Stack<Guard, Identity>> {
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .layer(security.guard())
 }
 
 /// The health service (`grpc.health.v1`) and the reflection service (`grpc.reflection.v1`), to be added to a server.
@@ -45,14 +55,17 @@ pub async fn health_and_reflection(
     for service in services {
         reporter.set_service_status(service, tonic_health::ServingStatus::Serving).await;
     }
+    let reflection = described(services, &[]).build_v1().expect("the descriptors were written by this crate's build");
+    (reporter, health, reflection)
+}
+
+/// A reflection service that lists `services`, health, itself and `more`.
+pub(crate) fn described<'a>(services: &'a [&'a str], more: &'a [&'a str]) -> Builder<'a> {
     // Only what is served is listed; the descriptors hold more.
-    let listed = services.iter().copied().chain([tonic_health::pb::health_server::SERVICE_NAME, REFLECTION_NAME]);
-    let builder = tonic_reflection::server::Builder::configure();
-    let reflection = listed
-        .fold(builder, |builder, service| builder.with_service_name(service))
+    let always = [tonic_health::pb::health_server::SERVICE_NAME, REFLECTION_NAME];
+    let listed = services.iter().chain(more).copied().chain(always);
+    listed
+        .fold(Builder::configure(), |builder, service| builder.with_service_name(service))
         .register_encoded_file_descriptor_set(crate::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("the descriptors were written by this crate's build");
-    (reporter, health, reflection)
 }

@@ -33,7 +33,8 @@ pub struct Server {
     /// Which it is: the endpoint as it was written where that stands for one address only, so that a server that comes
     /// back under another address is the same; else its address.
     pub id: Arc<str>,
-    /// Where it listens now: `http://host:port`. Never stands for more than one address.
+    /// Where it listens now: `http://host:port`, `https://host:port`, or `https://name@host:port` for the address of a server
+    /// whose certificate is that of `name`. Never stands for more than one address.
     pub endpoint: Arc<str>,
     /// Whether its id is a name that nobody else ever had: another process may go by it.
     pub has_own_name: bool,
@@ -158,9 +159,14 @@ fn set_of(names: &[Name]) -> Arc<[Server]> {
     let mut servers: Vec<Server> = names.iter().flat_map(Name::servers).collect();
     servers.sort();
     let mut seen = BTreeSet::new();
-    servers.retain(|server| seen.insert(Arc::clone(&server.endpoint)));
+    servers.retain(|server| seen.insert(address_of(&server.endpoint).to_owned()));
     servers.truncate(SERVERS_MAX);
     servers.into()
+}
+
+/// An endpoint without the name whose certificate is asked for.
+fn address_of(endpoint: &str) -> &str {
+    endpoint.rsplit_once(['@', '/']).map_or(endpoint, |(_, address)| address)
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ mod serve;
 mod service;
 mod subscriber;
 
-use ::weights::{Digest, Manifest, WeightsVersion};
+use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
 use bytes::Bytes;
+use game::Spec;
 pub use serve::serve;
 pub use service::{PublishError, Publisher, WeightsService};
 pub use subscriber::{Subscriber, SubscriberSettings, SubscriberStats};
@@ -27,6 +28,43 @@ pub struct Published {
     pub manifest: Manifest,
     /// Its bytes, a safetensors file.
     pub bytes: Bytes,
+}
+
+/// Weights that are not for a game.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OtherGame {
+    /// They were trained for another one.
+    #[error("the weights are for {weights}, not for {game}")]
+    Name {
+        /// What they are for.
+        weights: String,
+        /// What is played here.
+        game: String,
+    },
+    /// They take other observations or actions.
+    #[error("the network takes [planes, height, width, actions] {takes:?}, the game has {has:?}")]
+    Shape {
+        /// Of the network.
+        takes: [usize; 4],
+        /// Of the game.
+        has: [usize; 4],
+    },
+}
+
+impl Published {
+    /// Whether the network can play a game.
+    ///
+    /// # Errors
+    /// [`OtherGame`].
+    pub fn check_game(&self, spec: &Spec) -> Result<(), OtherGame> {
+        let Architecture { game, planes, height, width, actions, .. } = &self.manifest.architecture;
+        if *game != spec.name {
+            return Err(OtherGame::Name { weights: game.clone(), game: spec.name.clone() });
+        }
+        let (takes, shape) = ([*planes, *height, *width, *actions], spec.observation);
+        let has = [shape.planes, shape.height, shape.width, spec.actions];
+        if takes == has { Ok(()) } else { Err(OtherGame::Shape { takes, has }) }
+    }
 }
 
 /// Which bytes are wanted.

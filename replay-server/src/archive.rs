@@ -18,6 +18,7 @@ use object_store::{ObjectStore, ObjectStoreExt as _};
 use service::Drain;
 use tokio::fs;
 use tokio::io::AsyncWriteExt as _;
+use url::Url;
 
 use crate::log::SegmentNumber;
 use crate::metrics;
@@ -82,6 +83,8 @@ pub struct Archive {
     folder: PathBuf,
     /// Bytes of each segment in the store.
     copied: BTreeMap<SegmentNumber, u64>,
+    /// Whether the store was read: nothing is written into one that may be another log's.
+    is_known: bool,
 }
 
 /// What one pass did.
@@ -100,29 +103,28 @@ impl Archive {
     /// [`ArchiveError::Address`].
     pub fn open(url: &str, env: impl Iterator<Item = (String, String)>, folder: &Path) -> Result<Self, ArchiveError> {
         let address = |reason: String| ArchiveError::Address { url: url.to_owned(), reason };
-        Self::check(url).map_err(address)?;
-        let parsed = url.parse().map_err(|error: url::ParseError| address(error.to_string()))?;
+        let parsed = Self::address(url).map_err(address)?;
         let (store, prefix) = object_store::parse_url_opts(&parsed, env).map_err(|error| address(error.to_string()))?;
         Ok(Self::of(store.into(), prefix, folder))
     }
 
-    /// Whether [`open`](Self::open) would find a store at `url`; else why not.
+    /// The address that [`open`](Self::open) finds a store at.
     ///
     /// # Errors
-    /// The reason, for people.
-    pub fn check(url: &str) -> Result<(), String> {
-        let parsed = url.parse::<url::Url>().map_err(|error| error.to_string())?;
+    /// Why there is none, for people.
+    pub fn address(url: &str) -> Result<Url, String> {
+        let parsed = url.parse::<Url>().map_err(|error| error.to_string())?;
         match parsed.scheme() {
-            "file" if parsed.host_str().is_none_or(str::is_empty) => Ok(()),
+            "file" if parsed.host_str().is_none_or(str::is_empty) => Ok(parsed),
             "file" => Err("a folder has no host: file:///FOLDER".to_owned()),
-            "s3" if cfg!(feature = "s3") => Ok(()),
+            "s3" if cfg!(feature = "s3") => Ok(parsed),
             "s3" => Err("this build knows folders only: build the replay server with `--features s3`".to_owned()),
             other => Err(format!("{other} is neither file nor s3")),
         }
     }
 
     fn of(store: Arc<dyn ObjectStore>, prefix: Key, folder: &Path) -> Self {
-        Self { store, prefix, folder: folder.to_owned(), copied: BTreeMap::new() }
+        Self { store, prefix, folder: folder.to_owned(), copied: BTreeMap::new(), is_known: false }
     }
 
     /// Fills an empty folder with what the archive holds, or goes on with that; returns how many segments came. A folder that
@@ -138,16 +140,17 @@ impl Archive {
             let name = name.to_owned();
             move |source| ArchiveError::Disk { action, name, source }
         };
-        let was_interrupted = fs::try_exists(&marker).await.map_err(disk("look for", RESTORING))?;
-        if !local.is_empty() && !was_interrupted {
+        if !local.is_empty() && !self.is_restoring().await? {
             self.compare(&local)?;
             // What it is at its end may have been cut and written anew.
             if let Some((last, _)) = local.pop_last() {
                 self.copied.remove(&last);
             }
+            self.is_known = true;
             return Ok(0);
         }
         if self.copied.is_empty() {
+            self.is_known = true;
             return Ok(0);
         }
         write(&marker, b"").await.map_err(disk("write", RESTORING))?;
@@ -161,6 +164,7 @@ impl Archive {
         fs::remove_file(&marker).await.map_err(disk("remove", RESTORING))?;
         // It grows from here on.
         self.copied.pop_last();
+        self.is_known = true;
         Ok(came)
     }
 
@@ -170,6 +174,9 @@ impl Archive {
     /// [`ArchiveError`]; the next pass goes on.
     pub async fn keep_up(&mut self) -> Result<Pass, ArchiveError> {
         let local = self.local().await?;
+        if !self.is_known && !local.is_empty() {
+            self.restore().await?;
+        }
         let mut pass = Pass::default();
         for (&number, &bytes) in &local {
             if self.copied.get(&number).is_none_or(|&copied| copied != bytes) {
@@ -185,6 +192,20 @@ impl Archive {
             pass.dropped += 1;
         }
         Ok(pass)
+    }
+
+    /// Whether the folder holds a whole log, which can be served though the store is away.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Disk`].
+    pub async fn has_log(&self) -> Result<bool, ArchiveError> {
+        Ok(!self.local().await?.is_empty() && !self.is_restoring().await?)
+    }
+
+    /// Whether not everything is back from the archive.
+    async fn is_restoring(&self) -> Result<bool, ArchiveError> {
+        let disk = |source| ArchiveError::Disk { action: "look for", name: RESTORING.to_owned(), source };
+        fs::try_exists(self.folder.join(RESTORING)).await.map_err(disk)
     }
 
     /// Bytes in the store, as far as is known.

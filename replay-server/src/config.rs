@@ -10,8 +10,8 @@ use experience::Limits;
 use proto::limits::{ACTIONS_MAX, STEPS_MAX};
 use replay::{RateLimiter, Signature};
 use serde::{Deserialize, Serialize};
-use service::ConfigError;
 use service::config::RunSection;
+use service::{ConfigError, SecuritySection};
 
 use crate::archive::Archive;
 use crate::log::committer::{Ack, CommitSettings};
@@ -28,6 +28,8 @@ pub struct Config {
     pub run: RunSection,
     /// The replay table.
     pub replay: ReplaySection,
+    /// Who may connect.
+    pub security: SecuritySection,
 }
 
 /// The section `[replay]`.
@@ -258,7 +260,7 @@ impl Config {
             },
             archive: (!replay.archive.is_empty())
                 .then(|| {
-                    Archive::check(&replay.archive).map_err(|reason| invalid("archive", reason))?;
+                    Archive::address(&replay.archive).map_err(|reason| invalid("archive", reason))?;
                     let seconds = range("archive_seconds", replay.archive_seconds, 1, 24 * 60 * 60)?;
                     let (url, interval) = (replay.archive.clone(), Duration::from_secs(seconds));
                     Ok::<_, ConfigError>(ArchiveSettings { url, interval })

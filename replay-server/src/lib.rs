@@ -22,13 +22,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use proto::replay::v1::replay_server::ReplayServer;
+use proto::security::Security;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use service::Drain;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
 
-use archive::Archive;
+use archive::{Archive, ArchiveError};
 pub use config::{ArchiveSettings, Config, Settings};
 use grpc::ReplayService;
 use keeper::{Clock, Command, Handle, Keeper, LOG_COMMANDS_MAX, Served};
@@ -46,8 +47,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// What keeps it from starting or ended it early, as one chain.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
+    let security = Security::open(&config.security, context.listen)?;
     let listener = service::net::bind(context.listen).await?;
-    let running = start(settings, listener, context.drain).await?;
+    let running = start_with(settings, security, listener, context.drain).await?;
     tracing::info!(address = %running.address, "serving replay");
     context.readiness.ready();
     running.finished().await
@@ -71,11 +73,24 @@ impl Running {
     }
 }
 
-/// Restores the table from its log and serves it on `listener` until `drain` fires.
+/// [`start_with`] nothing asked of clients: for a server that its caller alone uses, over loopback.
+///
+/// # Errors
+/// As [`start_with`].
+pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> anyhow::Result<Running> {
+    start_with(settings, Security::default(), listener, drain).await
+}
+
+/// Restores the table from its log and serves it on `listener`, to those whom `security` lets in, until `drain` fires.
 ///
 /// # Errors
 /// The directory is not writable or in use, or the log cannot be read.
-pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> anyhow::Result<Running> {
+pub async fn start_with(
+    settings: Settings,
+    security: Security,
+    listener: TcpListener,
+    drain: Drain,
+) -> anyhow::Result<Running> {
     let address = listener.local_addr().context("read the address of the listener")?;
     service::directory::writable(&settings.directory)?;
     // One process at a time writes a log.
@@ -88,7 +103,7 @@ pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> a
     let serving = tokio::spawn(async move {
         let archiving =
             archive.map(|(archive, interval)| tokio::spawn(archive::keep_up(archive, interval, drain.clone())));
-        let served = serve(settings, listener, handle, drain.clone()).await;
+        let served = serve(settings, security, listener, handle, drain.clone()).await;
         // However that ended.
         drain.start();
         let joined = tokio::task::spawn_blocking(move || threads.join()).await.context("join the replay threads")?;
@@ -108,9 +123,20 @@ async fn restored_archive(settings: &Settings) -> anyhow::Result<Option<(Archive
     // What is not Unicode is no credential.
     let env = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
     let mut archive = Archive::open(url, env, &settings.directory)?;
-    let segments = archive.restore().await?;
-    if segments > 0 {
-        tracing::info!(segments, archive = url, "filled the empty folder of the replay log from its archive");
+    match archive.restore().await {
+        Ok(0) => {}
+        Ok(segments) => {
+            tracing::info!(segments, archive = url, "filled the empty folder of the replay log from its archive");
+        }
+        Err(error @ ArchiveError::Store { .. }) if archive.has_log().await? => {
+            let error = service::chain(&error.into());
+            tracing::warn!(
+                error,
+                archive = url,
+                "the archive cannot be read; the replay log is served without it for now"
+            );
+        }
+        Err(error) => return Err(error.into()),
     }
     Ok(Some((archive, *interval)))
 }
@@ -172,13 +198,19 @@ fn tell_restored(served: &Served) {
 }
 
 /// Serves until drained; then the keeper has been told to drain too.
-async fn serve(settings: Settings, listener: TcpListener, handle: Handle, drain: Drain) -> anyhow::Result<()> {
+async fn serve(
+    settings: Settings,
+    security: Security,
+    listener: TcpListener,
+    handle: Handle,
+    drain: Drain,
+) -> anyhow::Result<()> {
     let (health_reporter, health, reflection) =
         proto::health_and_reflection(&[<ReplayServer<ReplayService> as tonic::server::NamedService>::NAME]).await;
-    let incoming = proto::incoming(listener, settings.connections_max);
+    let incoming = proto::incoming(listener, settings.connections_max, security.clone());
     let service = proto::replay::service(ReplayService::new(settings, handle.clone(), drain.token()));
     let stopping = drain.clone();
-    let serving = proto::server()
+    let serving = proto::server(&security)
         .add_service(health)
         .add_service(reflection)
         .add_service(service)

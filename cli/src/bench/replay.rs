@@ -21,7 +21,7 @@ use anyhow::{Context, ensure};
 
 pub use markdown::markdown;
 pub use plot::draw;
-pub use report::{Compared, Latency, Report, SizeReport, StallReport, WritersReport};
+pub use report::{Compared, Report, SizeReport, StallReport, WritersReport};
 
 use super::output::Destination;
 use super::training_run::TemporaryFolder;

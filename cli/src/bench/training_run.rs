@@ -22,6 +22,7 @@ use crate::config::Fleet as Config;
 use crate::exposition::Exposition;
 use crate::fleet::{self, Fleet, Member};
 use crate::readings::Role;
+use crate::run_directory::Inference;
 use crate::train::{self, Plan};
 pub(in crate::bench) use temporary_folder::TemporaryFolder;
 
@@ -106,6 +107,7 @@ pub(super) fn measure(args: &RunArgs, times: Times) -> anyhow::Result<Measured> 
             minutes: None,
             game: Some(args.game.to_string()),
             actors: args.actors,
+            inference: None,
             run: Some(NAME.to_owned()),
             runs: folder.path().to_owned(),
             config: args.config.clone(),
@@ -113,7 +115,7 @@ pub(super) fn measure(args: &RunArgs, times: Times) -> anyhow::Result<Measured> 
         },
         std::env::vars_os(),
     )?;
-    let settings = fleet::Settings::beside_this_binary(plan.actors)?;
+    let settings = fleet::Settings::beside_this_binary(plan.actors, Inference::Local, plan.config.security.scheme())?;
     plan.run.create()?;
     plan.write_config()?;
     // Only signals live here.

@@ -8,13 +8,16 @@ use tokio::net::TcpListener;
 
 use crate::config::load_run;
 use crate::run_directory::RunDirectory;
+use crate::trust::Trust;
 
 /// A server, or a run whose server does not run.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Source {
-    /// A live replay server: `http://127.0.0.1:7001`.
+    /// A live replay server: `http://127.0.0.1:7001`, or `https`.
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "run", required_unless_present = "run")]
     server: Option<String>,
+    #[command(flatten)]
+    trust: Trust,
     /// A run that is not under way.
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
@@ -44,7 +47,8 @@ impl RunArgs {
         let mut config: Config = load_run(&run)?;
         // Wherever the run was moved to since.
         config.run.directory = run.path().to_owned();
-        Ok(config.settings()?)
+        // Who looks in keeps no archive, and needs none.
+        Ok(Settings { archive: None, ..config.settings()? })
     }
 }
 
@@ -63,7 +67,10 @@ impl Source {
     /// No endpoint, no such run, or a run whose server runs.
     pub(super) async fn open(&self) -> anyhow::Result<Opened> {
         match (&self.server, &self.run) {
-            (Some(endpoint), _) => Ok(Opened { inspector: Inspector::new(endpoint)?, own: None }),
+            (Some(endpoint), _) => {
+                self.trust.reach(endpoint)?;
+                Ok(Opened { inspector: Inspector::new(endpoint)?, own: None })
+            }
             (None, Some(run)) => start(RunArgs { run: run.clone(), runs: self.runs.clone() }).await,
             (None, None) => bail!("name a run with --run or a live server with --server"),
         }

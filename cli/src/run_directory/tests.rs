@@ -27,7 +27,7 @@ fn progress_survives() {
     let run = run(folder.path());
     assert_eq!(run.progress().unwrap(), None);
     let totals = BTreeMap::from([("games".to_owned(), 3.0)]);
-    let progress = Progress { minutes: 15.0, elapsed_seconds: 61.5, totals };
+    let progress = Progress { minutes: 15.0, elapsed_seconds: 61.5, inference: Inference::Remote, totals };
     run.keep_progress(&progress).unwrap();
     assert_eq!(run.progress().unwrap(), Some(progress));
 }

@@ -23,6 +23,7 @@ impl Runs {
             minutes: None,
             game: game.map(str::to_owned),
             actors: Some(1),
+            inference: None,
             run: Some("first".to_owned()),
             runs: self.folder.path().to_owned(),
             config,
@@ -70,8 +71,9 @@ fn a_run_goes_on_with_the_game_and_the_network_it_was_begun_with() {
 }
 
 #[test]
-fn an_arena_that_is_given_up_does_not_end_the_training() {
+fn an_arena_or_inference_server_that_is_given_up_does_not_end_the_training() {
     assert_eq!(without(Role::Arena, "arena is gone").unwrap(), "arena is gone; training goes on unmeasured");
+    assert_eq!(without(Role::Inference, "it is gone").unwrap(), "it is gone; training goes on without it");
     for role in [Role::Actor, Role::Replay, Role::Learner] {
         assert_eq!(without(role, "it is gone").unwrap_err().to_string(), "it is gone");
     }

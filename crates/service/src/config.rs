@@ -16,7 +16,8 @@ use toml::{Table, Value};
 mod tests;
 
 /// Every section a run file may have.
-pub const SECTIONS: &[&str] = &["run", "network", "search", "selfplay", "replay", "learner", "actor", "arena"];
+pub const SECTIONS: &[&str] =
+    &["run", "network", "search", "selfplay", "replay", "learner", "actor", "arena", "inference", "security"];
 
 /// Environment variables that override the run file look like `ZEROFLEET__SECTION__KEY`.
 pub const ENVIRONMENT_PREFIX: &str = "ZEROFLEET__";

@@ -13,6 +13,7 @@ mod drain;
 pub mod machine;
 pub mod net;
 mod process;
+pub mod security;
 pub mod telemetry;
 
 pub use admin::{Admin, Readiness};
@@ -20,3 +21,4 @@ pub use args::{CommonArgs, LogFormat};
 pub use config::ConfigError;
 pub use drain::Drain;
 pub use process::{Context, chain, run};
+pub use security::SecuritySection;

@@ -8,7 +8,7 @@ use super::*;
 async fn listen(connections_max: usize) -> (Pin<Box<dyn Stream<Item = io::Result<Connection>>>>, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    (Box::pin(incoming(listener, connections_max)), address)
+    (Box::pin(incoming(listener, connections_max, Security::default())), address)
 }
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn a_connection_over_the_limit_is_closed_and_one_after_another_has_ended_i
     let (mut connections, address) = listen(1).await;
     let mut first = TcpStream::connect(address).await.unwrap();
     let mut served = connections.next().await.unwrap().unwrap();
-    assert!(served.stream.nodelay().unwrap());
+    assert!(served.tcp().nodelay().unwrap());
     served.write_all(b"served").await.unwrap();
     let mut answer = [0; 6];
     first.read_exact(&mut answer).await.unwrap();

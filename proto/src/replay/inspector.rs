@@ -1,12 +1,11 @@
 use experience::{Invalid, TrajectoryId};
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::{
     ListOrder, ListQuery, Located, MAIN_TABLE, PriorityUpdate, Quarantine, Report, ServerStats, Suspect, TableChange,
     TableStats, UpdatedPriorities, client, v1,
 };
-use crate::channel::{InvalidEndpoint, channel};
+use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert;
 
 /// Looks at a table and reports what is wrong in it: single requests that are not retried.

@@ -2,18 +2,18 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 
 use super::order::{SampleReplies, SampleReply};
 use super::v1::sample_request::Message;
 use super::{SampleBatch, SampleQuery, client, v1};
+use crate::channel::Channel;
 use crate::limits::CREDIT_BATCHES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
 /// What a [`Sampler`] draws, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplerSettings {
-    /// The replay server: `http://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
+    /// The replay server: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
     pub endpoint: String,
     /// The name of the game, as in its spec.
     pub game: String,

@@ -156,6 +156,16 @@ impl UnionSampler {
         if self.sources.iter().any(|source| source.is_unheard(patience)) {
             return None;
         }
+        if let [only] = self.sources.as_slice() {
+            // What most runs have, for every sample: nothing is drawn, nothing is allocated.
+            only.mass().filter(|mass| mass.weight > 0.0)?;
+            return Some(Choice {
+                id: Arc::clone(&only.server().id),
+                share: 1.0,
+                union_items: None,
+                since: Instant::now(),
+            });
+        }
         let shares = Mass::shares(&self.masses());
         let at = pick(&shares, self.rng.random())?;
         let sharing = self.sources.iter().zip(&shares).filter(|(_, share)| **share > 0.0);

@@ -19,7 +19,7 @@ use crate::reconnect::{Reconnecting, entropy};
 /// What a [`Writer`] writes, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterSettings {
-    /// The replay server: `http://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
+    /// The replay server: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
     pub endpoint: String,
     /// The actor, stable over restarts.
     pub actor: u64,

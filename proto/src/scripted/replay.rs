@@ -17,6 +17,7 @@ use crate::replay::{
     Answer, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, SampleBatch, SampleQuery,
     Suspect, TableStats, UpdatedPriorities, service, v1,
 };
+use crate::security::Security;
 
 /// A replay server that hands its streams to the test.
 #[derive(Debug)]
@@ -57,7 +58,8 @@ impl ReplayScript {
         let handover = Handover { insert, sample, table, ids };
         let mut task = JoinSet::new();
         task.spawn(async move {
-            let served = crate::server().add_service(service(handover)).serve_with_incoming(incoming).await;
+            let served =
+                crate::server(&Security::default()).add_service(service(handover)).serve_with_incoming(incoming).await;
             served.expect("the script serves");
         });
         Self { address, inserts, samples, _task: task }

@@ -8,6 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::{endpoint, listen, within};
+use crate::security::Security;
 use crate::weights::v1::weights_server::{Weights, WeightsServer};
 use crate::weights::{FetchQuery, Published, v1};
 
@@ -33,7 +34,11 @@ impl WeightsScript {
         let mut task = JoinSet::new();
         task.spawn(async move {
             let service = WeightsServer::new(Handover { subscribe, fetch });
-            crate::server().add_service(service).serve_with_incoming(incoming).await.expect("the script serves");
+            crate::server(&Security::default())
+                .add_service(service)
+                .serve_with_incoming(incoming)
+                .await
+                .expect("the script serves");
         });
         Self { address, subscriptions, fetches, _task: task }
     }
@@ -55,6 +60,10 @@ impl WeightsScript {
 }
 
 impl<R> Replies<R> {
+    pub(super) fn new(sender: mpsc::Sender<Result<R, Status>>) -> Self {
+        Self(sender)
+    }
+
     /// Says `reply`; nothing happens if the client has gone.
     pub async fn send(&self, reply: R) {
         let _ = within(self.0.send(Ok(reply))).await;

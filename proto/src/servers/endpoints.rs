@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use crate::channel::{self, InvalidEndpoint};
 
-/// One or several endpoints, as a configuration writes them: `http://a:7001,http://b:7001`.
+/// One or several endpoints, as a configuration writes them: `http://a:7001,https://b:7001`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints(Vec<String>);
 

@@ -7,13 +7,16 @@ use tonic::transport::Uri;
 
 use super::Server;
 
-/// Where an endpoint names no port: as http has it.
-const PORT_DEFAULT: u16 = 80;
+/// Where an endpoint names no port: as http and https have it.
+const PORT_HTTP: u16 = 80;
+const PORT_HTTPS: u16 = 443;
 
 /// One endpoint of the configuration, and what its host name stood for when it was last looked up.
 #[derive(Debug)]
 pub(super) struct Name {
     written: Arc<str>,
+    /// Whose certificate its servers show, if they speak TLS.
+    certificate: Option<String>,
     host: String,
     port: u16,
     /// It is an address, or this machine: used as it is written, and never looked up.
@@ -35,10 +38,16 @@ impl Name {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         // This machine has an address of either family, and they are one server.
         let is_fixed = host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost");
+        let certificate = endpoint.strip_prefix("https://").map(|rest| {
+            let name = rest.split_once('@').map(|(name, _)| name);
+            name.unwrap_or(&host).to_owned()
+        });
+        let port = uri.port_u16().unwrap_or(if certificate.is_some() { PORT_HTTPS } else { PORT_HTTP });
         Self {
             written: endpoint.into(),
+            certificate,
             host,
-            port: uri.port_u16().unwrap_or(PORT_DEFAULT),
+            port,
             is_fixed,
             addresses: BTreeSet::new(),
             sole: None,
@@ -88,7 +97,10 @@ impl Name {
             return vec![Server::at(&self.written)];
         }
         let server = |&address: &SocketAddr| {
-            let endpoint: Arc<str> = format!("http://{address}").into();
+            let endpoint: Arc<str> = match &self.certificate {
+                Some(name) => format!("https://{name}@{address}").into(),
+                None => format!("http://{address}").into(),
+            };
             let is_sole = self.sole == Some(address);
             let id = if is_sole { Arc::clone(&self.written) } else { Arc::clone(&endpoint) };
             Server { id, endpoint, has_own_name: is_sole && !self.was_several }

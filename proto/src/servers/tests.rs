@@ -128,6 +128,20 @@ async fn two_names_of_one_address_are_one_server() {
     assert_eq!(next(&mut servers).await, expected);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_addresses_of_an_https_name_keep_the_name_that_their_certificates_have() {
+    let (_, resolve) = answering(&["10.0.0.1"]);
+    let mut servers = Servers::start(&endpoints("https://replay:7001,https://alias:7001"), resolve);
+    assert_eq!(next(&mut servers).await, ["https://alias:7001@https://alias@10.0.0.1:7001"], "they are one server");
+    let mut servers = Servers::start(&endpoints("https://replay@host:1"), answering(&["10.0.0.1"]).1);
+    assert_eq!(next(&mut servers).await, ["https://replay@host:1@https://replay@10.0.0.1:1"]);
+    let mut servers = Servers::start(&endpoints("https://replay"), answering(&["10.0.0.1", "10.0.0.2"]).1);
+    assert_eq!(next(&mut servers).await, ["https://replay@10.0.0.1:443", "https://replay@10.0.0.2:443"]);
+    for server in servers.current().iter() {
+        assert_eq!(crate::check_endpoint(&server.endpoint), Ok(()));
+    }
+}
+
 fn numbered(count: usize) -> Vec<Server> {
     (0..count).map(|number| Server::at(&format!("http://10.0.0.{number}:7001"))).collect()
 }

@@ -1,8 +1,8 @@
 use ::weights::Assembly;
-use tonic::transport::Channel;
 
 use super::v1::weights_client::WeightsClient;
 use super::{FetchQuery, v1};
+use crate::channel::Channel;
 use crate::convert;
 use crate::reconnect::Broken;
 

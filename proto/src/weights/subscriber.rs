@@ -4,19 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ::weights::{Assembly, Manifest};
 use futures::FutureExt as _;
 use tokio::sync::watch;
-use tonic::transport::Channel;
 use tonic::{Code, Streaming};
 
 use super::fetch::fetch;
 use super::v1::weights_client::WeightsClient;
 use super::{Published, v1};
+use crate::channel::Channel;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
 /// What a [`Subscriber`] follows, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberSettings {
-    /// Who serves weights: `http://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
+    /// Who serves weights: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
     pub endpoint: String,
     /// Who asks, for the server's log.
     pub name: String,

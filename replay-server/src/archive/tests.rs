@@ -150,11 +150,11 @@ fn addresses_that_are_no_archive_are_refused_with_what_would_be_one() {
         ("ftp://host/folder", "ftp is neither file nor s3"),
         ("file://host/folder", "file:///FOLDER"),
     ] {
-        let reason = Archive::check(url).unwrap_err();
+        let reason = Archive::address(url).unwrap_err();
         assert!(reason.contains(says), "{url}: {reason}");
     }
-    Archive::check("file:///tmp/archive").unwrap();
-    assert_eq!(Archive::check("s3://bucket/prefix").is_ok(), cfg!(feature = "s3"));
+    Archive::address("file:///tmp/archive").unwrap();
+    assert_eq!(Archive::address("s3://bucket/prefix").is_ok(), cfg!(feature = "s3"));
 }
 
 /// The same with a real store: `ZEROFLEET_S3=s3://BUCKET/PREFIX`, and the variables `AWS_…` that it needs.

@@ -1,14 +1,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use experience::{PackedTrajectory, TrajectoryId};
+use proto::convert;
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, v1};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};
 
 use super::quota::Quota;
@@ -18,11 +19,8 @@ use crate::keeper::{Command, Handle, Inserted};
 use crate::log::UnixMillis;
 use crate::storage;
 
-/// The trailer that says after how many milliseconds to try again.
-pub(super) const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
-
 /// A disk is not made room on in less.
-const RETRY_AFTER_MS: u64 = 1000;
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Bytes that one actor may have unanswered: beyond, its stream is not read. Two of the largest trajectories.
 const IN_FLIGHT_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
@@ -188,8 +186,5 @@ fn not_stored(id: TrajectoryId, error: &str) -> Status {
 
 /// With the advice to come again.
 pub(super) fn exhausted(reason: String) -> Status {
-    let mut status = Status::resource_exhausted(reason);
-    // What gRPC calls it; a client that knows no better than its own delays does no harm.
-    status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(RETRY_AFTER_MS));
-    status
+    convert::retry_after(Status::resource_exhausted(reason), RETRY_AFTER)
 }

@@ -2,6 +2,7 @@ mod archive;
 mod bounds;
 mod configure;
 mod operator;
+mod scopes;
 mod tables;
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,6 +11,7 @@ use std::path::Path;
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use prost::Message as _;
+use proto::Channel;
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::v1;
 use proto::replay::v1::insert_request::Message as In;
@@ -19,7 +21,6 @@ use proto::replay::v1::sample_response::Message as Out;
 use service::Drain;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 use weights::WeightsVersion;
 
@@ -49,7 +50,7 @@ async fn serve_with(directory: &Path, change: impl FnOnce(&mut ReplaySection)) -
     let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let drain = Drain::new();
     let running = start(config.settings().unwrap(), listener, drain.clone()).await.unwrap();
-    let channel = Channel::from_shared(format!("http://{}", running.address)).unwrap().connect_lazy();
+    let channel = proto::channel(&format!("http://{}", running.address)).unwrap();
     Server { client: proto::replay::client(channel).max_encoding_message_size(usize::MAX), drain, running }
 }
 
@@ -401,7 +402,7 @@ async fn what_cannot_be_stored_now_is_answered_so_and_is_stored_when_it_can_be()
     let status = end(&mut answers).await;
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert!(status.message().contains("make room on the disk of the replay log"), "{status}");
-    assert_eq!(status.metadata().get(super::insert::RETRY_AFTER).unwrap(), "1000");
+    assert_eq!(status.metadata().get(proto::convert::RETRY_AFTER).unwrap(), "1000");
     assert_eq!(server.stats().await.trajectories, 0);
 
     std::fs::remove_dir(&obstacle).unwrap();

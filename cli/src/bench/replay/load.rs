@@ -6,8 +6,8 @@ use tokio::task::JoinSet;
 
 use super::Args;
 use super::games::Games;
-use super::report::Latency;
 use super::server::Server;
+use crate::bench::latency::Latency;
 
 /// Share of the measured time that is spent before it, so that connections stand and buffers have grown.
 const WARM_UP: f64 = 0.25;
@@ -80,7 +80,7 @@ pub(super) async fn insert(
         speed += inserts_per_second;
         all.extend(took);
     }
-    Ok(Inserting { speed, latency: latency(&mut all) })
+    Ok(Inserting { speed, latency: Latency::of(&mut all) })
 }
 
 /// One sampler draws as fast as it can for `time`.
@@ -109,7 +109,7 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Samp
     let seconds = start.elapsed().as_secs_f64();
     let speed = (took.len() * args.batch) as f64 / seconds;
     sampler.close().await;
-    Sampling { speed, latency: latency(&mut took) }
+    Sampling { speed, latency: Latency::of(&mut took) }
 }
 
 /// Hands in until the table holds at least so many positions.
@@ -143,14 +143,4 @@ pub(super) async fn fill(server: &Server, games: &Games, positions: u64) -> anyh
 fn writer(server: &Server, actor: u64, epoch: u64, in_flight_max: usize) -> Writer {
     let (endpoint, game) = (server.endpoint.clone(), "connect_four".to_owned());
     Writer::start(WriterSettings { endpoint, actor, epoch, game, in_flight_max })
-}
-
-/// Nothing where nothing was done.
-fn latency(took: &mut [Duration]) -> Latency {
-    took.sort_unstable();
-    let at = |share: f64| {
-        let index = (took.len() as f64 * share) as usize;
-        took.get(index.min(took.len().saturating_sub(1))).map_or(0.0, |took| 1e3 * took.as_secs_f64())
-    };
-    Latency { p50_ms: at(0.5), p99_ms: at(0.99) }
 }

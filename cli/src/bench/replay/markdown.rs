@@ -1,5 +1,6 @@
-use super::report::{Latency, Report, SizeReport, StallReport, WritersReport};
+use super::report::{Report, SizeReport, StallReport, WritersReport};
 use crate::bench::digits::number;
+use crate::bench::latency::Latency;
 
 /// The report as tables for people and documents.
 #[must_use]

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Turn;
+use crate::bench::latency::Latency;
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,15 +48,6 @@ pub struct Compared {
     pub file: String,
     /// The model of its CPU.
     pub cpu: String,
-}
-
-/// How long one operation took.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
-    /// Half of them took less.
-    pub p50_ms: f64,
-    /// One in a hundred took longer.
-    pub p99_ms: f64,
 }
 
 /// What a number of writers makes.

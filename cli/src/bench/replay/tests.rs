@@ -1,5 +1,6 @@
 use super::*;
 use crate::bench::Turn;
+use crate::bench::latency::Latency;
 use crate::bench::tests::args;
 
 /// A report of made-up numbers.

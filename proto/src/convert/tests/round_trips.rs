@@ -144,7 +144,7 @@ proptest! {
 #[test]
 fn rewards_that_are_all_zero_take_no_bytes() {
     let message = v1::Trajectory::from(&crate::scripted::trajectory(0));
-    assert_eq!(message.rewards, []);
+    assert!(message.rewards.is_empty());
 }
 
 #[test]

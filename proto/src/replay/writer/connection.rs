@@ -5,10 +5,10 @@ use experience::Trajectory;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 
 use super::Counters;
 use super::outstanding::{Item, Outstanding};
+use crate::channel::Channel;
 use crate::reconnect::{Backoff, Broken, Client};
 use crate::replay::order::{InsertReplies, InsertReply};
 use crate::replay::v1::insert_request::Message;

@@ -12,6 +12,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use super::serve;
 use crate::scripted::{endpoint, within};
+use crate::security::Security;
 use crate::weights::{Publisher, WeightsService};
 
 const WEIGHTS: &str = "zerofleet.weights.v1.Weights";
@@ -22,7 +23,7 @@ async fn server() -> (String, Publisher, JoinSet<Result<(), tonic::transport::Er
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = endpoint(listener.local_addr().unwrap());
     let mut task = JoinSet::new();
-    task.spawn(serve(service, listener, CancellationToken::new()));
+    task.spawn(serve(service, Security::default(), listener, CancellationToken::new()));
     (endpoint, publisher, task)
 }
 

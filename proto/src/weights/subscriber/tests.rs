@@ -10,6 +10,7 @@ use super::super::{FetchQuery, Published, Publisher, WeightsService, serve};
 use super::{Subscriber, SubscriberSettings, SubscriberStats};
 use crate::limits::CHUNK_BYTES_MAX;
 use crate::scripted::{Link, WeightsScript, endpoint, until, version, within};
+use crate::security::Security;
 
 const SIZE_LIMIT_BYTES: u64 = 8 << 20;
 
@@ -39,7 +40,7 @@ async fn server() -> Server {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, drain) = (listener.local_addr().unwrap(), CancellationToken::new());
     let mut task = JoinSet::new();
-    task.spawn(serve(service, listener, drain.clone()));
+    task.spawn(serve(service, Security::default(), listener, drain.clone()));
     Server { publisher, address, drain, task }
 }
 

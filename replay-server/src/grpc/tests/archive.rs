@@ -36,6 +36,27 @@ async fn a_server_whose_disk_is_lost_goes_on_from_its_archive() {
 }
 
 #[tokio::test]
+async fn a_server_with_its_log_serves_though_the_archive_is_away_and_an_empty_one_does_not_begin_anew() {
+    let (run, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = serve(run.path()).await;
+    server.insert_all([0]).await;
+    server.stop().await;
+    // A file where a folder should be.
+    std::fs::write(place.path().join("file"), "").unwrap();
+    let away = format!("file://{}/file/archive", place.path().display());
+    let server = serve_with(run.path(), |replay| replay.archive = away.clone()).await;
+    assert_eq!(server.stats().await.trajectories, 1);
+    server.stop().await;
+
+    let mut config = Config::default();
+    config.run.directory = place.path().join("fresh");
+    config.replay.archive = away;
+    let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let error = format!("{:#}", start(config.settings().unwrap(), listener, Drain::new()).await.unwrap_err());
+    assert!(error.contains("cannot list segments in the archive"), "{error}");
+}
+
+#[tokio::test]
 async fn an_archive_that_cannot_be_one_is_named_with_its_key() {
     let mut config = Config::default();
     config.replay.archive = "ftp://host/folder".to_owned();

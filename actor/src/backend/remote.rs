@@ -1,0 +1,217 @@
+//! An inference server as the evaluator of self-play, and what this machine can do while it is away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use game::ObservationShape;
+use inference::{Attributes, Batch, Error, Evaluator, Predictions};
+use proto::inference::{AskError, Evaluations, Link, Refusal, Why};
+use proto::limits::ask_positions_max;
+use proto::weights::Published;
+use service::Drain;
+use tokio::runtime::Handle;
+
+use super::Backend;
+use crate::metrics::{self, AnsweredBy};
+
+#[cfg(test)]
+mod tests;
+
+/// Within that the server answers or refuses: also what a version that it has not got yet may take to get there.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// A server that says nothing at all in that time is as good as away.
+const SILENCE_MAX: Duration = Duration::from_secs(4);
+/// After a refusal this machine evaluates for so long before the server is asked again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(500);
+/// The shortest and the longest pause of whoever has nothing to evaluate with.
+const PAUSE: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
+
+/// Has an inference server evaluate, by the version that the actor holds.
+pub(super) struct Remote {
+    shared: Arc<Shared>,
+    local: Option<Arc<dyn Backend>>,
+}
+
+struct Shared {
+    evaluations: Evaluations,
+    endpoint: String,
+    runtime: Handle,
+    drain: Drain,
+    /// Whether this machine evaluates because the server does not: told once, by whichever thread notices.
+    is_local: AtomicBool,
+}
+
+impl Remote {
+    /// Asks through `evaluations`; `local` evaluates while nobody answers, and without one self-play waits. Must be called on
+    /// a runtime.
+    pub(super) fn new(
+        evaluations: Evaluations,
+        endpoint: String,
+        local: Option<Arc<dyn Backend>>,
+        drain: Drain,
+    ) -> Self {
+        let (runtime, is_local) = (Handle::current(), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { evaluations, endpoint, runtime, drain, is_local }), local }
+    }
+}
+
+impl Backend for Remote {
+    fn describe(&self) -> String {
+        let endpoint = &self.shared.endpoint;
+        match &self.local {
+            Some(local) => format!("inference server at {endpoint}, and while it is away {}", local.describe()),
+            None => format!("inference server at {endpoint}"),
+        }
+    }
+
+    fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+        let architecture = &published.manifest.architecture;
+        let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
+        let positions_max = ask_positions_max(ObservationShape { planes, height, width }, architecture.actions);
+        let local = self.local.clone().map(|backend| Local {
+            backend,
+            // The bytes are shared.
+            published: published.clone(),
+            evaluator: None,
+        });
+        Ok(Box::new(RemoteEvaluator {
+            shared: Arc::clone(&self.shared),
+            attributes: Attributes {
+                name: format!("inference server at {}", self.shared.endpoint).into(),
+                weights_version: published.manifest.version.0,
+                preferred_batch: positions_max,
+                max_batch: positions_max,
+            },
+            local,
+            ask_again: Instant::now(),
+        }))
+    }
+}
+
+/// What evaluates here, built when it is first needed.
+struct Local {
+    backend: Arc<dyn Backend>,
+    published: Published,
+    evaluator: Option<Box<dyn Evaluator>>,
+}
+
+impl Local {
+    fn evaluator(&mut self) -> Result<&mut Box<dyn Evaluator>, Error> {
+        let evaluator = match self.evaluator.take() {
+            Some(evaluator) => evaluator,
+            None => self.backend.build(&self.published).map_err(|error| Error::Backend(service::chain(&error)))?,
+        };
+        Ok(self.evaluator.insert(evaluator))
+    }
+}
+
+struct RemoteEvaluator {
+    shared: Arc<Shared>,
+    attributes: Attributes,
+    local: Option<Local>,
+    /// Before this the server is not asked: it has just refused.
+    ask_again: Instant,
+}
+
+impl Evaluator for RemoteEvaluator {
+    fn attributes(&self) -> Attributes {
+        self.attributes.clone()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        loop {
+            let pause = match self.ask(batch) {
+                Ok(answer) => {
+                    self.shared.answered_by(AnsweredBy::Server, batch.len(), "");
+                    *predictions = answer;
+                    return Ok(());
+                }
+                Err(Unanswered::Broken(error)) => return Err(error),
+                Err(Unanswered::For { pause, reason }) => {
+                    if let Some(local) = &mut self.local {
+                        self.shared.answered_by(AnsweredBy::Actor, batch.len(), &reason);
+                        return local.evaluator()?.evaluate(batch, predictions);
+                    }
+                    pause
+                }
+            };
+            self.wait(pause)?;
+        }
+    }
+}
+
+/// Why the server has not answered.
+enum Unanswered {
+    /// It will not in the next time.
+    For { pause: Duration, reason: String },
+    /// It said something that cannot be.
+    Broken(Error),
+}
+
+impl RemoteEvaluator {
+    fn ask(&mut self, batch: &Batch) -> Result<Predictions, Unanswered> {
+        let now = Instant::now();
+        if let Some(pause) = self.ask_again.checked_duration_since(now).filter(|pause| !pause.is_zero()) {
+            return Err(Unanswered::For { pause, reason: "it has just refused".to_owned() });
+        }
+        let (version, evaluations) = (self.attributes.weights_version, &self.shared.evaluations);
+        let ask = evaluations.ask(batch, Some(version), Some(ANSWER_TIMEOUT));
+        let asked = self.shared.runtime.block_on(async { tokio::time::timeout(SILENCE_MAX, ask).await });
+        let error = match asked {
+            Ok(Ok(answered)) if answered.version == version => return Ok(answered.predictions),
+            Ok(Ok(answered)) => {
+                let reason = format!("weights version {} answered for {version}", answered.version);
+                return Err(Unanswered::Broken(Error::Backend(reason)));
+            }
+            Ok(Err(error)) => error,
+            Err(_) => AskError::Away,
+        };
+        let reason = error.to_string();
+        match error {
+            AskError::Away => Err(Unanswered::For { pause: PAUSE[1], reason }),
+            AskError::Refused(refusal) => {
+                let pause = pause_after(&refusal);
+                self.ask_again = Instant::now() + pause;
+                Err(Unanswered::For { pause, reason })
+            }
+            AskError::Answer(_) => Err(Unanswered::Broken(Error::Backend(reason))),
+        }
+    }
+
+    /// Waits for the server, at most `pause`; an error once the process ends.
+    fn wait(&self, pause: Duration) -> Result<(), Error> {
+        let Shared { evaluations, runtime, drain, .. } = &*self.shared;
+        let is_away = matches!(evaluations.link(), Link::Away(_));
+        runtime.block_on(async {
+            tokio::select! {
+                () = drain.wait() => Err(Error::Backend("the process ends while the inference server is away".to_owned())),
+                _ = evaluations.up(), if is_away => Ok(()),
+                () = tokio::time::sleep(pause) => Ok(()),
+            }
+        })
+    }
+}
+
+/// How long to leave a server alone that has refused.
+fn pause_after(refusal: &Refusal) -> Duration {
+    match refusal.why {
+        Why::Full | Why::Late => refusal.retry_after.unwrap_or(PAUSE[0]).clamp(PAUSE[0], PAUSE[1]),
+        Why::Version | Why::Failed => REFUSED_PAUSE,
+    }
+}
+
+impl Shared {
+    fn answered_by(&self, who: AnsweredBy, positions: usize, reason: &str) {
+        metrics::remote(who, positions);
+        let is_local = who == AnsweredBy::Actor;
+        if self.is_local.swap(is_local, Ordering::Relaxed) == is_local {
+            return;
+        }
+        if is_local {
+            tracing::info!(endpoint = self.endpoint, reason, "this machine evaluates until the inference server does");
+        } else {
+            tracing::info!(endpoint = self.endpoint, "the inference server evaluates again");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Times of single operations in two numbers.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How long one operation took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Half of them took less.
+    pub p50_ms: f64,
+    /// One in a hundred took longer.
+    pub p99_ms: f64,
+}
+
+impl Latency {
+    /// Nothing where nothing was done.
+    pub(super) fn of(took: &mut [Duration]) -> Self {
+        took.sort_unstable();
+        let at = |share: f64| {
+            let index = (took.len() as f64 * share) as usize;
+            took.get(index.min(took.len().saturating_sub(1))).map_or(0.0, |took| 1e3 * took.as_secs_f64())
+        };
+        Self { p50_ms: at(0.5), p99_ms: at(0.99) }
+    }
+}

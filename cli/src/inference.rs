@@ -1,0 +1,118 @@
+//! `zerofleet inference`: asks a live inference server how it goes, and for moves.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use proto::inference::{Advisor, BatchesOfSize, InferenceStats, MoveReport, Moves, SearchQuery, SearchReport};
+
+use crate::trust::Trust;
+
+#[cfg(test)]
+mod tests;
+
+/// Asks a live inference server.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Question {
+    /// What is served, how it goes, and why batches are as large as they are.
+    Stats {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// The move to play after those that are given, in the notation of the game.
+    Move {
+        #[command(flatten)]
+        server: Server,
+        /// What was played from the start.
+        #[arg(value_name = "MOVE")]
+        moves: Vec<String>,
+        /// How many simulations [default: as many as fit the time, or as the server likes].
+        #[arg(long, value_name = "N")]
+        simulations: Option<u32>,
+        /// How long to search.
+        #[arg(long, value_name = "MS")]
+        milliseconds: Option<u64>,
+    },
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct Server {
+    /// Where it listens: `http://127.0.0.1:7003`, or `https`.
+    #[arg(long, value_name = "ENDPOINT")]
+    server: String,
+    #[command(flatten)]
+    trust: Trust,
+}
+
+impl Server {
+    fn advisor(&self) -> anyhow::Result<Advisor> {
+        self.trust.reach(&self.server)?;
+        Ok(Advisor::new(&self.server)?)
+    }
+}
+
+impl Args {
+    /// Asks and prints.
+    ///
+    /// # Errors
+    /// A server that does not answer, or refuses.
+    pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            match self.question {
+                Question::Stats { server } => {
+                    let stats = server.advisor()?.stats().await.context("ask the inference server")?;
+                    write_stats(&stats, out)
+                }
+                Question::Move { server, moves, simulations, milliseconds } => {
+                    let time = milliseconds.map(Duration::from_millis);
+                    let query = SearchQuery { game: None, moves: Moves::Notation(moves), simulations, time };
+                    let (best, report) = server.advisor()?.select_move(query).await?;
+                    write_move(&best, &report, out)
+                }
+            }
+        })
+    }
+}
+
+fn write_stats(stats: &InferenceStats, out: &mut impl Write) -> anyhow::Result<()> {
+    let InferenceStats { game, versions, evaluator, explanation, batches, .. } = stats;
+    if versions.is_empty() {
+        writeln!(out, "no weights have come yet")?;
+    } else {
+        let versions: Vec<String> = versions.iter().map(u64::to_string).collect();
+        writeln!(out, "{game}, weights versions {}, by {evaluator}", versions.join(", "))?;
+    }
+    let InferenceStats { asks, positions, cached_positions, refused_asks, failed_asks, .. } = stats;
+    writeln!(out, "{asks} asks answered with {positions} positions, {cached_positions} more from memory")?;
+    writeln!(out, "{refused_asks} asks refused, {failed_asks} failed")?;
+    let InferenceStats { streams, waiting_positions, .. } = stats;
+    writeln!(out, "{streams} clients of the fast path, {waiting_positions} positions wait")?;
+    writeln!(out, "{explanation}")?;
+    if !batches.is_empty() {
+        writeln!(out, "\n{:>8} {:>10} {:>10} {:>10} {:>12}", "batch", "full", "delay", "idle", "µs each")?;
+    }
+    for of_size @ &BatchesOfSize { size, full, delay, idle, compute_time } in batches {
+        let each = compute_time.as_micros() / u128::from(of_size.batches().max(1));
+        writeln!(out, "{:>8} {full:>10} {delay:>10} {idle:>10} {each:>12}", format!("≤ {size}"))?;
+    }
+    Ok(())
+}
+
+fn write_move(best: &MoveReport, report: &SearchReport, out: &mut impl Write) -> anyhow::Result<()> {
+    let SearchReport { version, simulations, value, moves, principal_variation, .. } = report;
+    writeln!(out, "{}", best.notation)?;
+    let line = principal_variation.join(" ");
+    writeln!(out, "value {value:+.2} after {simulations} simulations, weights version {version}; best play {line}\n")?;
+    writeln!(out, "{:>8} {:>8} {:>8} {:>8}", "move", "visits", "prior", "value")?;
+    for MoveReport { notation, visit_count, prior, value, .. } in moves {
+        writeln!(out, "{notation:>8} {visit_count:>8} {prior:>8.3} {value:>+8.2}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! `[inference]` as written, and as used.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use games::GameKind;
+use inference::queue::QueueSettings;
+use selfplay::SearchSettings;
+use selfplay::config::SearchSection;
+use serde::{Deserialize, Serialize};
+use service::config::RunSection;
+use service::{ConfigError, SecuritySection};
+
+use crate::search::Limits;
+
+#[cfg(test)]
+mod tests;
+
+/// More threads than any machine has cores.
+const THREADS_MAX: usize = 1024;
+/// Larger batches gain nothing anywhere.
+const BATCH_MAX: usize = 16_384;
+/// Each keeps all its weights in memory.
+const VERSIONS_MAX: usize = 64;
+/// Who waits longer for company is not served but kept.
+const QUEUE_DELAY_US_MAX: u64 = 1_000_000;
+/// Nobody waits an hour for an evaluation.
+const TIMEOUT_MS_MAX: u64 = 3_600_000;
+
+/// Each has a thread while it lasts.
+const SEARCHES_MAX: usize = 512;
+/// A tree of more does not fit most machines.
+const SIMULATIONS_MAX: u32 = 100_000_000;
+
+/// What this process reads of the run file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What the run is about.
+    pub run: RunSection,
+    /// How trees search for whoever wants a move.
+    pub search: SearchSection,
+    /// This process.
+    pub inference: InferenceSection,
+    /// Who may connect, and whom it trusts.
+    pub security: SecuritySection,
+}
+
+/// `[inference]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InferenceSection {
+    /// Where the learner serves weights: `http://127.0.0.1:7002`.
+    pub learner: String,
+    /// Instead of a learner: the manifest of a published version (`runs/NAME/weights/v000012.json`), whose bytes lie beside
+    /// it. Empty: the learner's newest.
+    pub weights: String,
+    /// Threads that evaluate, one batch each; 0 takes one per core, and two where an accelerator evaluates.
+    pub threads: usize,
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    pub device: String,
+    /// `auto`, `f32` or `bf16`.
+    pub precision: String,
+    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    pub kernel: String,
+    /// How many of the newest weights versions answer.
+    pub versions_kept: usize,
+    /// Larger weights are refused.
+    pub weights_bytes_max: u64,
+    /// Positions in a batch; 0 takes what the evaluator prefers.
+    pub batch_max: usize,
+    /// How long an ask may wait for others to share its batch while an evaluator is free.
+    pub queue_delay_us: u64,
+    /// Positions that may wait; beyond, asks are refused.
+    pub waiting_positions_max: usize,
+    /// Within what time an ask is answered or refused where its client sets no limit.
+    pub timeout_ms: u64,
+    /// Positions that the cache of the fast path holds; 0 switches it off.
+    pub cache_positions: usize,
+    /// Asks that a client of the fast path may have unanswered.
+    pub asks_max: usize,
+    /// Clients of the fast path.
+    pub streams_max: usize,
+    /// Connections that may be open at once.
+    pub connections_max: usize,
+    /// Searches for a move that may be under way at once.
+    pub searches_max: usize,
+    /// Simulations that one of them may ask for.
+    pub simulations_max: u32,
+    /// How long one of them may take.
+    pub search_ms_max: u64,
+}
+
+impl Default for InferenceSection {
+    fn default() -> Self {
+        Self {
+            learner: "http://127.0.0.1:7002".into(),
+            weights: String::new(),
+            threads: 0,
+            device: "auto".into(),
+            precision: "auto".into(),
+            kernel: "auto".into(),
+            // Actors finish searches with the version before; people who compare pin one.
+            versions_kept: 4,
+            weights_bytes_max: 1 << 30,
+            batch_max: 0,
+            // A free evaluator that waits is lost unless more is sure to come.
+            queue_delay_us: 0,
+            // Some tenths of a second of what two cores evaluate of a small network.
+            waiting_positions_max: 16_384,
+            timeout_ms: 10_000,
+            // As an actor's: some 25 MB of Connect Four.
+            cache_positions: 250_000,
+            asks_max: 64,
+            streams_max: 1024,
+            connections_max: 4096,
+            searches_max: 64,
+            simulations_max: 1_000_000,
+            search_ms_max: 60_000,
+        }
+    }
+}
+
+/// Where weights come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A learner, by its endpoint.
+    Learner(String),
+    /// A file: the manifest.
+    File(PathBuf),
+}
+
+/// The configuration as used: checked, in domain types.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The game.
+    pub game: GameKind,
+    /// Where weights come from.
+    pub source: Source,
+    /// `inference.queue_delay_us`.
+    pub queue_delay: Duration,
+    /// `inference.timeout_ms`.
+    pub timeout: Duration,
+    /// How trees search for whoever wants a move.
+    pub search: SearchSettings,
+    /// What bounds them.
+    pub(crate) searches: Limits,
+    /// This process; its ranges are checked.
+    pub inference: InferenceSection,
+}
+
+impl Config {
+    /// What it says, checked.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that makes no sense.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        let game = self.run.game.parse().map_err(|e: games::Error| ConfigError::invalid("run.game", e.to_string()))?;
+        let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
+        let search = self.search.settings().map_err(out_of_range)?;
+        let inference = self.inference.clone();
+        inference.check()?;
+        let source = if inference.weights.is_empty() {
+            proto::check_endpoint(&inference.learner)
+                .map_err(|error| ConfigError::invalid("inference.learner", error))?;
+            self.security.check_endpoint("inference.learner", &inference.learner)?;
+            Source::Learner(inference.learner.clone())
+        } else {
+            Source::File(inference.weights.clone().into())
+        };
+        Ok(Settings {
+            game,
+            source,
+            queue_delay: Duration::from_micros(inference.queue_delay_us),
+            timeout: Duration::from_millis(inference.timeout_ms),
+            search,
+            searches: Limits {
+                searches_max: inference.searches_max,
+                simulations_max: inference.simulations_max,
+                time_max: Duration::from_millis(inference.search_ms_max),
+            },
+            inference,
+        })
+    }
+}
+
+impl InferenceSection {
+    fn check(&self) -> Result<(), ConfigError> {
+        within("inference.threads", self.threads, 0..=THREADS_MAX)?;
+        within("inference.versions_kept", self.versions_kept, 1..=VERSIONS_MAX)?;
+        within("inference.batch_max", self.batch_max, 0..=BATCH_MAX)?;
+        within("inference.queue_delay_us", self.queue_delay_us, 0..=QUEUE_DELAY_US_MAX)?;
+        within("inference.waiting_positions_max", self.waiting_positions_max, 1..=1 << 24)?;
+        within("inference.timeout_ms", self.timeout_ms, 1..=TIMEOUT_MS_MAX)?;
+        within("inference.asks_max", self.asks_max, 1..=1 << 16)?;
+        within("inference.streams_max", self.streams_max, 1..=1 << 20)?;
+        within("inference.connections_max", self.connections_max, 1..=1 << 20)?;
+        within("inference.searches_max", self.searches_max, 1..=SEARCHES_MAX)?;
+        within("inference.simulations_max", self.simulations_max, 1..=SIMULATIONS_MAX)?;
+        within("inference.search_ms_max", self.search_ms_max, 1..=TIMEOUT_MS_MAX)
+    }
+}
+
+impl Settings {
+    /// The queue before so many threads.
+    #[must_use]
+    pub fn queue(&self, evaluators: usize) -> QueueSettings {
+        QueueSettings {
+            // Until an evaluator says what it prefers.
+            batch_max: self.inference.batch_max.max(1),
+            delay: self.queue_delay,
+            waiting_max: self.inference.waiting_positions_max,
+            evaluators,
+        }
+    }
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    key: &'static str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), ConfigError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::invalid(key, format!("must be from {} to {}", range.start(), range.end())))
+}

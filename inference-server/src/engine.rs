@@ -1,0 +1,505 @@
+//! The threads that evaluate, and the queue before them: the one place where they meet tokio.
+//!
+//! Whoever holds a [`Handle`] asks; asks of all connections wait in one queue, and a thread that is free takes what shares a
+//! batch. An ask holds the version that answers it, so that newer weights take nothing from it. Start with [`Handle::evaluate`].
+
+mod counts;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use game::ObservationShape;
+use inference::queue::{Ask as Queued, Next, Queue, QueueSettings, Reason, Refused};
+use inference::{Batch, Error, Predictions};
+use parking_lot::{Condvar, Mutex};
+use proto::convert::retry_after;
+use proto::inference::Why;
+use proto::limits::ask_positions_max;
+use service::Drain;
+use tokio::sync::oneshot;
+use tonic::Status;
+
+pub use counts::Counts;
+
+use crate::metrics;
+use crate::versions::{Version, Versions};
+
+#[cfg(test)]
+mod tests;
+
+/// How often asks that nobody waits for any more are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Positions to evaluate, and by when.
+#[derive(Debug)]
+pub struct Ask {
+    /// Who asks: each client gets the same share of every batch.
+    pub client: u64,
+    /// The weights version that must answer; `None`: the newest. One that has not come yet is waited for.
+    pub version: Option<u64>,
+    /// The positions, at least one.
+    pub batch: Batch,
+    /// When the answer is worth nothing any more; `None`: what the configuration says.
+    pub deadline: Option<Instant>,
+}
+
+/// What came of an ask.
+#[derive(Debug)]
+pub struct Answer {
+    /// The weights version that answered.
+    pub version: u64,
+    /// In the order of the batch.
+    pub predictions: Predictions,
+    /// How long it waited for its turn.
+    pub queued: Duration,
+    /// How long its batch took.
+    pub computed: Duration,
+}
+
+/// Why an ask has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No weights have come yet.
+    #[error("no weights have come yet")]
+    NoModel,
+    /// That version is not resident.
+    #[error("weights version {version} is not here; those that answer are {resident:?}")]
+    UnknownVersion {
+        /// What was asked for.
+        version: u64,
+        /// What there is.
+        resident: Vec<u64>,
+    },
+    /// The positions are not of the game that is served, or too many.
+    #[error("{0}")]
+    Shape(String),
+    /// As many positions wait as may.
+    #[error("as many positions wait as inference.waiting_positions_max allows; try again in {retry_after:?}")]
+    Full {
+        /// When there may be room.
+        retry_after: Duration,
+    },
+    /// It would be answered too late.
+    #[error("the answer would take {expected:?}, which is later than it is wanted; try again in {retry_after:?}")]
+    Late {
+        /// How long it would take.
+        expected: Duration,
+        /// When it might be in time.
+        retry_after: Duration,
+    },
+    /// It was waiting when its time was up.
+    #[error("its time was up before its turn came")]
+    Expired,
+    /// The evaluator failed.
+    #[error("the evaluator failed: {0}")]
+    Failed(String),
+    /// The process ends.
+    #[error("the inference server is draining; try another, or this one after its restart")]
+    Draining,
+}
+
+impl Refusal {
+    /// When to try again, where that helps.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Full { retry_after } | Self::Late { retry_after, .. } => Some(*retry_after),
+            _ => None,
+        }
+    }
+
+    /// As the fast path says it.
+    #[must_use]
+    pub fn why(&self) -> Why {
+        match self {
+            Self::Full { .. } => Why::Full,
+            Self::Late { .. } | Self::Expired => Why::Late,
+            Self::NoModel | Self::UnknownVersion { .. } => Why::Version,
+            Self::Shape(_) | Self::Failed(_) | Self::Draining => Why::Failed,
+        }
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let reason = refusal.to_string();
+        match refusal {
+            Refusal::NoModel | Refusal::Draining => Self::unavailable(reason),
+            Refusal::UnknownVersion { .. } => Self::not_found(reason),
+            Refusal::Shape(_) => Self::invalid_argument(reason),
+            Refusal::Full { retry_after: after } | Refusal::Late { retry_after: after, .. } => {
+                retry_after(Self::resource_exhausted(reason), after)
+            }
+            Refusal::Expired => Self::deadline_exceeded(reason),
+            Refusal::Failed(_) => Self::internal(reason),
+        }
+    }
+}
+
+/// What is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    /// The name of the game, which is the model's.
+    pub game: String,
+    /// Of an observation.
+    pub shape: ObservationShape,
+    /// A.
+    pub actions: usize,
+    /// The weights versions that answer, ascending.
+    pub versions: Vec<u64>,
+    /// The newest of them.
+    pub newest: u64,
+    /// Positions in a batch.
+    pub batch_max: usize,
+    /// Positions that an ask may have.
+    pub positions_max: usize,
+    /// For people: what evaluates.
+    pub evaluator: Arc<str>,
+}
+
+/// Asks the threads. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    versions: Arc<Versions>,
+    state: Mutex<State>,
+    /// Something came, or the end has.
+    wake: Condvar,
+    begun: Instant,
+    timeout: Duration,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: Queue<Waiting>,
+    swept: Duration,
+    is_draining: bool,
+    counts: Counts,
+}
+
+/// An ask in the queue.
+#[derive(Debug)]
+struct Waiting {
+    version: Arc<Version>,
+    batch: Batch,
+    since: Duration,
+    reply: oneshot::Sender<Result<Answer, Refusal>>,
+}
+
+impl Handle {
+    /// What is served; `None` before the first weights.
+    #[must_use]
+    pub fn model(&self) -> Option<Model> {
+        let newest = self.shared.versions.newest()?;
+        Some(Model {
+            game: newest.game().to_owned(),
+            shape: newest.shape(),
+            actions: newest.actions(),
+            versions: self.shared.versions.numbers(),
+            newest: newest.number(),
+            batch_max: self.shared.state.lock().queue.batch_max(),
+            positions_max: ask_positions_max(newest.shape(), newest.actions()),
+            evaluator: Arc::clone(newest.name()),
+        })
+    }
+
+    /// Resolves with what is served once there is something.
+    pub async fn served(&self) -> Model {
+        let mut newest = self.shared.versions.watch();
+        loop {
+            newest.mark_unchanged();
+            if let Some(model) = self.model() {
+                return model;
+            }
+            // The sender lives as long as this handle.
+            let _ = newest.changed().await;
+        }
+    }
+
+    /// Evaluates in turn. Dropping the future takes the ask out of the queue.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub async fn evaluate(&self, ask: Ask) -> Result<Answer, Refusal> {
+        let deadline = ask.deadline.unwrap_or_else(|| Instant::now() + self.shared.timeout);
+        let answer = self.evaluate_by(ask, deadline).await;
+        if let Err(refusal) = &answer {
+            metrics::refused(refusal);
+            let counts = &mut self.shared.state.lock().counts;
+            match refusal {
+                Refusal::Failed(_) => counts.failed += 1,
+                _ => counts.refused += 1,
+            }
+        }
+        answer
+    }
+
+    async fn evaluate_by(&self, ask: Ask, deadline: Instant) -> Result<Answer, Refusal> {
+        let version = self.version(ask.version, deadline).await?;
+        ask.batch
+            .check(version.shape(), version.actions(), ask_positions_max(version.shape(), version.actions()))
+            .map_err(|error| Refusal::Shape(error.to_string()))?;
+        if ask.batch.is_empty() {
+            return Err(Refusal::Shape("an ask has at least one position".to_owned()));
+        }
+        let (reply, answer) = oneshot::channel();
+        self.shared.push(ask, version, deadline, reply)?;
+        tokio::select! {
+            answer = answer => answer.unwrap_or(Err(Refusal::Draining)),
+            () = tokio::time::sleep_until(deadline.into()) => Err(Refusal::Expired),
+        }
+    }
+
+    /// The version that must answer, once it is there.
+    async fn version(&self, wanted: Option<u64>, deadline: Instant) -> Result<Arc<Version>, Refusal> {
+        let versions = &self.shared.versions;
+        let Some(wanted) = wanted else { return versions.newest().ok_or(Refusal::NoModel) };
+        let mut newest = versions.watch();
+        loop {
+            if let Some(version) = versions.get(wanted) {
+                return Ok(version);
+            }
+            // One that is newer than all is on its way; an older one will not come back.
+            let may_come = newest.borrow_and_update().is_none_or(|newest| newest < wanted);
+            let comes = async { may_come && newest.changed().await.is_ok() };
+            if !tokio::time::timeout_at(deadline.into(), comes).await.unwrap_or(false) {
+                return Err(Refusal::UnknownVersion { version: wanted, resident: versions.numbers() });
+            }
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let state = self.shared.state.lock();
+        Counts { waiting_positions: state.queue.waiting(), ..state.counts.clone() }
+    }
+
+    /// Another version answers, whose evaluators take batches of so many positions.
+    pub(crate) fn loaded(&self, batch_max: usize) {
+        self.shared.state.lock().queue.set_batch_max(batch_max);
+    }
+
+    /// The version that answers whoever names none.
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.shared.versions.newest().map(|version| version.number())
+    }
+
+    /// The versions that answer, ascending.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.shared.versions.numbers()
+    }
+
+    /// Ends the threads; what waits is refused.
+    pub(crate) fn drain(&self) {
+        let mut state = self.shared.state.lock();
+        state.is_draining = true;
+        for ask in state.queue.clear() {
+            let _ = ask.payload.reply.send(Err(Refusal::Draining));
+        }
+        self.shared.wake.notify_all();
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn push(
+        &self,
+        ask: Ask,
+        version: Arc<Version>,
+        deadline: Instant,
+        reply: oneshot::Sender<Result<Answer, Refusal>>,
+    ) -> Result<(), Refusal> {
+        let now = self.now();
+        let (positions, number) = (ask.batch.len(), version.number());
+        let waiting = Waiting { version, batch: ask.batch, since: now, reply };
+        let deadline = Some(deadline.saturating_duration_since(self.begun));
+        let queued = Queued { client: ask.client, version: number, positions, deadline, payload: waiting };
+        let mut state = self.state.lock();
+        if state.is_draining {
+            return Err(Refusal::Draining);
+        }
+        state.queue.push(queued, now).map_err(|(refused, _)| match refused {
+            Refused::Full { retry_after } => Refusal::Full { retry_after },
+            Refused::Late { expected, retry_after } => Refusal::Late { expected, retry_after },
+        })?;
+        let waiting = state.queue.waiting();
+        drop(state);
+        self.wake.notify_one();
+        metrics::waiting(waiting);
+        Ok(())
+    }
+
+    /// The next batch, when there is one; `None` at the end.
+    fn take(&self) -> Option<(Vec<Queued<Waiting>>, Reason)> {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_draining {
+                return None;
+            }
+            let now = self.now();
+            if now.saturating_sub(state.swept) >= SWEEP_INTERVAL {
+                state.swept = now;
+                for ask in state.queue.remove(now, |waiting| !waiting.reply.is_closed()) {
+                    let _ = ask.payload.reply.send(Err(Refusal::Expired));
+                }
+            }
+            match state.queue.next(now) {
+                Next::Batch { asks, reason } => {
+                    let waiting = state.queue.waiting();
+                    drop(state);
+                    if waiting > 0 {
+                        self.wake.notify_one();
+                    }
+                    metrics::waiting(waiting);
+                    return Some((asks, reason));
+                }
+                Next::Wait(None) => self.wake.wait(&mut state),
+                Next::Wait(Some(until)) => {
+                    let _ = self.wake.wait_for(&mut state, until.saturating_sub(now));
+                }
+            }
+        }
+    }
+}
+
+/// The threads.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts one thread for each of `queue.evaluators`; all end when the handle drains, and `drain` fires should one end by
+    /// itself.
+    pub(crate) fn start(
+        versions: Arc<Versions>,
+        queue: QueueSettings,
+        timeout: Duration,
+        drain: &Drain,
+    ) -> anyhow::Result<(Self, Handle)> {
+        let count = queue.evaluators;
+        let state =
+            State { queue: Queue::new(queue), swept: Duration::ZERO, is_draining: false, counts: Counts::default() };
+        let (state, wake, begun) = (Mutex::new(state), Condvar::new(), Instant::now());
+        let shared = Arc::new(Shared { versions, state, wake, begun, timeout });
+        let mut threads = Vec::with_capacity(count);
+        for index in 0..count {
+            // A process that evaluates with half of its threads hides a bug.
+            let (shared, ends_together) = (Arc::clone(&shared), drain.token().drop_guard());
+            let work = move || {
+                let _ends_together = ends_together;
+                Evaluating { shared, index, merged: None, predictions: Predictions::new() }.run();
+            };
+            let builder = std::thread::Builder::new().name(format!("evaluate-{index}"));
+            threads.push(builder.spawn(work).context("start an evaluating thread")?);
+        }
+        Ok((Self { threads }, Handle { shared }))
+    }
+
+    /// Waits for all threads, after [`Handle::drain`].
+    pub(crate) fn join(self) -> anyhow::Result<()> {
+        // All of them, whatever the first says.
+        let joined: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        ensure!(joined.iter().all(Result::is_ok), "an evaluating thread panicked");
+        Ok(())
+    }
+}
+
+/// One thread.
+struct Evaluating {
+    shared: Arc<Shared>,
+    index: usize,
+    /// Reused where several asks share a batch.
+    merged: Option<Batch>,
+    predictions: Predictions,
+}
+
+impl Evaluating {
+    fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        while let Some((asks, reason)) = shared.take() {
+            self.evaluate(asks, reason);
+        }
+    }
+
+    fn evaluate(&mut self, asks: Vec<Queued<Waiting>>, reason: Reason) {
+        let positions: usize = asks.iter().map(|ask| ask.positions).sum();
+        let (waiting, begun): (Vec<Waiting>, _) =
+            (asks.into_iter().map(|ask| ask.payload).collect(), self.shared.now());
+        let Some(version) = waiting.first().map(|first| Arc::clone(&first.version)) else { return };
+        let result = match waiting.as_slice() {
+            [only] => version.evaluator(self.index).lock().evaluate(&only.batch, &mut self.predictions),
+            several => {
+                let merged = merge(&mut self.merged, version.shape(), several);
+                version.evaluator(self.index).lock().evaluate(merged, &mut self.predictions)
+            }
+        };
+        let computed = self.shared.now().saturating_sub(begun);
+        {
+            let mut state = self.shared.state.lock();
+            state.queue.done(positions, result.is_ok().then_some(computed));
+            if result.is_ok() {
+                let queued = waiting.iter().map(|waiting| begun.saturating_sub(waiting.since));
+                state.counts.add_batch(positions, reason, computed, queued);
+            }
+        }
+        metrics::batch(positions, reason, computed);
+        match result {
+            Ok(()) => self.answer(waiting, &version, begun, computed),
+            Err(error) => fail(waiting, &error),
+        }
+    }
+
+    /// Gives each ask its part of the predictions.
+    fn answer(&mut self, waiting: Vec<Waiting>, version: &Version, begun: Duration, computed: Duration) {
+        let mut next = 0;
+        let is_alone = waiting.len() == 1;
+        for Waiting { batch, since, reply, .. } in waiting {
+            let predictions = if is_alone {
+                std::mem::take(&mut self.predictions)
+            } else {
+                let mut predictions = Predictions::new();
+                for i in next..next + batch.len() {
+                    predictions.push(self.predictions.priors(i), self.predictions.value(i));
+                }
+                predictions
+            };
+            next += batch.len();
+            let queued = begun.saturating_sub(since);
+            metrics::answered(batch.len(), queued, computed);
+            // Whoever asked may have given up.
+            let _ = reply.send(Ok(Answer { version: version.number(), predictions, queued, computed }));
+        }
+    }
+}
+
+fn merge<'a>(merged: &'a mut Option<Batch>, shape: ObservationShape, waiting: &[Waiting]) -> &'a Batch {
+    if merged.as_ref().is_none_or(|batch| batch.shape() != shape) {
+        *merged = None;
+    }
+    let merged = merged.get_or_insert_with(|| Batch::new(shape));
+    merged.clear();
+    for Waiting { batch, .. } in waiting {
+        for i in 0..batch.len() {
+            merged.push(batch.legal(i), |planes| planes.copy_from_slice(batch.observation(i)));
+        }
+    }
+    merged
+}
+
+fn fail(waiting: Vec<Waiting>, error: &Error) {
+    tracing::error!(%error, asks = waiting.len(), "a batch cannot be evaluated");
+    for waiting in waiting {
+        let _ = waiting.reply.send(Err(Refusal::Failed(error.to_string())));
+    }
+}

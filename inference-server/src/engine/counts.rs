@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+use inference::queue::Reason;
+use proto::inference::BatchesOfSize;
+
+/// What was done since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Asks that were answered.
+    pub asks: u64,
+    /// Positions that were evaluated for them.
+    pub positions: u64,
+    /// Batches that they made.
+    pub batches: u64,
+    /// Asks that were refused, each with a reason that is not the evaluator's.
+    pub refused: u64,
+    /// Asks that the evaluator failed.
+    pub failed: u64,
+    /// How long asks waited for their turn, all together.
+    pub queue_time: Duration,
+    /// How long batches took, all together.
+    pub compute_time: Duration,
+    /// By how many positions they hold, rounded up to a power of two; ascending.
+    pub by_batch_size: Vec<BatchesOfSize>,
+    /// Positions that wait now.
+    pub waiting_positions: usize,
+}
+
+impl Counts {
+    pub(super) fn add_batch(
+        &mut self,
+        positions: usize,
+        reason: Reason,
+        computed: Duration,
+        queued: impl ExactSizeIterator<Item = Duration>,
+    ) {
+        self.asks += queued.len() as u64;
+        self.positions += positions as u64;
+        self.batches += 1;
+        self.queue_time += queued.sum::<Duration>();
+        self.compute_time += computed;
+        let size = positions.next_power_of_two();
+        let at = self.by_batch_size.partition_point(|batches| batches.size < size);
+        if self.by_batch_size.get(at).is_none_or(|batches| batches.size != size) {
+            self.by_batch_size.insert(at, BatchesOfSize { size, ..BatchesOfSize::default() });
+        }
+        let batches = &mut self.by_batch_size[at];
+        batches.compute_time += computed;
+        match reason {
+            Reason::Full => batches.full += 1,
+            Reason::Delay => batches.delay += 1,
+            Reason::Idle => batches.idle += 1,
+        }
+    }
+
+    /// For people: why batches are as large as they are.
+    #[must_use]
+    pub fn explain(&self, batch_max: usize) -> String {
+        if self.batches == 0 {
+            return "nothing was asked yet".to_owned();
+        }
+        let sum = |of: fn(&BatchesOfSize) -> u64| self.by_batch_size.iter().map(of).sum::<u64>();
+        let (full, delay, idle) = (sum(|b| b.full), sum(|b| b.delay), sum(|b| b.idle));
+        let mean = self.positions as f64 / self.batches as f64;
+        let share = |part: u64| 100.0 * part as f64 / self.batches as f64;
+        let asked = self.positions as f64 / self.asks.max(1) as f64;
+        let why = match full.max(delay).max(idle) {
+            most if most == full => format!("{:.0} % left full: more is asked than one batch holds", share(full)),
+            most if most == idle => format!(
+                "{:.0} % left because an evaluator was free, with asks of {asked:.1} positions: more asks at once, or larger \
+                 ones, make larger batches; inference.queue_delay_us makes a free evaluator wait for them",
+                share(idle)
+            ),
+            _ => format!(
+                "{:.0} % left because an ask had waited for inference.queue_delay_us: no more is asked within that time",
+                share(delay)
+            ),
+        };
+        format!("batches hold {mean:.1} of {batch_max} positions on average; {why}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

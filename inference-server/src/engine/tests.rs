@@ -1,0 +1,224 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use game::{Action, Game as _, ObservationShape};
+use inference::queue::QueueSettings;
+use inference::testing::{Fault, Faulty, Hashing};
+use inference::{Batch, Evaluator, Predictions};
+use service::Drain;
+use weights::{Architecture, Digest, Manifest, WeightsVersion};
+
+use super::{Ask, Engine, Handle, Refusal};
+use crate::versions::{Version, Versions};
+
+const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
+
+fn manifest(version: u64) -> Manifest {
+    let spec = games::tic_tac_toe::TicTacToe::new().spec().clone();
+    let architecture = Architecture {
+        game: spec.name,
+        planes: SHAPE.planes,
+        height: SHAPE.height,
+        width: SHAPE.width,
+        actions: 9,
+        channels: 8,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
+    Manifest {
+        version: WeightsVersion(version),
+        training_step: 0,
+        digest: Digest::of(b""),
+        size_bytes: 0,
+        architecture,
+    }
+}
+
+fn hashing(version: u64, threads: usize) -> Version {
+    let evaluators = (0..threads).map(|_| Box::new(Hashing::new(SHAPE, version)) as Box<dyn Evaluator>);
+    Version::new(manifest(version), evaluators.collect())
+}
+
+struct Fixture {
+    versions: Arc<Versions>,
+    engine: Engine,
+    handle: Handle,
+    drain: Drain,
+}
+
+impl Fixture {
+    fn new(settings: QueueSettings) -> Self {
+        let (versions, drain) = (Arc::new(Versions::new(2)), Drain::new());
+        let (engine, handle) = Engine::start(Arc::clone(&versions), settings, Duration::from_secs(20), &drain).unwrap();
+        Self { versions, engine, handle, drain }
+    }
+
+    /// Two threads that answer by version 1.
+    fn serving() -> Self {
+        let fixture = Self::new(settings());
+        fixture.versions.add(hashing(1, 2));
+        fixture
+    }
+
+    fn end(self) {
+        self.handle.drain();
+        self.engine.join().unwrap();
+    }
+}
+
+fn settings() -> QueueSettings {
+    QueueSettings { batch_max: 16, delay: Duration::ZERO, waiting_max: 1000, evaluators: 2 }
+}
+
+/// Positions that differ with `seed`.
+fn batch(seed: u32, positions: usize) -> Batch {
+    let mut batch = Batch::new(SHAPE);
+    for position in 0..positions {
+        let legal: Vec<Action> =
+            (0..9).filter(|action| !(usize::from(*action) + position).is_multiple_of(3)).map(Action).collect();
+        batch.push(&legal, |planes| planes[position % 18] = seed as f32 / 7.0);
+    }
+    batch
+}
+
+fn ask(batch: Batch) -> Ask {
+    Ask { client: 0, version: None, batch, deadline: None }
+}
+
+fn assert_same(a: &Predictions, b: &Predictions) {
+    assert_eq!(a.len(), b.len());
+    for i in 0..a.len() {
+        assert_eq!((a.priors(i), a.value(i)), (b.priors(i), b.value(i)), "position {i}");
+    }
+}
+
+#[tokio::test]
+async fn every_ask_gets_its_own_answer_however_asks_share_batches() {
+    let fixture = Fixture::serving();
+    let tasks: Vec<_> = (0..400_u32)
+        .map(|seed| {
+            let handle = fixture.handle.clone();
+            let batch = batch(seed, 1 + seed as usize % 9);
+            let expected = {
+                let mut predictions = Predictions::new();
+                Hashing::new(SHAPE, 1).evaluate(&batch, &mut predictions).unwrap();
+                predictions
+            };
+            let ask = Ask { client: u64::from(seed % 5), ..ask(batch) };
+            tokio::spawn(async move {
+                let answer = loop {
+                    match handle.evaluate(Ask { batch: ask.batch.clone(), ..ask }).await {
+                        Err(Refusal::Full { .. }) => tokio::task::yield_now().await,
+                        answer => break answer.unwrap(),
+                    }
+                };
+                assert_eq!(answer.version, 1);
+                assert_same(&answer.predictions, &expected);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let counts = fixture.handle.counts();
+    assert_eq!((counts.asks, counts.failed, counts.waiting_positions), (400, 0, 0));
+    assert_eq!(counts.positions, (0..400).map(|seed| 1 + seed % 9).sum::<u64>());
+    assert!(counts.explain(16).contains("batches hold"), "{}", counts.explain(16));
+    fixture.end();
+}
+
+#[tokio::test]
+async fn a_version_that_has_not_come_is_waited_for_and_one_that_is_gone_is_refused_with_those_there_are() {
+    let fixture = Fixture::serving();
+    let waiting = {
+        let handle = fixture.handle.clone();
+        tokio::spawn(async move { handle.evaluate(Ask { version: Some(2), ..ask(batch(1, 2)) }).await })
+    };
+    tokio::task::yield_now().await;
+    for version in 2..=3 {
+        fixture.versions.add(hashing(version, 2));
+        if version == 2 {
+            // Before the next one takes its place.
+            tokio::task::yield_now().await;
+        }
+    }
+    let answered = waiting.await.unwrap();
+    assert!(matches!(&answered, Ok(answer) if answer.version == 2), "{answered:?}");
+    let refused = fixture.handle.evaluate(Ask { version: Some(1), ..ask(batch(1, 1)) }).await.unwrap_err();
+    assert_eq!(refused, Refusal::UnknownVersion { version: 1, resident: vec![2, 3] });
+    let newest = fixture.handle.evaluate(ask(batch(1, 1))).await.unwrap();
+    assert_eq!(newest.version, 3);
+    fixture.end();
+}
+
+#[tokio::test]
+async fn an_ask_for_a_version_that_does_not_come_in_time_is_refused_by_then() {
+    let fixture = Fixture::serving();
+    let deadline = Some(Instant::now() + Duration::from_millis(5));
+    let refused = fixture.handle.evaluate(Ask { version: Some(9), deadline, ..ask(batch(1, 1)) }).await.unwrap_err();
+    assert_eq!(refused, Refusal::UnknownVersion { version: 9, resident: vec![1] });
+    fixture.end();
+}
+
+#[tokio::test]
+async fn before_the_first_weights_there_is_no_model() {
+    let fixture = Fixture::new(settings());
+    assert_eq!(fixture.handle.model(), None);
+    assert_eq!(fixture.handle.evaluate(ask(batch(1, 1))).await.unwrap_err(), Refusal::NoModel);
+    fixture.versions.add(hashing(4, 2));
+    assert_eq!(fixture.handle.served().await.versions, [4]);
+    fixture.end();
+}
+
+#[tokio::test]
+async fn positions_of_another_shape_and_no_positions_are_refused() {
+    let fixture = Fixture::serving();
+    let mut other = Batch::new(ObservationShape { planes: 1, ..SHAPE });
+    other.push(&[Action(0)], |_| {});
+    for batch in [other, Batch::new(SHAPE)] {
+        assert!(matches!(fixture.handle.evaluate(ask(batch)).await, Err(Refusal::Shape(_))));
+    }
+    fixture.end();
+}
+
+#[tokio::test]
+async fn a_batch_that_fails_is_told_to_those_who_asked_and_the_next_is_evaluated() {
+    let fixture = Fixture::new(QueueSettings { evaluators: 1, ..settings() });
+    let faulty = Faulty::new(SHAPE, Fault::NotFinite, 1);
+    fixture.versions.add(Version::new(manifest(1), vec![Box::new(faulty)]));
+    assert!(fixture.handle.evaluate(ask(batch(1, 1))).await.is_ok());
+    assert!(matches!(fixture.handle.evaluate(ask(batch(1, 1))).await, Err(Refusal::Failed(_))));
+    assert!(fixture.handle.evaluate(ask(batch(1, 1))).await.is_ok());
+    let counts = fixture.handle.counts();
+    assert_eq!((counts.asks, counts.batches, counts.failed), (2, 2, 1));
+    fixture.end();
+}
+
+#[tokio::test]
+async fn a_thread_that_panics_ends_the_process_in_order() {
+    let fixture = Fixture::new(QueueSettings { evaluators: 1, ..settings() });
+    let panics = inference::testing::Scripted::new(SHAPE, 1, |_: &[f32], _: &[Action], _: &mut [f32]| panic!("a bug"));
+    fixture.versions.add(Version::new(manifest(1), vec![Box::new(panics)]));
+    assert_eq!(fixture.handle.evaluate(ask(batch(1, 1))).await.unwrap_err(), Refusal::Draining);
+    fixture.drain.wait().await;
+    fixture.handle.drain();
+    assert!(fixture.engine.join().is_err());
+}
+
+#[tokio::test]
+async fn what_waits_when_the_process_drains_is_refused_and_nothing_is_taken_afterwards() {
+    // Nobody evaluates.
+    let fixture = Fixture::new(QueueSettings { evaluators: 0, ..settings() });
+    fixture.versions.add(hashing(1, 1));
+    let waiting = {
+        let handle = fixture.handle.clone();
+        tokio::spawn(async move { handle.evaluate(ask(batch(1, 1))).await })
+    };
+    while fixture.handle.counts().waiting_positions == 0 {
+        tokio::task::yield_now().await;
+    }
+    fixture.handle.drain();
+    assert_eq!(waiting.await.unwrap().unwrap_err(), Refusal::Draining);
+    assert_eq!(fixture.handle.evaluate(ask(batch(1, 1))).await.unwrap_err(), Refusal::Draining);
+}

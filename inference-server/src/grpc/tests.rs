@@ -1,0 +1,321 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use game::{Action, Game as _, ObservationShape};
+use games::tic_tac_toe::TicTacToe;
+use inference::testing::Hashing;
+use inference::{Batch, Evaluator, Predictions};
+use proto::inference::v1::evaluate_request::Message;
+use proto::inference::v1::inference_client::InferenceClient;
+use proto::inference::{AskError, Evaluations, EvaluationsSettings, Hello, Why, v1};
+use proto::security::Security;
+use service::{Drain, Readiness};
+use tonic::Code;
+
+use crate::backend::Backend;
+use crate::config::{Config, InferenceSection};
+use crate::{Running, start_on};
+
+mod search;
+
+/// Everything comes before that.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A server of random answers that are the same for the same position.
+struct Server {
+    running: Running,
+    publisher: proto::weights::Publisher,
+    drain: Drain,
+    _learner: tokio::task::JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, future).await.expect("it comes before the deadline")
+}
+
+fn shape() -> ObservationShape {
+    TicTacToe::new().spec().observation
+}
+
+fn hello() -> Hello {
+    let spec = TicTacToe::new().spec().clone();
+    Hello { name: "test".into(), game: spec.name, shape: spec.observation, actions: spec.actions }
+}
+
+/// A version of a network that nobody builds.
+fn published(version: u64) -> (weights::Manifest, bytes::Bytes) {
+    let spec = TicTacToe::new().spec().clone();
+    let shape = spec.observation;
+    let bytes = bytes::Bytes::from(format!("version {version}"));
+    let architecture = weights::Architecture {
+        game: spec.name,
+        planes: shape.planes,
+        height: shape.height,
+        width: shape.width,
+        actions: spec.actions,
+        channels: 8,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
+    let manifest = weights::Manifest {
+        version: weights::WeightsVersion(version),
+        training_step: 0,
+        digest: weights::Digest::of(&bytes),
+        size_bytes: bytes.len() as u64,
+        architecture,
+    };
+    (manifest, bytes)
+}
+
+impl Server {
+    async fn start(change: impl FnOnce(&mut InferenceSection)) -> Self {
+        let drain = Drain::new();
+        let bind = async || service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let (listener, learner) = (bind().await, bind().await);
+        let (service, publisher) = proto::weights::WeightsService::new(2);
+        let mut config = Config::default();
+        config.run.game = "tic_tac_toe".into();
+        config.inference.learner = format!("http://{}", learner.local_addr().unwrap());
+        change(&mut config.inference);
+        let learner = tokio::spawn(proto::weights::serve(service, Security::default(), learner, drain.token()));
+        let backend = Backend::of(2, |manifest, _| Ok(Box::new(Hashing::new(shape(), manifest.version.0))));
+        let running = start_on(
+            config.settings().unwrap(),
+            backend,
+            Security::default(),
+            listener,
+            Readiness::starting(),
+            drain.clone(),
+        )
+        .await;
+        Self { running: running.unwrap(), publisher, drain, _learner: learner }
+    }
+
+    fn endpoint(&self) -> String {
+        format!("http://{}", self.running.address)
+    }
+
+    fn publish(&self, version: u64) {
+        let (manifest, bytes) = published(version);
+        self.publisher.publish(manifest, bytes).unwrap();
+    }
+
+    async fn client(&self) -> InferenceClient<proto::Channel> {
+        InferenceClient::new(proto::channel(&self.endpoint()).unwrap())
+    }
+
+    fn evaluations(&self) -> Evaluations {
+        Evaluations::start(EvaluationsSettings { endpoint: self.endpoint(), hello: hello() })
+    }
+
+    async fn stats(&self) -> v1::StatsResponse {
+        within(self.client().await.stats(v1::StatsRequest {})).await.unwrap().into_inner()
+    }
+
+    async fn stop(self) {
+        self.drain.start();
+        within(self.running.finished()).await.unwrap();
+    }
+}
+
+fn batch(seed: usize, positions: usize) -> Batch {
+    let mut batch = Batch::new(shape());
+    for position in 0..positions {
+        let legal: Vec<Action> =
+            (0..9).filter(|action| !(usize::from(*action) + seed).is_multiple_of(4)).map(Action).collect();
+        batch.push(&legal, |planes| {
+            let bits = seed * 31 + position;
+            planes.iter_mut().enumerate().for_each(|(i, number)| *number = ((bits >> (i % 13)) & 1) as f32);
+        });
+    }
+    batch
+}
+
+fn assert_answers(predictions: &Predictions, batch: &Batch, version: u64) {
+    let mut expected = Predictions::new();
+    Hashing::new(shape(), version).evaluate(batch, &mut expected).unwrap();
+    assert_eq!(predictions.len(), expected.len());
+    for i in 0..expected.len() {
+        for (got, expected) in predictions.priors(i).iter().zip(expected.priors(i)) {
+            assert!((got - expected).abs() < 1e-3, "position {i}: {got} instead of {expected}");
+        }
+        assert!((predictions.value(i).value() - expected.value(i).value()).abs() < 2e-3);
+    }
+}
+
+#[tokio::test]
+async fn asks_of_many_clients_are_answered_as_the_evaluator_answers() {
+    let server = Server::start(|_| {}).await;
+    server.publish(1);
+    let clients: Vec<Evaluations> = (0..3).map(|_| server.evaluations()).collect();
+    let mut tasks = Vec::new();
+    for seed in 0..60 {
+        let client = clients[seed % 3].clone();
+        tasks.push(tokio::spawn(async move {
+            client.up().await;
+            let batch = batch(seed % 20, 1 + seed % 7);
+            let answered = client.ask(&batch, None, None).await.unwrap();
+            assert_eq!(answered.version, 1);
+            assert_answers(&answered.predictions, &batch, 1);
+        }));
+    }
+    for task in tasks {
+        within(task).await.unwrap();
+    }
+    // Two in three were asked before; some of them at the same time as the first.
+    let stats = server.stats().await;
+    assert_eq!((stats.game.as_str(), stats.versions.as_slice(), stats.streams), ("tic_tac_toe", &[1][..], 3));
+    assert!(stats.cached_positions > 0, "{stats:?}");
+    drop(clients);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_gets_the_version_it_names_or_the_newest() {
+    let server = Server::start(|section| section.versions_kept = 2).await;
+    server.publish(1);
+    let client = server.evaluations();
+    within(client.up()).await;
+    let batch = batch(1, 3);
+    // Not there yet: waited for.
+    let ahead = {
+        let (client, batch) = (client.clone(), batch.clone());
+        tokio::spawn(async move { client.ask(&batch, Some(2), None).await })
+    };
+    server.publish(2);
+    assert_answers(&within(ahead).await.unwrap().unwrap().predictions, &batch, 2);
+    for (asked, answers) in [(Some(1), 1), (None, 2), (Some(2), 2)] {
+        let answered = within(client.ask(&batch, asked, None)).await.unwrap();
+        assert_eq!(answered.version, answers);
+        assert_answers(&answered.predictions, &batch, answers);
+    }
+    server.publish(3);
+    assert_eq!(within(client.ask(&batch, Some(3), None)).await.unwrap().version, 3);
+    let gone = within(client.ask(&batch, Some(1), None)).await;
+    assert!(matches!(gone, Err(AskError::Refused(refusal)) if refusal.why == Why::Version));
+    drop(client);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_of_another_game_is_told_what_is_served() {
+    let server = Server::start(|_| {}).await;
+    server.publish(1);
+    let hello = Hello { game: "hex-11".into(), ..hello() };
+    let status = first_status(&server, vec![Message::Hello(hello.into())]).await;
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("hex-11") && status.message().contains("tic_tac_toe"), "{}", status.message());
+    server.stop().await;
+}
+
+/// How many: `ZEROFLEET_MALFORMED`, or few.
+fn malformed_requests() -> u64 {
+    std::env::var("ZEROFLEET_MALFORMED").ok().and_then(|requests| requests.parse().ok()).unwrap_or(200)
+}
+
+#[tokio::test]
+async fn malformed_requests_end_their_own_stream_with_the_field_and_nobody_else_s() {
+    let server = Server::start(|_| {}).await;
+    server.publish(1);
+    let good = server.evaluations();
+    within(good.up()).await;
+    let mut state = 11_u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    for round in 0..malformed_requests() {
+        let ask = v1::Ask {
+            id: round,
+            version: random(3) as u64,
+            positions: u32::try_from(random(5)).unwrap(),
+            timeout_us: 0,
+            observations: match random(3) {
+                0 => None,
+                1 => Some(v1::ask::Observations::Bits(vec![255; random(12)].into())),
+                _ => Some(v1::ask::Observations::Floats(vec![255; random(160)].into())),
+            },
+            legal: vec![0; random(9)].into(),
+        };
+        let messages = match random(3) {
+            0 => vec![Message::Ask(ask)],
+            1 => vec![Message::Hello(hello().into()), Message::Ask(ask)],
+            _ => vec![Message::Hello(v1::Hello { planes: 0, ..hello().into() })],
+        };
+        let status = first_status(&server, messages).await;
+        assert!(matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition), "round {round}: {status:?}");
+    }
+    let batch = batch(5, 2);
+    assert_answers(&within(good.ask(&batch, None, None)).await.unwrap().predictions, &batch, 1);
+    assert_eq!(server.stats().await.streams, 1);
+    drop(good);
+    server.stop().await;
+}
+
+/// What ends a stream of these messages.
+async fn first_status(server: &Server, messages: Vec<Message>) -> tonic::Status {
+    let (requests, receiver) = tokio::sync::mpsc::channel(4);
+    let mut messages = messages.into_iter().map(|message| v1::EvaluateRequest { message: Some(message) });
+    requests.send(messages.next().unwrap()).await.unwrap();
+    let receiver = futures::stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
+    let mut client = server.client().await;
+    let mut replies = match within(client.evaluate(receiver)).await {
+        Ok(replies) => replies.into_inner(),
+        Err(status) => return status,
+    };
+    loop {
+        match within(replies.message()).await {
+            Ok(Some(_)) => {
+                // The welcome: the rest may come.
+                for message in messages.by_ref() {
+                    requests.send(message).await.unwrap();
+                }
+            }
+            Ok(None) => panic!("the stream ended well"),
+            Err(status) => return status,
+        }
+    }
+}
+
+#[tokio::test]
+async fn streams_over_the_limit_are_refused_until_another_ends() {
+    let server = Server::start(|section| section.streams_max = 1).await;
+    server.publish(1);
+    let first = server.evaluations();
+    within(first.up()).await;
+    let status = first_status(&server, vec![Message::Hello(hello().into())]).await;
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    drop(first);
+    let second = server.evaluations();
+    within(second.up()).await;
+    drop(second);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn weights_of_another_game_do_not_take_the_place_of_those_that_answer() {
+    let server = Server::start(|_| {}).await;
+    server.publish(1);
+    let client = server.evaluations();
+    within(client.up()).await;
+    let (mut manifest, bytes) = published(2);
+    manifest.architecture.game = "connect_four".into();
+    server.publisher.publish(manifest, bytes).unwrap();
+    server.publish(3);
+    let batch = batch(2, 1);
+    assert_eq!(within(client.ask(&batch, Some(3), None)).await.unwrap().version, 3);
+    assert_eq!(server.stats().await.versions, [1, 3]);
+    drop(client);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_drains_ends_streams_and_refuses_what_waits() {
+    let server = Server::start(|_| {}).await;
+    server.publish(1);
+    let client = Arc::new(server.evaluations());
+    within(client.up()).await;
+    server.stop().await;
+    assert!(matches!(within(client.ask(&batch(1, 1), None, None)).await, Err(AskError::Away)));
+}

@@ -1,0 +1,121 @@
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use game::Action;
+use proto::inference::{AdviceError, Advisor, Moves, SearchQuery};
+use tonic::Code;
+
+use super::{Server, within};
+
+fn query(notation: &[&str]) -> SearchQuery {
+    let moves = Moves::Notation(notation.iter().map(|&text| text.to_owned()).collect());
+    SearchQuery { game: None, moves, simulations: Some(300), time: None }
+}
+
+/// Two in the first row, and to move.
+const WINS: &[u16] = &[0, 3, 1, 4];
+
+fn about_to_win() -> SearchQuery {
+    let moves = Moves::Actions(WINS.iter().copied().map(Action).collect());
+    SearchQuery { game: Some("tic_tac_toe".into()), ..SearchQuery { moves, ..query(&[]) } }
+}
+
+fn advisor(server: &Server) -> Advisor {
+    Advisor::new(&server.endpoint()).unwrap()
+}
+
+fn refused(error: AdviceError) -> tonic::Status {
+    match error {
+        AdviceError::Status(status) => status,
+        AdviceError::Answer(invalid) => panic!("the answer is invalid: {invalid}"),
+    }
+}
+
+#[tokio::test]
+async fn the_winning_move_is_selected_whatever_the_network_says() {
+    let server = Server::start(|_| {}).await;
+    server.publish(1);
+    within(server.running.handle.served()).await;
+    let (best, report) = within(advisor(&server).select_move(about_to_win())).await.unwrap();
+    assert_eq!((best.action, report.version, report.is_finished), (Action(2), 1, true));
+    assert_eq!(report.moves.len(), 5, "every legal move is told");
+    assert_eq!(report.principal_variation.first(), Some(&best.notation));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_analysis_grows_until_it_is_finished() {
+    let server = Server::start(|_| {}).await;
+    server.publish(1);
+    within(server.running.handle.served()).await;
+    let query = SearchQuery { simulations: Some(20_000), ..query(&[]) };
+    let reports = within(advisor(&server).analyse(query, Some(Duration::from_millis(1)))).await.unwrap();
+    let reports: Vec<_> = within(reports.map(Result::unwrap).collect()).await;
+    assert!(reports.len() > 1, "{} reports", reports.len());
+    assert!(reports.is_sorted_by_key(|report| report.simulations));
+    let (last, before) = reports.split_last().unwrap();
+    assert!(last.is_finished && before.iter().all(|report| !report.is_finished));
+    let visits: u32 = last.moves.iter().map(|report| report.visit_count).sum();
+    assert_eq!(visits, last.simulations);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_search_ends_with_its_time_and_with_its_client() {
+    let server = Server::start(|section| section.searches_max = 1).await;
+    server.publish(1);
+    within(server.running.handle.served()).await;
+    let timed = SearchQuery { simulations: None, time: Some(Duration::from_millis(30)), ..query(&[]) };
+    let (_, report) = within(advisor(&server).select_move(timed)).await.unwrap();
+    assert!(report.simulations > 0);
+
+    let endless = SearchQuery { simulations: Some(1_000_000), ..query(&[]) };
+    let mut reports = within(advisor(&server).analyse(endless.clone(), Some(Duration::from_millis(1)))).await.unwrap();
+    within(reports.next()).await.unwrap().unwrap();
+    // The only place is taken until the client goes.
+    let busy = refused(within(advisor(&server).select_move(query(&[]))).await.unwrap_err());
+    assert_eq!(busy.code(), Code::ResourceExhausted);
+    drop(reports);
+    loop {
+        match within(advisor(&server).select_move(query(&[]))).await {
+            Ok(_) => break,
+            Err(error) => assert_eq!(refused(error).code(), Code::ResourceExhausted),
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn questions_that_cannot_be_answered_are_refused_by_their_field() {
+    let server = Server::start(|section| {
+        section.simulations_max = 1000;
+        section.search_ms_max = 500;
+    })
+    .await;
+    server.publish(1);
+    within(server.running.handle.served()).await;
+    let over = Moves::Actions([0, 3, 1, 4, 2].map(Action).to_vec());
+    let cases = [
+        (SearchQuery { moves: Moves::Actions(vec![Action(4), Action(4)]), ..query(&[]) }, "position.actions[1]"),
+        (SearchQuery { moves: Moves::Actions(vec![Action(90)]), ..query(&[]) }, "position.actions[0]"),
+        (query(&["no move"]), "position.notation[0]"),
+        (SearchQuery { moves: over, ..query(&[]) }, "position: is over"),
+        (SearchQuery { game: Some("hex-11".into()), ..query(&[]) }, "position.game"),
+        (SearchQuery { simulations: Some(1001), ..query(&[]) }, "simulations"),
+        (SearchQuery { time: Some(Duration::from_secs(1)), ..query(&[]) }, "milliseconds"),
+    ];
+    for (query, field) in cases {
+        let status = refused(within(advisor(&server).select_move(query)).await.unwrap_err());
+        assert_eq!(status.code(), Code::InvalidArgument, "{field}");
+        assert!(status.message().contains(field), "{} does not name {field}", status.message());
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn before_the_first_weights_there_is_no_advice() {
+    let server = Server::start(|_| {}).await;
+    let status = refused(within(advisor(&server).select_move(query(&[]))).await.unwrap_err());
+    assert_eq!(status.code(), Code::Unavailable);
+    server.stop().await;
+}

@@ -1,0 +1,185 @@
+//! The remote evaluation process: positions in, priors and values by the newest weights out.
+//!
+//! `load` brings weights, `versions` keeps the newest few. Asks of all connections meet in one queue before the threads that
+//! evaluate ([`engine`]); `grpc` answers calls: the fast path of actors, and questions of people; [`open_inference`]
+//! those of clients that were made elsewhere. Start with [`start`].
+
+mod backend;
+pub mod config;
+pub mod engine;
+mod grpc;
+mod load;
+mod metrics;
+pub mod open_inference;
+mod search;
+mod versions;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use game::{Game as _, Spec};
+use proto::inference::v1::inference_server::InferenceServer;
+use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
+use proto::security::{Security, use_credentials};
+use service::{Drain, Readiness};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle as Task;
+use tonic::server::NamedService as _;
+
+use backend::Backend;
+use config::Source;
+pub use config::{Config, Settings};
+use engine::{Engine, Handle};
+use grpc::InferenceService;
+use load::Loader;
+use open_inference::OpenInference;
+use versions::Versions;
+
+/// How long streams may take to end once the server drains; they only have to hear it.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The body of the process, for [`service::run`].
+///
+/// # Errors
+/// What keeps it from starting or ended it early, as one chain.
+pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
+    let settings = config.settings()?;
+    let security = Security::open(&config.security, context.listen)?;
+    use_credentials(&config.security)?;
+    let listener = service::net::bind(context.listen).await?;
+    context.readiness.not_ready("waiting for the first weights");
+    let running = start_with(settings, security, listener, context.readiness, context.drain).await?;
+    tracing::info!(address = %running.address, "serving evaluations");
+    running.finished().await
+}
+
+/// A server that serves.
+#[derive(Debug)]
+pub struct Running {
+    /// Where.
+    pub address: SocketAddr,
+    /// Asks it from within the process.
+    pub handle: Handle,
+    serving: Task<anyhow::Result<()>>,
+}
+
+impl Running {
+    /// Waits until it has drained and its threads are joined.
+    ///
+    /// # Errors
+    /// What ended it early.
+    pub async fn finished(self) -> anyhow::Result<()> {
+        self.serving.await.context("join the server")?
+    }
+}
+
+/// [`start_with`] nothing asked of clients: for a server that its caller alone uses, over loopback.
+///
+/// # Errors
+/// As [`start_with`].
+pub async fn start(
+    settings: Settings,
+    listener: TcpListener,
+    readiness: Readiness,
+    drain: Drain,
+) -> anyhow::Result<Running> {
+    start_with(settings, Security::default(), listener, readiness, drain).await
+}
+
+/// Serves on `listener`, to those whom `security` lets in, until `drain` fires. Weights of a file answer when this returns; a
+/// learner's come when they come.
+///
+/// # Errors
+/// A configuration that this build cannot do, weights that cannot be used.
+pub async fn start_with(
+    settings: Settings,
+    security: Security,
+    listener: TcpListener,
+    readiness: Readiness,
+    drain: Drain,
+) -> anyhow::Result<Running> {
+    let backend = Backend::choose(&settings.inference)?;
+    start_on(settings, backend, security, listener, readiness, drain).await
+}
+
+/// [`start_with`] what evaluates.
+async fn start_on(
+    settings: Settings,
+    backend: Backend,
+    security: Security,
+    listener: TcpListener,
+    readiness: Readiness,
+    drain: Drain,
+) -> anyhow::Result<Running> {
+    let address = listener.local_addr().context("read the address of the listener")?;
+    let versions = Arc::new(Versions::new(settings.inference.versions_kept));
+    let threads = backend.threads(&settings.inference);
+    let (engine, handle) = Engine::start(Arc::clone(&versions), settings.queue(threads), settings.timeout, &drain)?;
+    let spec: Spec = games::with_game!(settings.game, |game| game.spec().clone());
+    let batch_max = settings.inference.batch_max;
+    let loader = Loader { backend, spec, threads, batch_max, versions, handle: handle.clone(), readiness };
+    let bytes_max = settings.inference.weights_bytes_max;
+    let following = match &settings.source {
+        Source::Learner(learner) => {
+            let subscription = load::subscription(learner, bytes_max);
+            Some(tokio::spawn(Arc::new(loader).follow(subscription, drain.clone())))
+        }
+        Source::File(path) => {
+            let path = path.clone();
+            let load = move || load::read(&path, bytes_max).and_then(|published| loader.load(&published));
+            tokio::task::spawn_blocking(load).await.context("join the loading thread")??;
+            None
+        }
+    };
+    let served = handle.clone();
+    let serving = tokio::spawn(async move {
+        let served = serve(&settings, security, listener, served, drain.clone()).await;
+        // However that ended.
+        drain.start();
+        if let Some(following) = following {
+            following.await.context("join the task that follows the learner")?;
+        }
+        let joined = tokio::task::spawn_blocking(move || engine.join()).await.context("join the evaluating threads")?;
+        served.and(joined)
+    });
+    Ok(Running { address, handle, serving })
+}
+
+/// Serves until drained; then the threads have been told to end.
+async fn serve(
+    settings: &Settings,
+    security: Security,
+    listener: TcpListener,
+    handle: Handle,
+    drain: Drain,
+) -> anyhow::Result<()> {
+    let names = [InferenceServer::<InferenceService>::NAME, GrpcInferenceServiceServer::<OpenInference>::NAME];
+    let (reporter, health, reflection) = proto::health_and_reflection(&names).await;
+    let older_reflection = proto::open_inference::older_reflection(&names);
+    let open_inference = OpenInference::new(handle.clone(), drain.token());
+    let incoming = proto::incoming(listener, settings.inference.connections_max, security.clone());
+    let service = InferenceService::new(settings, handle.clone(), drain.token());
+    let stopping = drain.clone();
+    let serving = proto::server(&security)
+        .add_service(health)
+        .add_service(reflection)
+        .add_service(older_reflection)
+        .add_service(proto::inference::service(service))
+        .add_service(proto::open_inference::service(open_inference))
+        .serve_with_incoming_shutdown(incoming, async move { stopping.wait().await });
+    let draining = async {
+        drain.wait().await;
+        reporter.set_not_serving::<InferenceServer<InferenceService>>().await;
+        reporter.set_not_serving::<GrpcInferenceServiceServer<OpenInference>>().await;
+        handle.drain();
+        tokio::time::sleep(DRAIN_TIMEOUT).await;
+    };
+    let served = tokio::select! {
+        served = serving => served.context("serve evaluations"),
+        () = draining => Ok(()),
+    };
+    handle.drain();
+    served
+}

@@ -1,0 +1,130 @@
+//! Weights in: from a learner as it publishes them, or once from a file; each version is built and warmed up before it
+//! answers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use game::{Action, Spec};
+use inference::{Batch, Evaluator, Predictions};
+use proto::weights::{Published, Subscriber, SubscriberSettings};
+use service::{Drain, Readiness};
+use weights::{Digest, Manifest};
+
+use crate::backend::Backend;
+use crate::engine::Handle;
+use crate::metrics;
+use crate::versions::{Version, Versions};
+
+#[cfg(test)]
+mod tests;
+
+/// What turns weights into a version that answers.
+#[derive(Debug)]
+pub(crate) struct Loader {
+    pub(crate) backend: Backend,
+    pub(crate) spec: Spec,
+    pub(crate) threads: usize,
+    /// Positions in the largest batch of the warm-up; 0: what the evaluator prefers.
+    pub(crate) batch_max: usize,
+    pub(crate) versions: Arc<Versions>,
+    pub(crate) handle: Handle,
+    pub(crate) readiness: Readiness,
+}
+
+impl Loader {
+    /// Takes every version that `subscriber` brings, until the drain.
+    pub(crate) async fn follow(self: Arc<Self>, settings: SubscriberSettings, drain: Drain) {
+        let mut subscriber = Subscriber::start(settings);
+        loop {
+            let published = tokio::select! {
+                () = drain.wait() => break,
+                published = subscriber.changed() => published,
+            };
+            let version = published.manifest.version;
+            let loader = Arc::clone(&self);
+            let loaded = tokio::task::spawn_blocking(move || loader.load(&published)).await;
+            if let Err(error) = loaded.context("join the loading thread").and_then(|loaded| loaded) {
+                let error = service::chain(&error);
+                tracing::error!(%version, error, "the weights cannot be used; those before go on answering");
+            }
+        }
+        subscriber.close().await;
+    }
+
+    /// Builds and warms up an evaluator for each thread; from then on the version is the newest.
+    pub(crate) fn load(&self, published: &Published) -> anyhow::Result<()> {
+        published.check_game(&self.spec)?;
+        let manifest = &published.manifest;
+        let mut evaluators = self.backend.evaluators(manifest, &published.bytes, self.threads)?;
+        for evaluator in &mut evaluators {
+            self.warm_up(evaluator.as_mut()).context("evaluate with the new weights")?;
+        }
+        let preferred = evaluators.first().map_or(1, |evaluator| self.largest(evaluator.as_ref()));
+        let version = Version::new(manifest.clone(), evaluators);
+        let evaluator = Arc::clone(version.name());
+        self.versions.add(version);
+        self.handle.loaded(preferred);
+        self.readiness.ready();
+        metrics::weights_version(manifest.version.0, self.versions.numbers().len());
+        tracing::info!(version = %manifest.version, evaluator = &*evaluator, "new weights answer");
+        Ok(())
+    }
+
+    /// Positions in its largest batch.
+    fn largest(&self, evaluator: &dyn Evaluator) -> usize {
+        let attributes = evaluator.attributes();
+        let most = if self.batch_max == 0 { attributes.preferred_batch } else { self.batch_max };
+        most.clamp(1, attributes.max_batch)
+    }
+
+    /// The first batch of a size chooses kernels and grows buffers; nobody should wait for that. Answers that are not finite
+    /// are found here too.
+    fn warm_up(&self, evaluator: &mut dyn Evaluator) -> Result<(), inference::Error> {
+        let most = self.largest(evaluator);
+        let legal: Vec<Action> =
+            (0..self.spec.actions).filter_map(|action| u16::try_from(action).ok()).map(Action).collect();
+        let (mut batch, mut predictions) = (Batch::new(self.spec.observation), Predictions::new());
+        let mut size = 1;
+        loop {
+            while batch.len() < size {
+                batch.push(&legal, |_| {});
+            }
+            evaluator.evaluate(&batch, &mut predictions)?;
+            if size == most {
+                return Ok(());
+            }
+            size = (2 * size).min(most);
+        }
+    }
+}
+
+/// A published version from its manifest's file; the bytes lie beside it.
+///
+/// # Errors
+/// Files that cannot be read, or are not what the manifest names.
+pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Published> {
+    let at = |path: &Path| format!("read {}", path.display());
+    let text = std::fs::read(path).with_context(|| at(path))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).with_context(|| format!("parse the manifest {}", path.display()))?;
+    let beside = path.with_extension("safetensors");
+    let size = std::fs::metadata(&beside).with_context(|| at(&beside))?.len();
+    ensure!(size <= bytes_max, "{} has {size} bytes, more than inference.weights_bytes_max", beside.display());
+    let bytes = std::fs::read(&beside).with_context(|| at(&beside))?;
+    ensure!(
+        manifest.digest == Digest::of(&bytes),
+        "{} is not the file that the manifest names (its digest differs)",
+        beside.display()
+    );
+    Ok(Published { manifest, bytes: bytes.into() })
+}
+
+/// How the learner's weights are followed.
+pub(crate) fn subscription(learner: &str, bytes_max: u64) -> SubscriberSettings {
+    SubscriberSettings {
+        endpoint: learner.to_owned(),
+        name: "inference-server".to_owned(),
+        size_limit_bytes: bytes_max,
+    }
+}

@@ -1,0 +1,78 @@
+//! What the inference server says about itself. Names are listed in `docs/metrics.md`.
+//!
+//! The names that begin with `nv_inference` are those of Triton, so that dashboards made for it show this server too.
+
+use std::time::Duration;
+
+use ::metrics::{counter, gauge, histogram};
+use inference::queue::Reason;
+
+use crate::engine::Refusal;
+
+pub(crate) fn waiting(positions: usize) {
+    gauge!("zerofleet_inference_waiting_positions").set(positions as f64);
+    gauge!("nv_inference_pending_request_count").set(positions as f64);
+}
+
+pub(crate) fn stream_opened() {
+    gauge!("zerofleet_inference_streams").increment(1.0);
+}
+
+pub(crate) fn stream_closed() {
+    gauge!("zerofleet_inference_streams").decrement(1.0);
+}
+
+pub(crate) fn weights_version(version: u64, resident: usize) {
+    gauge!("zerofleet_inference_weights_version").set(version as f64);
+    gauge!("zerofleet_inference_versions").set(resident as f64);
+}
+
+/// A batch that was evaluated, or failed.
+pub(crate) fn batch(positions: usize, reason: Reason, computed: Duration) {
+    let reason = match reason {
+        Reason::Full => "full",
+        Reason::Delay => "delay",
+        Reason::Idle => "idle",
+    };
+    counter!("zerofleet_inference_batches_total", "reason" => reason).increment(1);
+    counter!("zerofleet_inference_batch_positions_total").increment(positions as u64);
+    histogram!("zerofleet_inference_compute_seconds").record(computed.as_secs_f64());
+    counter!("nv_inference_exec_count").increment(1);
+    counter!("nv_inference_count").increment(positions as u64);
+    counter!("nv_inference_compute_infer_duration_us").increment(microseconds(computed));
+}
+
+/// An ask that was answered.
+pub(crate) fn answered(positions: usize, queued: Duration, computed: Duration) {
+    counter!("zerofleet_inference_asks_total").increment(1);
+    counter!("zerofleet_inference_positions_total").increment(positions as u64);
+    histogram!("zerofleet_inference_queue_seconds").record(queued.as_secs_f64());
+    counter!("nv_inference_request_success").increment(1);
+    counter!("nv_inference_queue_duration_us").increment(microseconds(queued));
+    counter!("nv_inference_request_duration_us").increment(microseconds(queued + computed));
+}
+
+pub(crate) fn cached(hits: usize, misses: usize) {
+    counter!("zerofleet_inference_cache_hits_total").increment(hits as u64);
+    counter!("zerofleet_inference_cache_misses_total").increment(misses as u64);
+}
+
+/// An ask that was not.
+pub(crate) fn refused(refusal: &Refusal) {
+    let (why, triton) = match refusal {
+        Refusal::NoModel => ("no_model", "REJECTED"),
+        Refusal::UnknownVersion { .. } => ("version", "REJECTED"),
+        Refusal::Shape(_) => ("shape", "REJECTED"),
+        Refusal::Full { .. } => ("full", "REJECTED"),
+        Refusal::Late { .. } => ("late", "REJECTED"),
+        Refusal::Expired => ("expired", "CANCELED"),
+        Refusal::Draining => ("draining", "CANCELED"),
+        Refusal::Failed(_) => ("failed", "BACKEND"),
+    };
+    counter!("zerofleet_inference_refused_total", "why" => why).increment(1);
+    counter!("nv_inference_request_failure", "reason" => triton).increment(1);
+}
+
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

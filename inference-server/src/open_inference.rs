@@ -1,0 +1,225 @@
+//! The Open Inference Protocol, for clients of other projects: convert, ask the engine, convert.
+//!
+//! The model is the game, its versions are the weights versions. Tensors come in (`request`) and go out (`response`) by
+//! name; `description` says which there are. A stream is driven by the connection that reads it; nothing is spawned, so
+//! what a client no longer waits for leaves the queue.
+
+mod datatype;
+mod deadline;
+mod description;
+mod request;
+mod response;
+mod statistics;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt as _;
+use proto::convert;
+use proto::open_inference::v2;
+use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceService;
+use proto::open_inference::v2::infer_parameter::ParameterChoice;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::engine::{Ask, Handle, Refusal};
+use crate::grpc::{Answers, client_of};
+use statistics::Statistics;
+
+/// Requests of one stream that are computed at once; further ones wait in its window. As many single positions as fill a
+/// batch.
+const STREAM_IN_FLIGHT_MAX: usize = 64;
+
+/// The header by which a stream asks for a status instead of an error among its answers.
+const STATUS_HEADER: &str = "triton_grpc_error";
+
+/// The parameter that says, on a stream, that a request has no further answer.
+const FINAL_PARAMETER: &str = "triton_final_response";
+
+/// Serves the engine behind a handle.
+#[derive(Debug, Clone)]
+pub struct OpenInference {
+    engine: Handle,
+    drain: CancellationToken,
+    statistics: Arc<Statistics>,
+}
+
+/// Who asks, and until when.
+#[derive(Debug, Clone, Copy)]
+struct Caller {
+    client: u64,
+    deadline: Option<Instant>,
+}
+
+impl Caller {
+    fn of<T>(request: &Request<T>) -> Self {
+        Self { client: client_of(request), deadline: deadline::of(request.metadata(), Instant::now()) }
+    }
+}
+
+impl OpenInference {
+    /// Serves until `drain` fires.
+    #[must_use]
+    pub fn new(engine: Handle, drain: CancellationToken) -> Self {
+        Self { engine, drain, statistics: Arc::default() }
+    }
+
+    async fn infer(&self, request: v2::ModelInferRequest, caller: Caller) -> Result<v2::ModelInferResponse, Status> {
+        let start = Instant::now();
+        let (model, version) = description::resolve(self.engine.model(), &request.model_name, &request.model_version)?;
+        let timeout = request::timeout_us(&request.parameters).map_err(|invalid| convert::status(&invalid))?;
+        let asked = request::read(&request, &model).map_err(|invalid| convert::status(&invalid))?;
+        self.statistics.read(start.elapsed());
+        let request::Asked { batch, legal, outputs, form } = asked;
+        let deadline = deadline::earlier(caller.deadline, timeout, start);
+        let answer = self.engine.evaluate(Ask { client: caller.client, version, batch, deadline }).await?;
+        let start = Instant::now();
+        let response = response::write(&answer.predictions, &legal, &outputs, form, model.actions);
+        self.statistics.written(start.elapsed());
+        Ok(v2::ModelInferResponse {
+            model_name: model.game,
+            model_version: answer.version.to_string(),
+            id: request.id,
+            ..response
+        })
+    }
+
+    /// An answer among those of a stream: an error too, unless the stream ends with it.
+    async fn infer_in_stream(
+        &self,
+        request: Result<v2::ModelInferRequest, Status>,
+        caller: Caller,
+        end_on_error: bool,
+    ) -> Result<v2::ModelStreamInferResponse, Status> {
+        // A message that cannot be read leaves nothing to go on from.
+        let request = request?;
+        // Without the tensors: they are not needed twice.
+        let echo = v2::ModelInferResponse {
+            model_name: request.model_name.clone(),
+            model_version: request.model_version.clone(),
+            id: request.id.clone(),
+            ..v2::ModelInferResponse::default()
+        };
+        let (error_message, mut response) = match self.infer(request, caller).await {
+            Ok(response) => (String::new(), response),
+            Err(status) if end_on_error => return Err(status),
+            Err(status) => (status.message().to_owned(), echo),
+        };
+        let yes = v2::InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+        response.parameters.insert(FINAL_PARAMETER.to_owned(), yes);
+        Ok(v2::ModelStreamInferResponse { error_message, infer_response: Some(response) })
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.drain.is_cancelled() && self.engine.model().is_some()
+    }
+}
+
+#[tonic::async_trait]
+impl GrpcInferenceService for OpenInference {
+    type ModelStreamInferStream = Answers<v2::ModelStreamInferResponse>;
+
+    async fn server_live(&self, _: Request<v2::ServerLiveRequest>) -> Result<Response<v2::ServerLiveResponse>, Status> {
+        Ok(Response::new(v2::ServerLiveResponse { live: true }))
+    }
+
+    async fn server_ready(
+        &self,
+        _: Request<v2::ServerReadyRequest>,
+    ) -> Result<Response<v2::ServerReadyResponse>, Status> {
+        Ok(Response::new(v2::ServerReadyResponse { ready: self.is_ready() }))
+    }
+
+    async fn model_ready(
+        &self,
+        request: Request<v2::ModelReadyRequest>,
+    ) -> Result<Response<v2::ModelReadyResponse>, Status> {
+        let v2::ModelReadyRequest { name, version } = request.into_inner();
+        let known = description::resolve(self.engine.model(), &name, &version).is_ok();
+        Ok(Response::new(v2::ModelReadyResponse { ready: known && self.is_ready() }))
+    }
+
+    async fn server_metadata(
+        &self,
+        _: Request<v2::ServerMetadataRequest>,
+    ) -> Result<Response<v2::ServerMetadataResponse>, Status> {
+        Ok(Response::new(description::server()))
+    }
+
+    async fn model_metadata(
+        &self,
+        request: Request<v2::ModelMetadataRequest>,
+    ) -> Result<Response<v2::ModelMetadataResponse>, Status> {
+        let v2::ModelMetadataRequest { name, version } = request.into_inner();
+        let (model, _) = description::resolve(self.engine.model(), &name, &version)?;
+        Ok(Response::new(description::metadata(&model)))
+    }
+
+    async fn model_infer(
+        &self,
+        request: Request<v2::ModelInferRequest>,
+    ) -> Result<Response<v2::ModelInferResponse>, Status> {
+        let caller = Caller::of(&request);
+        Ok(Response::new(self.infer(request.into_inner(), caller).await?))
+    }
+
+    async fn model_stream_infer(
+        &self,
+        request: Request<Streaming<v2::ModelInferRequest>>,
+    ) -> Result<Response<Self::ModelStreamInferStream>, Status> {
+        let caller = Caller::of(&request);
+        let end_on_error = request.metadata().get(STATUS_HEADER).is_some_and(|value| value == "true");
+        let (service, drain) = (self.clone(), self.drain.clone());
+        let answers = request
+            .into_inner()
+            .take_until(drain.clone().cancelled_owned())
+            .map(move |request| {
+                let service = service.clone();
+                async move { service.infer_in_stream(request, caller, end_on_error).await }
+            })
+            .buffered(STREAM_IN_FLIGHT_MAX);
+        // What was asked before is answered; then the client hears why there is no more.
+        let farewell = futures::stream::once(async move { drain.is_cancelled() })
+            .filter_map(async |draining| draining.then(|| Err(Refusal::Draining.into())));
+        Ok(Response::new(Box::pin(answers.chain(farewell))))
+    }
+
+    async fn model_config(
+        &self,
+        request: Request<v2::ModelConfigRequest>,
+    ) -> Result<Response<v2::ModelConfigResponse>, Status> {
+        let v2::ModelConfigRequest { name, version } = request.into_inner();
+        let (model, _) = description::resolve(self.engine.model(), &name, &version)?;
+        Ok(Response::new(v2::ModelConfigResponse { config: Some(description::config(&model)) }))
+    }
+
+    async fn model_statistics(
+        &self,
+        request: Request<v2::ModelStatisticsRequest>,
+    ) -> Result<Response<v2::ModelStatisticsResponse>, Status> {
+        let v2::ModelStatisticsRequest { name, version } = request.into_inner();
+        let model = self.engine.model();
+        // No name asks for every model, also when that is none yet.
+        if name.is_empty() && model.is_none() {
+            return Ok(Response::new(v2::ModelStatisticsResponse::default()));
+        }
+        let name = if name.is_empty() { model.as_ref().map_or(name, |model| model.game.clone()) } else { name };
+        let (model, version) = description::resolve(model, &name, &version)?;
+        let version = version.unwrap_or(model.newest);
+        let statistics = self.statistics.of(&self.engine.counts(), &model.game, version);
+        Ok(Response::new(v2::ModelStatisticsResponse { model_stats: vec![statistics] }))
+    }
+
+    async fn repository_index(
+        &self,
+        request: Request<v2::RepositoryIndexRequest>,
+    ) -> Result<Response<v2::RepositoryIndexResponse>, Status> {
+        if !request.into_inner().repository_name.is_empty() {
+            return Err(Status::unimplemented("repository_name: there is one repository, without a name"));
+        }
+        Ok(Response::new(description::index(self.engine.model().as_ref())))
+    }
+}
+
+#[cfg(test)]
+mod tests;

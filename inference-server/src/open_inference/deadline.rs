@@ -1,0 +1,43 @@
+//! Until when a client waits.
+
+use std::time::{Duration, Instant};
+
+use tonic::metadata::MetadataMap;
+
+/// The header by which every gRPC client says how long it waits.
+const HEADER: &str = "grpc-timeout";
+/// gRPC allows no more digits.
+const DIGITS_MAX: usize = 8;
+
+/// When whoever sent these headers at `now` stops waiting; `None` where they do not say, or not in words of gRPC.
+pub(super) fn of(headers: &MetadataMap, now: Instant) -> Option<Instant> {
+    // A time beyond what the clock can tell is none.
+    now.checked_add(parse(headers.get(HEADER)?.to_str().ok()?)?)
+}
+
+/// The earlier one of a deadline and of what a timeout of so many microseconds makes of `now`.
+pub(super) fn earlier(deadline: Option<Instant>, timeout_us: Option<u64>, now: Instant) -> Option<Instant> {
+    let own = timeout_us.and_then(|us| now.checked_add(Duration::from_micros(us)));
+    deadline.into_iter().chain(own).min()
+}
+
+/// `100m` is a hundred milliseconds.
+fn parse(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > DIGITS_MAX || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let value: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(value * 3600)),
+        "M" => Some(Duration::from_secs(value * 60)),
+        "S" => Some(Duration::from_secs(value)),
+        "m" => Some(Duration::from_millis(value)),
+        "u" => Some(Duration::from_micros(value)),
+        "n" => Some(Duration::from_nanos(value)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

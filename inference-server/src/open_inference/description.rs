@@ -1,0 +1,134 @@
+//! What is served, in the words of the protocol: a game is a model, a weights version is a version of it.
+
+use proto::open_inference::v2;
+use tonic::Status;
+
+use super::datatype::Datatype;
+use super::request::{self, INPUTS, Input, quoted};
+use super::response::Output;
+use crate::engine::Model;
+
+/// What the protocol calls what computes.
+const PLATFORM: &str = "zerofleet";
+
+/// The extensions of the protocol that all of is here.
+const EXTENSIONS: [&str; 2] = ["model_configuration", "statistics"];
+
+/// The version that a request asks of a model, `None` for the newest.
+///
+/// # Errors
+/// `NOT_FOUND` for another model and for a version that is not resident, `INVALID_ARGUMENT` for what is no version,
+/// `UNAVAILABLE` before the first weights.
+pub(super) fn resolve(model: Option<Model>, name: &str, version: &str) -> Result<(Model, Option<u64>), Status> {
+    let model = model.ok_or_else(|| Status::unavailable("there are no weights yet"))?;
+    if name != model.game {
+        let said = format!("there is no model {}; this server has `{}`", quoted(name), model.game);
+        return Err(Status::not_found(said));
+    }
+    if version.is_empty() {
+        return Ok((model, None));
+    }
+    let number = version.parse().map_err(|_| {
+        Status::invalid_argument(format!(
+            "model_version: {} is not a weights version in decimal digits",
+            quoted(version)
+        ))
+    })?;
+    if !model.versions.contains(&number) {
+        let said =
+            format!("version {number} of `{}` is not here; resident are {}", model.game, listed(&model.versions));
+        return Err(Status::not_found(said));
+    }
+    Ok((model, Some(number)))
+}
+
+/// `3, 4 and 5`; of many, how many more there are.
+fn listed(versions: &[u64]) -> String {
+    const SHOWN_MAX: usize = 8;
+    let newest = &versions[versions.len().saturating_sub(SHOWN_MAX)..];
+    let shown = newest.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    match versions.len() - newest.len() {
+        0 => shown,
+        more => format!("{shown} and {more} older ones"),
+    }
+}
+
+pub(super) fn server() -> v2::ServerMetadataResponse {
+    v2::ServerMetadataResponse {
+        name: PLATFORM.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        extensions: EXTENSIONS.map(str::to_owned).to_vec(),
+    }
+}
+
+/// The tensors of a model with the batch as their first dimension, of any size.
+pub(super) fn metadata(model: &Model) -> v2::ModelMetadataResponse {
+    let tensor = |name: &str, datatype: &str, dims: Vec<i64>| v2::model_metadata_response::TensorMetadata {
+        name: name.to_owned(),
+        datatype: datatype.to_owned(),
+        shape: [vec![-1], dims].concat(),
+    };
+    v2::ModelMetadataResponse {
+        name: model.game.clone(),
+        versions: model.versions.iter().map(u64::to_string).collect(),
+        platform: PLATFORM.to_owned(),
+        inputs: INPUTS.map(|input| tensor(input.name(), input.datatype().name(), input.dims(model))).to_vec(),
+        outputs: Output::ALL.map(|output| tensor(output.name(), "FP32", output.dims(model))).to_vec(),
+    }
+}
+
+/// The same without the batch dimension, and how positions are batched.
+pub(super) fn config(model: &Model) -> v2::ModelConfig {
+    let input = |input: Input| v2::ModelInput {
+        name: input.name().to_owned(),
+        data_type: match input.datatype() {
+            Datatype::Bool => v2::DataType::TypeBool,
+            _ => v2::DataType::TypeFp32,
+        }
+        .into(),
+        dims: input.dims(model),
+        optional: input.is_optional(),
+        ..v2::ModelInput::default()
+    };
+    let output = |output: Output| v2::ModelOutput {
+        name: output.name().to_owned(),
+        data_type: v2::DataType::TypeFp32.into(),
+        dims: output.dims(model),
+        ..v2::ModelOutput::default()
+    };
+    let latest =
+        v2::model_version_policy::Latest { num_versions: u32::try_from(model.versions.len()).unwrap_or(u32::MAX) };
+    let evaluator = v2::ModelParameter { string_value: model.evaluator.as_ref().to_owned() };
+    v2::ModelConfig {
+        name: model.game.clone(),
+        platform: PLATFORM.to_owned(),
+        backend: PLATFORM.to_owned(),
+        version_policy: Some(v2::ModelVersionPolicy {
+            policy_choice: Some(v2::model_version_policy::PolicyChoice::Latest(latest)),
+        }),
+        max_batch_size: i32::try_from(request::positions_max(model)).unwrap_or(i32::MAX),
+        input: INPUTS.map(input).to_vec(),
+        output: Output::ALL.map(output).to_vec(),
+        scheduling_choice: Some(v2::model_config::SchedulingChoice::DynamicBatching(
+            v2::ModelDynamicBatching::default(),
+        )),
+        parameters: [("evaluator".to_owned(), evaluator)].into(),
+        model_transaction_policy: Some(v2::ModelTransactionPolicy { decoupled: false }),
+        ..v2::ModelConfig::default()
+    }
+}
+
+/// Each resident version; nothing before the first weights.
+pub(super) fn index(model: Option<&Model>) -> v2::RepositoryIndexResponse {
+    let entry = |model: &Model, version: &u64| v2::repository_index_response::ModelIndex {
+        name: model.game.clone(),
+        version: version.to_string(),
+        state: "READY".to_owned(),
+        reason: String::new(),
+    };
+    let entries = |model: &Model| model.versions.iter().map(|version| entry(model, version)).collect();
+    v2::RepositoryIndexResponse { models: model.map(entries).unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests;

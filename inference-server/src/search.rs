@@ -1,0 +1,323 @@
+//! Searches for whoever wants a move: rules and tree on a thread of their own, evaluations from the queue that everybody
+//! shares, so that many searches fill batches together.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use game::{Action, Game};
+use games::GameKind;
+use inference::{Attributes, Batch, Error, Evaluator, Predictions};
+use proto::convert::{self, Invalid};
+use proto::inference::{MoveReport, Moves, SearchQuery, SearchReport};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use selfplay::{Analyst, SearchSettings};
+use tokio::runtime::Handle as Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+use crate::engine::{Answer, Ask, Handle, Refusal};
+
+/// Leaves of one tree that are evaluated together: enough to fill a batch with a few searches, few enough to go where a
+/// search with one leaf would.
+const LEAVES_PER_BATCH: usize = 8;
+/// Simulations between two looks at the clock, at first.
+const SLICE_MIN: u32 = 32;
+/// About how long a slice takes later on.
+const SLICE_TIME: Duration = Duration::from_millis(20);
+/// Simulations where neither number nor time was asked for.
+const SIMULATIONS_DEFAULT: u32 = 400;
+/// How often an analysis is told unless asked otherwise.
+const INTERVAL_DEFAULT: Duration = Duration::from_millis(250);
+/// The shortest and the longest wait of a search whose ask was refused because too much is asked.
+const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
+
+/// What bounds the searches of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Searches at once.
+    pub(crate) searches_max: usize,
+    /// Simulations of one.
+    pub(crate) simulations_max: u32,
+    /// How long one may take.
+    pub(crate) time_max: Duration,
+}
+
+/// The searches of a server.
+#[derive(Debug, Clone)]
+pub(crate) struct Searches {
+    handle: Handle,
+    game: GameKind,
+    settings: SearchSettings,
+    limits: Limits,
+    places: Arc<Semaphore>,
+    drain: CancellationToken,
+}
+
+/// What a search tells, one after another; the last is finished, or says why there is none.
+pub(crate) type Reports = mpsc::Receiver<Result<SearchReport, Status>>;
+
+impl Searches {
+    pub(crate) fn new(
+        handle: Handle,
+        game: GameKind,
+        settings: SearchSettings,
+        limits: Limits,
+        drain: CancellationToken,
+    ) -> Self {
+        let places = Arc::new(Semaphore::new(limits.searches_max));
+        Self { handle, game, settings, limits, places, drain }
+    }
+
+    /// Starts a search. It ends when its reports are dropped. `interval` is how often it tells; `None`: only at its end.
+    pub(crate) fn start(&self, query: SearchQuery, interval: Option<Duration>, client: u64) -> Result<Reports, Status> {
+        let budget = Budget::new(&query, &self.limits)?;
+        if let Some(game) = query.game.filter(|game| *game != self.game.to_string()) {
+            let reason = format!("`{game}` is not what this server plays: {}", self.game);
+            return Err(convert::status(&Invalid { field: "position.game".into(), reason }));
+        }
+        let model = self.handle.model().ok_or(Refusal::NoModel)?;
+        let most = self.limits.searches_max;
+        let busy = |_| {
+            let reason = format!("{most} searches are under way, as many as inference.searches_max allows");
+            convert::retry_after(Status::resource_exhausted(reason), PAUSE[1])
+        };
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
+        // One report waits for a client that reads slowly; those after it are told later or not at all.
+        let (tell, reports) = mpsc::channel(1);
+        let asking = Asking {
+            handle: self.handle.clone(),
+            runtime: Runtime::current(),
+            client,
+            attributes: Attributes {
+                name: Arc::clone(&model.evaluator),
+                weights_version: model.newest,
+                preferred_batch: LEAVES_PER_BATCH,
+                max_batch: model.positions_max,
+            },
+            until: budget.until,
+        };
+        let ends = Ends { budget, interval, tell, drain: self.drain.clone(), place };
+        games::with_game!(self.game, |game| self.search(game, &query.moves, asking, ends))?;
+        Ok(reports)
+    }
+
+    /// Searches on a thread of its own.
+    fn search<G: Game>(&self, game: G, moves: &Moves, asking: Asking, ends: Ends) -> Result<(), Status> {
+        let position = replay(&game, moves).map_err(|invalid| convert::status(&invalid))?;
+        let analyst = Analyst::new(game.clone(), position.clone(), &self.settings, LEAVES_PER_BATCH);
+        let search = Search { game, position, analyst, asking, ends };
+        tokio::task::spawn_blocking(move || search.run());
+        Ok(())
+    }
+}
+
+/// How often an analysis is told.
+pub(crate) fn interval(asked: Option<Duration>) -> Option<Duration> {
+    Some(asked.unwrap_or(INTERVAL_DEFAULT))
+}
+
+/// When a search is over.
+#[derive(Debug, Clone, Copy)]
+struct Budget {
+    simulations: u32,
+    until: Instant,
+    /// Until when it should be, if time was asked for.
+    soft_until: Option<Instant>,
+}
+
+impl Budget {
+    fn new(query: &SearchQuery, limits: &Limits) -> Result<Self, Status> {
+        let over = |field: &str, got: String, most: String| {
+            convert::status(&Invalid { field: field.into(), reason: format!("is {got}, this server searches {most}") })
+        };
+        if let Some(asked) = query.simulations.filter(|asked| *asked > limits.simulations_max) {
+            let most = format!("{} at most (inference.simulations_max)", limits.simulations_max);
+            return Err(over("simulations", asked.to_string(), most));
+        }
+        if let Some(asked) = query.time.filter(|asked| *asked > limits.time_max) {
+            let most = format!("{} ms at most (inference.search_ms_max)", limits.time_max.as_millis());
+            return Err(over("milliseconds", asked.as_millis().to_string(), most));
+        }
+        let simulations = match (query.simulations, query.time) {
+            (Some(simulations), _) => simulations,
+            (None, Some(_)) => limits.simulations_max,
+            (None, None) => SIMULATIONS_DEFAULT.min(limits.simulations_max),
+        };
+        let begun = Instant::now();
+        Ok(Self { simulations, until: begun + limits.time_max, soft_until: query.time.map(|time| begun + time) })
+    }
+
+    fn is_over(&self, simulations: u32) -> bool {
+        let now = Instant::now();
+        simulations >= self.simulations || now >= self.until || self.soft_until.is_some_and(|until| now >= until)
+    }
+}
+
+/// The position after some moves.
+fn replay<G: Game>(game: &G, moves: &Moves) -> Result<G::Position, Invalid> {
+    let mut position = game.start();
+    let play = |position: &mut G::Position, field: String, action: Action| {
+        let refuse = |error: game::Error| Invalid { field, reason: error.to_string() };
+        game.try_play(position, action).map(drop).map_err(refuse)
+    };
+    match moves {
+        Moves::Actions(actions) => {
+            for (ply, &action) in actions.iter().enumerate() {
+                play(&mut position, format!("position.actions[{ply}]"), action)?;
+            }
+        }
+        Moves::Notation(moves) => {
+            for (ply, text) in moves.iter().enumerate() {
+                let field = format!("position.notation[{ply}]");
+                let action = game.parse_action(&position, text);
+                let action = action.map_err(|error| Invalid { field: field.clone(), reason: error.to_string() })?;
+                play(&mut position, field, action)?;
+            }
+        }
+    }
+    match game.outcome(&position) {
+        None => Ok(position),
+        Some(_) => Err(Invalid { field: "position".into(), reason: "is over: there is no move to choose".into() }),
+    }
+}
+
+/// One search on its thread.
+struct Search<G: Game> {
+    game: G,
+    position: G::Position,
+    analyst: Analyst<G>,
+    asking: Asking,
+    ends: Ends,
+}
+
+/// What ends a search, and who hears of it.
+struct Ends {
+    budget: Budget,
+    interval: Option<Duration>,
+    tell: mpsc::Sender<Result<SearchReport, Status>>,
+    drain: CancellationToken,
+    /// Free for another one afterwards.
+    place: OwnedSemaphorePermit,
+}
+
+impl<G: Game> Search<G> {
+    fn run(mut self) {
+        let searched = self.search();
+        let last = match searched {
+            Ok(()) => self.report(true).ok_or_else(|| Status::internal("nothing was searched")),
+            Err(status) => Err(status),
+        };
+        // Whoever hears the last report may ask for the next search at once.
+        drop(self.ends.place);
+        // Whoever asked may have gone.
+        let _ = self.ends.tell.blocking_send(last);
+    }
+
+    fn search(&mut self) -> Result<(), Status> {
+        // The search is greedy: nothing is drawn.
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let (mut slice, mut told) = (SLICE_MIN, Instant::now());
+        loop {
+            let (begun, before) = (Instant::now(), self.analyst.simulations());
+            let target = before.saturating_add(slice).min(self.ends.budget.simulations);
+            self.analyst.search_to(target, &mut self.asking, &mut rng).map_err(|error| self.asking.status(&error))?;
+            let after = self.analyst.simulations();
+            // A position that is proven is searched no further.
+            if after < target || self.ends.budget.is_over(after) || self.ends.tell.is_closed() {
+                return Ok(());
+            }
+            if self.ends.drain.is_cancelled() {
+                return Err(Refusal::Draining.into());
+            }
+            if self.ends.interval.is_some_and(|interval| told.elapsed() >= interval)
+                && let Some(report) = self.report(false)
+                && self.ends.tell.try_send(Ok(report)).is_ok()
+            {
+                told = Instant::now();
+            }
+            slice = if begun.elapsed() < SLICE_TIME / 2 { slice.saturating_mul(2) } else { slice };
+        }
+    }
+
+    fn report(&self, is_finished: bool) -> Option<SearchReport> {
+        let analysis = self.analyst.analysis()?;
+        let mut moves: Vec<MoveReport> = (0..analysis.actions.len())
+            .map(|i| MoveReport {
+                notation: self.game.action_name(&self.position, analysis.actions[i]),
+                action: analysis.actions[i],
+                visit_count: analysis.visit_counts[i],
+                prior: analysis.priors[i],
+                value: analysis.action_values[i],
+            })
+            .collect();
+        // The move to play comes first, whatever its visits: it may be proven.
+        moves.sort_by_key(|report| (report.action != analysis.best, std::cmp::Reverse(report.visit_count)));
+        Some(SearchReport {
+            version: self.asking.attributes.weights_version,
+            simulations: self.analyst.simulations(),
+            value: analysis.value,
+            moves,
+            principal_variation: line(&self.game, &self.position, &analysis.principal_variation),
+            is_finished,
+        })
+    }
+}
+
+/// Moves as players write them.
+fn line<G: Game>(game: &G, position: &G::Position, actions: &[Action]) -> Vec<String> {
+    let mut position = position.clone();
+    let mut names = Vec::with_capacity(actions.len());
+    for &action in actions {
+        names.push(game.action_name(&position, action));
+        if game.try_play(&mut position, action).is_err() {
+            break;
+        }
+    }
+    names
+}
+
+/// The queue as the evaluator of one search, which holds on to one weights version.
+struct Asking {
+    handle: Handle,
+    runtime: Runtime,
+    client: u64,
+    attributes: Attributes,
+    until: Instant,
+}
+
+impl Evaluator for Asking {
+    fn attributes(&self) -> Attributes {
+        self.attributes.clone()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        loop {
+            let ask = Ask {
+                client: self.client,
+                version: Some(self.attributes.weights_version),
+                batch: batch.clone(),
+                deadline: Some(self.until),
+            };
+            match self.runtime.block_on(self.handle.evaluate(ask)) {
+                Ok(Answer { predictions: answered, .. }) => {
+                    *predictions = answered;
+                    return Ok(());
+                }
+                Err(Refusal::Full { retry_after }) if Instant::now() < self.until => {
+                    std::thread::sleep(retry_after.clamp(PAUSE[0], PAUSE[1]));
+                }
+                Err(refusal) => return Err(Error::Backend(refusal.to_string())),
+            }
+        }
+    }
+}
+
+impl Asking {
+    /// What to say of a search that cannot go on.
+    fn status(&self, error: &Error) -> Status {
+        let code = if Instant::now() >= self.until { Code::DeadlineExceeded } else { Code::Unavailable };
+        Status::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,110 @@
+//! The weights versions that answer: the newest few, each with an evaluator for every thread.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use game::ObservationShape;
+use inference::Evaluator;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use weights::Manifest;
+
+/// A version that answers. Whoever holds it may have it answer, also when newer ones have taken its place.
+pub(crate) struct Version {
+    manifest: Manifest,
+    name: Arc<str>,
+    /// One for each thread, which is the only one to lock it.
+    evaluators: Vec<Mutex<Box<dyn Evaluator>>>,
+}
+
+impl std::fmt::Debug for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Version").field("number", &self.number()).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Version {
+    /// # Panics
+    /// Without an evaluator.
+    pub(crate) fn new(manifest: Manifest, evaluators: Vec<Box<dyn Evaluator>>) -> Self {
+        let name = evaluators.first().expect("at least one thread evaluates").attributes().name;
+        Self { manifest, name, evaluators: evaluators.into_iter().map(Mutex::new).collect() }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.manifest.version.0
+    }
+
+    /// For people.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(crate) fn shape(&self) -> ObservationShape {
+        let architecture = &self.manifest.architecture;
+        ObservationShape { planes: architecture.planes, height: architecture.height, width: architecture.width }
+    }
+
+    pub(crate) fn actions(&self) -> usize {
+        self.manifest.architecture.actions
+    }
+
+    pub(crate) fn game(&self) -> &str {
+        &self.manifest.architecture.game
+    }
+
+    /// The evaluator of a thread.
+    pub(crate) fn evaluator(&self, thread: usize) -> &Mutex<Box<dyn Evaluator>> {
+        &self.evaluators[thread]
+    }
+}
+
+/// The shelf of them.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    kept: usize,
+    /// In the order in which they came: the last is the newest, whatever its number.
+    shelf: RwLock<VecDeque<Arc<Version>>>,
+    newest: watch::Sender<Option<u64>>,
+}
+
+impl Versions {
+    /// A shelf for the newest `kept`.
+    pub(crate) fn new(kept: usize) -> Self {
+        Self { kept, shelf: RwLock::default(), newest: watch::Sender::new(None) }
+    }
+
+    /// From now on it is the newest.
+    pub(crate) fn add(&self, version: Version) {
+        let number = version.number();
+        let mut shelf = self.shelf.write();
+        // A learner that went on from an older checkpoint gives the same number to other weights.
+        shelf.retain(|resident| resident.number() != number);
+        shelf.push_back(Arc::new(version));
+        while shelf.len() > self.kept {
+            shelf.pop_front();
+        }
+        drop(shelf);
+        self.newest.send_replace(Some(number));
+    }
+
+    pub(crate) fn newest(&self) -> Option<Arc<Version>> {
+        self.shelf.read().back().cloned()
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<Version>> {
+        self.shelf.read().iter().find(|version| version.number() == number).cloned()
+    }
+
+    /// Their numbers, ascending.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.shelf.read().iter().map(|version| version.number()).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Tells each time another version is the newest.
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<u64>> {
+        self.newest.subscribe()
+    }
+}

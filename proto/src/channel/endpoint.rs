@@ -1,0 +1,80 @@
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use tonic::transport::Uri;
+
+/// An endpoint that is not the address of a server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{endpoint}` is not an endpoint, write it as `http://host:port` or `https://host:port`")]
+pub struct InvalidEndpoint {
+    /// What was given.
+    pub endpoint: String,
+}
+
+/// Checks `endpoint` without connecting, so that a configuration can be refused before anything starts.
+///
+/// # Errors
+/// [`InvalidEndpoint`].
+pub fn check(endpoint: &str) -> Result<(), InvalidEndpoint> {
+    endpoint.parse::<Target>().map(drop)
+}
+
+/// What an endpoint says.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// What the server is called in requests.
+    pub(super) uri: Uri,
+    /// Where it is `https`.
+    pub(super) tls: Option<Tls>,
+}
+
+/// Whose certificate is asked for, and where the connection goes.
+#[derive(Debug)]
+pub(super) struct Tls {
+    pub(super) server: ServerName<'static>,
+    pub(super) dial: (Arc<str>, u16),
+}
+
+/// Where an `https` endpoint names no port.
+const HTTPS_PORT: u16 = 443;
+
+impl FromStr for Target {
+    type Err = InvalidEndpoint;
+
+    /// `http://host:port`, `https://host:port`, or `https://name@host:port` for one address of the server that `name` stands
+    /// for: the certificate must be of that name.
+    fn from_str(endpoint: &str) -> Result<Self, InvalidEndpoint> {
+        let invalid = || InvalidEndpoint { endpoint: endpoint.to_owned() };
+        // The text, not only what was parsed: tonic reads `unix:` paths as sockets behind a made-up address.
+        if endpoint.starts_with("http://") {
+            let uri = endpoint.parse::<Uri>().map_err(|_| invalid())?;
+            return if has_host(&uri) { Ok(Self { uri, tls: None }) } else { Err(invalid()) };
+        }
+        let rest = endpoint.strip_prefix("https://").ok_or_else(invalid)?;
+        let (name, address) = rest.split_once('@').map_or((None, rest), |(name, address)| (Some(name), address));
+        let dialled = format!("https://{address}").parse::<Uri>().map_err(|_| invalid())?;
+        if !has_host(&dialled) {
+            return Err(invalid());
+        }
+        let uri = match name {
+            None => dialled.clone(),
+            Some(name) => {
+                let port = dialled.port_u16().unwrap_or(HTTPS_PORT);
+                format!("https://{name}:{port}").parse().map_err(|_| invalid())?
+            }
+        };
+        let server = ServerName::try_from(bare_host(&uri).to_owned()).map_err(|_| invalid())?;
+        let dial = (bare_host(&dialled).into(), dialled.port_u16().unwrap_or(HTTPS_PORT));
+        Ok(Self { uri, tls: Some(Tls { server, dial }) })
+    }
+}
+
+fn has_host(uri: &Uri) -> bool {
+    uri.host().is_some_and(|host| !host.is_empty())
+}
+
+/// The host without the brackets of an IPv6 address.
+fn bare_host(uri: &Uri) -> &str {
+    uri.host().unwrap_or_default().trim_matches(['[', ']'])
+}

@@ -1,0 +1,161 @@
+use std::time::Duration;
+
+use game::Action;
+
+use super::{Invalid, finite, inside, invalid, required};
+use crate::inference::v1::position;
+use crate::inference::{MoveReport, Moves, SearchQuery, SearchReport, v1};
+use crate::limits::{ACTIONS_MAX, NAME_BYTES_MAX, STEPS_MAX};
+
+#[cfg(test)]
+mod tests;
+
+/// The most that a move's notation may have, in bytes.
+const NOTATION_BYTES_MAX: usize = 64;
+
+fn action(field: String, value: u32) -> Result<Action, Invalid> {
+    u16::try_from(value).map(Action).map_err(|_| invalid(field, format!("{value} is not below {ACTIONS_MAX}")))
+}
+
+fn milliseconds(time: Option<Duration>) -> u32 {
+    time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1))
+}
+
+fn position_to_wire(game: Option<String>, moves: Moves) -> v1::Position {
+    let moves = match moves {
+        Moves::Actions(actions) => {
+            position::Moves::Actions(v1::ActionList { actions: actions.into_iter().map(|a| u32::from(a.0)).collect() })
+        }
+        Moves::Notation(moves) => position::Moves::Notation(v1::NotationList { moves }),
+    };
+    v1::Position { game: game.unwrap_or_default(), moves: Some(moves) }
+}
+
+/// The game that is named, and the moves; a position without any is the start.
+fn position_from_wire(position: Option<v1::Position>) -> Result<(Option<String>, Moves), Invalid> {
+    let v1::Position { game, moves } = required("position", position)?;
+    if game.len() > NAME_BYTES_MAX {
+        return Err(invalid("position.game", format!("has {} bytes, the limit is {NAME_BYTES_MAX}", game.len())));
+    }
+    let too_many = |field: &str, count| invalid(field, format!("has {count} entries, the limit is {STEPS_MAX}"));
+    let moves = match moves {
+        None => Moves::Actions(Vec::new()),
+        Some(position::Moves::Actions(v1::ActionList { actions })) => {
+            if actions.len() > STEPS_MAX {
+                return Err(too_many("position.actions", actions.len()));
+            }
+            let checked = actions.into_iter().enumerate();
+            let checked = checked.map(|(ply, value)| action(format!("position.actions[{ply}]"), value));
+            Moves::Actions(checked.collect::<Result<_, _>>()?)
+        }
+        Some(position::Moves::Notation(v1::NotationList { moves })) => {
+            if moves.len() > STEPS_MAX {
+                return Err(too_many("position.notation", moves.len()));
+            }
+            if let Some(ply) = moves.iter().position(|text| text.len() > NOTATION_BYTES_MAX) {
+                let field = format!("position.notation[{ply}]");
+                return Err(invalid(field, format!("has more than {NOTATION_BYTES_MAX} bytes")));
+            }
+            Moves::Notation(moves)
+        }
+    };
+    Ok(((!game.is_empty()).then_some(game), moves))
+}
+
+fn query(position: Option<v1::Position>, simulations: u32, milliseconds: u32) -> Result<SearchQuery, Invalid> {
+    let (game, moves) = position_from_wire(position)?;
+    Ok(SearchQuery {
+        game,
+        moves,
+        simulations: (simulations > 0).then_some(simulations),
+        time: (milliseconds > 0).then(|| Duration::from_millis(milliseconds.into())),
+    })
+}
+
+impl From<SearchQuery> for v1::SelectMoveRequest {
+    fn from(SearchQuery { game, moves, simulations, time }: SearchQuery) -> Self {
+        Self {
+            position: Some(position_to_wire(game, moves)),
+            simulations: simulations.unwrap_or(0),
+            milliseconds: milliseconds(time),
+        }
+    }
+}
+
+impl TryFrom<v1::SelectMoveRequest> for SearchQuery {
+    type Error = Invalid;
+
+    fn try_from(message: v1::SelectMoveRequest) -> Result<Self, Invalid> {
+        let v1::SelectMoveRequest { position, simulations, milliseconds } = message;
+        query(position, simulations, milliseconds)
+    }
+}
+
+pub(crate) fn analyse_to_wire(query: SearchQuery, interval: Option<Duration>) -> v1::AnalyseRequest {
+    let SearchQuery { game, moves, simulations, time } = query;
+    v1::AnalyseRequest {
+        position: Some(position_to_wire(game, moves)),
+        simulations: simulations.unwrap_or(0),
+        milliseconds: milliseconds(time),
+        interval_milliseconds: milliseconds(interval),
+    }
+}
+
+/// The query, and how often to tell.
+///
+/// # Errors
+/// [`Invalid`] names the field.
+pub fn analyse_from_wire(message: v1::AnalyseRequest) -> Result<(SearchQuery, Option<Duration>), Invalid> {
+    let v1::AnalyseRequest { position, simulations, milliseconds, interval_milliseconds } = message;
+    let interval = (interval_milliseconds > 0).then(|| Duration::from_millis(interval_milliseconds.into()));
+    Ok((query(position, simulations, milliseconds)?, interval))
+}
+
+impl From<SearchReport> for v1::Analysis {
+    fn from(report: SearchReport) -> Self {
+        let SearchReport { version, simulations, value, moves, principal_variation, is_finished } = report;
+        let moves = moves.into_iter().map(v1::MoveAnalysis::from).collect();
+        Self { version, simulations, value, moves, principal_variation, finished: is_finished }
+    }
+}
+
+impl From<MoveReport> for v1::MoveAnalysis {
+    fn from(MoveReport { notation, action, visit_count, prior, value }: MoveReport) -> Self {
+        Self { r#move: notation, action: action.0.into(), visit_count, prior, value }
+    }
+}
+
+impl TryFrom<v1::Analysis> for SearchReport {
+    type Error = Invalid;
+
+    fn try_from(message: v1::Analysis) -> Result<Self, Invalid> {
+        let v1::Analysis { version, simulations, value, moves, principal_variation, finished } = message;
+        finite("value", &[value])?;
+        let report = |(i, message): (usize, v1::MoveAnalysis)| {
+            let v1::MoveAnalysis { r#move, action: index, visit_count, prior, value } = message;
+            finite("value", &[prior, value]).map_err(inside(format!("moves[{i}]")))?;
+            let action = action(format!("moves[{i}].action"), index)?;
+            Ok(MoveReport { notation: r#move, action, visit_count, prior, value })
+        };
+        let moves = moves.into_iter().enumerate().map(report).collect::<Result<_, Invalid>>()?;
+        Ok(Self { version, simulations, value, moves, principal_variation, is_finished: finished })
+    }
+}
+
+/// The move to play, with what was seen of it and of the others.
+#[must_use]
+pub fn selected_to_wire(best: &MoveReport, report: SearchReport) -> v1::SelectMoveResponse {
+    v1::SelectMoveResponse {
+        r#move: best.notation.clone(),
+        action: best.action.0.into(),
+        analysis: Some(report.into()),
+    }
+}
+
+pub(crate) fn selected_from_wire(message: v1::SelectMoveResponse) -> Result<(MoveReport, SearchReport), Invalid> {
+    let v1::SelectMoveResponse { r#move: _, action: index, analysis } = message;
+    let report: SearchReport = required("analysis", analysis)?.try_into().map_err(inside("analysis"))?;
+    let best = report.moves.iter().find(|report| u32::from(report.action.0) == index);
+    let best = best.cloned().ok_or_else(|| invalid("action", format!("{index} is not among the moves")))?;
+    Ok((best, report))
+}

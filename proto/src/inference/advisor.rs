@@ -1,0 +1,126 @@
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _};
+use game::Action;
+use tonic::Status;
+
+use super::v1::inference_client::InferenceClient;
+use super::{InferenceStats, v1};
+use crate::channel::{Channel, InvalidEndpoint, channel};
+use crate::convert::{self, Invalid};
+use crate::limits::MESSAGE_BYTES_MAX;
+
+/// What was played from the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Moves {
+    /// As the search counts them.
+    Actions(Vec<Action>),
+    /// In the notation that players use.
+    Notation(Vec<String>),
+}
+
+/// A position, and how long to search it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchQuery {
+    /// The name of the game; `None`: the one that is served.
+    pub game: Option<String>,
+    /// The position.
+    pub moves: Moves,
+    /// How many simulations at most.
+    pub simulations: Option<u32>,
+    /// How long at most, in whole milliseconds.
+    pub time: Option<Duration>,
+}
+
+/// What a search sees.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SearchReport {
+    /// The weights version that evaluated.
+    pub version: u64,
+    /// How many simulations were made.
+    pub simulations: u32,
+    /// For the player to move, −1 to 1.
+    pub value: f32,
+    /// Every legal move, the most visited first; the first is the one to play.
+    pub moves: Vec<MoveReport>,
+    /// Best play.
+    pub principal_variation: Vec<String>,
+    /// Whether this is the last.
+    pub is_finished: bool,
+}
+
+/// One move of a position.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MoveReport {
+    /// In the notation that players use.
+    pub notation: String,
+    /// As the search counts it.
+    pub action: Action,
+    /// Visits.
+    pub visit_count: u32,
+    /// The network's.
+    pub prior: f32,
+    /// For the player to move, −1 to 1.
+    pub value: f32,
+}
+
+/// Asks an inference server for moves: single requests that are not retried.
+#[derive(Debug, Clone)]
+pub struct Advisor {
+    client: InferenceClient<Channel>,
+}
+
+/// Why there is no advice.
+#[derive(Debug, thiserror::Error)]
+pub enum AdviceError {
+    /// The server, or the way to it, refused.
+    #[error("the inference server refused")]
+    Status(#[from] Status),
+    /// The answer breaks the protocol.
+    #[error("the inference server's answer is invalid")]
+    Answer(#[from] Invalid),
+}
+
+impl Advisor {
+    /// Connects with the first request.
+    ///
+    /// # Errors
+    /// [`InvalidEndpoint`].
+    pub fn new(endpoint: &str) -> Result<Self, InvalidEndpoint> {
+        let client = InferenceClient::new(channel(endpoint)?).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        Ok(Self { client })
+    }
+
+    /// The move to play, and what the search saw.
+    ///
+    /// # Errors
+    /// [`AdviceError`].
+    pub async fn select_move(&self, query: SearchQuery) -> Result<(MoveReport, SearchReport), AdviceError> {
+        let response = self.client.clone().select_move(v1::SelectMoveRequest::from(query)).await?.into_inner();
+        Ok(convert::analysis::selected_from_wire(response)?)
+    }
+
+    /// What the search sees, about every `interval`; the last report is finished. Dropping the stream ends the search.
+    ///
+    /// # Errors
+    /// [`AdviceError`]; so does the stream.
+    pub async fn analyse(
+        &self,
+        query: SearchQuery,
+        interval: Option<Duration>,
+    ) -> Result<BoxStream<'static, Result<SearchReport, AdviceError>>, AdviceError> {
+        let request = convert::analysis::analyse_to_wire(query, interval);
+        let reports = self.client.clone().analyse(request).await?.into_inner();
+        let reports = reports.map_err(AdviceError::from);
+        Ok(reports.and_then(async |report| Ok(SearchReport::try_from(report)?)).boxed())
+    }
+
+    /// What is served, how it goes, and why batches are small.
+    ///
+    /// # Errors
+    /// [`AdviceError::Status`].
+    pub async fn stats(&self) -> Result<InferenceStats, AdviceError> {
+        Ok(self.client.clone().stats(v1::StatsRequest {}).await?.into_inner().into())
+    }
+}

@@ -1,0 +1,147 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::inference::{Batch, Predictions};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::connection::{Command, Connection};
+use super::{Hello, Refusal, Welcome, Why};
+use crate::convert::Invalid;
+use crate::convert::evaluation::{ask_to_wire, predictions_from_wire};
+use crate::reconnect::{Reconnecting, entropy};
+
+#[cfg(test)]
+mod tests;
+
+/// Asks that may wait for the connection's task; whoever asks then waits.
+const COMMANDS_MAX: usize = 64;
+
+/// Whom [`Evaluations`] ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvaluationsSettings {
+    /// Where an inference server listens: `http://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
+    pub endpoint: String,
+    /// Who asks, and for what.
+    pub hello: Hello,
+}
+
+/// How things stand with the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// It cannot be asked since then.
+    Away(Instant),
+    /// It can be asked.
+    Up(Welcome),
+}
+
+/// One stream of asks to an inference server, shared by all that hold a clone; several asks may be on their way.
+///
+/// A task of its own connects, and connects again with growing delays for as long as a clone lives. What is unanswered when
+/// a stream breaks has failed: whoever asked knows best whether to wait, to ask again or to ask somebody else.
+#[derive(Debug, Clone)]
+pub struct Evaluations {
+    commands: mpsc::Sender<Command>,
+    link: watch::Receiver<Link>,
+    actions: usize,
+    _running: Arc<Reconnecting<Connection>>,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub struct Answered {
+    /// The weights version.
+    pub version: u64,
+    /// In the order of the batch.
+    pub predictions: Predictions,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody can be asked, or the way broke before the answer came.
+    #[error("the inference server is away")]
+    Away,
+    /// The server answers, but not this.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The answer breaks the protocol.
+    #[error("the inference server's answer is invalid")]
+    Answer(#[from] Invalid),
+}
+
+impl Evaluations {
+    /// Starts the task. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn start(settings: EvaluationsSettings) -> Self {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let (tell, link) = watch::channel(Link::Away(Instant::now()));
+        let actions = settings.hello.actions;
+        let connection = Connection::new(settings, receiver, tell);
+        Self { commands, link, actions, _running: Arc::new(Reconnecting::start(connection, entropy())) }
+    }
+
+    /// How things stand.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        *self.link.borrow()
+    }
+
+    /// Resolves once the server can be asked.
+    pub async fn up(&self) -> Welcome {
+        let mut link = self.link.clone();
+        loop {
+            if let Link::Up(welcome) = *link.borrow_and_update() {
+                return welcome;
+            }
+            if link.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Has a batch evaluated by `version`, or by the newest one, if that can be done within `timeout`; nothing is waited for
+    /// longer. Cancel-safe: an answer
+    /// that nobody waits for is dropped.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn ask(
+        &self,
+        batch: &Batch,
+        version: Option<u64>,
+        timeout: Option<Duration>,
+    ) -> Result<Answered, AskError> {
+        let Some(timeout) = timeout else { return self.ask_patiently(batch, version, None).await };
+        let begun = Instant::now();
+        let asked = tokio::time::timeout(timeout, self.ask_patiently(batch, version, Some(timeout))).await;
+        // On a busy machine an answer may be found before the timer is.
+        match asked {
+            Ok(answered) if begun.elapsed() <= timeout || answered.is_err() => answered,
+            _ => Err(too_late(timeout).into()),
+        }
+    }
+
+    async fn ask_patiently(
+        &self,
+        batch: &Batch,
+        version: Option<u64>,
+        timeout: Option<Duration>,
+    ) -> Result<Answered, AskError> {
+        if !matches!(self.link(), Link::Up(_)) {
+            return Err(AskError::Away);
+        }
+        let (reply, answer) = oneshot::channel();
+        let command = Command { ask: ask_to_wire(batch, self.actions, version, timeout), reply };
+        self.commands.send(command).await.map_err(|_| AskError::Away)?;
+        // A task that drops the other end has lost the stream.
+        let message = answer.await.map_err(|_| AskError::Away)??;
+        let mut predictions = Predictions::new();
+        predictions_from_wire(&message, batch, &mut predictions)?;
+        Ok(Answered { version: message.version, predictions })
+    }
+}
+
+/// An answer that has not come in time, wherever it was held up.
+fn too_late(timeout: Duration) -> Refusal {
+    Refusal { why: Why::Late, reason: format!("no answer came within {timeout:?}"), retry_after: None }
+}

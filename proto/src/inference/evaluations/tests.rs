@@ -1,0 +1,133 @@
+use ::inference::{Batch, Predictions, Wdl};
+use game::{Action, ObservationShape};
+
+use super::{AskError, Evaluations, EvaluationsSettings, Link};
+use crate::convert::{predictions_to_wire, refusal_to_wire};
+use crate::inference::v1::evaluate_response::Message;
+use crate::inference::{Hello, Refusal, Welcome, Why, v1};
+use crate::scripted::{InferenceScript, until, within};
+
+const WELCOME: Welcome = Welcome { version: 3, positions_max: 64, asks_max: 2 };
+const SHAPE: ObservationShape = ObservationShape { planes: 1, height: 3, width: 3 };
+
+fn asker(endpoint: String) -> Evaluations {
+    let hello = Hello { name: "test".into(), game: "tic_tac_toe".into(), shape: SHAPE, actions: 9 };
+    Evaluations::start(EvaluationsSettings { endpoint, hello })
+}
+
+/// One position with one more legal action than `more`.
+fn batch(more: u16) -> Batch {
+    let mut batch = Batch::new(SHAPE);
+    let legal: Vec<Action> = (0..=more).map(Action).collect();
+    batch.push(&legal, |_| {});
+    batch
+}
+
+/// An answer to [`batch`].
+fn answer(ask: &v1::Ask, version: u64) -> Message {
+    let legal = ask.legal.iter().map(|byte| byte.count_ones()).sum::<u32>();
+    let mut predictions = Predictions::new();
+    predictions.push(&vec![1.0 / legal as f32; legal as usize], Wdl { win: 1.0, draw: 0.0, loss: 0.0 });
+    Message::Predictions(predictions_to_wire(ask.id, version, &predictions))
+}
+
+#[tokio::test]
+async fn each_of_several_asks_gets_its_own_answer_in_whatever_order_they_come() {
+    let mut script = InferenceScript::start().await;
+    let asker = asker(script.endpoint());
+    let mut stream = script.welcomed(WELCOME).await;
+    assert_eq!(within(asker.up()).await, WELCOME);
+    let [one, two] = [1, 4].map(|more| {
+        let asker = asker.clone();
+        tokio::spawn(async move { asker.ask(&batch(more), Some(3), None).await })
+    });
+    let (first, second) = (stream.ask().await, stream.ask().await);
+    stream.reply(answer(&second, 3)).await;
+    stream.reply(answer(&first, 3)).await;
+    let lengths = [one, two].map(|task| async { within(task).await.unwrap().unwrap().predictions.priors(0).len() });
+    let [one, two] = lengths;
+    assert_eq!((one.await, two.await), (2, 5));
+}
+
+#[tokio::test]
+async fn no_more_asks_are_under_way_than_the_server_allows() {
+    let mut script = InferenceScript::start().await;
+    let asker = asker(script.endpoint());
+    let mut stream = script.welcomed(WELCOME).await;
+    within(asker.up()).await;
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let asker = asker.clone();
+            tokio::spawn(async move { asker.ask(&batch(0), None, None).await.unwrap().version })
+        })
+        .collect();
+    let (first, second) = (stream.ask().await, stream.ask().await);
+    // A third would be over the credit; it comes once there is room.
+    stream.reply(answer(&first, 3)).await;
+    let third = stream.ask().await;
+    for ask in [second, third] {
+        stream.reply(answer(&ask, 3)).await;
+    }
+    for task in tasks {
+        assert_eq!(within(task).await.unwrap(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_reaches_who_asked_and_the_stream_goes_on() {
+    let mut script = InferenceScript::start().await;
+    let asker = asker(script.endpoint());
+    let mut stream = script.welcomed(WELCOME).await;
+    within(asker.up()).await;
+    let asking = {
+        let asker = asker.clone();
+        tokio::spawn(async move { (asker.ask(&batch(0), None, None).await, asker.ask(&batch(0), None, None).await) })
+    };
+    let refusal = Refusal { why: Why::Late, reason: "too much to do".into(), retry_after: None };
+    let ask = stream.ask().await;
+    stream.reply(Message::Refusal(refusal_to_wire(ask.id, refusal.clone()))).await;
+    let ask = stream.ask().await;
+    stream.reply(answer(&ask, 4)).await;
+    let (refused, answered) = within(asking).await.unwrap();
+    assert!(matches!(refused, Err(AskError::Refused(got)) if got == refusal));
+    assert_eq!(answered.unwrap().version, 4);
+}
+
+#[tokio::test]
+async fn whoever_asks_a_server_that_is_away_hears_it_at_once_and_can_ask_again_when_it_is_back() {
+    let script = InferenceScript::start().await;
+    let address = script.address();
+    let asker = asker(script.endpoint());
+    let mut script = script;
+    let mut stream = script.welcomed(WELCOME).await;
+    within(asker.up()).await;
+    let asking = {
+        let asker = asker.clone();
+        tokio::spawn(async move { asker.ask(&batch(0), None, None).await })
+    };
+    let _ = stream.ask().await;
+    drop((stream, script));
+    assert!(matches!(within(asking).await.unwrap(), Err(AskError::Away)));
+    until(|| matches!(asker.link(), Link::Away(_))).await;
+    assert!(matches!(asker.ask(&batch(0), None, None).await, Err(AskError::Away)));
+
+    let mut script = InferenceScript::start_at(address).await;
+    let mut stream = script.welcomed(WELCOME).await;
+    within(asker.up()).await;
+    let asking = tokio::spawn(async move { asker.ask(&batch(0), None, None).await });
+    let ask = stream.ask().await;
+    stream.reply(answer(&ask, 5)).await;
+    assert_eq!(within(asking).await.unwrap().unwrap().version, 5);
+}
+
+#[tokio::test]
+async fn an_answer_to_nothing_that_was_asked_ends_the_stream_and_not_the_client() {
+    let mut script = InferenceScript::start().await;
+    let asker = asker(script.endpoint());
+    let stream = script.welcomed(WELCOME).await;
+    within(asker.up()).await;
+    let ask = v1::Ask { id: 99, legal: vec![1].into(), ..v1::Ask::default() };
+    stream.reply(answer(&ask, 3)).await;
+    let _stream = script.welcomed(Welcome { version: 8, ..WELCOME }).await;
+    until(|| matches!(asker.link(), Link::Up(welcome) if welcome.version == 8)).await;
+}

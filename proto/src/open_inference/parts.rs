@@ -1,0 +1,125 @@
+//! How many parts a message has, before it is taken apart.
+//!
+//! An empty message inside another is two bytes on the wire and a hundred in memory: a message within the limit of its size
+//! could take gigabytes. Who evaluates needs few parts, however large they are; what has more is refused as it came. Other
+//! requests of the protocol have no lists, and answers come from servers: only [`ModelInferRequest`]s are counted.
+
+use std::any::TypeId;
+use std::marker::PhantomData;
+
+use prost::Message;
+use prost::bytes::Buf as _;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
+
+use super::v2::ModelInferRequest;
+
+/// The most parts: some inputs and outputs, each with its contents and more parameters than any client sends.
+pub(super) const PARTS_MAX: usize = 256;
+
+/// The codec of this protocol: that of any other service, but for what it refuses.
+#[derive(Debug)]
+pub(crate) struct PartsCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for PartsCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: Message + Send + 'static, U: Message + Default + Send + 'static> Codec for PartsCodec<T, U> {
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = PartsDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<T, U>::default().encoder()
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        let counts = TypeId::of::<U>() == TypeId::of::<ModelInferRequest>();
+        PartsDecoder { counts, inner: ProstCodec::<T, U>::default().decoder() }
+    }
+}
+
+/// Counts where that matters, then decodes.
+#[derive(Debug)]
+pub(crate) struct PartsDecoder<U> {
+    counts: bool,
+    inner: ProstDecoder<U>,
+}
+
+impl<U: Message + Default> Decoder for PartsDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        if self.counts {
+            // The whole message lies in one piece.
+            check(buffer.chunk())?;
+        }
+        self.inner.decode(buffer)
+    }
+}
+
+/// Which fields of a message hold messages of which many would take memory.
+struct Nested(&'static [(u64, &'static Self)]);
+
+const LEAF: Nested = Nested(&[]);
+/// `InferInputTensor`: `contents`.
+const INPUT: Nested = Nested(&[(5, &LEAF)]);
+/// `ModelInferRequest`: `inputs` and `outputs`.
+const REQUEST: Nested = Nested(&[(5, &INPUT), (6, &LEAF)]);
+
+fn check(message: &[u8]) -> Result<(), Status> {
+    let mut parts = 0;
+    // What is cut short is the decoder's to refuse; up to there it has been counted.
+    let _ = count(message, &REQUEST, &mut parts);
+    if parts > PARTS_MAX {
+        return Err(Status::invalid_argument(format!("the message has more than {PARTS_MAX} parts")));
+    }
+    Ok(())
+}
+
+/// Adds up the texts, bytes, messages and packed lists in a message and in those that it has `nested`. Numbers by themselves
+/// take no more memory than bytes on the wire; groups, which this protocol has not got, count as too many.
+///
+/// `None` where the message ends too early or there are too many; `parts` is right up to there.
+fn count(mut message: &[u8], nested: &Nested, parts: &mut usize) -> Option<()> {
+    while !message.is_empty() {
+        let tag = varint(&mut message)?;
+        match tag & 7 {
+            0 => varint(&mut message).map(drop)?,
+            1 => message = message.get(8..)?,
+            5 => message = message.get(4..)?,
+            2 => {
+                *parts += 1;
+                let len = usize::try_from(varint(&mut message)?).ok()?;
+                let (part, rest) = message.split_at_checked(len)?;
+                message = rest;
+                if let Some((_, nested)) = nested.0.iter().find(|(field, _)| *field == tag >> 3) {
+                    count(part, nested, parts)?;
+                }
+            }
+            _ => *parts = usize::MAX,
+        }
+        if *parts > PARTS_MAX {
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// The number that comes next, of at most ten bytes.
+fn varint(message: &mut &[u8]) -> Option<u64> {
+    const BYTES_MAX: usize = 10;
+    let len = message.iter().take(BYTES_MAX).position(|byte| byte & 0x80 == 0)? + 1;
+    let (bytes, rest) = message.split_at(len);
+    *message = rest;
+    Some(bytes.iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))
+}
+
+#[cfg(test)]
+mod tests;

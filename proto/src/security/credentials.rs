@@ -1,0 +1,90 @@
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use service::security::is_set;
+use service::{ConfigError, SecuritySection};
+use tonic::codegen::http::HeaderValue;
+
+use super::watched::{Fault, Watched};
+use super::{LOOK_INTERVAL, tls};
+
+/// Those of this process, and what they were read from.
+static OF_PROCESS: OnceLock<(SecuritySection, Credentials)> = OnceLock::new();
+
+/// Whom a client trusts, and how it proves who it is. Cheap to clone; the default trusts nobody over `https` and shows nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Credentials {
+    tls: Option<Arc<Watched<ClientConfig>>>,
+    authorization: Option<Arc<Watched<HeaderValue>>>,
+}
+
+impl Credentials {
+    /// Reads the files that `section` names for clients.
+    ///
+    /// # Errors
+    /// Names the key of a file that cannot be read or used, or that another one needs.
+    pub fn open(section: &SecuritySection) -> Result<Self, ConfigError> {
+        Self::open_looking(section, LOOK_INTERVAL)
+    }
+
+    pub(super) fn open_looking(section: &SecuritySection, interval: Duration) -> Result<Self, ConfigError> {
+        section.check()?;
+        let tls = is_set(&section.ca).then(|| Watched::open(tls::client_files(section), interval, tls::client));
+        let token =
+            || Watched::open(vec![("security.token_file", section.token_file.clone())], interval, authorization);
+        let authorization = is_set(&section.token_file).then(token);
+        Ok(Self { tls: tls.transpose()?.map(Arc::new), authorization: authorization.transpose()?.map(Arc::new) })
+    }
+
+    /// How connections are encrypted from now on; `None`: nobody is trusted.
+    pub(crate) fn tls(&self) -> Option<Arc<ClientConfig>> {
+        self.tls.as_ref().map(|tls| tls.current())
+    }
+
+    /// What is sent along with every call.
+    pub(crate) fn authorization(&self) -> Option<HeaderValue> {
+        self.authorization.as_ref().map(|header| HeaderValue::clone(&header.current()))
+    }
+
+    /// Those of this process; the default until [`use_credentials`].
+    pub(crate) fn of_process() -> Self {
+        OF_PROCESS.get().map(|(_, credentials)| credentials.clone()).unwrap_or_default()
+    }
+}
+
+/// Opens the credentials in `section` for every channel that this process opens from now on, with
+/// [`channel`](crate::channel()) or in a client. Once for a process: it has one identity, and threading it through every
+/// client, which are opened by name wherever a server turns up, would say the same thing in many places. Where there are
+/// none, nothing happens.
+///
+/// # Errors
+/// As [`Credentials::open`]; other credentials are in use already.
+pub fn use_credentials(section: &SecuritySection) -> Result<(), ConfigError> {
+    let credentials = Credentials::open(section)?;
+    if credentials.tls.is_none() && credentials.authorization.is_none() {
+        return Ok(());
+    }
+    let (used, _) = OF_PROCESS.get_or_init(|| (section.clone(), credentials));
+    if used == section {
+        return Ok(());
+    }
+    Err(ConfigError::invalid("security", "this process uses other credentials already"))
+}
+
+/// The header that a file with a token makes.
+fn authorization(files: &[Vec<u8>]) -> Result<HeaderValue, Fault> {
+    let fault = |reason: &str| Fault { file: 0, reason: reason.to_owned() };
+    let token = files[0].trim_ascii();
+    if token.is_empty() {
+        return Err(fault("holds no token"));
+    }
+    if !token.iter().all(u8::is_ascii_graphic) {
+        return Err(fault("holds something else than one token of letters, digits and signs"));
+    }
+    let mut header =
+        HeaderValue::from_bytes(&[b"Bearer ", token].concat()).map_err(|error| fault(&error.to_string()))?;
+    // Nobody prints it, and compression keeps no copy of it.
+    header.set_sensitive(true);
+    Ok(header)
+}

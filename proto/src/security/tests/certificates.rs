@@ -1,0 +1,170 @@
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+use super::authority::Issued;
+use super::*;
+
+/// The server's part of a section, of files that may be written again.
+fn serving(files: &Files, (certificate, key): Issued) -> SecuritySection {
+    SecuritySection {
+        certificate: files.write("server.pem", certificate),
+        key: files.write("server.key", key),
+        ..SecuritySection::default()
+    }
+}
+
+fn asking(files: &Files, issued: Issued, clients: &Authority) -> SecuritySection {
+    SecuritySection { client_ca: files.write("client_ca.pem", &clients.pem), ..serving(files, issued) }
+}
+
+fn showing(files: &Files, ca: &Path, (certificate, key): Issued) -> SecuritySection {
+    SecuritySection {
+        client_certificate: files.write("client.pem", certificate),
+        client_key: files.write("client.key", key),
+        ..trusting(ca)
+    }
+}
+
+/// What a call says that is refused for a certificate.
+async fn refused(channel: &Channel) -> String {
+    let status = health(channel).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    status.message().to_owned()
+}
+
+#[tokio::test]
+async fn calls_go_over_tls_to_a_server_whose_certificate_is_trusted() {
+    let (files, authority) = (Files::new(), Authority::new());
+    let server = Server::start(&serving(&files, authority.certificate("127.0.0.1"))).await;
+    let ca = files.write("ca.pem", &authority.pem);
+    health(&server.channel("https", &trusting(&ca))).await.unwrap();
+    subscribe(&server.channel("https", &trusting(&ca))).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_address_of_a_name_shows_the_certificate_of_the_name() {
+    let (files, authority) = (Files::new(), Authority::new());
+    let server = Server::start(&serving(&files, authority.certificate("replay"))).await;
+    let credentials = Credentials::open(&trusting(&files.write("ca.pem", &authority.pem))).unwrap();
+    let named = channel_with(&format!("https://replay@{}", server.address), credentials).unwrap();
+    health(&named).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_expired_certificate_is_refused_and_the_status_says_so() {
+    let (files, authority) = (Files::new(), Authority::new());
+    let server = Server::start(&serving(&files, authority.expired("127.0.0.1"))).await;
+    let message = refused(&server.channel("https", &trusting(&files.write("ca.pem", &authority.pem)))).await;
+    let expected = format!("https://{}: its certificate is refused: it has expired", server.address);
+    assert_eq!(message, expected);
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_name_or_signer_is_refused_and_the_status_says_so() {
+    let (files, authority, other) = (Files::new(), Authority::new(), Authority::new());
+    let ca = files.write("ca.pem", &authority.pem);
+    let server = Server::start(&serving(&files, authority.certificate("elsewhere"))).await;
+    let message = refused(&server.channel("https", &trusting(&ca))).await;
+    assert!(message.contains("its certificate is refused: ") && message.contains("127.0.0.1"), "{message}");
+
+    let server = Server::start(&serving(&files, other.certificate("127.0.0.1"))).await;
+    let message = refused(&server.channel("https", &trusting(&ca))).await;
+    assert!(message.ends_with("nobody in security.ca has signed it"), "{message}");
+    let message = refused(&server.channel("https", &SecuritySection::default())).await;
+    assert!(message.contains("security.ca, which says whom to trust, is not set"), "{message}");
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_not_taken_for_one_with_it() {
+    let (files, authority) = (Files::new(), Authority::new());
+    let server = Server::start(&SecuritySection::default()).await;
+    let message = refused(&server.channel("https", &trusting(&files.write("ca.pem", &authority.pem)))).await;
+    assert!(message.ends_with("it does not answer with TLS; is it an http endpoint?"), "{message}");
+}
+
+#[tokio::test]
+async fn a_client_without_a_certificate_is_refused_where_one_is_asked_for() {
+    let (files, authority, clients) = (Files::new(), Authority::new(), Authority::new());
+    let server = Server::start(&asking(&files, authority.certificate("127.0.0.1"), &clients)).await;
+    let ca = files.write("ca.pem", &authority.pem);
+    let message = refused(&server.channel("https", &trusting(&ca))).await;
+    assert!(message.contains("it asks for a certificate of this client: set security.client_certificate"), "{message}");
+
+    let message = refused(&server.channel("https", &showing(&files, &ca, clients.expired("actor")))).await;
+    assert!(message.ends_with("it refuses the certificate of this client: expired"), "{message}");
+    let message = refused(&server.channel("https", &showing(&files, &ca, authority.certificate("actor")))).await;
+    assert!(message.contains("it refuses the certificate of this client ("), "{message}");
+
+    health(&server.channel("https", &showing(&files, &ca, clients.certificate("actor")))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replaced_certificate_is_used_without_a_restart_while_old_connections_go_on() {
+    let (files, before, after) = (Files::new(), Authority::new(), Authority::new());
+    let section = serving(&files, before.certificate("127.0.0.1"));
+    let server = Server::start(&section).await;
+    let (old_ca, new_ca) = (files.write("old.pem", &before.pem), files.write("new.pem", &after.pem));
+    let early = server.channel("https", &trusting(&old_ca));
+    health(&early).await.unwrap();
+
+    serving(&files, after.certificate("127.0.0.1"));
+    health(&server.channel("https", &trusting(&new_ca))).await.unwrap();
+    refused(&server.channel("https", &trusting(&old_ca))).await;
+    health(&early).await.unwrap();
+
+    // What cannot be used changes nothing.
+    files.write("server.pem", "-----BEGIN");
+    health(&server.channel("https", &trusting(&new_ca))).await.unwrap();
+    std::fs::remove_file(&section.key).unwrap();
+    health(&server.channel("https", &trusting(&new_ca))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_trusts_by_the_file_as_it_is_now() {
+    let (files, before, after) = (Files::new(), Authority::new(), Authority::new());
+    let server = Server::start(&serving(&files, after.certificate("127.0.0.1"))).await;
+    let ca = files.write("ca.pem", &before.pem);
+    let channel = server.channel("https", &trusting(&ca));
+    refused(&channel).await;
+    files.write("ca.pem", &after.pem);
+    health(&channel).await.unwrap();
+}
+
+#[tokio::test]
+async fn clients_that_never_finish_their_handshake_hold_nobody_up() {
+    let (files, authority) = (Files::new(), Authority::new());
+    let server = Server::start(&serving(&files, authority.certificate("127.0.0.1"))).await;
+    let mut silent = Vec::new();
+    // Beyond as many as may be under way, in tests.
+    for _ in 0..20 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    let mut garbage = TcpStream::connect(server.address).await.unwrap();
+    garbage.write_all(b"GET / HTTP/1.1\r\nHost: replay\r\n\r\n").await.unwrap();
+    let ca = files.write("ca.pem", &authority.pem);
+    health(&server.channel("https", &trusting(&ca))).await.unwrap();
+    garbage.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    // An alert, or nothing; then the connection is closed.
+    let _ = within(garbage.read_to_end(&mut answer)).await;
+    assert!(answer.len() < 16, "{answer:?}");
+    health(&server.channel("https", &trusting(&ca))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_handshake_that_is_not_done_takes_no_place_among_the_connections() {
+    let (files, authority) = (Files::new(), Authority::new());
+    let section = serving(&files, authority.certificate("127.0.0.1"));
+    let security = Security::open_looking(&section, Duration::ZERO).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (_reporter, service, _) = crate::health_and_reflection(&[]).await;
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        crate::server(&security).add_service(service).serve_with_incoming(crate::incoming(listener, 1, security)).await
+    });
+    let _silent = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+    let credentials = Credentials::open(&trusting(&files.write("ca.pem", &authority.pem))).unwrap();
+    health(&channel_with(&format!("https://{address}"), credentials).unwrap()).await.unwrap();
+}

@@ -1,0 +1,98 @@
+//! Certificates and keys as rustls takes them. Its cryptography is ring's: no C compiler beyond what that needs, no cmake.
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use service::SecuritySection;
+use service::security::is_set;
+
+use super::watched::{Fault, Named};
+
+/// The one protocol that is spoken, as TLS calls it.
+const HTTP2: &[u8] = b"h2";
+
+/// The files of [`server`]: certificate, key and, if clients must show certificates, who signs them.
+pub(super) fn server_files(section: &SecuritySection) -> Vec<Named> {
+    let mut files = vec![("security.certificate", section.certificate.clone()), ("security.key", section.key.clone())];
+    if is_set(&section.client_ca) {
+        files.push(("security.client_ca", section.client_ca.clone()));
+    }
+    files
+}
+
+/// The files of [`client`]: who signs the certificates of servers and, if there is one, this process's certificate and key.
+pub(super) fn client_files(section: &SecuritySection) -> Vec<Named> {
+    let mut files = vec![("security.ca", section.ca.clone())];
+    if is_set(&section.client_certificate) {
+        files.push(("security.client_certificate", section.client_certificate.clone()));
+        files.push(("security.client_key", section.client_key.clone()));
+    }
+    files
+}
+
+pub(super) fn server(files: &[Vec<u8>]) -> Result<ServerConfig, Fault> {
+    let (chain, key) = (certificates(files, 0)?, private_key(files, 1)?);
+    let builder = ServerConfig::builder_with_provider(provider());
+    let builder = builder.with_safe_default_protocol_versions().map_err(fault(0))?;
+    let builder = match files.get(2) {
+        None => builder.with_no_client_auth(),
+        Some(_) => {
+            let trusted = Arc::new(roots(files, 2)?);
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(trusted, provider()).build().map_err(fault(2))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(fault(1))?;
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    Ok(config)
+}
+
+pub(super) fn client(files: &[Vec<u8>]) -> Result<ClientConfig, Fault> {
+    let builder = ClientConfig::builder_with_provider(provider());
+    let builder = builder.with_safe_default_protocol_versions().map_err(fault(0))?;
+    let builder = builder.with_root_certificates(roots(files, 0)?);
+    let mut config = match files.get(1) {
+        None => builder.with_no_client_auth(),
+        Some(_) => {
+            let (chain, key) = (certificates(files, 1)?, private_key(files, 2)?);
+            builder.with_client_auth_cert(chain, key).map_err(fault(2))?
+        }
+    };
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    Ok(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn fault<E: std::fmt::Display>(file: usize) -> impl Fn(E) -> Fault {
+    move |error| Fault { file, reason: error.to_string() }
+}
+
+fn certificates(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files[file]).collect();
+    let found = found.map_err(fault(file))?;
+    if found.is_empty() {
+        return Err(Fault { file, reason: "holds no certificate in PEM".to_owned() });
+    }
+    Ok(found)
+}
+
+fn private_key(files: &[Vec<u8>], file: usize) -> Result<PrivateKeyDer<'static>, Fault> {
+    PrivateKeyDer::from_pem_slice(&files[file])
+        .map_err(|error| Fault { file, reason: format!("holds no private key in PEM ({error})") })
+}
+
+fn roots(files: &[Vec<u8>], file: usize) -> Result<RootCertStore, Fault> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(files, file)? {
+        roots.add(certificate).map_err(fault(file))?;
+    }
+    Ok(roots)
+}

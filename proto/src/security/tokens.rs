@@ -1,0 +1,114 @@
+//! The tokens that a server takes, by their digests: who reads the file can use none of them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ring::digest::{SHA256, digest};
+use tonic::Status;
+use tonic::codegen::http::HeaderMap;
+use tonic::codegen::http::header::AUTHORIZATION;
+
+use super::scope::Scopes;
+use super::watched::Fault;
+
+type Digest = [u8; 32];
+
+/// Who has a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) name: Arc<str>,
+    pub(super) scopes: Scopes,
+}
+
+/// All tokens of a server.
+///
+/// They are looked up by digest. How long that takes tells something of the digest of what was sent, and nothing of a token.
+#[derive(Debug, Default)]
+pub(super) struct Tokens(HashMap<Digest, Holder>);
+
+/// The one file of tokens.
+pub(super) fn of_files(files: &[Vec<u8>]) -> Result<Tokens, Fault> {
+    Tokens::read(&files[0]).map_err(|error| Fault { file: 0, reason: error.to_string() })
+}
+
+/// A line that makes no sense. It does not repeat the line, which may hold a token by mistake.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadLine {
+    number: usize,
+    reason: String,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.number, self.reason)
+    }
+}
+
+impl Tokens {
+    /// Lines of name, scopes and digest; empty ones, and those that begin with `#`, are passed over.
+    fn read(bytes: &[u8]) -> Result<Self, BadLine> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| BadLine { number: 1, reason: "the file is not UTF-8".to_owned() })?;
+        let mut tokens = HashMap::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let bad = |reason: String| BadLine { number: index + 1, reason };
+            let (digest, holder) = read_line(line).map_err(bad)?;
+            if tokens.insert(digest, holder).is_some() {
+                return Err(bad("this token stands in a line before".to_owned()));
+            }
+        }
+        Ok(Self(tokens))
+    }
+
+    /// Who sent this, by the `authorization` header.
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED`: no token, or none of these.
+    pub(super) fn holder(&self, headers: &HeaderMap) -> Result<&Holder, Status> {
+        let Some(sent) = headers.get(AUTHORIZATION) else {
+            let message =
+                "this server asks for a token: send `authorization: Bearer TOKEN`, or set security.token_file";
+            return Err(Status::unauthenticated(message));
+        };
+        let Some(token) = bearer(sent.as_bytes()) else {
+            return Err(Status::unauthenticated("the authorization header is not `Bearer TOKEN`"));
+        };
+        self.0.get(&digest_of(token)).ok_or_else(|| Status::unauthenticated("this server does not know the token"))
+    }
+}
+
+fn read_line(line: &str) -> Result<(Digest, Holder), String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [name, scopes, digest] = words[..] else {
+        return Err("is not NAME SCOPE[,SCOPE] SHA-256-OF-THE-TOKEN".to_owned());
+    };
+    let digest = from_hex(digest).ok_or("the third word is not a SHA-256: 64 digits from 0 to f")?;
+    Ok((digest, Holder { name: name.into(), scopes: scopes.parse()? }))
+}
+
+fn from_hex(text: &str) -> Option<Digest> {
+    let digits: Option<Vec<u8>> = text.chars().map(|digit| digit.to_digit(16).map(|value| value as u8)).collect();
+    let bytes: Vec<u8> = digits?.chunks(2).map(|pair| pair.iter().fold(0, |sum, digit| sum << 4 | digit)).collect();
+    // An odd number of digits is none of 64.
+    if text.len() == 64 { bytes.try_into().ok() } else { None }
+}
+
+/// The token behind `Bearer`, whose case does not matter (RFC 7235).
+fn bearer(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = header.split_at_checked(b"bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii()).filter(|token| !token.is_empty())
+}
+
+fn digest_of(token: &[u8]) -> Digest {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest(&SHA256, token).as_ref());
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

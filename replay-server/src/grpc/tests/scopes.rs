@@ -1,0 +1,69 @@
+use proto::security::{Credentials, Security};
+use service::SecuritySection;
+
+use super::*;
+use crate::start_with;
+
+/// What `sha256sum` says of `secret`.
+const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+/// A server, and a client whose token has `scopes`.
+async fn serve_to(directory: &Path, scopes: &str) -> Server {
+    let file = |name: &str, text: String| {
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let security = SecuritySection {
+        tokens: file("tokens", format!("client {scopes} {SECRET}")),
+        token_file: file("token", "secret".to_owned()),
+        ..SecuritySection::default()
+    };
+    let mut config = Config::default();
+    config.run.directory = directory.to_owned();
+    let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let opened = Security::open(&security, listener.local_addr().unwrap()).unwrap();
+    let drain = Drain::new();
+    let running = start_with(config.settings().unwrap(), opened, listener, drain.clone()).await.unwrap();
+    let endpoint = format!("http://{}", running.address);
+    let channel = proto::channel_with(&endpoint, Credentials::open(&security).unwrap()).unwrap();
+    Server { client: proto::replay::client(channel), drain, running }
+}
+
+async fn may_insert(server: &Server) -> Result<(), Status> {
+    server.client.clone().insert(tokio_stream::once(hello())).await.map(drop)
+}
+
+async fn may_sample(server: &Server) -> Result<(), Status> {
+    server.client.clone().sample(tokio_stream::once(open(1))).await.map(drop)
+}
+
+async fn may_release(server: &Server) -> Result<(), Status> {
+    let request = v1::ReleaseRequest { suspect: Some(v1::release_request::Suspect::Actor(1)) };
+    server.client.clone().release(request).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_token_inserts_draws_and_releases_by_its_scopes_and_looks_at_everything() {
+    for (scopes, allowed) in [
+        ("act", [true, false, false]),
+        ("train", [false, true, false]),
+        ("admin", [false, false, true]),
+        ("infer", [false, false, false]),
+        ("act,train,admin", [true, true, true]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = serve_to(directory.path(), scopes).await;
+        let answers = [may_insert(&server).await, may_sample(&server).await, may_release(&server).await];
+        for (answer, allowed) in answers.into_iter().zip(allowed) {
+            match answer {
+                Ok(()) => assert!(allowed, "{scopes}"),
+                Err(status) => {
+                    assert_eq!((status.code(), allowed), (Code::PermissionDenied, false), "{scopes}: {status}")
+                }
+            }
+        }
+        server.stats().await;
+        server.stop().await;
+    }
+}
