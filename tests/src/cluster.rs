@@ -133,6 +133,18 @@ impl Cluster {
         Ok((process, format!("http://127.0.0.1:{listen}")))
     }
 
+    /// An inference server for the weights of the cluster's learner, and where it will listen. It is the caller's to start,
+    /// and to tell the actor.
+    ///
+    /// # Errors
+    /// A binary is missing, or no port is free.
+    pub fn inference_server(&self) -> anyhow::Result<(Process, String)> {
+        let [listen, admin] = free_ports()?;
+        let learner = format!("inference.learner={}", self.learner_endpoint());
+        let process = process("inference-server", admin, self.directory.path(), Some(listen), &[learner])?;
+        Ok((process, format!("http://127.0.0.1:{listen}")))
+    }
+
     /// Starts these roles, in order, each ready before the next where it serves someone.
     ///
     /// # Errors
@@ -194,7 +206,7 @@ impl Drop for Cluster {
 }
 
 #[allow(clippy::print_stderr, reason = "a failed test shows what its processes said")]
-fn print_log(process: &Process) {
+pub(crate) fn print_log(process: &Process) {
     let text = process.log_text();
     let lines: Vec<&str> = text.lines().collect();
     eprintln!("---- {}, last lines ----\n{}", process.name(), lines[lines.len().saturating_sub(40)..].join("\n"));
@@ -210,7 +222,7 @@ fn process(name: &str, admin: u16, directory: &Path, listen: Option<u16>, sets: 
 }
 
 /// Ports that nobody holds now; they are held together, so that they differ.
-fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
+pub(crate) fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
     let mut ports = [0; N];
     let mut held = Vec::new();
     for port in &mut ports {

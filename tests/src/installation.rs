@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::process::{Output, binary, wait_until};
+use crate::process::{Output, program, wait_until};
 
 /// The library that a program linked with libtorch asks for.
 const LIBTORCH: &[u8] = b"libtorch_cpu.so\0";
@@ -31,7 +31,7 @@ impl Installation {
     /// # Errors
     /// A binary is missing or cannot be copied.
     pub fn new(programs: &[&str]) -> anyhow::Result<Self> {
-        let binaries = programs.iter().map(|program| binary(program)).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+        let binaries = programs.iter().map(|name| program(name)).collect::<anyhow::Result<Vec<PathBuf>>>()?;
         let here = binaries.first().and_then(|binary| binary.parent()?.parent()).context("no program to install")?;
         // Paths to libtorch are relative to a program's folder: this one lies beside the one it was built into.
         let directory = TempDir::with_prefix_in("installation-", here).context("make the folder of the programs")?;

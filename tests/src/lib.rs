@@ -4,10 +4,14 @@
 //! looks at the state it waits for and has a deadline; logs are printed when a test fails. Start with [`Cluster`].
 
 mod cluster;
+mod inference;
 mod installation;
 mod process;
+mod python;
 pub mod trajectories;
 
 pub use cluster::{Cluster, Role, SEED, SMALL_TIC_TAC_TOE};
+pub use inference::InferenceServer;
 pub use installation::Installation;
-pub use process::{Output, Process, wait_until};
+pub use process::{Output, Process, program, wait_until};
+pub use python::Python;

@@ -29,8 +29,11 @@ pub fn wait_until(
     Ok(())
 }
 
-/// Where the binaries of the fleet lie.
-pub(crate) fn binary(name: &str) -> anyhow::Result<PathBuf> {
+/// The program of this name, where the binaries of the fleet lie.
+///
+/// # Errors
+/// It is missing.
+pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     let directory = match std::env::var_os("ZEROFLEET_BIN_DIR") {
         Some(directory) => PathBuf::from(directory),
         None => {
@@ -81,7 +84,7 @@ impl Process {
     pub fn new(name: &str, program: &str, arguments: Vec<String>, admin: u16, logs: &Path) -> anyhow::Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let arguments = [arguments, vec!["--admin".into(), format!("127.0.0.1:{admin}")]].concat();
-        Ok(Self { name: name.to_owned(), arguments, program: binary(program)?, log, admin, child: None })
+        Ok(Self { name: name.to_owned(), arguments, program: self::program(program)?, log, admin, child: None })
     }
 
     /// Starts it; its log is appended to.

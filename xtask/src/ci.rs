@@ -43,7 +43,20 @@ pub fn run(root: &Path) -> Result<()> {
     step("clippy", &mut || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     // The build for accelerators must not rot; only what the feature changes is compiled again.
     step("clippy with torch", &mut || {
-        cargo(&["clippy", "--package", "actor", "--package", "arena", "--features", "torch", "--", "-D", "warnings"])
+        cargo(&[
+            "clippy",
+            "--package",
+            "actor",
+            "--package",
+            "arena",
+            "--package",
+            "inference-server",
+            "--features",
+            "torch",
+            "--",
+            "-D",
+            "warnings",
+        ])
     });
     step("docs", &mut || {
         let mut docs = workspace::cargo(root);

@@ -10,7 +10,7 @@ use crate::libtorch::{self, Place};
 use crate::workspace;
 
 /// The packages whose binaries make a fleet; `zerofleet` finds the others beside itself.
-const FLEET: [&str; 5] = ["cli", "replay-server", "learner", "actor", "arena"];
+const FLEET: [&str; 6] = ["cli", "replay-server", "learner", "actor", "arena", "inference-server"];
 
 /// Fetches libtorch, builds the fleet and becomes `zerofleet train`.
 ///
@@ -24,7 +24,7 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
         build.args(["--package", package]);
     }
     if has_accelerator() {
-        build.args(["--features", "actor/torch,arena/torch"]);
+        build.args(["--features", "actor/torch,arena/torch,inference-server/torch"]);
     }
     workspace::run(&mut build)?;
 

@@ -1,0 +1,48 @@
+"""Evaluates a batch of Connect Four positions with NVIDIA's client for Triton.
+
+    python evaluate_batch.py 127.0.0.1:7003 4 44 445 1212
+"""
+
+import argparse
+
+import numpy as np
+import tritonclient.grpc as triton
+
+from connect_four import Board
+
+MODEL = "connect_four"
+
+
+def evaluate(client, boards):
+    """The version that answered, priors `[B, 7]`, and chances of a win, a draw and a loss `[B, 3]` for who is to move."""
+    observations = np.stack([board.observation() for board in boards])
+    legal = np.stack([board.legal() for board in boards])
+    inputs = [
+        triton.InferInput("observations", observations.shape, "FP32").set_data_from_numpy(observations),
+        triton.InferInput("legal", legal.shape, "BOOL").set_data_from_numpy(legal),
+    ]
+    result = client.infer(MODEL, inputs)
+    return result.get_response().model_version, result.as_numpy("priors"), result.as_numpy("wdl")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("server", help="where the inference server listens: 127.0.0.1:7003")
+    parser.add_argument("moves", nargs="*", default=["", "4", "44"], help="positions, each as the columns played so far")
+    arguments = parser.parse_args()
+    boards = [Board(moves) for moves in arguments.moves]
+    over = [board.moves for board in boards if board.is_over()]
+    if over:
+        parser.error(f"nobody is to move after {', '.join(over)}")
+
+    with triton.InferenceServerClient(arguments.server) as client:
+        version, priors, wdl = evaluate(client, boards)
+    print(f"weights version {version}")
+    print("    win   draw   loss   best  prior  position")
+    for board, row, (win, draw, loss) in zip(boards, priors, wdl):
+        best = row.argmax()
+        print(f"{win:7.3f}{draw:7.3f}{loss:7.3f}{best + 1:7}{row[best]:7.3f}  {board.moves or 'the empty board'}")
+
+
+if __name__ == "__main__":
+    main()

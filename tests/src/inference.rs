@@ -1,0 +1,74 @@
+//! An inference server by itself, with weights from a file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use crate::cluster::{free_ports, print_log};
+use crate::process::Process;
+
+/// Reading weights on a busy machine takes a while.
+const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// An inference server, in a folder that is deleted at the end. Its log is printed if the test panics.
+#[derive(Debug)]
+pub struct InferenceServer {
+    // It ends before its folder does.
+    process: Process,
+    directory: TempDir,
+    port: u16,
+}
+
+impl InferenceServer {
+    /// Describes a server of `game`, with these settings (`inference.batch_max=64`); nothing runs yet.
+    ///
+    /// # Errors
+    /// Its binary is missing, or its folder cannot be made.
+    pub fn new(game: &str, sets: &[&str]) -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir().context("make the folder of the server")?;
+        let [port, admin] = free_ports()?;
+        let run = [format!("run.game={game}"), format!("run.directory={}", directory.path().display())];
+        let sets = run.into_iter().chain(sets.iter().map(|&set| set.to_owned()));
+        let mut arguments = vec!["--listen".to_owned(), format!("127.0.0.1:{port}")];
+        arguments.extend(sets.flat_map(|set| ["--set".to_owned(), set]));
+        let process = Process::new("inference-server", "inference-server", arguments, admin, directory.path())?;
+        Ok(Self { directory, process, port })
+    }
+
+    /// Starts it with the weights whose manifest is `weights`, and waits until it is ready.
+    ///
+    /// # Errors
+    /// It does not get ready.
+    pub fn start(&mut self, weights: &Path) -> anyhow::Result<()> {
+        self.process.argue(&["--set", &format!("inference.weights={}", weights.display())]);
+        self.process.start()?;
+        self.process.ready(START_DEADLINE)
+    }
+
+    /// Where it may write, and the test too.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Where it listens: `127.0.0.1:PORT`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+impl Drop for InferenceServer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            print_log(&self.process);
+        }
+    }
+}

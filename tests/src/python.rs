@@ -1,0 +1,102 @@
+//! Python with the packages of a requirements file, for clients that were made elsewhere.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, bail};
+
+/// What the packages of the requirements need.
+const IS_NEW_ENOUGH: &str = "import sys, pip; sys.exit(sys.version_info < (3, 10))";
+/// Written last, so that what was installed halfway is installed again.
+const STAMP: &str = "requirements.installed";
+
+/// A Python and a folder of packages.
+#[derive(Debug)]
+pub struct Python {
+    program: OsString,
+    packages: PathBuf,
+}
+
+impl Python {
+    /// The first of `$PYTHON`, `python3` and `python` that is 3.10 or newer and has pip, with what `requirements` (a file)
+    /// asks for: installed below `folder`, unless it is there. `None` where there is no such Python.
+    ///
+    /// # Errors
+    /// The packages cannot be installed, with what pip said.
+    pub fn with(requirements: &Path, folder: &Path) -> anyhow::Result<Option<Self>> {
+        let Some(program) = find() else { return Ok(None) };
+        let wanted = read_whole(requirements)?;
+        // Packages of one Python are none for another.
+        let mut version = Command::new(&program);
+        version.args(["-c", "import sys; print(sys.implementation.cache_tag, end='')"]);
+        let version = String::from_utf8(output(&mut version)?.stdout).context("read the version of Python")?;
+        let packages = folder.join(format!("python-{version}"));
+        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        // Other tests that want the same wait here, and find it.
+        let lock = File::create(packages.with_extension("lock")).context("make a lock of the packages")?;
+        lock.lock().context("lock the packages")?;
+        let stamp = packages.join(STAMP);
+        if !std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+            install(&program, requirements, &packages)?;
+            std::fs::write(stamp, wanted).context("say what was installed")?;
+        }
+        Ok(Some(Self { program, packages }))
+    }
+
+    /// Runs a script to its end; it finds modules in `modules` beside the packages. Says what it wrote.
+    ///
+    /// # Errors
+    /// It cannot be started or fails, with what it wrote.
+    pub fn run(&self, script: &Path, arguments: &[&str], modules: &Path) -> anyhow::Result<String> {
+        let path = std::env::join_paths([modules, &self.packages]).context("join the folders of modules")?;
+        let mut command = Command::new(&self.program);
+        // Nothing of the user's own, and nothing left beside the sources.
+        command.arg("-sB").arg(script).args(arguments).env("PYTHONPATH", path);
+        let output = output(&mut command)?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+fn find() -> Option<OsString> {
+    let candidates = std::env::var_os("PYTHON").into_iter().chain(["python3".into(), "python".into()]);
+    candidates.into_iter().find(|program| output(Command::new(program).args(["-c", IS_NEW_ENOUGH])).is_ok())
+}
+
+fn install(program: &OsString, requirements: &Path, packages: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_dir_all(packages) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove the old packages")?,
+        _ => {}
+    }
+    let mut command = Command::new(program);
+    command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--target"]);
+    command.arg(packages).arg("--requirement").arg(requirements);
+    output(&mut command).with_context(|| format!("install what {} asks for", requirements.display()))?;
+    Ok(())
+}
+
+/// A requirements file and those it names, as one text.
+fn read_whole(requirements: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(requirements).with_context(|| format!("read {}", requirements.display()))?;
+    let folder = requirements.parent().context("requirements have a folder")?;
+    let mut whole = String::new();
+    for line in text.lines() {
+        match line.strip_prefix("-r ") {
+            Some(other) => whole.push_str(&read_whole(&folder.join(other.trim()))?),
+            None => whole.extend([line, "\n"]),
+        }
+    }
+    Ok(whole)
+}
+
+/// Runs a command to its end.
+fn output(command: &mut Command) -> anyhow::Result<Output> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
+    if !output.status.success() {
+        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        bail!("{name} ended with {}:\n{said}{complained}", output.status);
+    }
+    Ok(output)
+}

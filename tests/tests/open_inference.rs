@@ -1,0 +1,129 @@
+//! The Open Inference Protocol with clients that were made elsewhere: `tritonclient`, `grpcio`, and the examples.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod random_weights;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use game::{Action, Game as _, Spec};
+use games::{ConnectFour, TicTacToe};
+use inference::{Batch, Evaluator as _, Predictions};
+use random_weights::Published;
+use tests::{InferenceServer, Python};
+use tower::{Tower, TowerEvaluator};
+use weights::WeightsVersion;
+
+/// Lines of play; the longest fills three columns.
+const MOVES: [&str; 7] = ["", "4", "44", "445", "1212", "123456712", "444444333333222222"];
+
+/// What the server computes with: what the expected answers are computed with too.
+const PATH: tower::Path = tower::Path::PortableF32;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Python with the packages that the clients need. `None` where there is no Python; in CI there is.
+#[allow(clippy::print_stderr, reason = "whoever reads the output of tests must see what was left out")]
+fn python() -> Option<Python> {
+    let requirements = repository().join("tests/python/requirements.txt");
+    let python = Python::with(&requirements, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    if python.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "CI has a Python 3.10 or newer with pip");
+        eprintln!("SKIPPED: no Python 3.10 or newer with pip was found as $PYTHON, `python3` or `python`");
+    }
+    python
+}
+
+/// A server of random weights for Connect Four, and these.
+fn server() -> (InferenceServer, Published) {
+    server_of(ConnectFour::new().spec())
+}
+
+fn server_of(spec: &Spec) -> (InferenceServer, Published) {
+    let kernel = format!("inference.kernel={PATH}");
+    let sets = [kernel.as_str(), "inference.precision=f32", "inference.batch_max=64"];
+    let mut server = InferenceServer::new(&spec.name, &sets).unwrap();
+    let published = Published::random(spec, 12, 7);
+    let manifest = published.write(server.directory());
+    server.start(&manifest).unwrap();
+    (server, published)
+}
+
+/// What the weights say about the lines of play, as JSON; a prior for every action.
+fn expected(published: &Published) -> String {
+    let game = ConnectFour::new();
+    let spec = game.spec();
+    let mut batch = Batch::new(spec.observation);
+    let mut legal = Vec::new();
+    for moves in MOVES {
+        let actions: Vec<Action> = moves.bytes().map(|column| Action(u16::from(column - b'1'))).collect();
+        let position = game.replay(&actions).unwrap();
+        game.legal_actions(&position, &mut legal);
+        batch.push(&legal, |planes| game.observe(&position, planes));
+    }
+    let tower = Tower::new(&published.manifest.architecture, &published.bytes, PATH).unwrap();
+    let mut predictions = Predictions::new();
+    TowerEvaluator::new(Arc::new(tower), WeightsVersion(12)).evaluate(&batch, &mut predictions).unwrap();
+    let row = |(i, moves): (usize, &str)| {
+        let mut priors = vec![0.0; spec.actions];
+        for (action, prior) in batch.legal(i).iter().zip(predictions.priors(i)) {
+            priors[action.index()] = *prior;
+        }
+        let value = predictions.value(i);
+        serde_json::json!({ "moves": moves, "priors": priors, "wdl": [value.win, value.draw, value.loss] })
+    };
+    serde_json::to_string(&MOVES.into_iter().enumerate().map(row).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "what was checked is worth reading")]
+fn a_stock_tritonclient_finds_every_method_and_the_right_numbers() {
+    let Some(python) = python() else { return };
+    let (server, published) = server();
+    let answers = server.directory().join("expected.json");
+    std::fs::write(&answers, expected(&published)).unwrap();
+    let script = repository().join("tests/python/open_inference.py");
+    let arguments = [server.address(), answers.display().to_string()];
+    let said = python.run(&script, &arguments.each_ref().map(String::as_str), &examples()).unwrap();
+    println!("{said}");
+    assert!(said.contains(" checks passed, 0 failed"), "{said}");
+}
+
+fn examples() -> PathBuf {
+    repository().join("clients/python")
+}
+
+#[test]
+fn the_examples_evaluate_a_batch_and_play_a_game() {
+    let Some(python) = python() else { return };
+    let (server, _) = server();
+    let address = server.address();
+    let run = |script: &str, arguments: &[&str]| {
+        let arguments = [&[address.as_str()], arguments].concat();
+        python.run(&examples().join(script), &arguments, &examples()).unwrap()
+    };
+    let said = run("evaluate_batch.py", &["4", "44", "1212"]);
+    assert!(said.starts_with("weights version 12"), "{said}");
+    assert_eq!(said.lines().count(), 5, "a line for each position: {said}");
+    let said = run("play.py", &["--opponent", "random", "--seed", "1", "--simulations", "20"]);
+    let ending = said.lines().last().unwrap_or_default();
+    assert!(["X won", "the server won", "a draw"].contains(&ending), "{said}");
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "what the servers said is worth reading")]
+fn every_call_by_hand_in_the_docs_is_answered() {
+    let Some(python) = python() else { return };
+    let (connect_four, _) = server();
+    let (tic_tac_toe, _) = server_of(TicTacToe::new().spec());
+    let page = repository().join("docs/inference.md").display().to_string();
+    let servers =
+        [format!("connect_four={}", connect_four.address()), format!("tic_tac_toe={}", tic_tac_toe.address())];
+    let script = repository().join("tests/python/by_hand.py");
+    let said = python.run(&script, &[&page, &servers[0], &servers[1]], &examples()).unwrap();
+    println!("{said}");
+    let done = said.matches("grpcurl -plaintext").count();
+    assert!(done >= 10 && said.contains(&format!("{done} lines were answered")), "{said}");
+}
