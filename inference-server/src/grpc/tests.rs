@@ -163,10 +163,12 @@ async fn asks_of_many_clients_are_answered_as_the_evaluator_answers() {
     for task in tasks {
         within(task).await.unwrap();
     }
-    // Two in three were asked before; some of them at the same time as the first.
+    // What was asked at the same time may have been evaluated twice; what is asked once more is not.
+    let again = batch(0, 1);
+    assert_answers(&within(clients[1].ask(&again, None, None)).await.unwrap().predictions, &again, 1);
     let stats = server.stats().await;
     assert_eq!((stats.game.as_str(), stats.versions.as_slice(), stats.streams), ("tic_tac_toe", &[1][..], 3));
-    assert!(stats.cached_positions > 0, "{stats:?}");
+    assert!(stats.cached_positions >= 1, "{stats:?}");
     drop(clients);
     server.stop().await;
 }
