@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::Probe;
+
 /// Options that mean the same in every process; flatten them into a process's own `Args`.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct CommonArgs {
@@ -37,6 +39,11 @@ pub struct CommonArgs {
     /// Drains as soon as standard input closes, so that no process outlives the supervisor that holds its other end.
     #[arg(long)]
     pub exit_with_parent: bool,
+
+    /// Starts nothing: asks the process that serves `--admin` how it is, prints its answer, and exits with 0 if it is well,
+    /// else with 1. For health checks of containers, where there is no shell and no other program.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub probe: Option<Probe>,
 }
 
 /// How log lines look.

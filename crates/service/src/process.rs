@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::config::{self, SECTIONS, Sources};
-use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Readiness, net, telemetry};
+use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, net, telemetry};
 
 #[cfg(test)]
 mod tests;
@@ -41,13 +41,17 @@ pub struct Context {
 /// Runs a process: loads `T` from file, environment and command line, opens the admin port, and calls `body` on a runtime.
 ///
 /// Returns what `main` returns: 0 when the body ended well, 1 when it failed, 2 when the configuration was refused (also by
-/// the body, if a [`ConfigError`] is in its chain). An error becomes one line on standard error.
+/// the body, if a [`ConfigError`] is in its chain). An error becomes one line on standard error. With `--probe` nothing of
+/// this happens: it asks the process that runs already.
 pub fn run<T, B, F>(name: &'static str, common: CommonArgs, body: B) -> ExitCode
 where
     T: Serialize + DeserializeOwned + Default,
     B: FnOnce(T, Context) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
+    if let Some(probe) = common.probe {
+        return ask(probe, common.admin);
+    }
     let format = common.log_format;
     let mut traced = false;
     match try_run(name, common, body, &mut traced) {
@@ -116,6 +120,20 @@ pub fn chain(error: &anyhow::Error) -> String {
     line.replace('\n', "; ")
 }
 
+/// Another process of this name asks; what it hears is printed for whoever looks into why a container is unhealthy.
+fn ask(probe: Probe, admin: SocketAddr) -> ExitCode {
+    match probe.ask(admin) {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            report(&anyhow::Error::new(error), LogFormat::Text, false);
+            ExitCode::from(EXIT_FAILURE)
+        }
+    }
+}
+
 fn exit_status(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<ConfigError>()) { EXIT_USAGE } else { EXIT_FAILURE }
 }
@@ -129,7 +147,7 @@ fn report(error: &anyhow::Error, format: LogFormat, traced: bool) {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "--print-config prints")]
+#[expect(clippy::print_stdout, reason = "--print-config and --probe print")]
 fn print(text: &str) {
     print!("{text}");
 }
