@@ -41,6 +41,9 @@ pub struct Config {
 pub struct ActorSection {
     /// Which actor this is: part of every trajectory's id, so no two may share it. Stable over restarts.
     pub id: u64,
+    /// `fixed`: `id` says which actor this is. `claimed`: whichever of those in the run directory no process is at the moment,
+    /// with what it still owes, or else a new one; so that any number of replicas share one configuration.
+    pub identity: Identity,
     /// Self-play threads, one evaluator each; 0 takes one per core, and two where an inference server evaluates: while one
     /// waits for its batch another searches.
     pub threads: usize,
@@ -72,10 +75,21 @@ pub struct ActorSection {
     pub drain_seconds: f64,
 }
 
+/// How an actor gets its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Identity {
+    /// From `actor.id`.
+    Fixed,
+    /// From the run directory, or new.
+    Claimed,
+}
+
 impl Default for ActorSection {
     fn default() -> Self {
         Self {
             id: 0,
+            identity: Identity::Fixed,
             threads: 0,
             replay: "http://127.0.0.1:7001".into(),
             // A server that restarts is back sooner, and what is on its way would have to be kept for it.

@@ -1,6 +1,7 @@
 //! What an actor remembers over restarts, in a folder of its own below the run directory.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::SystemTime;
 
 use crate::spool::{self, Owed};
 use anyhow::Context as _;
+use service::directory::DirectoryError;
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,31 @@ pub(crate) struct Home {
     _lock: Arc<File>,
 }
 
+/// Drawn ids are below this, so that they are whole numbers to whoever reads them as floating point. Two of a million
+/// actors draw the same with a chance of one in ten thousand; then one run directory would tell them apart.
+const DRAWN_ID_BITS: u32 = 53;
+/// Draws of a new id before it is given up: one is enough.
+const DRAWS_MAX: usize = 16;
+
 impl Home {
+    /// The home of an actor in `run` that no process is at the moment, the one with the smallest id, else that of a new one;
+    /// and its id. A spool that a replica left when it was taken away is so handed in by the next that comes.
+    pub(crate) fn claim(run: &Path) -> anyhow::Result<(u64, Self)> {
+        for actor in ids(&run.join("actors"))? {
+            if let Some(home) = unless_taken(Self::open(run, actor))? {
+                return Ok((actor, home));
+            }
+        }
+        for _ in 0..DRAWS_MAX {
+            // Its keys come from the system's entropy; nothing here needs to be the same twice.
+            let actor = RandomState::new().hash_one(std::process::id()) >> (u64::BITS - DRAWN_ID_BITS);
+            if let Some(home) = unless_taken(Self::open(run, actor))? {
+                return Ok((actor, home));
+            }
+        }
+        anyhow::bail!("find an id that no actor in {} has", run.display())
+    }
+
     pub(crate) fn open(run: &Path, actor: u64) -> anyhow::Result<Self> {
         let directory = run.join("actors").join(actor.to_string());
         service::directory::writable(&directory)?;
@@ -75,6 +101,28 @@ impl Home {
             some => replace(&path, spool::encode(some).as_bytes()),
         };
         written.with_context(|| format!("write {}", path.display()))
+    }
+}
+
+/// The ids that have a home below `actors`, ascending.
+fn ids(actors: &Path) -> anyhow::Result<Vec<u64>> {
+    let entries = match fs::read_dir(actors) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("list {}", actors.display())),
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut ids: Vec<u64> = names.filter_map(|name| name.parse().ok()).collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// `None` where another process has the home.
+fn unless_taken(home: anyhow::Result<Home>) -> anyhow::Result<Option<Home>> {
+    match home {
+        Ok(home) => Ok(Some(home)),
+        Err(error) if matches!(error.downcast_ref(), Some(DirectoryError::InUse { .. })) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

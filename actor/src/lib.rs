@@ -21,7 +21,7 @@ mod workers;
 use std::sync::Arc;
 
 pub use backend::Backend;
-pub use config::{ActorSection, Config, Settings};
+pub use config::{ActorSection, Config, Identity, Settings};
 use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
 
@@ -34,19 +34,45 @@ use crate::workers::Workers;
 /// # Errors
 /// A configuration that makes no sense, a run directory that cannot be written, an evaluator that keeps failing.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
-    let settings = config.settings()?;
+    let mut settings = config.settings()?;
     proto::security::use_credentials(&config.security)?;
+    let home = settle(&mut settings)?;
     let backend = backend::choose(&settings, &context.drain)?;
-    run_with(settings, backend, context).await
+    play(settings, home, backend, context).await
 }
 
 /// [`run`] with evaluators of the caller's choice.
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_with(settings: Settings, backend: Arc<dyn Backend>, context: service::Context) -> anyhow::Result<()> {
+pub async fn run_with(
+    mut settings: Settings,
+    backend: Arc<dyn Backend>,
+    context: service::Context,
+) -> anyhow::Result<()> {
+    let home = settle(&mut settings)?;
+    play(settings, home, backend, context).await
+}
+
+/// The home of this actor; from here on `actor.id` is the id that it has.
+fn settle(settings: &mut Settings) -> anyhow::Result<Home> {
+    match settings.actor.identity {
+        Identity::Fixed => Home::open(&settings.directory, settings.actor.id),
+        Identity::Claimed => {
+            let (id, home) = Home::claim(&settings.directory)?;
+            settings.actor.id = id;
+            Ok(home)
+        }
+    }
+}
+
+async fn play(
+    settings: Settings,
+    home: Home,
+    backend: Arc<dyn Backend>,
+    context: service::Context,
+) -> anyhow::Result<()> {
     let actor = &settings.actor;
-    let home = Home::open(&settings.directory, actor.id)?;
     let epoch = home.next_epoch()?;
     tracing::info!(actor = actor.id, epoch, threads = actor.threads, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");

@@ -52,3 +52,33 @@ fn a_directory_that_cannot_be_made_is_named() {
     let error = Home::open(&blocked, 7).unwrap_err();
     assert!(error.to_string().contains("file"), "{error}");
 }
+
+#[test]
+fn replicas_that_claim_a_home_have_each_their_own_and_take_over_what_one_left() {
+    let run = tempfile::tempdir().unwrap();
+    let mut replicas: Vec<(u64, Home)> = (0..4).map(|_| Home::claim(run.path()).unwrap()).collect();
+    let mut ids: Vec<u64> = replicas.iter().map(|(id, _)| *id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), replicas.len(), "no two are the same actor");
+    assert!(ids.iter().all(|id| id >> DRAWN_ID_BITS == 0));
+
+    let (gone, home) = replicas.swap_remove(2);
+    let (epoch, owed) = (home.next_epoch().unwrap(), spool::examples());
+    home.write_spool(&owed).unwrap();
+    drop(home);
+    let (id, home) = Home::claim(run.path()).unwrap();
+    assert_eq!(id, gone, "a home that nobody has comes before a new one");
+    assert_eq!((home.next_epoch().unwrap(), home.read_spool().unwrap()), (epoch + 1, owed));
+}
+
+#[test]
+fn what_is_no_home_is_not_claimed() {
+    let run = tempfile::tempdir().unwrap();
+    fs::create_dir_all(run.path().join("actors/backup")).unwrap();
+    fs::write(run.path().join("actors/notes"), "").unwrap();
+    let (id, home) = Home::claim(run.path()).unwrap();
+    assert!(home.directory.ends_with(id.to_string()));
+    let error = Home::claim(&run.path().join("actors/notes")).unwrap_err().to_string();
+    assert!(error.contains("notes"), "{error}");
+}
