@@ -1,0 +1,230 @@
+//! `cargo xtask certs`: who is who in a cluster. An authority, certificates that it signs, and tokens.
+//!
+//! Each service has a folder of its own, with the same names of files in each, so that one section `[security]` serves all and
+//! no container sees the keys of another. The key of the authority is in none of them. It is what docs/security.md makes with
+//! `openssl`, without it. Start with [`make`].
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
+use ring::digest;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+#[cfg(test)]
+mod tests;
+
+/// Who processes are in images; nobody on the host has to have this number.
+pub const USER: u32 = 10001;
+/// Where compose looks for them.
+pub const FOLDER: &str = "deploy/secrets";
+/// A clock that is behind takes a certificate of this morning.
+const BACKDATED: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Longer than any run.
+const AUTHORITY_DAYS: u32 = 3650;
+const TOKEN_BYTES: usize = 32;
+
+/// What is there for one service.
+struct Role {
+    name: &'static str,
+    serves: bool,
+    /// Of its token; see docs/security.md.
+    scopes: &'static str,
+}
+
+const ROLES: [Role; 6] = [
+    Role { name: "replay", serves: true, scopes: "" },
+    Role { name: "learner", serves: true, scopes: "train" },
+    Role { name: "inference", serves: true, scopes: "infer" },
+    Role { name: "actor", serves: false, scopes: "act,infer" },
+    Role { name: "arena", serves: false, scopes: "infer" },
+    // A person, with `zerofleet`.
+    Role { name: "operator", serves: false, scopes: "act,train,infer,admin" },
+];
+
+/// What to do where there is something already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// Leave it as it is and fail.
+    Refuse,
+    /// Make new certificates under the same authority, and new tokens; processes take them while they run.
+    Renew,
+}
+
+/// Makes all of it in `folder`: the certificates of servers are valid for their names, `localhost`, 127.0.0.1 and `names`.
+///
+/// # Errors
+/// Something is there already and is not to be renewed, or cannot be written.
+pub fn make(folder: &Path, names: &[String], days: u32, existing: Existing) -> Result<()> {
+    let there = folder.join("authority").join("ca.pem").exists();
+    if there && existing == Existing::Refuse {
+        bail!("{} holds secrets already; --renew replaces them, under the same authority", folder.display());
+    }
+    create_folder(folder)?;
+    let authority = Authority::of(&folder.join("authority"))?;
+    let tokens = ROLES.iter().map(|role| Ok((role, token()?))).collect::<Result<Vec<_>>>()?;
+    let known: String =
+        tokens.iter().filter(|(role, _)| !role.scopes.is_empty()).map(|(role, token)| known(role, token)).collect();
+    // Whoever may hand files to others does; else containers run as whoever made them: see docs/cluster.md.
+    let owner = (fs::metadata(folder).context("look at the folder")?.uid() == 0).then_some(USER);
+    for (role, token) in &tokens {
+        let place = Place { folder: folder.join(role.name), owner };
+        place.create()?;
+        place.write("ca.pem", &authority.certificate)?;
+        place.write("token", token)?;
+        let client = authority.sign(role.name, &[], ExtendedKeyUsagePurpose::ClientAuth, days)?;
+        place.write("client.pem", &client.certificate)?;
+        place.write("client.key", &client.key)?;
+        if role.serves {
+            let mut own = vec![role.name.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+            own.extend_from_slice(names);
+            let server = authority.sign(role.name, &own, ExtendedKeyUsagePurpose::ServerAuth, days)?;
+            place.write("server.pem", &server.certificate)?;
+            place.write("server.key", &server.key)?;
+            place.write("tokens", &known)?;
+        }
+    }
+    // The one password of a person in a browser.
+    let grafana = Place { folder: folder.join("grafana"), owner };
+    grafana.create()?;
+    grafana.write("password", &token()?)
+}
+
+/// [`make`], where there is nothing yet.
+///
+/// # Errors
+/// As [`make`].
+pub fn ensure(folder: &Path) -> Result<()> {
+    if folder.join("authority").join("ca.pem").exists() {
+        return Ok(());
+    }
+    eprintln!("certs: making certificates and tokens in {}", folder.display());
+    make(folder, &[], 365, Existing::Refuse)
+}
+
+struct Issued {
+    certificate: String,
+    key: String,
+}
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+impl Authority {
+    /// The one in `folder`, or a new one.
+    fn of(folder: &Path) -> Result<Self> {
+        // Its key is for whoever runs this alone.
+        let place = Place { folder: folder.to_owned(), owner: None };
+        let (certificate_path, key_path) = (folder.join("ca.pem"), folder.join("ca.key"));
+        let params = Self::params()?;
+        if certificate_path.exists() {
+            let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
+            let key = KeyPair::from_pem(&read(&key_path)?).context("read the key of the authority")?;
+            return Ok(Self { certificate: read(&certificate_path)?, issuer: Issuer::new(params, key) });
+        }
+        place.create()?;
+        let key = KeyPair::generate().context("make the key of the authority")?;
+        let certificate = params.self_signed(&key).context("sign the certificate of the authority")?.pem();
+        place.write("ca.key", &key.serialize_pem())?;
+        // Last: where it is, the rest is.
+        place.write("ca.pem", &certificate)?;
+        Ok(Self { certificate, issuer: Issuer::new(params, key) })
+    }
+
+    fn params() -> Result<CertificateParams> {
+        let mut params = CertificateParams::new(Vec::new()).context("describe the authority")?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name.push(DnType::CommonName, "zerofleet");
+        valid(&mut params, AUTHORITY_DAYS)?;
+        Ok(params)
+    }
+
+    fn sign(&self, name: &str, names: &[String], usage: ExtendedKeyUsagePurpose, days: u32) -> Result<Issued> {
+        let mut params =
+            CertificateParams::new(names.to_vec()).with_context(|| format!("name {name} {}", names.join(" ")))?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![usage];
+        params.use_authority_key_identifier_extension = true;
+        valid(&mut params, days)?;
+        let key = KeyPair::generate().with_context(|| format!("make a key of {name}"))?;
+        let certificate = params.signed_by(&key, &self.issuer).with_context(|| format!("sign for {name}"))?;
+        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+fn valid(params: &mut CertificateParams, days: u32) -> Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("read the clock")?;
+    let epoch = date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(BACKDATED);
+    params.not_after = epoch + now + DAY * days;
+    Ok(())
+}
+
+fn token() -> Result<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("the system gives no random bytes"))?;
+    Ok(hexadecimal(&bytes))
+}
+
+/// The line by which servers know a token.
+fn known(role: &Role, token: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, token.as_bytes());
+    format!("{} {} {}\n", role.name, role.scopes, hexadecimal(digest.as_ref()))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A folder of files that one user may read.
+struct Place {
+    folder: PathBuf,
+    /// Who may, if not whoever writes them.
+    owner: Option<u32>,
+}
+
+impl Place {
+    fn create(&self) -> Result<()> {
+        create_folder(&self.folder)?;
+        self.hand_over(&self.folder)
+    }
+
+    /// Puts a file in place whole, so that a process that looks sees the old one or the new one.
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.folder.join(name);
+        let fresh = self.folder.join(format!(".{name}.new"));
+        let failed = || format!("write {}", path.display());
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).with_context(failed)?,
+            _ => {}
+        }
+        // Nobody else may read it, not even before it is whole.
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).with_context(failed)?;
+        file.write_all(text.as_bytes()).with_context(failed)?;
+        self.hand_over(&fresh)?;
+        fs::rename(&fresh, &path).with_context(failed)
+    }
+
+    fn hand_over(&self, path: &Path) -> Result<()> {
+        let Some(owner) = self.owner else { return Ok(()) };
+        chown(path, Some(owner), Some(owner)).with_context(|| format!("give {} to user {owner}", path.display()))
+    }
+}
+
+fn create_folder(path: &Path) -> Result<()> {
+    let failed = || format!("create {}", path.display());
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(failed)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).with_context(failed)
+}

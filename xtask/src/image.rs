@@ -1,0 +1,282 @@
+//! `cargo xtask image`: one small image per process, of binaries that this machine has built.
+//!
+//! Three layers by how often they change: what the system brings (`zerofleet/system`), libtorch (`zerofleet/libtorch`, only
+//! below the images of processes that are linked with it), and a binary. On `scratch` the first is what the binaries ask
+//! the loader for, copied from this machine, so that no registry is needed; on a Debian base it is empty. An image is built in
+//! one way only, whether a registry can be reached or not: what comes out must not depend on the network of the day.
+//!
+//! deploy/Dockerfile makes the same images where there is nothing but Docker. Start with [`run`].
+
+mod libraries;
+mod recipe;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use crate::{certs, libtorch, workspace};
+use libraries::Libraries;
+use recipe::{Process, SYSTEM, TORCH};
+
+/// How binaries get into images.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The image below: any with a Debian as new as this machine's, or `scratch`.
+    pub base: String,
+    /// The tag of the images.
+    pub tag: String,
+    /// Where binaries come from.
+    pub binaries: Binaries,
+    /// Link the inference server with libtorch, for accelerators.
+    pub torch: bool,
+    /// Only the images of these binaries; empty: all.
+    pub only: Vec<String>,
+}
+
+/// Where binaries come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Binaries {
+    /// A release build.
+    Release,
+    /// A debug build.
+    Debug,
+    /// This folder, as they lie there.
+    From(PathBuf),
+}
+
+/// Builds binaries and images, and what compose needs beside them: certificates, tokens and `.env`.
+///
+/// # Errors
+/// There is no Docker engine, something does not build, or an image does not start.
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    if !cfg!(target_os = "linux") {
+        bail!("images hold Linux binaries, and those of this machine are others: `docker build` deploy/Dockerfile");
+    }
+    docker(&["version", "--format", "{{.Server.Version}}"]).context("ask the Docker engine for its version")?;
+    let processes = chosen(&options.only)?;
+    let folder = build(root, options, &processes)?;
+    let work = root.join("target").join("image");
+    let stage = Stage::new(work.join(std::process::id().to_string()))?;
+
+    let torch_folder = torch_folder(root);
+    let torch = Libraries::in_folder(&torch_folder)?;
+    let mut packed = Vec::new();
+    for process in processes {
+        let binary = stage.binary(&folder, process.binary)?;
+        // The original: it finds libtorch by a path from where it lies.
+        let linked = libraries::of(&folder.join(process.binary), &torch_folder)?.system_and_other(&torch);
+        packed.push((process, binary, linked));
+    }
+    let system: BTreeSet<PathBuf> = packed.iter().flat_map(|(_, _, linked)| linked.system.clone()).collect();
+    let needs_torch = packed.iter().any(|(_, _, linked)| linked.torch);
+    let system_image = image(SYSTEM, &options.tag);
+    stage.system(&options.base, &system, needs_torch.then_some(&torch))?;
+    stage.build(&system_image, SYSTEM, &recipe::system(&options.base))?;
+    let torch_image = image(TORCH, &options.tag);
+    if needs_torch {
+        stage.torch(&system_image, &torch_image, &torch)?;
+    }
+    // Each is a few steps in which the engine mostly waits for its disk.
+    std::thread::scope(|scope| {
+        let makes = packed.iter().map(|(process, binary, linked)| {
+            let below = if linked.torch { &torch_image } else { &system_image };
+            let name = image(process.image, &options.tag);
+            let stage = &stage;
+            scope.spawn(move || stage.make(process, binary, below, &name))
+        });
+        let makes: Vec<_> = makes.collect();
+        makes.into_iter().try_for_each(|make| make.join().map_err(|_| anyhow!("an image was not made"))?)
+    })?;
+    report(&packed.iter().map(|(process, ..)| image(process.image, &options.tag)).collect::<Vec<_>>())?;
+    if matches!(options.binaries, Binaries::From(_)) {
+        return Ok(());
+    }
+    certs::ensure(&root.join(certs::FOLDER))?;
+    environment(root, &options.tag)
+}
+
+fn image(name: &str, tag: &str) -> String {
+    format!("zerofleet/{name}:{tag}")
+}
+
+fn chosen(only: &[String]) -> Result<Vec<&'static Process>> {
+    let known = || recipe::PROCESSES.iter().map(|process| process.binary).collect::<Vec<_>>().join(", ");
+    for name in only {
+        ensure!(recipe::PROCESSES.iter().any(|process| process.binary == name), "no image of `{name}`: {}", known());
+    }
+    let wanted = |process: &&Process| only.is_empty() || only.iter().any(|name| process.binary == name);
+    Ok(recipe::PROCESSES.iter().filter(wanted).collect())
+}
+
+/// Builds what is to be built; where the binaries lie.
+fn build(root: &Path, options: &Options, processes: &[&Process]) -> Result<PathBuf> {
+    let (profile, folder): (&[&str], _) = match &options.binaries {
+        Binaries::From(folder) => return Ok(folder.clone()),
+        Binaries::Release => (&["--release"], "release"),
+        Binaries::Debug => (&[], "debug"),
+    };
+    libtorch::ensure(root, libtorch::Check::Stamp)?;
+    let packages = processes.iter().flat_map(|process| ["--package", process.package]);
+    workspace::run(workspace::cargo(root).arg("build").args(profile).args(packages))?;
+    if options.torch {
+        let torch = ["--package", "inference-server", "--features", "torch"];
+        workspace::run(workspace::cargo(root).arg("build").args(profile).args(torch))?;
+    }
+    Ok(target(root).join(folder))
+}
+
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+/// Where the libraries of libtorch lie. All of them go into its layer, for some are opened by name while a process runs.
+fn torch_folder(root: &Path) -> PathBuf {
+    libtorch::chosen_elsewhere(root).unwrap_or_else(|| root.join(".libtorch")).join("lib")
+}
+
+/// A folder for what the engine is sent; it goes away with its contents, whatever happens.
+struct Stage(PathBuf);
+
+impl Stage {
+    fn new(folder: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    /// A copy of a binary without what only a debugger reads.
+    fn binary(&self, folder: &Path, name: &str) -> Result<PathBuf> {
+        let (from, to) = (folder.join(name), self.0.join("binaries").join(name));
+        ensure!(from.is_file(), "{} is missing: build it with `cargo build --package {name}`", from.display());
+        copy(&from, &to)?;
+        let stripped = Command::new("strip").arg("--strip-debug").arg(&to).status();
+        if !stripped.is_ok_and(|status| status.success()) {
+            eprintln!("image: cannot strip {name} (binutils are missing?); its image is larger than need be");
+        }
+        Ok(to)
+    }
+
+    /// What the system brings: folders that processes may write to, and on `scratch` libraries and what goes with them.
+    fn system(&self, base: &str, libraries: &BTreeSet<PathBuf>, torch: Option<&Libraries>) -> Result<()> {
+        let context = self.0.join(SYSTEM);
+        let (root, owned) = (context.join("root"), context.join("owned"));
+        for folder in [&root, &owned.join("data")] {
+            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        }
+        recipe::writable_by_all(&owned.join("data"))?;
+        if base != recipe::SCRATCH {
+            return Ok(());
+        }
+        recipe::user_files(&root)?;
+        let needed = torch.map(Libraries::needed_of_system).transpose()?.unwrap_or_default();
+        for library in libraries.iter().chain(&needed).cloned().chain(libraries::of_name_lookups(libraries)) {
+            copy(&library, &below(&root, &library)?)?;
+        }
+        let authorities = Path::new("/etc/ssl/certs/ca-certificates.crt");
+        if authorities.exists() {
+            copy(authorities, &below(&root, authorities)?)?;
+        }
+        Ok(())
+    }
+
+    /// The layer of libtorch; where it is there already, nothing is sent.
+    fn torch(&self, system: &str, name: &str, torch: &Libraries) -> Result<()> {
+        let below = docker(&["image", "inspect", "--format", "{{.Id}}", system])?;
+        let content = format!("{} on {}", torch.stamp()?, below.trim());
+        let format = format!("{{{{index .Config.Labels \"{}\"}}}}", recipe::CONTENT);
+        if docker(&["image", "inspect", "--format", &format, name]).is_ok_and(|found| found.trim() == content) {
+            return Ok(());
+        }
+        let context = self.0.join(TORCH);
+        for library in torch.paths() {
+            let file = library.file_name().context("a library has a name")?;
+            copy(library, &context.join("lib").join(file))?;
+        }
+        self.build(name, TORCH, &recipe::torch(system, &content))
+    }
+
+    fn make(&self, process: &Process, binary: &Path, below: &str, name: &str) -> Result<()> {
+        copy(binary, &self.0.join(process.image).join(process.binary))?;
+        self.build(name, process.image, &recipe::process(process, below))?;
+        // It starts: every library is there, and new enough.
+        docker(&["run", "--rm", "--network", "none", "--read-only", name, "--help"])
+            .with_context(|| format!("start {name}"))?;
+        Ok(())
+    }
+
+    fn build(&self, name: &str, context: &str, recipe: &str) -> Result<()> {
+        let context = self.0.join(context);
+        let file = context.join("Dockerfile");
+        fs::write(&file, recipe).with_context(|| format!("write {}", file.display()))?;
+        let (file, folder) = (file.display().to_string(), context.display().to_string());
+        docker(&["build", "--quiet", "--tag", name, "--file", &file, &folder])
+            .with_context(|| format!("build {name}"))?;
+        fs::remove_dir_all(&context).with_context(|| format!("remove {}", context.display()))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            eprintln!("could not remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+/// An absolute path of this machine as one below `root`.
+fn below(root: &Path, path: &Path) -> Result<PathBuf> {
+    Ok(root.join(path.strip_prefix("/").with_context(|| format!("{} is not absolute", path.display()))?))
+}
+
+/// The contents, with the permissions but not the links.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    fs::copy(from, to).with_context(|| format!("copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+/// Runs `docker`; what it said.
+fn docker(arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new("docker");
+    let output = command.args(arguments).output().context("start docker")?;
+    if !output.status.success() {
+        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        bail!("docker {} failed: {}", arguments[0], format!("{}\n{}", said.trim(), complained.trim()).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn report(images: &[String]) -> Result<()> {
+    for name in images {
+        let bytes = docker(&["image", "inspect", "--format", "{{.Size}}", name])?;
+        let bytes: u64 = bytes.trim().parse().with_context(|| format!("read the size of {name}"))?;
+        println!("{name:<40} {:>8.1} MB", bytes as f64 / 1e6);
+    }
+    Ok(())
+}
+
+/// `deploy/.env` of this machine, unless there is one: the example, with the tag, and with the user that may read the secrets.
+fn environment(root: &Path, tag: &str) -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let path = root.join("deploy").join(".env");
+    if path.exists() {
+        return Ok(());
+    }
+    let example = fs::read_to_string(root.join("deploy").join(".env.example")).context("read deploy/.env.example")?;
+    let owner = fs::metadata(root.join(certs::FOLDER).join("actor")).context("look at who owns the secrets")?;
+    let lines = example.lines().map(|line| match line.split_once('=') {
+        Some(("ZEROFLEET_TAG", _)) => format!("ZEROFLEET_TAG={tag}"),
+        Some(("ZEROFLEET_USER", _)) => format!("ZEROFLEET_USER={}:{}", owner.uid(), owner.gid()),
+        _ => line.to_owned(),
+    });
+    let text: String = lines.map(|line| line + "\n").collect();
+    fs::write(&path, text).context("write deploy/.env")
+}
+
+#[cfg(test)]
+mod tests;

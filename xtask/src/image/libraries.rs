@@ -1,0 +1,129 @@
+//! Which shared libraries a binary asks the loader for, and where this machine has them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, Result, bail};
+
+/// What the C library opens by itself, without being linked with it, to look up names; newer ones have it inside.
+const NAME_LOOKUPS: [&str; 3] = ["libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2"];
+
+/// The libraries that one binary, or one folder, comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Libraries(BTreeSet<PathBuf>);
+
+/// Those of a binary, sorted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Linked {
+    pub(super) system: BTreeSet<PathBuf>,
+    /// Whether there are any of libtorch among them.
+    pub(super) torch: bool,
+}
+
+/// What the loader would load for `binary`, which finds libtorch in `torch` if not by itself.
+pub(super) fn of(binary: &Path, torch: &Path) -> Result<Libraries> {
+    let mut command = Command::new("ldd");
+    let output = command.arg(binary).env("LD_LIBRARY_PATH", torch).output().context("start ldd")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    parse(&text).with_context(|| format!("read what {} is linked with", binary.display()))
+}
+
+/// The paths in what `ldd` says.
+fn parse(text: &str) -> Result<Libraries> {
+    let mut found = BTreeSet::new();
+    for line in text.lines().map(str::trim) {
+        let path = line.split_once("=>").map_or(line, |(_, path)| path.trim());
+        if path.starts_with("not found") {
+            bail!("a library is missing: {line}");
+        }
+        // The virtual one of the kernel has no path.
+        if path.starts_with('/') {
+            found.insert(PathBuf::from(path.split(" (").next().unwrap_or(path)));
+        }
+    }
+    Ok(Libraries(found))
+}
+
+impl Libraries {
+    /// Every library in a folder.
+    pub(super) fn in_folder(folder: &Path) -> Result<Self> {
+        let mut found = BTreeSet::new();
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            // Where nothing is linked with it, nobody misses it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self(found)),
+            Err(error) => return Err(error).with_context(|| format!("list {}", folder.display())),
+        };
+        for entry in entries {
+            let path = entry.with_context(|| format!("list {}", folder.display()))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.contains(".so") && is_library(&path)? {
+                found.insert(path);
+            }
+        }
+        Ok(Self(found))
+    }
+
+    pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.0.iter()
+    }
+
+    /// Which of these are of the system, and whether others are of libtorch.
+    pub(super) fn system_and_other(&self, torch: &Self) -> Linked {
+        let names: BTreeSet<_> = torch.0.iter().filter_map(|path| path.file_name()).collect();
+        let is_torch = |path: &&PathBuf| path.file_name().is_some_and(|name| names.contains(name));
+        Linked {
+            system: self.0.iter().filter(|path| !is_torch(path)).cloned().collect(),
+            torch: self.0.iter().any(|path| is_torch(&path)),
+        }
+    }
+
+    /// What these need of the system beside each other.
+    pub(super) fn needed_of_system(&self) -> Result<BTreeSet<PathBuf>> {
+        let mut needed = BTreeSet::new();
+        for library in &self.0 {
+            let folder = library.parent().context("a library lies in a folder")?;
+            needed.extend(of(library, folder)?.system_and_other(self).system);
+        }
+        Ok(needed)
+    }
+
+    /// Changes when one of them does: name, size and date.
+    pub(super) fn stamp(&self) -> Result<String> {
+        let mut text = String::new();
+        for path in &self.0 {
+            let data = fs::metadata(path).with_context(|| format!("look at {}", path.display()))?;
+            let changed =
+                data.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+            text.push_str(&format!("{} {} {}\n", path.display(), data.len(), changed.as_nanos()));
+        }
+        Ok(format!("{:08x}", crc32c::crc32c(text.as_bytes())))
+    }
+}
+
+/// Not a script of the linker.
+fn is_library(path: &Path) -> Result<bool> {
+    use std::io::Read as _;
+
+    let mut magic = [0; 4];
+    let file = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    match file {
+        Ok(()) => Ok(&magic == b"\x7fELF"),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+    }
+}
+
+/// Those for looking up names that lie beside the C library among `libraries`.
+pub(super) fn of_name_lookups(libraries: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let c = libraries.iter().find(|path| path.file_name().is_some_and(|name| name == "libc.so.6"));
+    let folder = c.and_then(|path| path.parent());
+    let beside = folder.into_iter().flat_map(|folder| NAME_LOOKUPS.map(|name| folder.join(name)));
+    beside.filter(|path| path.exists()).collect()
+}
+
+#[cfg(test)]
+mod tests;
