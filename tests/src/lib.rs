@@ -4,6 +4,7 @@
 //! looks at the state it waits for and has a deadline; logs are printed when a test fails. Start with [`Cluster`].
 
 mod cluster;
+pub mod compose;
 mod inference;
 mod installation;
 mod process;
@@ -11,6 +12,7 @@ mod python;
 pub mod trajectories;
 
 pub use cluster::{Cluster, Role, SEED, SMALL_TIC_TAC_TOE};
+pub use compose::Compose;
 pub use inference::InferenceServer;
 pub use installation::Installation;
 pub use process::{Output, Process, program, wait_until};

@@ -1,0 +1,264 @@
+//! A cluster in containers, by deploy/compose.yaml, with images of the binaries at hand.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+use crate::process::{program, wait_until};
+
+/// An admin port that takes longer does not count as answering.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Of every container.
+const ADMIN_PORT: u16 = 9100;
+/// Every image that the cluster is made of, and what lies below them.
+pub const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "actor", "arena"];
+const BELOW: [&str; 2] = ["libtorch", "system"];
+
+/// A project of compose; its containers, volumes and images go away with it.
+#[derive(Debug)]
+pub struct Compose {
+    compose: Vec<&'static str>,
+    folder: TempDir,
+    project: String,
+    environment: Vec<(&'static str, String)>,
+    /// What follows the logs of containers that will be removed.
+    followers: Vec<Child>,
+}
+
+impl Compose {
+    /// Makes images of the binaries at hand, certificates and tokens, for the run file of `game` with these lines instead of
+    /// those that begin alike; `None`, with the reason on standard error, where there
+    /// is no Docker engine on this machine, or no compose.
+    ///
+    /// # Errors
+    /// An image cannot be made.
+    #[allow(clippy::print_stderr, reason = "whoever runs the test hears why it does nothing")]
+    pub fn new(game: &str, lines: &[&str]) -> anyhow::Result<Option<Self>> {
+        let answers = |line: &[&str]| run(Command::new(line[0]).args(&line[1..])).is_ok();
+        let local = cfg!(target_os = "linux") && std::env::var_os("DOCKER_HOST").is_none();
+        if !local || !answers(&["docker", "version"]) {
+            eprintln!("SKIPPED: there is no Docker engine on this machine");
+            return Ok(None);
+        }
+        let candidates: [&[&'static str]; 2] = [&["docker", "compose"], &["docker-compose"]];
+        let Some(compose) = candidates.into_iter().find(|line| answers(&[*line, &["version"][..]].concat())) else {
+            eprintln!("SKIPPED: there is neither `docker compose` nor `docker-compose`");
+            return Ok(None);
+        };
+        let folder = tempfile::tempdir().context("make the folder of the project")?;
+        let tag = format!("test-{}", std::process::id());
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").canonicalize().context("find deploy/")?;
+        let config = folder.path().join("zerofleet.toml");
+        let written = std::fs::read_to_string(deploy.join("config").join(format!("{game}.toml")));
+        std::fs::write(&config, changed(&written.context("read the run file")?, lines)?).context("write a run file")?;
+        let path = |path: PathBuf| path.display().to_string();
+        std::fs::write(folder.path().join("env"), "").context("write an empty .env")?;
+        let this = Self {
+            compose: compose.to_vec(),
+            environment: vec![
+                ("COMPOSE_PROFILES", "cpu".to_owned()),
+                ("ZEROFLEET_TAG", tag.clone()),
+                ("ZEROFLEET_GAME", game.to_owned()),
+                ("ZEROFLEET_CONFIG", path(config)),
+                ("ZEROFLEET_SECRETS", path(folder.path().join("secrets"))),
+                // Any port that is free.
+                ("INFERENCE_PORT", String::new()),
+            ],
+            project: format!("zerofleet-{tag}"),
+            folder,
+            followers: Vec::new(),
+        };
+        this.make(&tag)?;
+        Ok(Some(this))
+    }
+
+    fn make(&self, tag: &str) -> anyhow::Result<()> {
+        let xtask = program("xtask")?;
+        let binaries = xtask.parent().context("xtask lies in a folder")?;
+        let only = IMAGES.iter().flat_map(|image| ["--only", image]);
+        run(Command::new(&xtask).args(["image", "--tag", tag]).args(only).arg("--from").arg(binaries))?;
+        run(Command::new(&xtask).args(["certs", "--out"]).arg(self.secrets())).map(drop)
+    }
+
+    /// Sets a variable of deploy/.env.example.
+    pub fn set(&mut self, name: &'static str, value: &str) {
+        self.environment.push((name, value.to_owned()));
+    }
+
+    /// Where certificates and tokens lie, a folder for each service.
+    #[must_use]
+    pub fn secrets(&self) -> PathBuf {
+        self.folder.path().join("secrets")
+    }
+
+    /// Runs a command of compose; what it said.
+    ///
+    /// # Errors
+    /// It fails, with what it said.
+    pub fn run(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        use std::os::unix::fs::MetadataExt as _;
+
+        let owner = std::fs::metadata(self.secrets().join("actor")).context("look at who owns the secrets")?;
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/compose.yaml");
+        let mut command = Command::new(self.compose[0]);
+        command.args(&self.compose[1..]).arg("--file").arg(file).arg("--env-file").arg(self.folder.path().join("env"));
+        command.args(["--project-name", &self.project]).args(arguments);
+        command.env("ZEROFLEET_USER", format!("{}:{}", owner.uid(), owner.gid()));
+        run(command.envs(self.environment.iter().map(|(name, value)| (name, value))))
+    }
+
+    /// The containers of a service that run.
+    ///
+    /// # Errors
+    /// The engine does not answer.
+    pub fn containers(&self, service: &str) -> anyhow::Result<Vec<Container>> {
+        let project = format!("label=com.docker.compose.project={}", self.project);
+        let service = format!("label=com.docker.compose.service={service}");
+        let said = docker(&["ps", "--quiet", "--no-trunc", "--filter", &project, "--filter", &service])?;
+        Ok(said.lines().map(|id| Container { id: id.to_owned() }).collect())
+    }
+
+    /// Waits until a service has so many containers, all of them healthy.
+    ///
+    /// # Errors
+    /// Not by the deadline, with what they say.
+    pub fn healthy(&self, service: &str, count: usize, deadline: Duration) -> anyhow::Result<()> {
+        wait_until(&format!("{count} of {service} are healthy"), deadline, || {
+            let containers = self.containers(service)?;
+            Ok(containers.len() == count && containers.iter().all(Container::is_healthy))
+        })
+    }
+
+    /// A metric of the only container of a service.
+    #[must_use]
+    pub fn metric(&self, service: &str, name: &str) -> Option<f64> {
+        self.containers(service).ok()?.first()?.metric(name)
+    }
+
+    /// Writes what a container says from now on, and what it has said, to a file, which outlives the container.
+    ///
+    /// # Errors
+    /// The engine cannot be asked.
+    pub fn follow(&mut self, container: &Container) -> anyhow::Result<PathBuf> {
+        let path = self.folder.path().join(format!("{}.log", container.id));
+        let log = std::fs::File::create(&path).context("make a file for a log")?;
+        let mut command = Command::new("docker");
+        command.args(["logs", "--follow", &container.id]).stdin(Stdio::null());
+        command.stdout(log.try_clone().context("share the log")?).stderr(log);
+        self.followers.push(command.spawn().context("start docker")?);
+        Ok(path)
+    }
+
+    /// What all containers have said, those too that were stopped.
+    #[must_use]
+    pub fn logs(&self) -> String {
+        self.run(&["logs", "--no-color"]).unwrap_or_default()
+    }
+
+    /// The name of an image.
+    #[must_use]
+    pub fn image(&self, name: &str) -> String {
+        format!("zerofleet/{name}:{}", self.project.trim_start_matches("zerofleet-"))
+    }
+
+    /// All layers of these images, as one tar file.
+    ///
+    /// # Errors
+    /// The engine cannot write it.
+    pub fn save(&self, images: &[&str]) -> anyhow::Result<Vec<u8>> {
+        let names = images.iter().map(|image| self.image(image));
+        let file = self.folder.path().join("images.tar");
+        run(Command::new("docker").arg("save").arg("--output").arg(&file).args(names))?;
+        std::fs::read(&file).context("read the layers")
+    }
+}
+
+impl Drop for Compose {
+    #[allow(clippy::print_stderr, reason = "a failed test shows what its processes said")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let logs = self.logs();
+            let lines: Vec<&str> = logs.lines().collect();
+            eprintln!("---- containers, last lines ----\n{}", lines[lines.len().saturating_sub(120)..].join("\n"));
+        }
+        for follower in &mut self.followers {
+            // Whoever has ended by itself cannot be killed.
+            let _ = follower.kill();
+            let _ = follower.wait();
+        }
+        if let Err(error) = self.run(&["down", "--volumes", "--timeout", "5"]) {
+            eprintln!("the cluster is not removed: {error:#}");
+        }
+        let images: Vec<String> = IMAGES.iter().chain(&BELOW).map(|name| self.image(name)).collect();
+        let names: Vec<&str> = images.iter().map(String::as_str).collect();
+        if let Err(error) = docker(&[&["image", "rm"][..], &names].concat()) {
+            eprintln!("images are not removed: {error:#}");
+        }
+    }
+}
+
+/// A container that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// Of the engine.
+    pub id: String,
+}
+
+impl Container {
+    /// What the engine knows of it, by a template.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn inspect(&self, format: &str) -> anyhow::Result<String> {
+        Ok(docker(&["inspect", "--format", format, &self.id])?.trim().to_owned())
+    }
+
+    /// Its address on the network of the project, which this machine reaches.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn address(&self) -> anyhow::Result<String> {
+        self.inspect("{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}")
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.inspect("{{.State.Health.Status}}").is_ok_and(|status| status == "healthy")
+    }
+
+    /// A sample of its metrics; `None` while it has none or does not answer.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let url = format!("http://{}:{ADMIN_PORT}/metrics", self.address().ok()?);
+        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ADMIN_TIMEOUT)).build().into();
+        let text = agent.get(url).call().ok()?.body_mut().read_to_string().ok()?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    }
+}
+
+/// A run file with other values for some of its keys.
+fn changed(config: &str, lines: &[&str]) -> anyhow::Result<String> {
+    let mut text = config.to_owned();
+    for line in lines {
+        let key = line.split_inclusive('=').next().context("a line has a key")?;
+        let old =
+            text.lines().find(|old| old.starts_with(key)).with_context(|| format!("find {key} in the run file"))?;
+        text = text.replacen(&old.to_owned(), line, 1);
+    }
+    Ok(text)
+}
+
+fn docker(arguments: &[&str]) -> anyhow::Result<String> {
+    run(Command::new("docker").args(arguments))
+}
+
+/// Runs a command to its end; what it said on standard output.
+fn run(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?} ended with {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,179 @@
+//! The cluster of deploy/compose.yaml, in containers: from images to a second start.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use service::SecuritySection;
+use tests::compose::{Container, IMAGES};
+use tests::{Compose, wait_until};
+
+const START: Duration = Duration::from_secs(120);
+const LEARN: Duration = Duration::from_secs(120);
+/// Far more than luck takes.
+const STEPS_MIN: f64 = 200.0;
+/// Of a core, for each actor: cores are not what four of them lack.
+const ACTOR_CPUS: &str = "0.1";
+/// Deep searches and few samples, so that the learner keeps up with four actors.
+const ACTORS_ARE_THE_BOTTLENECK: [&str; 3] =
+    ["full_simulations = 100", "fast_simulations = 25", "samples_per_insert = 2"];
+/// Inserts whose rate is measured: some seconds' worth.
+const COUNTED: f64 = 200.0;
+
+const STEPS: &str = "zerofleet_learner_steps_total";
+const VERSION: &str = "zerofleet_learner_weights_version";
+const HELD: &str = "zerofleet_replay_trajectories";
+const INSERTS: &str = "zerofleet_replay_inserts_total";
+const RAW_LOST: &str = r#"zerofleet_arena_exhaustive_lost{search="raw"}"#;
+
+fn metric(cluster: &Compose, service: &str, name: &str) -> f64 {
+    cluster.metric(service, name).unwrap_or(0.0)
+}
+
+/// Per second, over the next so many.
+fn inserts_rate(cluster: &Compose) -> f64 {
+    let (start, from) = (Instant::now(), metric(cluster, "replay", INSERTS));
+    let mut now = from;
+    wait_until("trajectories come in", LEARN, || {
+        now = metric(cluster, "replay", INSERTS).max(now);
+        Ok(now >= from + COUNTED)
+    })
+    .unwrap();
+    (now - from) / start.elapsed().as_secs_f64()
+}
+
+fn all_healthy(cluster: &Compose, actors: usize) {
+    for (service, count) in [("replay", 1), ("learner", 1), ("inference", 1), ("arena", 1), ("actor", actors)] {
+        cluster.healthy(service, count, START).unwrap();
+    }
+}
+
+/// What an actor that has drained says it handed in and left behind.
+fn handed_in(log: &Path) -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string(log).ok()?;
+    let line = text.lines().rev().find(|line| line.contains("handed in; what is spooled"))?;
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    let field = |name| line.pointer(&format!("/fields/{name}")).or_else(|| line.get(name))?.as_u64();
+    Some((field("trajectories")?, field("spooled")?))
+}
+
+fn actors(cluster: &Compose) -> Vec<Container> {
+    cluster.containers("actor").unwrap()
+}
+
+/// Nothing in a container is root's, and nothing in it can be changed but its data.
+fn runs_as_nobody_in_particular(container: &Container) {
+    let user = container.inspect("{{.Config.User}}").unwrap();
+    assert!(!["", "0", "root"].contains(&user.split(':').next().unwrap()), "{user}");
+    assert_eq!(container.inspect("{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}").unwrap(), "true [ALL]");
+    let options = container.inspect("{{.HostConfig.SecurityOpt}} {{.HostConfig.LogConfig.Config}}").unwrap();
+    assert!(options.contains("no-new-privileges") && options.contains("max-size"), "{options}");
+}
+
+/// What must be in no image and no log: tokens, and a line of each key.
+fn secrets(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let folders = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    for path in folders.flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.ends_with(".key") || name == "token" || name == "password" {
+            let text = std::fs::read_to_string(&path).unwrap();
+            found.push(text.lines().find(|line| !line.starts_with("-----")).unwrap().to_owned());
+        }
+    }
+    assert!(found.len() > 10, "{}", found.len());
+    found
+}
+
+fn holds(bytes: &[u8], secret: &str) -> bool {
+    bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_where_it_stopped() {
+    let Some(mut cluster) = Compose::new("tic_tac_toe", &ACTORS_ARE_THE_BOTTLENECK).unwrap() else { return };
+    cluster.set("ACTOR_CPUS", ACTOR_CPUS);
+    cluster.run(&["up", "--detach"]).unwrap();
+    all_healthy(&cluster, 1);
+    for service in ["replay", "learner", "inference", "actor", "arena"] {
+        for container in cluster.containers(service).unwrap() {
+            runs_as_nobody_in_particular(&container);
+        }
+    }
+
+    // More actors insert more.
+    wait_until("the first actor inserts", START, || Ok(metric(&cluster, "replay", INSERTS) > 0.0)).unwrap();
+    let alone = inserts_rate(&cluster);
+    cluster.run(&["up", "--detach", "--no-recreate", "--scale", "actor=4"]).unwrap();
+    cluster.healthy("actor", 4, START).unwrap();
+    wait_until("four actors insert half as much again as one", LEARN, || Ok(inserts_rate(&cluster) > 1.5 * alone))
+        .unwrap();
+
+    // It learns: the network alone, without search, loses fewer lines of all there are than when it was first measured.
+    let mut at_first = None;
+    wait_until("the weights get better", LEARN, || {
+        let Some(lost) = cluster.metric("arena", RAW_LOST) else { return Ok(false) };
+        let first = *at_first.get_or_insert(lost);
+        Ok(metric(&cluster, "learner", STEPS) > STEPS_MIN && (lost == 0.0 || lost < first))
+    })
+    .unwrap();
+
+    // Three of four go, and hand in what they played.
+    let mut logs: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for actor in actors(&cluster) {
+        let log = cluster.follow(&actor).unwrap();
+        logs.insert(actor.id, log);
+    }
+    cluster.run(&["up", "--detach", "--no-recreate", "--scale", "actor=1"]).unwrap();
+    cluster.healthy("actor", 1, START).unwrap();
+    cluster.run(&["stop", "actor"]).unwrap();
+    let mut sum = 0;
+    for log in logs.values() {
+        wait_until("an actor has said what it handed in", START, || Ok(handed_in(log).is_some())).unwrap();
+        let (trajectories, spooled) = handed_in(log).unwrap();
+        assert_eq!(spooled, 0, "nothing is left behind");
+        sum += trajectories;
+    }
+    let operator = cluster.secrets().join("operator");
+    let security = SecuritySection {
+        ca: operator.join("ca.pem"),
+        client_certificate: operator.join("client.pem"),
+        client_key: operator.join("client.key"),
+        token_file: operator.join("token"),
+        ..SecuritySection::default()
+    };
+    proto::security::use_credentials(&security).unwrap();
+    let replay = cluster.containers("replay").unwrap().remove(0);
+    let held = tests::trajectories::list(&format!("https://replay@{}:7001", replay.address().unwrap())).await.unwrap();
+    let mut epochs: BTreeMap<(u64, u64), Vec<u64>> = BTreeMap::new();
+    for id in &held {
+        epochs.entry((id.actor, id.epoch)).or_default().push(id.sequence);
+    }
+    assert_eq!(epochs.keys().map(|(actor, _)| actor).collect::<std::collections::BTreeSet<_>>().len(), 4);
+    for (epoch, sequences) in &mut epochs {
+        sequences.sort_unstable();
+        assert!(sequences.iter().copied().eq(0..sequences.len() as u64), "{epoch:?} has no gap and nothing twice");
+    }
+    assert_eq!(held.len() as u64, sum, "what actors handed in is held");
+
+    // A second start goes on.
+    let [version, steps] = [VERSION, STEPS].map(|name| metric(&cluster, "learner", name));
+    let logs = cluster.logs();
+    cluster.run(&["down"]).unwrap();
+    cluster.run(&["up", "--detach"]).unwrap();
+    all_healthy(&cluster, 1);
+    let again = [VERSION, STEPS].map(|name| metric(&cluster, "learner", name));
+    assert!(again[0] >= version && again[1] >= steps, "{again:?} after {version} and {steps}");
+    assert!(metric(&cluster, "replay", HELD) >= held.len() as f64, "the replay server holds what it held");
+    wait_until("training goes on", LEARN, || Ok(metric(&cluster, "learner", STEPS) > again[1])).unwrap();
+
+    // The layer of libtorch is made by the same lines; what the others have is all that could be in it.
+    let torch_free: Vec<&str> = IMAGES.into_iter().filter(|&image| image != "learner").collect();
+    let layers = cluster.save(&torch_free).unwrap();
+    let logs = logs + &cluster.logs();
+    for secret in secrets(&cluster.secrets()) {
+        assert!(!holds(&layers, &secret), "a secret is in an image");
+        assert!(!holds(logs.as_bytes(), &secret), "a secret is in a log");
+    }
+}
