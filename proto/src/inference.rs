@@ -7,6 +7,7 @@ mod advisor;
 mod connection;
 mod evaluations;
 pub mod order;
+mod replicas;
 mod stats;
 
 use std::time::Duration;

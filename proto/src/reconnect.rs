@@ -58,6 +58,9 @@ pub(crate) enum Broken {
     /// Chunks do not make the version that was promised.
     #[error(transparent)]
     Assembly(#[from] AssemblyError),
+    /// By this side, for another server.
+    #[error("another server is preferred from now on")]
+    Moved,
     /// Without a reason.
     #[error("the server ended the stream")]
     Ended,
@@ -75,7 +78,7 @@ impl Broken {
                     | Code::Unauthenticated
                     | Code::PermissionDenied
             ),
-            Self::Ended => false,
+            Self::Moved | Self::Ended => false,
             Self::Endpoint(_) | Self::Order(_) | Self::Invalid(_) | Self::Assembly(_) => true,
         }
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub use endpoints::Endpoints;
 use names::Name;
+pub(crate) use preferred::named;
 pub use preferred::preferred;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -1,23 +1,40 @@
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
+use super::replicas::Replicas;
 use super::v1::evaluate_request::Message as Request;
 use super::v1::evaluate_response::Message as Response;
 use super::v1::inference_client::InferenceClient;
 use super::{EvaluationsSettings, Link, Refusal, Welcome, v1};
-use crate::channel::Channel;
+use crate::channel::{Channel, channel};
 use crate::convert::evaluation::{refusal_from_wire, required_message};
 use crate::convert::invalid;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::reconnect::{Backoff, Broken, Client};
 use crate::replay::order::Fault;
+use crate::servers::Server;
 
 /// Requests between the task and the socket: enough to keep a connection busy, few enough to lose nothing by it.
 const REQUESTS_BUFFERED: usize = 16;
+/// How long what is under way may take before a stream moves to another server without it.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A server that does not say within that how it is does not serve.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+/// What a server that evaluates says of its health.
+const SERVICE: &str = "zerofleet.inference.v1.Inference";
+
+/// A look at a server that failed, under way.
+type Look = Pin<Box<dyn Future<Output = (Server, bool)> + Send>>;
 
 /// Something to ask, and who waits for the answer.
 #[derive(Debug)]
@@ -31,6 +48,8 @@ pub(super) struct Command {
 #[derive(Debug)]
 pub(super) struct Connection {
     settings: EvaluationsSettings,
+    /// Nothing if the endpoint is none.
+    replicas: Option<Replicas>,
     commands: mpsc::Receiver<Command>,
     link: watch::Sender<Link>,
     unanswered: HashMap<u64, oneshot::Sender<Result<v1::Predictions, Refusal>>>,
@@ -40,10 +59,11 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         settings: EvaluationsSettings,
+        replicas: Option<Replicas>,
         commands: mpsc::Receiver<Command>,
         link: watch::Sender<Link>,
     ) -> Self {
-        Self { settings, commands, link, unanswered: HashMap::new(), next_id: 0 }
+        Self { settings, replicas, commands, link, unanswered: HashMap::new(), next_id: 0 }
     }
 
     fn receive(&mut self, message: v1::EvaluateResponse, welcomed: &mut Option<Welcome>) -> Result<(), Broken> {
@@ -51,6 +71,9 @@ impl Connection {
             (Response::Welcome(welcome), None) => {
                 let welcome = Welcome::try_from(welcome)?;
                 *welcomed = Some(welcome);
+                if let Some(replicas) = &mut self.replicas {
+                    replicas.answered();
+                }
                 self.link.send_replace(Link::Up(welcome));
                 return Ok(());
             }
@@ -70,6 +93,22 @@ impl Connection {
         Ok(())
     }
 
+    /// A channel to the server that is to be asked, once there is one; `None` if nobody is left who could ask.
+    async fn dial(&mut self) -> Option<Result<Channel, Broken>> {
+        let Self { replicas, commands, .. } = self;
+        let replicas = replicas.as_mut()?;
+        let endpoint = tokio::select! {
+            endpoint = replicas.choose() => endpoint,
+            () = nobody_left(commands) => return None,
+        };
+        Some(channel(&endpoint).map_err(Broken::from))
+    }
+
+    /// Whether another server is to be asked, and which one is worth a look when.
+    fn others(&self) -> (bool, Option<(Server, tokio::time::Instant)>) {
+        self.replicas.as_ref().map_or((false, None), |replicas| (replicas.is_outranked(), replicas.suspect()))
+    }
+
     fn register(&mut self, Command { mut ask, reply }: Command) -> v1::EvaluateRequest {
         ask.id = self.next_id;
         self.next_id += 1;
@@ -82,10 +121,17 @@ impl Client for Connection {
     const STREAM: &'static str = "evaluation";
 
     fn endpoint(&self) -> Arc<str> {
-        self.settings.endpoint.as_str().into()
+        let chosen = self.replicas.as_ref().and_then(Replicas::endpoint);
+        // Any of them, for the log: which one is dialled is chosen on the way.
+        let first = || self.settings.endpoint.split(',').next().unwrap_or_default().trim().into();
+        chosen.unwrap_or_else(first)
     }
 
     async fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> Result<(), Broken> {
+        let channel = match self.dial().await {
+            Some(dialled) => dialled?,
+            None => channel,
+        };
         let (requests, receiver) = mpsc::channel(REQUESTS_BUFFERED);
         let hello = Request::Hello(self.settings.hello.clone().into());
         requests.try_send(v1::EvaluateRequest { message: Some(hello) }).expect("a new channel has room");
@@ -97,10 +143,32 @@ impl Client for Connection {
             () = self.finished() => return Ok(()),
         };
         let (mut welcomed, mut next): (Option<Welcome>, Option<Command>) = (None, None);
+        let (mut look, mut moving): (Option<Look>, Option<tokio::time::Instant>) = (None, None);
         loop {
-            let may_ask = welcomed.is_some_and(|welcome| self.unanswered.len() < welcome.asks_max);
+            let (outranked, suspect) = self.others();
+            let moves_by = outranked.then(|| *moving.get_or_insert_with(|| tokio::time::Instant::now() + MOVE_TIMEOUT));
+            if moves_by.is_some() && self.unanswered.is_empty() && next.is_none() {
+                backoff.reset();
+                return Err(Broken::Moved);
+            }
+            let has_room = welcomed.is_some_and(|welcome| self.unanswered.len() < welcome.asks_max);
+            let may_ask = has_room && moves_by.is_none();
+            let due = suspect.as_ref().map(|(_, due)| *due);
             // Nothing is awaited but here: answers must be read while a full window holds up what is asked.
             tokio::select! {
+                () = sleep_until(moves_by.unwrap_or_else(tokio::time::Instant::now)), if moves_by.is_some() => {
+                    return Err(Broken::Moved);
+                }
+                () = sleep_until(due.unwrap_or_else(tokio::time::Instant::now)), if due.is_some() && look.is_none() => {
+                    look = suspect.map(|(server, _)| Box::pin(look_at(server)) as Look);
+                }
+                (server, serves) = under_way(&mut look), if look.is_some() => {
+                    look = None;
+                    if let Some(replicas) = &mut self.replicas {
+                        replicas.looked_at(&server, serves, tokio::time::Instant::now());
+                    }
+                }
+                () = changed(&mut self.replicas) => {}
                 reply = replies.message() => {
                     self.receive(reply?.ok_or(Broken::Ended)?, &mut welcomed)?;
                     backoff.reset();
@@ -119,7 +187,12 @@ impl Client for Connection {
         }
     }
 
-    fn broke(&mut self, _: &Broken) {
+    fn broke(&mut self, broken: &Broken) {
+        if let Some(replicas) = &mut self.replicas
+            && !matches!(broken, Broken::Moved)
+        {
+            replicas.failed(tokio::time::Instant::now());
+        }
         if matches!(*self.link.borrow(), Link::Up(_)) {
             self.link.send_replace(Link::Away(Instant::now()));
         }
@@ -130,6 +203,39 @@ impl Client for Connection {
 
     /// Nobody is left who could ask; what is asked meanwhile has failed.
     async fn finished(&mut self) {
-        while self.commands.recv().await.is_some() {}
+        nobody_left(&mut self.commands).await;
     }
+}
+
+/// Whoever asks meanwhile hears that nobody can be asked.
+async fn nobody_left(commands: &mut mpsc::Receiver<Command>) {
+    while commands.recv().await.is_some() {}
+}
+
+async fn changed(replicas: &mut Option<Replicas>) {
+    match replicas {
+        Some(replicas) => replicas.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn under_way(look: &mut Option<Look>) -> (Server, bool) {
+    match look {
+        Some(look) => look.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether a server says that it evaluates; one that knows no health says so by answering.
+async fn look_at(server: Server) -> (Server, bool) {
+    let asked = async {
+        let mut client = HealthClient::new(channel(&server.endpoint).ok()?);
+        let request = HealthCheckRequest { service: SERVICE.to_owned() };
+        Some(match client.check(request).await {
+            Ok(answer) => answer.into_inner().status == ServingStatus::Serving as i32,
+            Err(status) => status.code() == Code::Unimplemented,
+        })
+    };
+    let serves = timeout(LOOK_TIMEOUT, asked).await.ok().flatten().unwrap_or(false);
+    (server, serves)
 }

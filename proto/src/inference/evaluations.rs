@@ -5,10 +5,12 @@ use ::inference::{Batch, Predictions};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::connection::{Command, Connection};
+use super::replicas::Replicas;
 use super::{Hello, Refusal, Welcome, Why};
 use crate::convert::Invalid;
 use crate::convert::evaluation::{ask_to_wire, predictions_from_wire};
 use crate::reconnect::{Reconnecting, entropy};
+use crate::servers::{Endpoints, Servers, named};
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,8 @@ const COMMANDS_MAX: usize = 64;
 /// Whom [`Evaluations`] ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvaluationsSettings {
-    /// Where an inference server listens: `http://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
+    /// Where inference servers listen: [`Endpoints`] as they are written, of which each address that a host name stands for is
+    /// one. Clients of different names spread over them.
     pub endpoint: String,
     /// Who asks, and for what.
     pub hello: Hello,
@@ -34,9 +37,10 @@ pub enum Link {
     Up(Welcome),
 }
 
-/// One stream of asks to an inference server, shared by all that hold a clone; several asks may be on their way.
+/// One stream of asks to one of the inference servers, shared by all that hold a clone; several asks may be on their way.
 ///
-/// A task of its own connects, and connects again with growing delays for as long as a clone lives. What is unanswered when
+/// A task of its own connects, and connects again with growing delays for as long as a clone lives: to the server that this
+/// client prefers, to the next one while that is away, and back again. What is unanswered when
 /// a stream breaks has failed: whoever asked knows best whether to wait, to ask again or to ask somebody else.
 #[derive(Debug, Clone)]
 pub struct Evaluations {
@@ -73,10 +77,24 @@ impl Evaluations {
     /// Starts the task. Must be called inside a tokio runtime.
     #[must_use]
     pub fn start(settings: EvaluationsSettings) -> Self {
+        let servers = settings.endpoint.parse::<Endpoints>().ok().map(|endpoints| Servers::resolved(&endpoints));
+        Self::connect(settings, servers)
+    }
+
+    /// The same with other servers than the settings name.
+    #[cfg(any(test, feature = "scripted"))]
+    #[must_use]
+    pub fn over(servers: Servers, settings: EvaluationsSettings) -> Self {
+        Self::connect(settings, Some(servers))
+    }
+
+    /// Without servers the endpoint is none, which the first attempt says.
+    fn connect(settings: EvaluationsSettings, servers: Option<Servers>) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (tell, link) = watch::channel(Link::Away(Instant::now()));
         let actions = settings.hello.actions;
-        let connection = Connection::new(settings, receiver, tell);
+        let replicas = servers.map(|servers| Replicas::new(servers, named(&settings.hello.name)));
+        let connection = Connection::new(settings, replicas, receiver, tell);
         Self { commands, link, actions, _running: Arc::new(Reconnecting::start(connection, entropy())) }
     }
 

@@ -12,6 +12,11 @@ pub fn preferred(servers: &[Server], client: u64) -> Vec<Server> {
     ranked
 }
 
+/// A client that has a name and no number.
+pub(crate) fn named(name: &str) -> u64 {
+    score(name, 0)
+}
+
 /// FNV-1a over the id, then the finaliser of SplitMix64 (Steele et al. 2014) with the client mixed in: FNV alone leaves the
 /// high bits of short inputs alike.
 fn score(id: &str, client: u64) -> u64 {

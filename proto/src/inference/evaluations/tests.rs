@@ -6,6 +6,7 @@ use crate::convert::{predictions_to_wire, refusal_to_wire};
 use crate::inference::v1::evaluate_response::Message;
 use crate::inference::{Hello, Refusal, Welcome, Why, v1};
 use crate::scripted::{InferenceScript, until, within};
+use crate::servers::{Server, Servers, named, preferred};
 
 const WELCOME: Welcome = Welcome { version: 3, positions_max: 64, asks_max: 2 };
 const SHAPE: ObservationShape = ObservationShape { planes: 1, height: 3, width: 3 };
@@ -129,5 +130,57 @@ async fn an_answer_to_nothing_that_was_asked_ends_the_stream_and_not_the_client(
     let ask = v1::Ask { id: 99, legal: vec![1].into(), ..v1::Ask::default() };
     stream.reply(answer(&ask, 3)).await;
     let _stream = script.welcomed(Welcome { version: 8, ..WELCOME }).await;
+    until(|| matches!(asker.link(), Link::Up(welcome) if welcome.version == 8)).await;
+}
+
+/// Two servers, and the one of them that the asker prefers first.
+async fn two() -> [InferenceScript; 2] {
+    let [one, other] = [InferenceScript::start().await, InferenceScript::start().await];
+    let set = [Server::at(&one.endpoint()), Server::at(&other.endpoint())];
+    if preferred(&set, named("test"))[0] == set[0] { [one, other] } else { [other, one] }
+}
+
+#[tokio::test]
+async fn asks_go_to_the_preferred_server_to_the_next_while_it_is_away_and_back_when_it_serves() {
+    let [mut first, mut second] = two().await;
+    let address = first.address();
+    let asker = asker(format!("{},{}", first.endpoint(), second.endpoint()));
+    let stream = first.welcomed(WELCOME).await;
+    within(asker.up()).await;
+    drop((stream, first));
+    let mut stream = second.welcomed(WELCOME).await;
+    within(asker.up()).await;
+    let asking = {
+        let asker = asker.clone();
+        tokio::spawn(async move { asker.ask(&batch(0), None, None).await })
+    };
+    let ask = stream.ask().await;
+    stream.reply(answer(&ask, 5)).await;
+    assert_eq!(within(asking).await.unwrap().unwrap().version, 5);
+
+    let mut first = InferenceScript::start_at(address).await;
+    let _stream = first.welcomed(Welcome { version: 8, ..WELCOME }).await;
+    until(|| matches!(asker.link(), Link::Up(welcome) if welcome.version == 8)).await;
+}
+
+#[tokio::test]
+async fn a_new_server_that_is_preferred_is_moved_to_when_what_is_under_way_is_answered() {
+    let [mut preferred, mut first] = two().await;
+    let set = |scripts: &[&InferenceScript]| scripts.iter().map(|script| Server::at(&script.endpoint())).collect();
+    let (tell, told) = tokio::sync::watch::channel(set(&[&first]));
+    let hello = Hello { name: "test".into(), game: "tic_tac_toe".into(), shape: SHAPE, actions: 9 };
+    let settings = EvaluationsSettings { endpoint: first.endpoint(), hello };
+    let asker = Evaluations::over(Servers::told(told), settings);
+    let mut stream = first.welcomed(WELCOME).await;
+    within(asker.up()).await;
+    let asking = {
+        let asker = asker.clone();
+        tokio::spawn(async move { asker.ask(&batch(0), None, None).await })
+    };
+    let ask = stream.ask().await;
+    tell.send_replace(set(&[&first, &preferred]));
+    stream.reply(answer(&ask, 5)).await;
+    assert_eq!(within(asking).await.unwrap().unwrap().version, 5, "what was asked before the move is answered");
+    let _stream = preferred.welcomed(Welcome { version: 8, ..WELCOME }).await;
     until(|| matches!(asker.link(), Link::Up(welcome) if welcome.version == 8)).await;
 }
