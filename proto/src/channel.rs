@@ -1,6 +1,7 @@
 //! What all our clients share: a channel that connects when it is used, and again after it broke.
 
 mod endpoint;
+mod plain;
 mod tls;
 
 use std::pin::Pin;
@@ -21,7 +22,7 @@ use crate::server::{
 };
 use tls::{Connector, Refusal};
 
-/// A server that does not take a connection within that is not there.
+/// A server that does not take a connection within that, looking up its name included, is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A channel to `endpoint` (`http://host:port`, or `https://host:port` with TLS), with the credentials of this process
@@ -40,12 +41,12 @@ pub fn channel(endpoint: &str) -> Result<Channel, InvalidEndpoint> {
 /// # Errors
 /// [`InvalidEndpoint`].
 pub fn channel_with(endpoint: &str, credentials: Credentials) -> Result<Channel, InvalidEndpoint> {
-    let Target { uri, tls } = endpoint.parse()?;
+    let Target { uri, dial, tls } = endpoint.parse()?;
     let settings = settings(uri);
     let refusal = Refusal::default();
     let inner = match tls {
-        None => settings.connect_lazy(),
-        Some(Tls { server, dial }) => {
+        None => settings.connect_with_connector_lazy(plain::Connector::new(dial)),
+        Some(Tls { server }) => {
             let connector = Connector::new(endpoint, credentials.clone(), server, dial, refusal.clone());
             settings.connect_with_connector_lazy(connector)
         }

@@ -19,9 +19,10 @@ pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 /// HTTP/2 frames, in bytes: a chunk of weights in two instead of sixty-four.
 pub(crate) const FRAME_BYTES_MAX: u32 = 512 << 10;
 /// A peer that is silent that long is asked whether it lives.
-pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
-/// A peer that does not answer within that is gone.
-pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// A peer that does not answer within that is gone. Together with the interval less than what TCP waits at most before it tries
+/// again after a cut of the same length, so that whoever was cut off is back within seconds, however long the cut was.
+pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Calls and streams of one connection that may be open at once: what the busiest client needs, many times over. More wait at
 /// the client.

@@ -25,18 +25,21 @@ pub fn check(endpoint: &str) -> Result<(), InvalidEndpoint> {
 pub(super) struct Target {
     /// What the server is called in requests.
     pub(super) uri: Uri,
+    /// Where the connection goes.
+    pub(super) dial: (Arc<str>, u16),
     /// Where it is `https`.
     pub(super) tls: Option<Tls>,
 }
 
-/// Whose certificate is asked for, and where the connection goes.
+/// Whose certificate is asked for.
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) server: ServerName<'static>,
-    pub(super) dial: (Arc<str>, u16),
 }
 
-/// Where an `https` endpoint names no port.
+/// Where an endpoint names no port.
+const HTTP_PORT: u16 = 80;
+/// The same of `https`.
 const HTTPS_PORT: u16 = 443;
 
 impl FromStr for Target {
@@ -49,7 +52,8 @@ impl FromStr for Target {
         // The text, not only what was parsed: tonic reads `unix:` paths as sockets behind a made-up address.
         if endpoint.starts_with("http://") {
             let uri = endpoint.parse::<Uri>().map_err(|_| invalid())?;
-            return if has_host(&uri) { Ok(Self { uri, tls: None }) } else { Err(invalid()) };
+            let dial = (bare_host(&uri).into(), uri.port_u16().unwrap_or(HTTP_PORT));
+            return if has_host(&uri) { Ok(Self { uri, dial, tls: None }) } else { Err(invalid()) };
         }
         let rest = endpoint.strip_prefix("https://").ok_or_else(invalid)?;
         let (name, address) = rest.split_once('@').map_or((None, rest), |(name, address)| (Some(name), address));
@@ -66,7 +70,7 @@ impl FromStr for Target {
         };
         let server = ServerName::try_from(bare_host(&uri).to_owned()).map_err(|_| invalid())?;
         let dial = (bare_host(&dialled).into(), dialled.port_u16().unwrap_or(HTTPS_PORT));
-        Ok(Self { uri, tls: Some(Tls { server, dial }) })
+        Ok(Self { uri, dial, tls: Some(Tls { server }) })
     }
 }
 

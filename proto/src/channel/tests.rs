@@ -38,8 +38,8 @@ fn anything_else_is_refused_by_name() {
 
 #[test]
 fn one_address_of_a_name_is_dialled_and_the_certificate_is_the_names() {
-    let Target { uri, tls } = "https://replay@[::1]:5000".parse().unwrap();
+    let Target { uri, dial, tls } = "https://replay@[::1]:5000".parse().unwrap();
     let tls = tls.unwrap();
     assert_eq!((uri.to_string().as_str(), tls.server.to_str().as_ref()), ("https://replay:5000/", "replay"));
-    assert_eq!((&*tls.dial.0, tls.dial.1), ("::1", 5000));
+    assert_eq!((&*dial.0, dial.1), ("::1", 5000));
 }

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 /// The first delay, before jitter: a server that restarts is back within a few of them.
 const FIRST: Duration = Duration::from_millis(50);
 /// The longest delay, before jitter: how long a client may fail to notice that its server is back.
-const LONGEST: Duration = Duration::from_secs(3);
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// How long to wait before the next attempt: doubling, bounded, and jittered so that a fleet does not return as one.
 #[derive(Debug)]
