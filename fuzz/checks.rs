@@ -70,6 +70,7 @@ pub(crate) fn inserts(bytes: &[u8]) {
             Err(_) => return,
             Ok(Inserted::Hello(_)) => drop(order.ready()),
             Ok(Inserted::Refused(_)) => order.answered(),
+            Ok(Inserted::Heartbeat | Inserted::Goodbye) => {}
             Ok(Inserted::Trajectory(trajectory)) => {
                 trajectory.validate(limits).expect("what passes is valid");
                 let packed = PackedTrajectory::pack(&trajectory);

@@ -54,7 +54,10 @@ pub struct ActorSection {
     pub replay_away_seconds_max: f64,
     /// Where the learner serves weights: `http://127.0.0.1:7002`.
     pub learner: String,
-    /// Where an inference server evaluates for this actor: `http://127.0.0.1:7003`. Empty: the actor evaluates itself.
+    /// How long the learner may be away before self-play pauses, because there may be newer weights; 0: it never pauses.
+    pub weights_away_seconds_max: f64,
+    /// Where inference servers evaluate for this actor: `http://127.0.0.1:7003`, or several, separated by commas. Each address
+    /// that a host name stands for is a server; actors spread over them. Empty: the actor evaluates itself.
     pub inference: String,
     /// Whether the actor evaluates itself while the inference server is away or refuses; else self-play waits.
     pub inference_fallback: bool,
@@ -95,6 +98,8 @@ impl Default for ActorSection {
             // A server that restarts is back sooner, and what is on its way would have to be kept for it.
             replay_away_seconds_max: 10.0,
             learner: "http://127.0.0.1:7002".into(),
+            // What is played meanwhile is of some use, and what is of none the replay server sorts out.
+            weights_away_seconds_max: 0.0,
             inference: String::new(),
             inference_fallback: true,
             device: "auto".into(),
@@ -126,6 +131,8 @@ pub struct Settings {
     pub replay: Endpoints,
     /// `actor.replay_away_seconds_max`.
     pub replay_away_max: Duration,
+    /// `actor.weights_away_seconds_max`.
+    pub weights_away_max: Option<Duration>,
     /// `actor.drain_seconds`.
     pub drain: Duration,
 }
@@ -161,6 +168,8 @@ impl Config {
                 .parse()
                 .map_err(|error: InvalidEndpoint| ConfigError::invalid("actor.replay", error))?,
             replay_away_max: Duration::from_secs_f64(actor.replay_away_seconds_max),
+            weights_away_max: (actor.weights_away_seconds_max > 0.0)
+                .then(|| Duration::from_secs_f64(actor.weights_away_seconds_max)),
             drain: Duration::from_secs_f64(actor.drain_seconds),
             actor,
         })
@@ -179,8 +188,11 @@ impl ActorSection {
         range("actor.drain_seconds", drain, format!("0 to {DRAIN_SECONDS_MAX}"))?;
         let away = (0.0..=AWAY_SECONDS_MAX).contains(&self.replay_away_seconds_max);
         range("actor.replay_away_seconds_max", away, format!("0 to {AWAY_SECONDS_MAX}"))?;
+        let learner_away = (0.0..=AWAY_SECONDS_MAX).contains(&self.weights_away_seconds_max);
+        range("actor.weights_away_seconds_max", learner_away, format!("0 to {AWAY_SECONDS_MAX}"))?;
         if !self.inference.is_empty() {
-            proto::check_endpoint(&self.inference).map_err(|error| ConfigError::invalid("actor.inference", error))?;
+            let endpoints: Result<Endpoints, InvalidEndpoint> = self.inference.parse();
+            endpoints.map_err(|error| ConfigError::invalid("actor.inference", error))?;
         }
         proto::check_endpoint(&self.learner).map_err(|error| ConfigError::invalid("actor.learner", error))
     }

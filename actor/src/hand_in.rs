@@ -138,6 +138,7 @@ fn report(lanes: &Lanes) {
     metrics::unacknowledged(stats.unacknowledged);
     metrics::inserted(stats.acknowledged);
     metrics::refused(stats.refused);
+    metrics::stale(stats.stale);
     metrics::replay_servers(lanes.servers(), stats.moves);
 }
 

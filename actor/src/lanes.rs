@@ -55,6 +55,8 @@ struct Lane {
 pub(crate) struct LaneStats {
     pub(crate) unacknowledged: usize,
     pub(crate) acknowledged: u64,
+    /// Given to a server that had no use for weights so far behind.
+    pub(crate) stale: u64,
     pub(crate) refused: u64,
     /// How often another server was taken.
     pub(crate) moves: u64,
@@ -195,6 +197,7 @@ impl Lanes {
         LaneStats {
             unacknowledged: self.lanes.values().map(|lane| lane.writer.unacknowledged()).sum(),
             acknowledged: sum.inserted + sum.duplicates,
+            stale: sum.stale,
             refused: sum.refused,
             moves: self.moves,
         }
@@ -252,9 +255,10 @@ fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Trajecto
     Trajectory { id, game: game.to_owned(), steps: steps.clone(), outcome: *outcome }
 }
 
-fn add(sum: &mut WriterStats, WriterStats { inserted, duplicates, refused, broken_streams }: WriterStats) {
+fn add(sum: &mut WriterStats, WriterStats { inserted, duplicates, stale, refused, broken_streams }: WriterStats) {
     sum.inserted += inserted;
     sum.duplicates += duplicates;
+    sum.stale += stale;
     sum.refused += refused;
     sum.broken_streams += broken_streams;
 }

@@ -1,7 +1,7 @@
 //! The self-play process: newest weights in, trajectories out.
 //!
 //! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` tells where their
-//! time goes. `hand_in` gives what they finish to a replay server, which `lanes` chooses where there are several; `home`
+//! time goes, `freshness` when their weights may be too old. `hand_in` gives what they finish to a replay server, which `lanes` chooses where there are several; `home`
 //! is what an actor remembers over restarts: its epoch, and what was never acknowledged (`spool`). `backend` builds evaluators from published weights. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
@@ -10,6 +10,7 @@
 mod backend;
 mod config;
 mod depth;
+mod freshness;
 mod hand_in;
 mod home;
 mod lanes;
@@ -25,6 +26,7 @@ pub use config::{ActorSection, Config, Identity, Settings};
 use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
 
+use crate::freshness::Freshness;
 use crate::hand_in::HandIn;
 use crate::home::Home;
 use crate::workers::Workers;
@@ -85,7 +87,8 @@ async fn play(
     let servers = Servers::resolved(&settings.replay);
     let hand_in = HandIn::start(&settings, servers, epoch, home, &context.drain)?;
     let (weights, readiness) = (subscriber.handle(), context.readiness.clone());
-    let workers = Workers::start(&settings, epoch, backend, weights, readiness, &context.drain)?;
+    let freshness = Freshness::new(subscriber.away(), settings.weights_away_max);
+    let workers = Workers::start(&settings, epoch, backend, weights, freshness, readiness, &context.drain)?;
     let handed_in = hand_in.run(workers.finished, &context.drain).await;
     // Whatever ended the hand-in, the threads must not outlive it.
     context.drain.start();

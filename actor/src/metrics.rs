@@ -117,6 +117,11 @@ pub(crate) fn refused(trajectories: u64) {
     counter!("zerofleet_actor_refused_total").absolute(trajectories);
 }
 
+/// Too far behind for the replay server.
+pub(crate) fn stale(trajectories: u64) {
+    counter!("zerofleet_actor_stale_total").absolute(trajectories);
+}
+
 /// How many servers there are, and how often another one was taken.
 pub(crate) fn replay_servers(servers: usize, moves: u64) {
     gauge!("zerofleet_actor_replay_servers").set(servers as f64);

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use crate::backend::Backend;
 use crate::config::Settings;
 use crate::depth::Depth;
+use crate::freshness::Freshness;
 use crate::metrics::{self, Phase, Waited};
 use crate::stopwatch::Timed;
 
@@ -50,6 +51,7 @@ impl Workers {
         epoch: u64,
         backend: Arc<dyn Backend>,
         weights: Weights,
+        freshness: Freshness,
         readiness: Readiness,
         drain: &Drain,
     ) -> anyhow::Result<Self> {
@@ -62,6 +64,7 @@ impl Workers {
             let surroundings = Surroundings {
                 backend: Arc::clone(&backend),
                 weights: weights.clone(),
+                freshness: freshness.clone(),
                 finished: sender.clone(),
                 cache: cache.clone(),
                 readiness: readiness.clone(),
@@ -114,6 +117,7 @@ fn thread_seed(settings: &Settings, epoch: u64, thread: usize) -> u64 {
 struct Surroundings {
     backend: Arc<dyn Backend>,
     weights: Weights,
+    freshness: Freshness,
     finished: mpsc::Sender<FinishedEpisode>,
     cache: Option<Arc<Cache>>,
     readiness: Readiness,
@@ -156,6 +160,10 @@ impl<G: Game> Worker<G> {
             self.swap_weights()?;
             if self.evaluator.is_none() {
                 self.wait_for_weights();
+                continue;
+            }
+            if let Some(away) = self.around.freshness.outdated_for() {
+                self.wait_for_learner(away);
                 continue;
             }
             self.play(Episodes::advance)?;
@@ -260,6 +268,25 @@ impl<G: Game> Worker<G> {
         });
         // The swap asks again, and this wait has seen the change.
         self.around.weights.mark_changed();
+        metrics::waited(Waited::Weights, start.elapsed());
+    }
+
+    /// Plays nothing with weights that may be far behind. Games under way go on where they are when the learner is back.
+    fn wait_for_learner(&mut self, away: Duration) {
+        let start = Instant::now();
+        let Surroundings { runtime, freshness, drain, readiness, .. } = &mut self.around;
+        let reason = "self-play is paused: the learner has been away for longer than actor.weights_away_seconds_max";
+        // Said by the first of the threads.
+        if readiness.reason().is_none() {
+            tracing::warn!(away_seconds = away.as_secs(), "{reason}");
+        }
+        readiness.not_ready(reason);
+        runtime.block_on(async {
+            tokio::select! {
+                () = drain.wait() => {}
+                () = freshness.restored() => readiness.ready(),
+            }
+        });
         metrics::waited(Waited::Weights, start.elapsed());
     }
 

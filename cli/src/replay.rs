@@ -4,6 +4,7 @@
 //! this process on what the run has written, and drained at the end; it takes the run's lock, so that no other writes
 //! meanwhile. Only `verify` reads files itself, and changes nothing. Start with [`Args::run`].
 
+mod actors;
 mod export;
 mod id;
 mod show;
@@ -38,6 +39,14 @@ enum Question {
     Stats {
         #[command(flatten)]
         source: Source,
+    },
+    /// The actors that insert at a live server, and those it has lost.
+    Actors {
+        #[command(flatten)]
+        live: source::Live,
+        /// One JSON object for programs.
+        #[arg(long)]
+        json: bool,
     },
     /// The trajectories held, a line each.
     Ls {
@@ -151,6 +160,10 @@ impl Args {
             Question::Verify { run } => verify::verify(&run, out),
             Question::Stats { source } => {
                 runtime.block_on(ask(&source, async |inspector| show::stats(inspector, out).await))
+            }
+            Question::Actors { live, json } => {
+                let how = if json { actors::Form::Json } else { actors::Form::Table };
+                runtime.block_on(async { actors::tell(&live.inspector()?, how, out).await })
             }
             Question::Ls { source, listing } => {
                 runtime.block_on(ask(&source, async |inspector| show::list(inspector, listing.query(), out).await))

@@ -5,6 +5,7 @@
 //! Only the receiver validates. An [`Invalid`] names the field as the message calls it and becomes an
 //! `INVALID_ARGUMENT` with the same field in its details by [`status`].
 
+mod actors;
 pub(crate) mod analysis;
 pub(crate) mod evaluation;
 mod inference_stats;

@@ -42,6 +42,9 @@ pub const PRIORITIES_MAX: usize = 1 << 16;
 /// The most servers that share one job: a client keeps a connection and a queue for each.
 pub const SERVERS_MAX: usize = 64;
 
+/// The most actors that a server knows and tells of: ten times the largest fleet, and their list fits a message.
+pub const ACTORS_MAX: usize = 16_384;
+
 /// The longest name (of a game, of a subscriber), in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 

@@ -3,6 +3,7 @@
 //! An actor holds a [`Writer`] for each server, the learner a [`UnionSampler`] over one [`Sampler`] each; whoever looks at a table an [`Inspector`]. The server
 //! implements [`v1::replay_server::Replay`], reads its streams through [`order`] and is added to a server by [`service()`].
 
+mod actors;
 mod batch;
 mod inspector;
 mod operator;
@@ -15,6 +16,7 @@ mod writer;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+pub use actors::{Actor, ActorState, Actors};
 pub use batch::SampleBatch;
 use experience::{Invalid, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
@@ -46,6 +48,9 @@ pub struct Origin {
     pub game: String,
 }
 
+/// The revision of insert streams that this crate speaks: with heartbeats, goodbye and stale trajectories.
+pub const INSERT_REVISION: u32 = 1;
+
 /// What became of a trajectory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -56,6 +61,11 @@ pub enum Answer {
     },
     /// It had been stored before and counts once.
     Duplicate {
+        /// Its number in the epoch.
+        sequence: u64,
+    },
+    /// Its weights are too far behind for every table: it is not stored and need not be sent again.
+    Stale {
         /// Its number in the epoch.
         sequence: u64,
     },
@@ -73,7 +83,10 @@ impl Answer {
     #[must_use]
     pub fn sequence(&self) -> u64 {
         match *self {
-            Self::Inserted { sequence } | Self::Duplicate { sequence } | Self::Refused { sequence, .. } => sequence,
+            Self::Inserted { sequence }
+            | Self::Duplicate { sequence }
+            | Self::Stale { sequence }
+            | Self::Refused { sequence, .. } => sequence,
         }
     }
 }

@@ -20,6 +20,9 @@ pub use table::{InvalidKey, LiveTable, MAIN, NamedTable, SelectorName, TableInde
 /// The most tables of one server: each keeps something of every item.
 const TABLES_MAX: usize = 16;
 
+/// Shorter, a busy machine loses actors that live; longer, nobody waits for the news.
+const HEARTBEAT_SECONDS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
+
 /// What this process reads of the run file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -90,6 +93,8 @@ pub struct ReplaySection {
     pub streams_max: u64,
     /// Trajectories that one actor may insert per second; more of them wait. 0: any number.
     pub actor_inserts_per_second_max: u64,
+    /// How often an actor says that it lives, in seconds; one that misses three is lost, and its stream is ended.
+    pub heartbeat_seconds: f64,
     /// More tables, which hold the same trajectories beside the one that the keys above are about.
     pub tables: Vec<TableSection>,
 }
@@ -146,6 +151,8 @@ impl Default for ReplaySection {
             streams_max: 4_096,
             // An actor that is fast is no fault.
             actor_inserts_per_second_max: 0,
+            // An actor that has gone is seen within 6 s; a thousand of them say 500 words a second.
+            heartbeat_seconds: 2.0,
             tables: Vec::new(),
         }
     }
@@ -227,6 +234,8 @@ pub struct Settings {
     pub streams_max: usize,
     /// Trajectories that one actor may insert per second.
     pub actor_inserts_per_second_max: Option<NonZeroU32>,
+    /// How often an actor says that it lives.
+    pub heartbeat: Duration,
     /// Draws descend from this.
     pub seed: u64,
 }
@@ -276,6 +285,12 @@ impl Config {
                 u32::MAX.into(),
             )
             .map(|inserts| u32::try_from(inserts).ok().and_then(NonZeroU32::new))?,
+            heartbeat: if HEARTBEAT_SECONDS.contains(&replay.heartbeat_seconds) {
+                Duration::from_secs_f64(replay.heartbeat_seconds)
+            } else {
+                let (low, high) = (HEARTBEAT_SECONDS.start(), HEARTBEAT_SECONDS.end());
+                return Err(invalid("heartbeat_seconds", format!("must be from {low} to {high}")));
+            },
             seed: self.run.seed,
         })
     }

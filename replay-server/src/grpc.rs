@@ -24,6 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::{InvalidKey, Settings};
 use crate::keeper::{Command, Ended, Found, Handle, Refusal};
+use crate::leases::Actors;
 use quota::Quota;
 use table_names::TableNames;
 
@@ -40,18 +41,19 @@ pub struct ReplayService {
     lists: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     quota: Quota,
+    actors: Actors,
 }
 
 /// What a stream of answers is to tonic.
 pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl ReplayService {
-    /// Serves until `drain` fires.
-    pub fn new(settings: Settings, handle: Handle, drain: CancellationToken) -> Self {
+    /// Serves until `drain` fires, with the leases of `actors`.
+    pub fn new(settings: Settings, handle: Handle, actors: Actors, drain: CancellationToken) -> Self {
         let tables = TableNames::of(&settings);
         let (lists, streams) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(settings.streams_max)));
         let quota = Quota::new(settings.actor_inserts_per_second_max);
-        Self { settings, tables, handle, drain, lists, streams, quota }
+        Self { settings, tables, handle, drain, lists, streams, quota, actors }
     }
 
     /// A place among the open streams.
@@ -72,12 +74,17 @@ impl v1::replay_server::Replay for ReplayService {
         &self,
         request: Request<Streaming<v1::InsertRequest>>,
     ) -> Result<Response<Self::InsertStream>, Status> {
+        let peer = insert::Peer {
+            address: request.remote_addr().map_or_else(String::new, |address| address.to_string()),
+            actors: self.actors.clone(),
+            quota: self.quota.clone(),
+        };
         let stream = insert::InsertStream::new(
             request.into_inner(),
             &self.settings,
             self.handle.clone(),
             self.drain.clone(),
-            self.quota.clone(),
+            peer,
             self.stream()?,
         );
         Ok(Response::new(stream.answers()))
@@ -102,6 +109,10 @@ impl v1::replay_server::Replay for ReplayService {
         let table = self.tables.named(&request.into_inner().table)?;
         let stats = self.handle.ask(|reply| Command::Stats { table, reply }).await.map_err(ended)?;
         Ok(Response::new(stats.into()))
+    }
+
+    async fn actors(&self, _: Request<v1::ActorsRequest>) -> Result<Response<v1::ActorsResponse>, Status> {
+        Ok(Response::new(self.actors.told().into()))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use experience::TrajectoryId;
 use rand_chacha::ChaCha8Rng;
-use replay::SeenIds;
+use replay::{PolicyLag, SeenIds};
 use tokio::sync::mpsc;
 
 use crate::config::TableIndex;
@@ -51,6 +51,8 @@ pub struct Keeper {
     tables: Vec<Served>,
     /// What ever came in: an insert counts once.
     seen: SeenIds,
+    /// How far what comes in is behind.
+    lag: PolicyLag,
     rng: ChaCha8Rng,
     clock: Clock,
     log: SyncSender<LogCommand>,
@@ -101,9 +103,11 @@ impl Keeper {
         let Restored { tables, tables_gone, seen, segments, log_bytes } = restored;
         // Written once after a start: the log may know nothing of a table yet.
         let samples_noted = vec![u64::MAX; tables.len()];
+        let lag = PolicyLag::new(tables.iter().filter_map(|table| table.table().newest_weights_version()).max());
         let mut keeper = Self {
             tables,
             seen,
+            lag,
             rng,
             clock,
             log,

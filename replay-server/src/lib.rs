@@ -10,6 +10,7 @@ pub mod archive;
 pub mod config;
 pub mod grpc;
 pub mod keeper;
+pub mod leases;
 pub mod log;
 mod metrics;
 pub mod storage;
@@ -31,8 +32,9 @@ use tokio::task::JoinHandle as Task;
 
 use archive::{Archive, ArchiveError};
 pub use config::{ArchiveSettings, Config, Settings};
-use grpc::ReplayService;
+use grpc::{INSERT_CREDIT, ReplayService};
 use keeper::{Clock, Command, Handle, Keeper, LOG_COMMANDS_MAX, Served};
+use leases::Actors;
 use log::{Disk, committer};
 
 /// How often metrics are published and waiting samplers hear why they wait.
@@ -208,7 +210,11 @@ async fn serve(
     let (health_reporter, health, reflection) =
         proto::health_and_reflection(&[<ReplayServer<ReplayService> as tonic::server::NamedService>::NAME]).await;
     let incoming = proto::incoming(listener, settings.connections_max, security.clone());
-    let service = proto::replay::service(ReplayService::new(settings, handle.clone(), drain.token()));
+    let actors = Actors::new(settings.heartbeat, INSERT_CREDIT);
+    // Leases are looked at more often than heartbeats come: who looks too seldom takes himself for held up.
+    let tick = TICK.min(settings.heartbeat / 2);
+    let service = ReplayService::new(settings, handle.clone(), actors.clone(), drain.token());
+    let service = proto::replay::service(service);
     let stopping = drain.clone();
     let serving = proto::server(&security)
         .add_service(health)
@@ -216,10 +222,11 @@ async fn serve(
         .add_service(service)
         .serve_with_incoming_shutdown(incoming, async move { stopping.wait().await });
     let ticking = async {
-        let mut ticks = tokio::time::interval(TICK);
+        let mut ticks = tokio::time::interval(tick);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            actors.sweep();
             if handle.send(Command::Tick).await.is_err() {
                 return;
             }

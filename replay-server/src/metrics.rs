@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metrics::{Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use proto::replay::TableStats;
+use proto::replay::{ActorState, TableStats};
 use replay::{RateLimiterCounts, Table};
 
 /// Why an insert was refused, as the label `reason` says it.
@@ -42,6 +42,10 @@ impl Metrics {
             "Time during which a table held up one side, by the kind of reason"
         );
         describe_gauge!("zerofleet_replay_quarantined", "Trajectories held that were taken out of sampling");
+        describe_counter!("zerofleet_replay_stale_total", "Trajectories not stored: their weights were too far behind");
+        counter!("zerofleet_replay_stale_total").absolute(0);
+        describe_gauge!("zerofleet_replay_actors", "Actors that insert, by how it stands with them");
+        describe_counter!("zerofleet_replay_actors_lost_total", "How often an actor was silent for too long");
         counter!("zerofleet_replay_refused_total", "reason" => INVALID).absolute(0);
         counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).absolute(0);
         counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).absolute(0);
@@ -64,6 +68,11 @@ impl Metrics {
     /// The log could not take a trajectory.
     pub(crate) fn count_not_stored(&self) {
         counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).increment(1);
+    }
+
+    /// The weights of a trajectory were too far behind.
+    pub(crate) fn count_stale(&self) {
+        counter!("zerofleet_replay_stale_total").increment(1);
     }
 
     /// There was no room in memory for a trajectory.
@@ -166,4 +175,12 @@ pub(crate) fn archived(bytes: u64, is_kept_up: bool) {
     gauge!("zerofleet_replay_archive_bytes").set(bytes as f64);
     counter!("zerofleet_replay_archive_passes_total", "result" => if is_kept_up { "ok" } else { "failed" })
         .increment(1);
+}
+
+/// So many actors are in each state, and so often one was lost.
+pub(crate) fn actors(states: impl Iterator<Item = (ActorState, usize)>, lost_total: u64) {
+    for (state, actors) in states {
+        gauge!("zerofleet_replay_actors", "state" => state.name()).set(actors as f64);
+    }
+    counter!("zerofleet_replay_actors_lost_total").absolute(lost_total);
 }

@@ -120,7 +120,7 @@ fn seeds_are_written() {
     put("segments", 3, &[&[5], behind_lengths(&[records.clone(), records.clone()].concat()).as_slice()].concat());
 
     let wrap = |message| v1::InsertRequest { message: Some(message) }.encode_to_vec();
-    let hello = v1::Hello { actor: 1, epoch: 1, game: "connect_four".into() };
+    let hello = v1::Hello { actor: 1, epoch: 1, game: "connect_four".into(), ..v1::Hello::default() };
     let hello = wrap(v1::insert_request::Message::Hello(hello));
     let trajectories: Vec<Vec<u8>> =
         (0..3).map(|sequence| wrap(v1::insert_request::Message::Trajectory(trajectory(sequence)))).collect();

@@ -137,9 +137,23 @@ impl Process {
 
     /// Asks it to drain, as Ctrl-C does.
     pub fn terminate(&self) {
+        self.signal(libc::SIGTERM);
+    }
+
+    /// Stops it where it is: it does nothing more, and its sockets stay open.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
         if let Some(id) = self.child.as_ref().and_then(|child| libc::pid_t::try_from(child.id()).ok()) {
             // SAFETY: kill takes plain numbers. The process is not reaped yet, so its id cannot belong to another one.
-            unsafe { libc::kill(id, libc::SIGTERM) };
+            unsafe { libc::kill(id, signal) };
         }
     }
 

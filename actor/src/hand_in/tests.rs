@@ -104,7 +104,7 @@ async fn episodes_become_trajectories_numbered_in_their_epoch() {
     life.play(2).await;
     let mut stream = server.inserting().await;
     assert_eq!(stream.hello().await, Origin { actor: ACTOR, epoch: 1, game: GAME.into() });
-    stream.reply(Ready { credit: 8 }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
     for sequence in 0..2 {
         let FinishedEpisode { steps, outcome, .. } = episode(sequence);
         let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence };
@@ -223,7 +223,7 @@ async fn the_spool_outlives_a_restart_and_its_ids_are_not_used_again() {
     for _ in 0..2 {
         let mut stream = server.inserting().await;
         let epoch = stream.hello().await.epoch;
-        stream.reply(Ready { credit: 8 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
         for sequence in stream.sequences(if epoch == 1 { 3 } else { 2 }).await {
             stream.answer(inserted(sequence)).await;
             ids.insert((epoch, sequence));
@@ -249,7 +249,7 @@ async fn a_spool_that_the_server_holds_up_is_there_at_the_next_start_again() {
         let mut streams = [server.inserting().await, server.inserting().await];
         for stream in &mut streams {
             let epoch = stream.hello().await.epoch;
-            stream.reply(Ready { credit: 8 }.into()).await;
+            stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
             if epoch == 1 {
                 assert_eq!(stream.sequences(2).await, [0, 1]);
             }
@@ -293,7 +293,7 @@ async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_othe
     let mut stream = other.inserting().await;
     let epoch = stream.hello().await.epoch;
     assert!(epoch > 1, "what is owed to another server came here");
-    stream.reply(Ready { credit: 8 }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
     assert_eq!(stream.sequences(1).await, [0]);
     stream.answer(inserted(0)).await;
     tell.send_replace([server(&other), server(&owner)].into());
@@ -304,7 +304,7 @@ async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_othe
             break stream;
         }
     };
-    back.reply(Ready { credit: 8 }.into()).await;
+    back.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
     for sequence in back.sequences(2).await {
         back.answer(inserted(sequence)).await;
     }

@@ -51,7 +51,7 @@ async fn goes_to(lanes: &mut Lanes, expected: &Server) {
 async fn receives(script: &mut ReplayScript) -> (u64, u64) {
     let mut stream = script.inserting().await;
     let epoch = stream.hello().await.epoch;
-    stream.reply(Ready { credit: 8 }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
     (epoch, stream.trajectory().await.id.sequence)
 }
 
@@ -92,7 +92,7 @@ async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_anoth
     let (_, mut stream) = tokio::join!(goes_to(&mut lanes, &away), async {
         let mut stream = second.inserting().await;
         assert_eq!(stream.hello().await.epoch, 2);
-        stream.reply(Ready { credit: 8 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
         stream
     });
     lanes.insert(&episode(1)).await;
@@ -104,7 +104,7 @@ async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_anoth
     let (_, mut stream) = tokio::join!(goes_to(&mut lanes, &home), async {
         let mut stream = first.inserting().await;
         assert_eq!(stream.hello().await.epoch, 1);
-        stream.reply(Ready { credit: 8 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
         stream
     });
     assert_eq!(stream.sequences(1).await, [0]);
@@ -126,7 +126,7 @@ async fn a_preferred_server_that_is_added_gets_what_comes_from_then_on() {
     let (_, mut stream) = tokio::join!(goes_to(&mut lanes, &added_server), async {
         let mut stream = added.inserting().await;
         assert_eq!(stream.hello().await.epoch, 2);
-        stream.reply(Ready { credit: 8 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
         stream
     });
     lanes.insert(&episode(1)).await;

@@ -81,6 +81,8 @@ fn published(game: &TicTacToe, number: u64) -> Arc<Published> {
 struct Bench {
     worker: Worker<TicTacToe>,
     weights: watch::Sender<Option<Arc<Published>>>,
+    /// Since when the learner is away.
+    away: watch::Sender<Option<tokio::time::Instant>>,
     finished: mpsc::Receiver<FinishedEpisode>,
     readiness: Readiness,
     drain: Drain,
@@ -94,11 +96,13 @@ fn bench(before: impl Fn(u64, usize) -> Result<(), Error> + Send + Sync + 'stati
 fn bench_of(drain: Drain, before: Before) -> Bench {
     let runtime = Runtime::new().unwrap();
     let (weights, newest) = watch::channel(None);
+    let (tell_away, away) = watch::channel(None);
     let (sender, finished) = mpsc::channel(10_000);
     let readiness = Readiness::starting();
     let around = Surroundings {
         backend: Arc::new(Hashed { before }),
         weights: newest,
+        freshness: Freshness::new(away, Some(Duration::from_secs(60))),
         finished: sender,
         cache: None,
         readiness: readiness.clone(),
@@ -106,7 +110,7 @@ fn bench_of(drain: Drain, before: Before) -> Bench {
         runtime: runtime.handle().clone(),
     };
     let worker = Worker::new(episodes(), Depth::new(&selfplay()), TicTacToe::new(), around);
-    Bench { worker, weights, finished, readiness, drain, _runtime: runtime }
+    Bench { worker, weights, away: tell_away, finished, readiness, drain, _runtime: runtime }
 }
 
 impl Bench {
@@ -285,8 +289,10 @@ async fn when_one_thread_fails_all_end_and_the_failure_is_told() {
         );
     let (weights, newest) = watch::channel(Some(published(&TicTacToe::new(), 1)));
     let (backend, readiness, drain) = (Arc::new(Hashed { before }), Readiness::starting(), Drain::new());
+    let (_at_hand, away) = watch::channel(None);
+    let fresh = Freshness::new(away, None);
     let Workers { mut finished, threads } =
-        Workers::start(&settings(0, 2), 1, backend, newest, readiness.clone(), &drain).unwrap();
+        Workers::start(&settings(0, 2), 1, backend, newest, fresh, readiness.clone(), &drain).unwrap();
     let drained = async { while finished.recv().await.is_some() {} };
     let (ended, ()) = within(async { tokio::join!(threads.join(), drained) }).await;
     assert!(service::chain(&ended.unwrap_err()).contains("the network takes this"));
@@ -302,4 +308,30 @@ fn no_two_actors_epochs_or_threads_play_the_same_games() {
         .map(|(actor, epoch, thread)| thread_seed(&settings(actor, 1), epoch, thread))
         .collect();
     assert_eq!(seeds.len(), 6);
+}
+
+#[test]
+fn self_play_pauses_while_the_learner_is_away_for_too_long_and_goes_on_by_itself() {
+    let Bench { worker, weights, away, finished: _finished, readiness, drain, _runtime } = bench(|_, _| Ok(()));
+    weights.send_replace(Some(published(&TicTacToe::new(), 1)));
+    // A clock that began long ago is not on every machine: then there is nothing to show.
+    let Some(long_ago) = tokio::time::Instant::now().checked_sub(Duration::from_secs(61)) else { return };
+    away.send_replace(Some(long_ago));
+    let playing = std::thread::spawn(move || worker.run());
+    let is_paused = || readiness.reason().is_some_and(|reason| reason.contains("self-play is paused"));
+    until(is_paused);
+    away.send_replace(None);
+    until(|| readiness.reason().is_none());
+    away.send_replace(Some(long_ago));
+    until(is_paused);
+    drain.start();
+    playing.join().unwrap().unwrap();
+}
+
+fn until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it comes before the deadline");
+        std::thread::yield_now();
+    }
 }

@@ -26,6 +26,27 @@ pub(super) struct Source {
     runs: PathBuf,
 }
 
+/// A server that runs.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Live {
+    /// A live replay server: `http://127.0.0.1:7001`, or `https`.
+    #[arg(long, value_name = "ENDPOINT")]
+    server: String,
+    #[command(flatten)]
+    trust: Trust,
+}
+
+impl Live {
+    /// Whom to ask.
+    ///
+    /// # Errors
+    /// No endpoint, or no credentials for it.
+    pub(super) fn inspector(&self) -> anyhow::Result<Inspector> {
+        self.trust.reach(&self.server)?;
+        Ok(Inspector::new(&self.server)?)
+    }
+}
+
 /// A run.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RunArgs {

@@ -176,3 +176,34 @@ fn a_run_whose_server_runs_is_left_alone() {
     drain.start();
     runtime.block_on(running.finished()).unwrap();
 }
+
+#[test]
+fn the_actors_of_a_live_server_are_listed_for_people_and_for_programs() {
+    let run = Run::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));
+    let live = format!("http://{}", running.address);
+    let ask = |arguments: &[&str]| {
+        let mut out = Vec::new();
+        let words = ["replay", "actors", "--server", &live].iter().chain(arguments);
+        Command::parse_from(words).args.run(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert!(ask(&[]).contains("0 lost since the server started; a heartbeat is due every 2.0 s"));
+    let settings =
+        WriterSettings { endpoint: live.clone(), actor: 5, epoch: 3, game: "tic_tac_toe".to_owned(), in_flight_max: 4 };
+    let writer = {
+        let _inside = runtime.enter();
+        Writer::start(settings)
+    };
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !ask(&[]).lines().any(|line| line.starts_with("5 ") && line.contains(" live ")) {
+        assert!(std::time::Instant::now() < deadline, "{}", ask(&[]));
+    }
+    let told: serde_json::Value = serde_json::from_str(&ask(&["--json"])).unwrap();
+    assert_eq!((&told["actors"][0]["actor"], &told["actors"][0]["state"]), (&5.into(), &"live".into()));
+    assert_eq!((&told["actors"][0]["epoch"], &told["heartbeat_seconds"]), (&3.into(), &2.0.into()));
+    runtime.block_on(writer.close(Duration::from_secs(30)));
+    drain.start();
+    runtime.block_on(running.finished()).unwrap();
+}

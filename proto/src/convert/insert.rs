@@ -1,16 +1,18 @@
+use std::time::Duration;
+
 use super::{Invalid, cut, invalid, name, sentence};
-use crate::replay::{Answer, Origin, v1};
+use crate::replay::{Answer, INSERT_REVISION, Origin, v1};
 
 impl From<Origin> for v1::Hello {
     fn from(Origin { actor, epoch, game }: Origin) -> Self {
-        Self { actor, epoch, game }
+        Self { actor, epoch, game, revision: INSERT_REVISION }
     }
 }
 
 impl TryFrom<v1::Hello> for Origin {
     type Error = Invalid;
 
-    fn try_from(v1::Hello { actor, epoch, game }: v1::Hello) -> Result<Self, Invalid> {
+    fn try_from(v1::Hello { actor, epoch, game, revision: _ }: v1::Hello) -> Result<Self, Invalid> {
         Ok(Self { actor, epoch, game: name("game", game)? })
     }
 }
@@ -21,8 +23,18 @@ impl From<v1::Ready> for v1::InsertResponse {
     }
 }
 
-pub(crate) fn ready_from_wire(v1::Ready { credit }: v1::Ready) -> Result<u32, Invalid> {
-    if credit == 0 { Err(invalid("credit", "is zero")) } else { Ok(credit) }
+/// What a server that is ready says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Granted {
+    /// Trajectories that may be unanswered.
+    pub(crate) credit: u32,
+    /// How often it wants to hear of the client, if at all.
+    pub(crate) heartbeat: Option<Duration>,
+}
+
+pub(crate) fn ready_from_wire(v1::Ready { credit, heartbeat_ms }: v1::Ready) -> Result<Granted, Invalid> {
+    let heartbeat = (heartbeat_ms > 0).then(|| Duration::from_millis(heartbeat_ms.into()));
+    if credit == 0 { Err(invalid("credit", "is zero")) } else { Ok(Granted { credit, heartbeat }) }
 }
 
 impl From<Answer> for v1::InsertResponse {
@@ -33,6 +45,7 @@ impl From<Answer> for v1::InsertResponse {
         let message = match answer {
             Answer::Inserted { sequence } => ack(sequence, v1::Disposition::Inserted),
             Answer::Duplicate { sequence } => ack(sequence, v1::Disposition::Duplicate),
+            Answer::Stale { sequence } => ack(sequence, v1::Disposition::Stale),
             Answer::Refused { sequence, fault: Invalid { field, reason } } => {
                 v1::insert_response::Message::Refused(v1::Refused { sequence, field: cut(field), reason: cut(reason) })
             }
@@ -48,6 +61,7 @@ impl TryFrom<v1::Ack> for Answer {
         match v1::Disposition::try_from(disposition) {
             Ok(v1::Disposition::Inserted) => Ok(Self::Inserted { sequence }),
             Ok(v1::Disposition::Duplicate) => Ok(Self::Duplicate { sequence }),
+            Ok(v1::Disposition::Stale) => Ok(Self::Stale { sequence }),
             Ok(v1::Disposition::Unspecified) | Err(_) => {
                 Err(invalid("disposition", format!("{disposition} is not a disposition")))
             }

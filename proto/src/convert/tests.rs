@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use super::Invalid;
 use crate::limits::{ACTIONS_MAX, CREDIT_BATCHES_MAX, DIMENSION_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{
-    Answer, ItemPriority, LagBound, ListOrder, ListQuery, Located, Origin, PriorityUpdate, Quarantine, Report,
-    SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats,
+    Actor, ActorState, Actors, Answer, ItemPriority, LagBound, ListOrder, ListQuery, Located, Origin, PriorityUpdate,
+    Quarantine, Report, SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats,
 };
 use crate::weights::FetchQuery;
 
@@ -186,6 +186,41 @@ fn table_changes() -> impl Strategy<Value = TableChange> {
             ..TableChange::default()
         },
     )
+}
+
+fn actors() -> impl Strategy<Value = Actors> {
+    let states = proptest::sample::select(vec![ActorState::Live, ActorState::Draining, ActorState::Lost]);
+    let times = (any::<u32>(), any::<u32>()).prop_map(|(a, b)| [a, b].map(|ms| Duration::from_millis(ms.into())));
+    let actor =
+        (any::<(u64, u64, u64)>(), states, sentences(), times, proptest::option::of(any::<u64>()), any::<(u32, u32)>())
+            .prop_map(
+                |(
+                    (actor, epoch, trajectories),
+                    state,
+                    address,
+                    [since, silent],
+                    weights_version,
+                    (unanswered, credit),
+                )| {
+                    Actor {
+                        actor,
+                        epoch,
+                        state,
+                        address,
+                        since,
+                        silent,
+                        weights_version,
+                        trajectories,
+                        unanswered,
+                        credit,
+                    }
+                },
+            );
+    (proptest::collection::vec(actor, 0..4), any::<u64>(), any::<u32>()).prop_map(|(actors, lost_total, ms)| Actors {
+        actors,
+        lost_total,
+        heartbeat: Duration::from_millis(ms.into()),
+    })
 }
 
 fn server_stats() -> impl Strategy<Value = ServerStats> {

@@ -2,8 +2,8 @@ use experience::{Invalid, TrajectoryId};
 use tonic::{Code, Status};
 
 use super::{
-    ListOrder, ListQuery, Located, MAIN_TABLE, PriorityUpdate, Quarantine, Report, ServerStats, Suspect, TableChange,
-    TableStats, UpdatedPriorities, client, v1,
+    Actors, ListOrder, ListQuery, Located, MAIN_TABLE, PriorityUpdate, Quarantine, Report, ServerStats, Suspect,
+    TableChange, TableStats, UpdatedPriorities, client, v1,
 };
 use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert;
@@ -52,6 +52,14 @@ impl Inspector {
     pub async fn stats_of(&self, table: &str) -> Result<ServerStats, RequestError> {
         let request = v1::StatsRequest { table: table.to_owned() };
         Ok(self.client.clone().stats(request).await?.into_inner().try_into()?)
+    }
+
+    /// The actors that insert there, or did until lately.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn actors(&self) -> Result<Actors, RequestError> {
+        Ok(self.client.clone().actors(v1::ActorsRequest {}).await?.into_inner().try_into()?)
     }
 
     /// The ids that a table holds. `limit` bounds what is kept in memory here.

@@ -80,6 +80,8 @@ pub struct WriterStats {
     pub inserted: u64,
     /// Trajectories acknowledged as stored before: an acknowledgement had been lost.
     pub duplicates: u64,
+    /// Trajectories whose weights were too far behind, and that were dropped.
+    pub stale: u64,
     /// Trajectories refused as invalid and dropped.
     pub refused: u64,
     /// Streams that broke, or could not be opened.
@@ -90,6 +92,7 @@ pub struct WriterStats {
 struct Counters {
     inserted: AtomicU64,
     duplicates: AtomicU64,
+    stale: AtomicU64,
     refused: AtomicU64,
     broken_streams: AtomicU64,
     away_since: Mutex<Option<Instant>>,
@@ -100,6 +103,7 @@ impl Counters {
         Self {
             inserted: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
+            stale: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             broken_streams: AtomicU64::new(0),
             away_since: Mutex::new(Some(now)),
@@ -191,10 +195,11 @@ impl Writer {
     /// What has been done so far.
     #[must_use]
     pub fn stats(&self) -> WriterStats {
-        let Counters { inserted, duplicates, refused, broken_streams, .. } = &*self.counters;
+        let Counters { inserted, duplicates, stale, refused, broken_streams, .. } = &*self.counters;
         WriterStats {
             inserted: inserted.load(Ordering::Relaxed),
             duplicates: duplicates.load(Ordering::Relaxed),
+            stale: stale.load(Ordering::Relaxed),
             refused: refused.load(Ordering::Relaxed),
             broken_streams: broken_streams.load(Ordering::Relaxed),
         }

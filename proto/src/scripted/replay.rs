@@ -79,7 +79,7 @@ impl ReplayScript {
     pub async fn ready(&mut self, credit: u32) -> Stream<v1::InsertRequest, v1::InsertResponse> {
         let mut stream = self.inserting().await;
         stream.hello().await;
-        stream.reply(v1::Ready { credit }.into()).await;
+        stream.reply(v1::Ready { credit, heartbeat_ms: 0 }.into()).await;
         stream
     }
 
@@ -117,7 +117,11 @@ impl Stream<v1::InsertRequest, v1::InsertResponse> {
 
     /// The client's next message, which is a trajectory.
     pub async fn trajectory(&mut self) -> Trajectory {
-        match self.request().await.and_then(|request| request.message) {
+        let mut said = self.request().await.and_then(|request| request.message);
+        while matches!(said, Some(InsertMessage::Heartbeat(_) | InsertMessage::Goodbye(_))) {
+            said = self.request().await.and_then(|request| request.message);
+        }
+        match said {
             Some(InsertMessage::Trajectory(message)) => message.try_into().expect("the writer's trajectory is valid"),
             other => panic!("expected a trajectory, got {other:?}"),
         }
@@ -214,6 +218,10 @@ impl Replay for Handover {
 
     async fn stats(&self, _: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
         Ok(Response::new(v1::StatsResponse { table: Some(self.table.clone().into()), ..v1::StatsResponse::default() }))
+    }
+
+    async fn actors(&self, _: Request<v1::ActorsRequest>) -> Result<Response<v1::ActorsResponse>, Status> {
+        Ok(Response::new(v1::ActorsResponse::default()))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {

@@ -92,7 +92,7 @@ impl Need {
             ("grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection", _) => AnyToken,
             ("zerofleet.replay.v1.Replay", "Insert") => OneOf(&[Scope::Act]),
             ("zerofleet.replay.v1.Replay", "Sample" | "UpdatePriorities" | "Report") => OneOf(&[Scope::Train]),
-            ("zerofleet.replay.v1.Replay", "Stats" | "List" | "Get") => AnyToken,
+            ("zerofleet.replay.v1.Replay", "Stats" | "List" | "Get" | "Actors") => AnyToken,
             ("zerofleet.replay.v1.Replay", "Configure" | "Quarantine" | "Release") => OneOf(&[Scope::Admin]),
             ("zerofleet.weights.v1.Weights", "Subscribe" | "Fetch") => OneOf(&[Scope::Act, Scope::Train, Scope::Infer]),
             ("zerofleet.inference.v1.Inference" | "inference.GRPCInferenceService", _) => OneOf(&[Scope::Infer]),

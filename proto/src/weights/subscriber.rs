@@ -2,14 +2,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::weights::{Assembly, Manifest};
+use experience::Invalid;
 use futures::FutureExt as _;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tonic::{Code, Streaming};
 
 use super::fetch::fetch;
 use super::v1::weights_client::WeightsClient;
 use super::{Published, v1};
 use crate::channel::Channel;
+use crate::convert::invalid;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
@@ -29,10 +32,12 @@ pub struct SubscriberSettings {
 /// A task of its own connects, and connects again with growing delays for as long as the subscriber lives. A fetch that
 /// breaks goes on where it stopped. Bytes with a wrong digest are thrown away and fetched again; until then the last
 /// good version stays. Whatever the server calls the newest is followed, also where its number is lower than before:
-/// a learner that goes on from an older checkpoint is right.
+/// a learner that goes on from an older checkpoint is right. On one stream, which is of one life of the learner, versions only
+/// grow: an older one, or the same number with other bytes, is refused.
 #[derive(Debug)]
 pub struct Subscriber {
     latest: watch::Receiver<Option<Arc<Published>>>,
+    away: watch::Receiver<Option<Instant>>,
     counters: Arc<Counters>,
     following: Reconnecting<Following>,
 }
@@ -62,8 +67,10 @@ impl Subscriber {
         let (sender, mut latest) = watch::channel(None);
         latest.mark_unchanged();
         let counters = Arc::new(Counters::default());
-        let following = Following { settings, latest: sender, partial: None, counters: Arc::clone(&counters) };
-        Self { latest, counters, following: Reconnecting::start(following, entropy()) }
+        let (tell_away, away) = watch::channel(Some(Instant::now()));
+        let following =
+            Following { settings, latest: sender, away: tell_away, partial: None, counters: Arc::clone(&counters) };
+        Self { latest, away, counters, following: Reconnecting::start(following, entropy()) }
     }
 
     /// The last good version, if one has come yet.
@@ -89,6 +96,13 @@ impl Subscriber {
         self.latest.clone()
     }
 
+    /// Since when it is not known whether there are newer weights: there is no stream, or it has not told its newest yet. `None`
+    /// while the newest are here, or refused.
+    #[must_use]
+    pub fn away(&self) -> watch::Receiver<Option<Instant>> {
+        self.away.clone()
+    }
+
     /// What has been done so far.
     #[must_use]
     pub fn stats(&self) -> SubscriberStats {
@@ -111,6 +125,7 @@ impl Subscriber {
 struct Following {
     settings: SubscriberSettings,
     latest: watch::Sender<Option<Arc<Published>>>,
+    away: watch::Sender<Option<Instant>>,
     /// What has arrived of a version; survives broken connections.
     partial: Option<Assembly>,
     counters: Arc<Counters>,
@@ -127,15 +142,35 @@ impl Client for Following {
         let mut client = WeightsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let request = v1::SubscribeRequest { name: self.settings.name.clone() };
         let mut manifests = client.subscribe(request).await?.into_inner();
+        let mut told: Option<Manifest> = None;
         loop {
             let manifest = newest(&mut manifests).await?;
-            self.follow(&mut client, manifest, backoff).await?;
+            match told.as_ref().map(|told| goes_back(told, &manifest)) {
+                Some(Some(reason)) => self.refuse(&manifest, &reason),
+                _ => {
+                    told = Some(manifest.clone());
+                    self.follow(&mut client, manifest, backoff).await?;
+                }
+            }
+            self.away.send_if_modified(|away| away.take().is_some());
         }
     }
 
     fn broke(&mut self, _: &Broken) {
         self.counters.broken_streams.fetch_add(1, Ordering::Relaxed);
+        self.away.send_if_modified(|away| {
+            let is_new = away.is_none();
+            away.get_or_insert_with(Instant::now);
+            is_new
+        });
     }
+}
+
+/// Why a manifest may not follow one that the same learner told before; `None` if it may.
+fn goes_back(told: &Manifest, next: &Manifest) -> Option<Invalid> {
+    let is_same = told == next;
+    let reason = || format!("{} was told after {} by the same learner", next.version, told.version);
+    (next.version <= told.version && !is_same).then(|| invalid("version", reason()))
 }
 
 impl Following {

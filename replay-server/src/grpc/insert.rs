@@ -8,7 +8,7 @@ use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, v1};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
@@ -16,6 +16,7 @@ use super::quota::Quota;
 use super::{Answers, INSERT_CREDIT, draining, ended, until};
 use crate::config::Settings;
 use crate::keeper::{Command, Handle, Inserted};
+use crate::leases::{Actors, Lease, MISSED_MAX};
 use crate::log::UnixMillis;
 use crate::storage;
 
@@ -34,13 +35,30 @@ pub(super) struct InsertStream {
     answer: mpsc::Sender<Inserted>,
     answers: mpsc::Receiver<Inserted>,
     reading: Reading,
-    quota: Quota,
+    peer: Peer,
+    heartbeat: Duration,
+    /// Since `hello`.
+    lease: Option<Lease>,
+    /// When the client last sent something, or was kept from it.
+    heard: Instant,
+    /// When the lease was last looked at.
+    looked: Instant,
     /// Before this nothing is read: the actor is ahead of its quota.
     ready: Option<Instant>,
     /// What is unanswered, by sequence, in bytes of memory.
     in_flight: HashMap<u64, usize>,
     in_flight_bytes: usize,
     _permit: OwnedSemaphorePermit,
+}
+
+/// The other end of a stream, and what is kept of it over its streams.
+pub(super) struct Peer {
+    /// Where it comes from.
+    pub(super) address: String,
+    /// Who else is there.
+    pub(super) actors: Actors,
+    /// How much it may send.
+    pub(super) quota: Quota,
 }
 
 /// Whether messages are still read, and if not, why.
@@ -57,10 +75,11 @@ impl InsertStream {
         settings: &Settings,
         handle: Handle,
         drain: CancellationToken,
-        quota: Quota,
+        peer: Peer,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let order = InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits);
+        let order =
+            InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits).with_heartbeat(settings.heartbeat);
         // Room for an answer to everything that may be unanswered: the keeper never finds it full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
         Self {
@@ -71,7 +90,11 @@ impl InsertStream {
             answer,
             answers,
             reading: Reading::On,
-            quota,
+            peer,
+            heartbeat: settings.heartbeat,
+            lease: None,
+            heard: Instant::now(),
+            looked: Instant::now(),
             ready: None,
             in_flight: HashMap::new(),
             in_flight_bytes: 0,
@@ -99,6 +122,9 @@ impl InsertStream {
                 Some(inserted) = self.answers.recv() => {
                     self.order.answered();
                     self.landed(inserted.id());
+                    if let Some(lease) = &self.lease {
+                        lease.answered(u64::from(matches!(inserted, Inserted::New(_))));
+                    }
                     if let Some(answer) = self.convert(inserted)? {
                         return Ok(Some(answer.into()));
                     }
@@ -111,14 +137,24 @@ impl InsertStream {
                         return Ok(Some(response));
                     }
                 },
+                () = sleep_until(self.looked + self.heartbeat / 2), if self.lease.is_some() => self.look()?,
             }
         }
     }
 
     async fn receive(&mut self, message: v1::InsertRequest) -> Result<Option<v1::InsertResponse>, Status> {
-        match self.order.receive(message)? {
+        let message = self.order.receive(message)?;
+        self.hear(Instant::now());
+        match message {
+            Message::Heartbeat => Ok(None),
+            Message::Goodbye => {
+                self.lease.iter().for_each(Lease::goodbye);
+                Ok(None)
+            }
             Message::Hello(origin) => {
                 tracing::info!(actor = origin.actor, epoch = origin.epoch, "an actor inserts");
+                let address = std::mem::take(&mut self.peer.address);
+                self.lease = Some(self.peer.actors.open(origin.actor, origin.epoch, address));
                 Ok(Some(self.order.ready()))
             }
             Message::Trajectory(trajectory) => {
@@ -131,7 +167,10 @@ impl InsertStream {
                 let bytes = trajectory.bytes() + content.bytes().len();
                 // One that comes twice before it is answered is kept once.
                 self.in_flight_bytes += bytes - self.in_flight.insert(id.sequence, bytes).unwrap_or(0).min(bytes);
-                self.ready = self.quota.count(id.actor, Instant::now());
+                if let Some(lease) = &self.lease {
+                    lease.arrived(trajectory.last_weights_version().map(|version| version.0));
+                }
+                self.ready = self.peer.quota.count(id.actor, Instant::now());
                 let command = Command::Insert { trajectory, content, inserted, reply: self.answer.clone() };
                 self.handle.send(command).await.map_err(ended)?;
                 Ok(None)
@@ -151,6 +190,34 @@ impl InsertStream {
         self.ready.is_none() && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
     }
 
+    /// The client sent something, or is kept from it.
+    fn hear(&mut self, now: Instant) {
+        self.heard = now;
+        if let Some(lease) = &self.lease {
+            lease.heard(now);
+        }
+    }
+
+    /// Whether the client still lives. What it cannot say because nothing is read is not held against it, nor is silence to
+    /// one that knows no heartbeats, nor the time in which this server was held up itself.
+    fn look(&mut self) -> Result<(), Status> {
+        let now = Instant::now();
+        let looked = std::mem::replace(&mut self.looked, now);
+        let is_excused = !self.order.keeps_lease()
+            || self.reading != Reading::On
+            || !self.may_read()
+            || now.saturating_duration_since(looked) > self.heartbeat + self.heartbeat / 2;
+        if is_excused {
+            self.hear(now);
+        }
+        let silent = now.saturating_duration_since(self.heard);
+        if silent <= self.heartbeat * MISSED_MAX {
+            return Ok(());
+        }
+        let reason = format!("nothing came for {silent:.1?}, and a heartbeat is due every {:?}", self.heartbeat);
+        Err(convert::retry_after(Status::unavailable(reason), RETRY_AFTER))
+    }
+
     fn landed(&mut self, id: TrajectoryId) {
         let bytes = self.in_flight.remove(&id.sequence).unwrap_or(0);
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
@@ -160,6 +227,7 @@ impl InsertStream {
     fn convert(&mut self, inserted: Inserted) -> Result<Option<Answer>, Status> {
         match inserted {
             Inserted::New(id) => Ok(Some(Answer::Inserted { sequence: id.sequence })),
+            Inserted::Stale(id) => Ok(Some(self.order.understood(Answer::Stale { sequence: id.sequence }))),
             Inserted::Duplicate(id) => Ok(Some(Answer::Duplicate { sequence: id.sequence })),
             Inserted::NotStored(id, error) => Err(not_stored(id, &error)),
             Inserted::OverMemory { id, bytes_max } => Err(exhausted(format!(

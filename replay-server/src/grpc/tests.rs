@@ -1,6 +1,7 @@
 mod archive;
 mod bounds;
 mod configure;
+mod leases;
 mod operator;
 mod scopes;
 mod tables;
@@ -24,6 +25,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use weights::WeightsVersion;
 
+use super::INSERT_CREDIT;
 use crate::config::{Config, ReplaySection};
 use crate::log::committer::Ack;
 use crate::{Running, start};
@@ -92,7 +94,7 @@ impl Server {
 }
 
 fn hello() -> v1::InsertRequest {
-    wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: GAME.into() }))
+    wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: GAME.into(), ..v1::Hello::default() }))
 }
 
 fn wrap(message: In) -> v1::InsertRequest {
@@ -257,13 +259,14 @@ async fn inserts_wait_for_the_learner_and_go_on_when_it_samples() {
 async fn every_illegal_insert_ends_its_stream_with_its_fault_and_the_client_may_come_back() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path()).await;
-    let other_game = wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: "hex11".into() }));
+    let other_game = wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: "hex11".into(), ..v1::Hello::default() }));
     let other_actor = wrap(In::Trajectory(v1::Trajectory {
         id: Some(v1::TrajectoryId { actor: 2, epoch: 1, sequence: 0 }),
         ..message(0)
     }));
     let empty = v1::InsertRequest { message: None };
-    let too_large = wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: "x".repeat(MESSAGE_BYTES_MAX) }));
+    let too_large =
+        wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: "x".repeat(MESSAGE_BYTES_MAX), ..v1::Hello::default() }));
     for (name, messages, code) in [
         ("no hello", vec![trajectory(0)], Code::FailedPrecondition),
         ("two hellos", vec![hello(), hello()], Code::FailedPrecondition),

@@ -20,6 +20,8 @@ pub enum Inserted {
     New(TrajectoryId),
     /// It had been durable before.
     Duplicate(TrajectoryId),
+    /// Its weights are too far behind for every table: it is not stored.
+    Stale(TrajectoryId),
     /// The log cannot take it now; it may be sent again.
     NotStored(TrajectoryId, String),
     /// There is no room in memory; it may be sent again.
@@ -38,7 +40,7 @@ impl Inserted {
     #[must_use]
     pub fn id(&self) -> TrajectoryId {
         match *self {
-            Self::New(id) | Self::Duplicate(id) | Self::NotStored(id, _) | Self::Draining(id) => id,
+            Self::New(id) | Self::Duplicate(id) | Self::Stale(id) | Self::NotStored(id, _) | Self::Draining(id) => id,
             Self::OverMemory { id, .. } => id,
         }
     }

@@ -47,6 +47,10 @@ impl Keeper {
             askers.retain(|asker| !asker.is_closed());
             return askers.push(reply);
         }
+        if self.is_stale(&arrival) {
+            self.metrics.count_stale();
+            return answer(&reply, Inserted::Stale(id));
+        }
         let bytes = in_flight_bytes(&arrival.trajectory, &arrival.content);
         if let Some(bytes_max) = self.memory_bytes_max
             && self.memory_bytes() + bytes > bytes_max
@@ -58,6 +62,16 @@ impl Keeper {
         self.replies.insert(id, vec![reply]);
         self.in_flight_bytes += bytes;
         self.arrivals.push_back(arrival);
+    }
+
+    /// Whether no table has a use for something whose newest weights are so far behind. It leaves no trace: sent again, it is
+    /// judged again.
+    fn is_stale(&mut self, arrival: &Arrival) -> bool {
+        let Some(version) = arrival.trajectory.last_weights_version() else { return false };
+        let lag = self.lag.of(version, arrival.inserted.since_1970());
+        let bounds = self.tables.iter().map(|table| table.settings().table.retention.lag_versions_max);
+        let all_bounded: Option<Vec<u64>> = bounds.collect();
+        all_bounded.and_then(|bounds| bounds.into_iter().max()).is_some_and(|most| lag > most)
     }
 
     /// Forgets what is held up for clients that have gone: they will send and ask again. Without this a client that

@@ -181,6 +181,7 @@ impl World {
                     self.unanswered.remove(&id);
                     self.acknowledged.insert(id, self.survival());
                 }
+                Inserted::Stale(id) => panic!("{id} is stale, and no table bounds the lag"),
                 Inserted::Duplicate(id) => {
                     self.unanswered.remove(&id);
                     let survival = self.survival();

@@ -27,6 +27,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
+    fn actors_come_back_as_they_were_told(actors in actors()) {
+        prop_assert_eq!(Actors::try_from(sent(v1::ActorsResponse::from(actors.clone()))), Ok(actors));
+    }
+
+    #[test]
     fn trajectories_come_back_as_they_went_out(trajectory in trajectories()) {
         let back = Trajectory::try_from(sent(v1::Trajectory::from(&trajectory))).unwrap();
         prop_assert_eq!(bits(&back), bits(&trajectory));
@@ -99,7 +104,8 @@ proptest! {
         prop_assert_eq!(Report::try_from(sent(v1::ReportRequest::from(report.clone()))), Ok(report));
         prop_assert_eq!(FetchQuery::try_from(sent(weights_v1::FetchRequest::from(fetch))), Ok(fetch));
         prop_assert_eq!(sample::credit_from_wire(sent(v1::Credit { batches: credit })), Ok(credit));
-        prop_assert_eq!(insert::ready_from_wire(sent(v1::Ready { credit })), Ok(credit));
+        let granted = insert::Granted { credit, heartbeat: None };
+        prop_assert_eq!(insert::ready_from_wire(sent(v1::Ready { credit, heartbeat_ms: 0 })), Ok(granted));
     }
 
     #[test]

@@ -1,20 +1,26 @@
 use std::collections::HashSet;
+use std::time::Duration;
 
 use experience::{Invalid, Limits, Trajectory, TrajectoryId};
 
 use super::{Fault, unlike};
 use crate::convert;
+use crate::convert::insert::Granted;
 use crate::replay::v1::insert_request::Message as Request;
 use crate::replay::v1::insert_response::Message as Response;
-use crate::replay::{Answer, Origin, v1};
+use crate::replay::{Answer, INSERT_REVISION, Origin, v1};
 
-/// The server's side of an insert stream: `hello`, then trajectories within the credit.
+/// The server's side of an insert stream: `hello`, then trajectories within the credit, heartbeats and at most one goodbye.
 #[derive(Debug)]
 pub struct InsertOrder {
     game: String,
     credit: u32,
     limits: Limits,
+    heartbeat: Duration,
     origin: Option<Origin>,
+    /// What the client knows.
+    revision: u32,
+    said_goodbye: bool,
     unanswered: u32,
 }
 
@@ -27,13 +33,33 @@ pub enum Inserted {
     Trajectory(Trajectory),
     /// An invalid one: send this answer and say so with [`InsertOrder::answered`]; the stream goes on.
     Refused(Answer),
+    /// The client lives.
+    Heartbeat,
+    /// The client hands in what it has and comes no more.
+    Goodbye,
 }
 
 impl InsertOrder {
     /// A stream for trajectories of `game` within `limits`, at most `credit` of them unanswered.
     #[must_use]
     pub fn new(game: impl Into<String>, credit: u32, limits: Limits) -> Self {
-        Self { game: game.into(), credit, limits, origin: None, unanswered: 0 }
+        let heartbeat = Duration::ZERO;
+        Self {
+            game: game.into(),
+            credit,
+            limits,
+            heartbeat,
+            origin: None,
+            revision: 0,
+            said_goodbye: false,
+            unanswered: 0,
+        }
+    }
+
+    /// The same for a server that wants to hear of its clients so often, in whole milliseconds.
+    #[must_use]
+    pub fn with_heartbeat(self, heartbeat: Duration) -> Self {
+        Self { heartbeat, ..self }
     }
 
     /// Takes the client's next message.
@@ -47,13 +73,38 @@ impl InsertOrder {
             (Request::Hello(_), Some(_)) => Err(Fault::Twice { message: "hello" }),
             (Request::Trajectory(_), None) => Err(Fault::TooEarly { got: "trajectory", expected: "hello" }),
             (Request::Trajectory(trajectory), Some(_)) => self.take(trajectory),
+            (Request::Heartbeat(_), None) => Err(Fault::TooEarly { got: "heartbeat", expected: "hello" }),
+            (Request::Heartbeat(_), Some(_)) => Ok(Inserted::Heartbeat),
+            (Request::Goodbye(_), None) => Err(Fault::TooEarly { got: "goodbye", expected: "hello" }),
+            (Request::Goodbye(_), Some(_)) if self.said_goodbye => Err(Fault::Twice { message: "goodbye" }),
+            (Request::Goodbye(_), Some(_)) => {
+                self.said_goodbye = true;
+                Ok(Inserted::Goodbye)
+            }
         }
     }
 
     /// The answer to `hello`.
     #[must_use]
     pub fn ready(&self) -> v1::InsertResponse {
-        v1::Ready { credit: self.credit }.into()
+        let heartbeat = if self.keeps_lease() { self.heartbeat } else { Duration::ZERO };
+        let heartbeat_ms = u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX);
+        v1::Ready { credit: self.credit, heartbeat_ms }.into()
+    }
+
+    /// Whether the client says heartbeats and goodbye, and knows of stale trajectories.
+    #[must_use]
+    pub fn keeps_lease(&self) -> bool {
+        self.revision >= 1
+    }
+
+    /// An answer as the client understands it.
+    #[must_use]
+    pub fn understood(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Stale { sequence } if !self.keeps_lease() => Answer::Inserted { sequence },
+            answer => answer,
+        }
     }
 
     /// An answer goes out: one more trajectory may come.
@@ -69,11 +120,13 @@ impl InsertOrder {
     }
 
     fn open(&mut self, hello: v1::Hello) -> Result<Inserted, Fault> {
+        let revision = hello.revision.min(INSERT_REVISION);
         let origin = Origin::try_from(hello)?;
         if origin.game != self.game {
             return Err(unlike("game", &origin.game, &self.game));
         }
         self.origin = Some(origin.clone());
+        self.revision = revision;
         Ok(Inserted::Hello(origin))
     }
 
@@ -105,7 +158,7 @@ impl InsertOrder {
 /// The client's side of an insert stream: `ready`, then one answer for each trajectory that was sent.
 #[derive(Debug, Default)]
 pub struct InsertReplies {
-    credit: Option<u32>,
+    granted: Option<Granted>,
     unanswered: HashSet<u64>,
 }
 
@@ -122,7 +175,14 @@ impl InsertReplies {
     /// Whether one more trajectory may be sent now.
     #[must_use]
     pub fn may_send(&self) -> bool {
-        self.credit.is_some_and(|credit| self.unanswered.len() < credit as usize)
+        self.granted.is_some_and(|granted| self.unanswered.len() < granted.credit as usize)
+    }
+
+    /// How often the server wants to hear of this client; `None` before it is ready, and of a server that keeps no leases and
+    /// knows no goodbye.
+    #[must_use]
+    pub fn heartbeat(&self) -> Option<Duration> {
+        self.granted.and_then(|granted| granted.heartbeat)
     }
 
     /// A trajectory goes out.
@@ -137,9 +197,9 @@ impl InsertReplies {
     /// The [`Fault`] for which the stream must be given up.
     pub fn receive(&mut self, response: v1::InsertResponse) -> Result<InsertReply, Fault> {
         let v1::InsertResponse { message } = response;
-        match (message.ok_or(Fault::Empty)?, self.credit) {
+        match (message.ok_or(Fault::Empty)?, self.granted) {
             (Response::Ready(ready), None) => {
-                self.credit = Some(convert::insert::ready_from_wire(ready)?);
+                self.granted = Some(convert::insert::ready_from_wire(ready)?);
                 Ok(InsertReply::Ready)
             }
             (Response::Ready(_), Some(_)) => Err(Fault::Twice { message: "ready" }),

@@ -79,13 +79,49 @@ mod insert_requests {
         let trajectories = [0, 1].map(|sequence| Inserted::Trajectory(trajectory(sequence)));
         assert_eq!(events, [vec![Inserted::Hello(origin)], trajectories.into()].concat());
         assert_eq!((fault, order.unanswered()), (None, 2));
-        assert_eq!(order.ready(), v1::Ready { credit: 2 }.into());
+        assert_eq!(order.ready(), v1::Ready { credit: 2, heartbeat_ms: 0 }.into());
+    }
+
+    fn heartbeat() -> v1::InsertRequest {
+        v1::InsertRequest { message: Some(insert_request::Message::Heartbeat(v1::Heartbeat {})) }
+    }
+
+    fn goodbye() -> v1::InsertRequest {
+        v1::InsertRequest { message: Some(insert_request::Message::Goodbye(v1::Goodbye {})) }
+    }
+
+    #[test]
+    fn heartbeats_and_one_goodbye_may_stand_anywhere_after_hello() {
+        let mut order = order(2);
+        let messages = [hello(), heartbeat(), sends(0), goodbye(), sends(1), heartbeat()];
+        let (events, fault) = heard(messages, |message| order.receive(message));
+        assert_eq!((events.len(), fault), (6, None));
+        assert_eq!((&events[1], &events[3]), (&Inserted::Heartbeat, &Inserted::Goodbye));
+    }
+
+    #[test]
+    fn a_client_is_asked_for_heartbeats_and_told_of_stale_trajectories_if_it_knows_them() {
+        for (revision, heartbeat_ms, told) in [
+            (0, 0, Answer::Inserted { sequence: 5 }),
+            (1, 2000, Answer::Stale { sequence: 5 }),
+            (9, 2000, Answer::Stale { sequence: 5 }),
+        ] {
+            let mut order = order(2).with_heartbeat(std::time::Duration::from_secs(2));
+            let hello = v1::Hello { actor: 7, epoch: 3, game: GAME.into(), revision };
+            let hello = v1::InsertRequest { message: Some(insert_request::Message::Hello(hello)) };
+            assert!(order.receive(hello).is_ok());
+            assert_eq!(order.ready(), v1::Ready { credit: 2, heartbeat_ms }.into());
+            assert_eq!(order.understood(Answer::Stale { sequence: 5 }), told);
+        }
     }
 
     #[test]
     fn every_message_out_of_order_ends_the_stream() {
         let empty = v1::InsertRequest { message: None };
         let cases = [
+            (vec![heartbeat()], "`heartbeat` came before `hello`"),
+            (vec![goodbye()], "`goodbye` came before `hello`"),
+            (vec![hello(), goodbye(), heartbeat(), goodbye()], "`goodbye` came twice"),
             (vec![empty.clone()], "a message is empty or of an unknown kind"),
             (vec![hello(), empty], "a message is empty or of an unknown kind"),
             (vec![sends(0)], "`trajectory` came before `hello`"),
@@ -192,7 +228,7 @@ mod insert_replies {
     }
 
     fn ready(credit: u32) -> v1::InsertResponse {
-        v1::Ready { credit }.into()
+        v1::Ready { credit, heartbeat_ms: 0 }.into()
     }
 
     fn ack(sequence: u64) -> v1::InsertResponse {
@@ -267,7 +303,7 @@ mod insert_replies {
                 "sequence: 0 does not wait for an answer",
             ),
             (vec![ready(2), disposition(0)], "disposition: 0 is not a disposition"),
-            (vec![ready(2), disposition(3)], "disposition: 3 is not a disposition"),
+            (vec![ready(2), disposition(4)], "disposition: 4 is not a disposition"),
             (vec![ready(2), disposition(-1)], "disposition: -1 is not a disposition"),
             (vec![ready(2), refused(0, long.clone(), String::new())], "field: has 1025 bytes, the limit is 1024"),
             (vec![ready(2), refused(0, String::new(), long)], "reason: has 1025 bytes, the limit is 1024"),

@@ -1,9 +1,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use experience::Trajectory;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Counters;
@@ -16,6 +17,10 @@ use crate::replay::{Answer, Origin, client, v1};
 
 /// Requests between the task and the socket: enough to keep a connection busy, few enough to lose nothing by it.
 const REQUESTS_BUFFERED: usize = 16;
+/// How often a server may want to hear of a client at most: one that asks for more gets this.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(20);
+/// How long the server's end of the stream is waited for, so that a goodbye is not cut off.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The client of a writer: owns what is outstanding, and one stream at a time.
 #[derive(Debug)]
@@ -48,7 +53,9 @@ impl Client for Connection {
             () = self.finished() => return Ok(()),
         };
         let mut order = InsertReplies::default();
+        let (mut next_heartbeat, mut said_goodbye) = (None, false);
         while !self.is_done() {
+            let owes_goodbye = self.draining && !said_goodbye && order.heartbeat().is_some();
             tokio::select! {
                 item = self.items.recv(), if !self.draining => self.accept(item),
                 slot = requests.reserve(), if order.may_send() && self.outstanding.has_unsent() => {
@@ -56,15 +63,36 @@ impl Client for Connection {
                     let message = self.outstanding.send_next().expect("something is unsent");
                     order.sent(message.id.map_or(0, |id| id.sequence));
                     slot.send(request(Message::Trajectory(message)));
+                    next_heartbeat = heartbeat_after(&order);
+                }
+                slot = requests.reserve(), if owes_goodbye => {
+                    slot.map_err(|_| Broken::Ended)?.send(request(Message::Goodbye(v1::Goodbye {})));
+                    said_goodbye = true;
+                }
+                () = until(next_heartbeat) => {
+                    // What waits to go out says as much.
+                    let _ = requests.try_send(request(Message::Heartbeat(v1::Heartbeat {})));
+                    next_heartbeat = heartbeat_after(&order);
                 }
                 reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?)? {
-                    InsertReply::Ready => self.counters.reached(),
+                    InsertReply::Ready => {
+                        self.counters.reached();
+                        next_heartbeat = heartbeat_after(&order);
+                    }
                     InsertReply::Answer(answer) => {
                         self.settle(answer);
                         backoff.reset();
                     }
                 },
             }
+        }
+        if order.heartbeat().is_some() {
+            if !said_goodbye {
+                let _ = requests.try_send(request(Message::Goodbye(v1::Goodbye {})));
+            }
+            drop(requests);
+            // To drop the stream before the server has read it would take the goodbye along.
+            let _ = timeout(GOODBYE_TIMEOUT, async { while let Ok(Some(_)) = replies.message().await {} }).await;
         }
         Ok(())
     }
@@ -119,6 +147,10 @@ impl Connection {
         let counter = match &answer {
             Answer::Inserted { .. } => &self.counters.inserted,
             Answer::Duplicate { .. } => &self.counters.duplicates,
+            Answer::Stale { .. } => {
+                tracing::debug!(id = %trajectory.id, "a trajectory came too late to be of use");
+                &self.counters.stale
+            }
             Answer::Refused { fault, .. } => {
                 tracing::error!(id = %trajectory.id, field = fault.field, reason = fault.reason, "trajectory refused");
                 &self.counters.refused
@@ -130,6 +162,19 @@ impl Connection {
 
     fn is_done(&self) -> bool {
         self.draining && self.outstanding.is_empty()
+    }
+}
+
+/// When the server must hear of this client next, if it wants to.
+fn heartbeat_after(order: &InsertReplies) -> Option<Instant> {
+    order.heartbeat().map(|interval| Instant::now() + interval.max(HEARTBEAT_MIN))
+}
+
+/// For ever, where there is no such moment.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

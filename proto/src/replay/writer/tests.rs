@@ -6,8 +6,8 @@ use futures::poll;
 use tonic::Status;
 
 use super::{Writer, WriterError, WriterSettings, WriterStats};
-use crate::replay::{Answer, Origin};
-use crate::scripted::{Link, ReplayScript, trajectory, until, within};
+use crate::replay::{Answer, Origin, v1};
+use crate::scripted::{Link, ReplayScript, Stream, trajectory, until, within};
 
 /// A close that waits for what surely comes.
 const PATIENT: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ async fn a_stream_opens_with_the_writers_origin_and_trajectories_arrive_as_they_
     insert(&writer, 0..2).await;
     let mut stream = server.inserting().await;
     assert_eq!(stream.hello().await, Origin { actor: 7, epoch: 3, game: "tic_tac_toe".into() });
-    stream.reply(crate::replay::v1::Ready { credit: 8 }.into()).await;
+    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
     assert_eq!([stream.trajectory().await, stream.trajectory().await], [trajectory(0), trajectory(1)]);
 }
 
@@ -73,7 +73,7 @@ async fn what_was_not_acknowledged_goes_out_again_in_order_after_a_cut() {
         second.answer(inserted(sequence)).await;
     }
     until(|| writer.unacknowledged() == 0).await;
-    assert_eq!(writer.stats(), WriterStats { inserted: 4, duplicates: 1, refused: 0, broken_streams: 1 });
+    assert_eq!(writer.stats(), WriterStats { inserted: 4, duplicates: 1, stale: 0, refused: 0, broken_streams: 1 });
     assert_eq!(within(writer.close(PATIENT)).await, []);
 }
 
@@ -174,7 +174,7 @@ async fn a_refused_trajectory_is_counted_and_not_sent_again() {
     assert_eq!(second.sequences(1).await, [1]);
     second.answer(inserted(1)).await;
     until(|| writer.unacknowledged() == 0).await;
-    assert_eq!(writer.stats(), WriterStats { inserted: 1, duplicates: 0, refused: 1, broken_streams: 1 });
+    assert_eq!(writer.stats(), WriterStats { inserted: 1, duplicates: 0, stale: 0, refused: 1, broken_streams: 1 });
 }
 
 #[tokio::test]
@@ -269,4 +269,77 @@ async fn a_server_that_has_moved_gets_what_it_is_owed_at_its_new_address() {
     writer.moved(&new.endpoint());
     drop((stream, old));
     assert_eq!(new.ready(8).await.sequences(1).await, [0]);
+}
+
+/// The messages of a stream up to its end, by kind.
+async fn kinds(stream: &mut Stream<v1::InsertRequest, v1::InsertResponse>, count: usize) -> Vec<&'static str> {
+    let mut kinds = Vec::new();
+    while kinds.len() < count {
+        kinds.push(match stream.request().await.and_then(|request| request.message) {
+            Some(v1::insert_request::Message::Heartbeat(_)) => "heartbeat",
+            Some(v1::insert_request::Message::Goodbye(_)) => "goodbye",
+            Some(v1::insert_request::Message::Trajectory(_)) => "trajectory",
+            Some(v1::insert_request::Message::Hello(_)) => "hello",
+            None => "end",
+        });
+    }
+    kinds
+}
+
+#[tokio::test]
+async fn a_writer_says_heartbeats_as_often_as_it_is_asked_to_and_goodbye_when_it_closes() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 4);
+    let mut stream = server.inserting().await;
+    stream.hello().await;
+    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 20 }.into()).await;
+    assert_eq!(kinds(&mut stream, 3).await, ["heartbeat"; 3]);
+    insert(&writer, 0..1).await;
+    assert_eq!(stream.trajectory().await.id.sequence, 0);
+    let closing = tokio::spawn(writer.close(PATIENT));
+    while kinds(&mut stream, 1).await != ["goodbye"] {}
+    stream.answer(inserted(0)).await;
+    while kinds(&mut stream, 1).await != ["end"] {}
+    drop(stream);
+    assert_eq!(within(closing).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_no_heartbeats_hears_nothing_that_it_does_not_know() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 4);
+    insert(&writer, 0..1).await;
+    let mut stream = server.ready(8).await;
+    assert_eq!(kinds(&mut stream, 1).await, ["trajectory"]);
+    let closing = tokio::spawn(writer.close(PATIENT));
+    stream.answer(inserted(0)).await;
+    assert_eq!(kinds(&mut stream, 1).await, ["end"]);
+    assert_eq!(within(closing).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_stale_trajectory_is_forgotten_and_counted() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 4);
+    insert(&writer, 0..1).await;
+    let mut stream = server.ready(8).await;
+    assert_eq!(stream.sequences(1).await, [0]);
+    stream.answer(Answer::Stale { sequence: 0 }).await;
+    until(|| writer.unacknowledged() == 0).await;
+    assert_eq!(writer.stats(), WriterStats { stale: 1, ..WriterStats::default() });
+}
+
+/// What a process looks like that was stopped: the system takes connections for it, and nobody answers.
+#[tokio::test]
+async fn a_server_that_takes_connections_and_answers_nothing_is_left_and_dialled_again() {
+    let stopped = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let writer = writer(format!("http://{}", stopped.local_addr().unwrap()), 4);
+    insert(&writer, 0..1).await;
+    within(async {
+        while writer.stats().broken_streams == 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    assert!(writer.away_for().is_some_and(|away| away < Duration::from_secs(25)), "{:?}", writer.away_for());
 }

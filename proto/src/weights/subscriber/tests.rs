@@ -225,21 +225,6 @@ async fn the_newest_version_is_followed_where_older_ones_were_announced_before_i
 }
 
 #[tokio::test]
-async fn a_lower_number_is_followed_where_the_server_calls_it_the_newest() {
-    let mut server = WeightsScript::start().await;
-    let mut subscriber = subscriber(server.endpoint());
-    let manifests = server.subscription().await;
-    for number in [5, 3] {
-        let next = version(number, bytes(10, number as u8));
-        manifests.announce(&next).await;
-        let (_, chunks) = server.fetch().await;
-        chunks.chunk(0, &next.bytes).await;
-        drop(chunks);
-        assert_eq!(*within(subscriber.changed()).await, next);
-    }
-}
-
-#[tokio::test]
 async fn a_version_that_is_there_is_not_fetched_again_after_a_cut() {
     let server = server().await;
     let link = Link::to(server.address).await;
@@ -278,4 +263,64 @@ async fn what_a_stream_said_before_it_ended_is_followed() {
     chunks.chunk(0, &published.bytes).await;
     drop(chunks);
     assert_eq!(*within(subscriber.changed()).await, published);
+}
+
+#[tokio::test]
+async fn an_older_version_of_the_same_learner_is_refused_and_one_of_its_next_life_is_followed() {
+    let mut script = WeightsScript::start().await;
+    let mut subscriber = subscriber(script.endpoint());
+    let [older, newer, newest] = [(4, 4), (5, 5), (6, 6)].map(|(number, seed)| version(number, bytes(9, seed)));
+    let other_bytes = version(5, bytes(9, 9));
+    let stream = script.subscription().await;
+    stream.send((&newer.manifest).into()).await;
+    let (_, chunks) = script.fetch().await;
+    chunks.send(whole(&newer)).await;
+    drop(chunks);
+    assert_eq!(*within(subscriber.changed()).await, newer);
+    for (refused, wrong) in [&older, &other_bytes].into_iter().enumerate() {
+        stream.send((&wrong.manifest).into()).await;
+        until(|| subscriber.stats().refused == refused as u64 + 1).await;
+    }
+    stream.send((&newest.manifest).into()).await;
+    let (asked, chunks) = script.fetch().await;
+    assert_eq!(asked, query(&newest, 0));
+    chunks.send(whole(&newest)).await;
+    drop(chunks);
+    assert_eq!(*within(subscriber.changed()).await, newest);
+    drop(stream);
+
+    let stream = script.subscription().await;
+    stream.send((&older.manifest).into()).await;
+    let (asked, chunks) = script.fetch().await;
+    assert_eq!(asked, query(&older, 0));
+    chunks.send(whole(&older)).await;
+    drop(chunks);
+    assert_eq!(*within(subscriber.changed()).await, older);
+}
+
+#[tokio::test]
+async fn whether_there_may_be_newer_weights_is_known_while_the_stream_has_told_its_newest() {
+    let mut script = WeightsScript::start().await;
+    let mut subscriber = subscriber(script.endpoint());
+    let away = subscriber.away();
+    let first = version(1, bytes(9, 1));
+    let stream = script.subscription().await;
+    assert!(away.borrow().is_some());
+    stream.send((&first.manifest).into()).await;
+    let (_, chunks) = script.fetch().await;
+    assert!(away.borrow().is_some(), "it is not here yet");
+    chunks.send(whole(&first)).await;
+    drop(chunks);
+    within(subscriber.changed()).await;
+    until(|| away.borrow().is_none()).await;
+    drop(stream);
+    until(|| away.borrow().is_some()).await;
+    let stream = script.subscription().await;
+    assert!(away.borrow().is_some());
+    stream.send((&first.manifest).into()).await;
+    until(|| away.borrow().is_none()).await;
+}
+
+fn whole(published: &Published) -> crate::weights::v1::Chunk {
+    crate::weights::v1::Chunk { offset: 0, data: published.bytes.clone() }
 }

@@ -1,0 +1,186 @@
+use std::time::Duration;
+
+use super::*;
+
+/// Waits until the one actor that the server knows looks as it should.
+async fn until(server: &Server, what: &str, holds: impl Fn(&[v1::Actor]) -> bool) -> v1::ActorsResponse {
+    let look = async {
+        loop {
+            let told = server.client.clone().actors(v1::ActorsRequest {}).await.unwrap().into_inner();
+            if holds(&told.actors) {
+                return told;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), look).await.expect(what)
+}
+
+fn is(state: v1::ActorState) -> impl Fn(&[v1::Actor]) -> bool {
+    move |actors| matches!(actors, [actor] if actor.state() == state)
+}
+
+fn hello_of_revision(revision: u32) -> v1::InsertRequest {
+    wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: GAME.into(), revision }))
+}
+
+fn heartbeat() -> v1::InsertRequest {
+    wrap(In::Heartbeat(v1::Heartbeat {}))
+}
+
+async fn serve_with_heartbeat(directory: &Path, seconds: f64) -> Server {
+    serve_with(directory, |replay| replay.heartbeat_seconds = seconds).await
+}
+
+async fn opened(
+    server: &Server,
+    revision: u32,
+) -> (mpsc::Sender<v1::InsertRequest>, Streaming<v1::InsertResponse>, v1::Ready) {
+    let (sender, mut answers) = server.insert().await;
+    sender.send(hello_of_revision(revision)).await.unwrap();
+    match answers.message().await.unwrap().unwrap().message {
+        Some(Answer::Ready(ready)) => (sender, answers, ready),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_actor_that_falls_silent_is_lost_its_stream_ends_and_it_may_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with_heartbeat(directory.path(), 0.1).await;
+    let (sender, mut answers, ready) = opened(&server, 1).await;
+    assert_eq!((ready.credit, ready.heartbeat_ms), (INSERT_CREDIT, 100));
+    sender.send(trajectory(0)).await.unwrap();
+    let told = until(&server, "the trajectory is counted", |actors| actors[0].trajectories == 1).await;
+    let v1::Actor { actor, epoch, weights_version, unanswered, credit, ref address, .. } = told.actors[0];
+    assert_eq!((actor, epoch, weights_version, unanswered, credit), (1, 1, Some(7), 0, INSERT_CREDIT));
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+
+    let status = end(&mut answers).await;
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("a heartbeat is due every 100ms"), "{status}");
+    until(&server, "the actor is lost", is(v1::ActorState::Lost)).await;
+
+    let (_sender, _answers, _) = opened(&server, 1).await;
+    let told = until(&server, "the actor is back", is(v1::ActorState::Live)).await;
+    assert_eq!((told.actors[0].trajectories, told.lost_total), (1, 1));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn heartbeats_keep_an_actor_live_that_has_nothing_else_to_say() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with_heartbeat(directory.path(), 0.5).await;
+    let (sender, mut answers, _) = opened(&server, 1).await;
+    let mut beats = tokio::time::interval(Duration::from_millis(100));
+    let beating = async {
+        loop {
+            beats.tick().await;
+            sender.send(heartbeat()).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = beating => {}
+        _ = until(&server, "it outlives its lease", |actors| actors.iter().any(|actor| actor.since_ms > 3000)) => {}
+    }
+    sender.send(trajectory(0)).await.unwrap();
+    assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ack(_))));
+    let told = until(&server, "the actor is live", is(v1::ActorState::Live)).await;
+    assert_eq!(told.lost_total, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_without_heartbeats_lives_while_its_stream_is_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with_heartbeat(directory.path(), 0.05).await;
+    let (sender, mut answers, ready) = opened(&server, 0).await;
+    assert_eq!(ready.heartbeat_ms, 0, "nothing that it does not know");
+    until(&server, "it outlives every lease", |actors| actors.iter().any(|actor| actor.since_ms > 1000)).await;
+    sender.send(trajectory(0)).await.unwrap();
+    assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ack(_))));
+    assert_eq!(until(&server, "it is live", is(v1::ActorState::Live)).await.lost_total, 0);
+    drop((sender, answers));
+    until(&server, "it is lost when its stream is over", is(v1::ActorState::Lost)).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_actor_that_says_goodbye_is_no_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with_heartbeat(directory.path(), 0.05).await;
+    let (sender, mut answers, _) = opened(&server, 1).await;
+    sender.send(wrap(In::Goodbye(v1::Goodbye {}))).await.unwrap();
+    until(&server, "it drains", |actors| actors.is_empty() || is(v1::ActorState::Draining)(actors)).await;
+    sender.send(trajectory(0)).await.unwrap();
+    assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ack(_))));
+    drop(sender);
+    assert_eq!(answers.message().await.unwrap(), None);
+    assert_eq!(until(&server, "it is gone", <[_]>::is_empty).await.lost_total, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_writer_keeps_its_lease_and_says_goodbye() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with_heartbeat(directory.path(), 0.2).await;
+    let endpoint = format!("http://{}", server.running.address);
+    let settings = proto::replay::WriterSettings { endpoint, actor: 9, epoch: 4, game: GAME.into(), in_flight_max: 4 };
+    let writer = proto::replay::Writer::start(settings);
+    until(&server, "the writer is live", is(v1::ActorState::Live)).await;
+    let told = until(&server, "it outlives its lease", |actors| actors[0].since_ms > 1500).await;
+    assert_eq!((told.actors[0].actor, told.actors[0].epoch, told.lost_total), (9, 4, 0));
+    assert!(writer.close(Duration::from_secs(30)).await.is_empty());
+    assert_eq!(until(&server, "it is gone", <[_]>::is_empty).await.lost_total, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_actor_whose_link_goes_without_a_goodbye_is_lost_after_its_lease() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with_heartbeat(directory.path(), 0.1).await;
+    let (sender, answers, _) = opened(&server, 1).await;
+    drop((sender, answers));
+    assert_eq!(until(&server, "it is lost", is(v1::ActorState::Lost)).await.lost_total, 1);
+    server.stop().await;
+}
+
+fn played_with(sequence: u64, version: u64) -> v1::InsertRequest {
+    let mut message = message(sequence);
+    message.versions = vec![v1::VersionRun { version, steps: 4 }];
+    wrap(In::Trajectory(message))
+}
+
+#[tokio::test]
+async fn what_is_too_far_behind_for_every_table_is_acknowledged_and_not_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let bounded = |replay: &mut ReplaySection| (replay.lag_versions_max, replay.error_items) = (Some(3), 1e6);
+    let server = serve_with(directory.path(), bounded).await;
+    let (stored, stale) = (v1::Disposition::Inserted, v1::Disposition::Stale);
+    // One that lags by as much as is allowed is stored; one that is sent again is judged again.
+    let sent = [
+        (0, 10, stored),
+        (1, 7, stored),
+        (2, 6, stale),
+        (2, 6, stale),
+        (3, 11, stored),
+        (1, 1, v1::Disposition::Duplicate),
+    ];
+    let (sender, mut answers, _) = opened(&server, 1).await;
+    for (sequence, version, expected) in sent {
+        sender.send(played_with(sequence, version)).await.unwrap();
+        match answers.message().await.unwrap().unwrap().message {
+            Some(Answer::Ack(ack)) => assert_eq!((ack.sequence, ack.disposition()), (sequence, expected)),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Who knows nothing of this hears what it shall do.
+    let (sender, mut answers, _) = opened(&server, 0).await;
+    sender.send(played_with(4, 6)).await.unwrap();
+    match answers.message().await.unwrap().unwrap().message {
+        Some(Answer::Ack(ack)) => assert_eq!(ack.disposition(), stored),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.stats().await.trajectories_inserted_total, 3);
+    server.stop().await;
+}

@@ -1,0 +1,332 @@
+//! Who inserts here and who has gone: a lease for each actor, renewed by whatever it sends.
+//!
+//! An actor says something every heartbeat. One that misses three in a row is lost: told and counted once, and live again as
+//! soon as it is heard. One that said goodbye on all its streams leaves without a word. [`Leases`] is pure: time is an
+//! argument; [`Actors`] shares it between streams, each of which holds a [`Lease`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::limits::ACTORS_MAX;
+use proto::replay::{Actor, ActorState, Actors as Told};
+use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
+
+/// So many heartbeats in a row may be missed, and no more.
+pub const MISSED_MAX: u32 = 3;
+
+/// How long a lost actor is told of: for as long as somebody may come back for it or look for it.
+pub const LOST_KEPT: Duration = Duration::from_secs(600);
+
+/// The leases of all actors.
+#[derive(Debug)]
+pub struct Leases {
+    heartbeat: Duration,
+    credit: u32,
+    entries: BTreeMap<u64, Entry>,
+    next_stream: u64,
+    lost_total: u64,
+    swept: Option<Instant>,
+}
+
+/// One actor, over all its streams.
+#[derive(Debug)]
+struct Entry {
+    epoch: u64,
+    address: String,
+    since: Instant,
+    heard: Instant,
+    is_lost: bool,
+    /// A stream ended without goodbye, and none has come since.
+    broke: bool,
+    weights_version: Option<u64>,
+    trajectories: u64,
+    streams: BTreeMap<u64, Stream>,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    said_goodbye: bool,
+    unanswered: u32,
+}
+
+/// One stream of an actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamId {
+    actor: u64,
+    stream: u64,
+}
+
+/// Whether an actor was heard as usual, or after it had been lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Heard {
+    /// As usual.
+    AsEver,
+    /// It had been lost.
+    Again,
+}
+
+impl Leases {
+    /// Of actors that say something every `heartbeat` and may have `credit` trajectories unanswered on a stream.
+    #[must_use]
+    pub fn new(heartbeat: Duration, credit: u32) -> Self {
+        Self { heartbeat, credit, entries: BTreeMap::new(), next_stream: 0, lost_total: 0, swept: None }
+    }
+
+    /// After so long without a word an actor is lost.
+    #[must_use]
+    pub fn silence_max(&self) -> Duration {
+        self.heartbeat * MISSED_MAX
+    }
+
+    /// An actor opens a stream. Where as many are known as may be, the one that was lost first makes room; while none is
+    /// lost, the newcomer is served and not listed.
+    pub fn open(&mut self, actor: u64, epoch: u64, address: String, now: Instant) -> (StreamId, Heard) {
+        let stream = self.next_stream;
+        self.next_stream += 1;
+        let id = StreamId { actor, stream };
+        if !self.entries.contains_key(&actor) && !self.has_room() {
+            return (id, Heard::AsEver);
+        }
+        let entry = self.entries.entry(actor).or_insert_with(|| Entry {
+            epoch,
+            address: String::new(),
+            since: now,
+            heard: now,
+            is_lost: false,
+            broke: false,
+            weights_version: None,
+            trajectories: 0,
+            streams: BTreeMap::new(),
+        });
+        if epoch > entry.epoch {
+            (entry.epoch, entry.since) = (epoch, now);
+        }
+        (entry.address, entry.broke) = (address, false);
+        entry.streams.insert(stream, Stream::default());
+        (id, entry.hear(now))
+    }
+
+    /// The actor sent something, or is kept from it by this server.
+    pub fn heard(&mut self, id: StreamId, now: Instant) -> Heard {
+        self.entries.get_mut(&id.actor).map_or(Heard::AsEver, |entry| entry.hear(now))
+    }
+
+    /// A trajectory came whose last step was played with this version; it waits for its answer.
+    pub fn arrived(&mut self, id: StreamId, weights_version: Option<u64>) {
+        let Some(entry) = self.entries.get_mut(&id.actor) else { return };
+        entry.weights_version = weights_version.or(entry.weights_version);
+        if let Some(stream) = entry.streams.get_mut(&id.stream) {
+            stream.unanswered += 1;
+        }
+    }
+
+    /// A trajectory is answered; `stored` of them, none or one, are new and durable.
+    pub fn answered(&mut self, id: StreamId, stored: u64) {
+        let Some(entry) = self.entries.get_mut(&id.actor) else { return };
+        entry.trajectories += stored;
+        if let Some(stream) = entry.streams.get_mut(&id.stream) {
+            stream.unanswered = stream.unanswered.saturating_sub(1);
+        }
+    }
+
+    /// The actor will end the stream when it has its answers.
+    pub fn goodbye(&mut self, id: StreamId) {
+        let stream = self.entries.get_mut(&id.actor).and_then(|entry| entry.streams.get_mut(&id.stream));
+        if let Some(stream) = stream {
+            stream.said_goodbye = true;
+        }
+    }
+
+    /// A stream is over, whoever ended it. An actor that said goodbye on its last one is forgotten; another has until its
+    /// lease ends to come back.
+    pub fn closed(&mut self, id: StreamId) {
+        let Some(entry) = self.entries.get_mut(&id.actor) else { return };
+        let Some(stream) = entry.streams.remove(&id.stream) else { return };
+        entry.broke |= !stream.said_goodbye;
+        if entry.streams.is_empty() && !entry.broke && !entry.is_lost {
+            self.entries.remove(&id.actor);
+        }
+    }
+
+    /// The actors whose lease has ended since the last sweep, as they were last known. Forgets those lost for long. A server
+    /// that has not swept for a whole heartbeat was itself held up, and blames nobody for the time.
+    pub fn sweep(&mut self, now: Instant) -> Vec<Actor> {
+        let swept = self.swept.replace(now);
+        if swept.is_some_and(|swept| now.saturating_duration_since(swept) > self.heartbeat) {
+            self.entries.values_mut().filter(|entry| !entry.is_lost).for_each(|entry| entry.heard = now);
+            return Vec::new();
+        }
+        let (silence_max, credit) = (self.silence_max(), self.credit);
+        self.entries.retain(|_, entry| !entry.is_lost || entry.silent(now) <= LOST_KEPT);
+        let mut lost = Vec::new();
+        for (&actor, entry) in &mut self.entries {
+            if entry.state() == ActorState::Live && entry.silent(now) > silence_max {
+                entry.is_lost = true;
+                lost.push(entry.told(actor, credit, now));
+            }
+        }
+        self.lost_total += lost.len() as u64;
+        lost
+    }
+
+    /// How many actors are in each state.
+    pub fn counts(&self) -> impl Iterator<Item = (ActorState, usize)> + '_ {
+        let count = |state| self.entries.values().filter(|entry| entry.state() == state).count();
+        [ActorState::Live, ActorState::Draining, ActorState::Lost].into_iter().map(move |state| (state, count(state)))
+    }
+
+    /// How often an actor was lost.
+    #[must_use]
+    pub fn lost_total(&self) -> u64 {
+        self.lost_total
+    }
+
+    /// All of it, for whoever asks.
+    #[must_use]
+    pub fn told(&self, now: Instant) -> Told {
+        let actors = self.entries.iter().map(|(&actor, entry)| entry.told(actor, self.credit, now)).collect();
+        Told { actors, lost_total: self.lost_total, heartbeat: self.heartbeat }
+    }
+
+    /// Whether another actor may be listed.
+    fn has_room(&mut self) -> bool {
+        if self.entries.len() < ACTORS_MAX {
+            return true;
+        }
+        let lost = self.entries.iter().filter(|(_, entry)| entry.is_lost && entry.streams.is_empty());
+        let first = lost.min_by_key(|(_, entry)| entry.heard).map(|(&actor, _)| actor);
+        first.is_some_and(|actor| self.entries.remove(&actor).is_some())
+    }
+}
+
+impl Entry {
+    fn hear(&mut self, now: Instant) -> Heard {
+        self.heard = now;
+        if std::mem::replace(&mut self.is_lost, false) { Heard::Again } else { Heard::AsEver }
+    }
+
+    fn silent(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.heard)
+    }
+
+    fn state(&self) -> ActorState {
+        let drains = !self.broke && !self.streams.is_empty() && self.streams.values().all(|stream| stream.said_goodbye);
+        match (self.is_lost, drains) {
+            (true, _) => ActorState::Lost,
+            (false, true) => ActorState::Draining,
+            (false, false) => ActorState::Live,
+        }
+    }
+
+    fn told(&self, actor: u64, credit: u32, now: Instant) -> Actor {
+        let milliseconds = |time: Duration| Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let unanswered = self.streams.values().map(|stream| stream.unanswered).sum();
+        Actor {
+            actor,
+            epoch: self.epoch,
+            state: self.state(),
+            address: self.address.clone(),
+            since: milliseconds(now.saturating_duration_since(self.since)),
+            silent: milliseconds(self.silent(now)),
+            weights_version: self.weights_version,
+            trajectories: self.trajectories,
+            unanswered,
+            credit,
+        }
+    }
+}
+
+/// The leases of a server, shared by its streams.
+#[derive(Debug, Clone)]
+pub struct Actors {
+    leases: Arc<Mutex<Leases>>,
+}
+
+impl Actors {
+    /// As [`Leases::new`].
+    #[must_use]
+    pub fn new(heartbeat: Duration, credit: u32) -> Self {
+        Self { leases: Arc::new(Mutex::new(Leases::new(heartbeat, credit))) }
+    }
+
+    /// A stream of an actor.
+    pub(crate) fn open(&self, actor: u64, epoch: u64, address: String) -> Lease {
+        let (id, heard) = self.leases.lock().open(actor, epoch, address, Instant::now());
+        tell_again(heard, actor, epoch);
+        Lease { actors: self.clone(), id, epoch }
+    }
+
+    /// Looks who has gone, and says so once.
+    pub(crate) fn sweep(&self) {
+        let (lost, heartbeat) = {
+            let mut leases = self.leases.lock();
+            let lost = leases.sweep(Instant::now());
+            crate::metrics::actors(leases.counts(), leases.lost_total());
+            (lost, leases.heartbeat)
+        };
+        for Actor { actor, epoch, address, silent, weights_version, trajectories, unanswered, .. } in lost {
+            let (silent_ms, heartbeat_ms) = (silent.as_millis(), heartbeat.as_millis());
+            tracing::warn!(
+                actor,
+                epoch,
+                address,
+                silent_ms,
+                heartbeat_ms,
+                weights_version,
+                trajectories,
+                unanswered,
+                "an actor is lost"
+            );
+        }
+    }
+
+    /// All of them, for whoever asks.
+    pub(crate) fn told(&self) -> Told {
+        self.leases.lock().told(Instant::now())
+    }
+}
+
+/// The part of one stream in the lease of its actor. Dropping it ends the stream.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    actors: Actors,
+    id: StreamId,
+    epoch: u64,
+}
+
+impl Lease {
+    pub(crate) fn heard(&self, now: Instant) {
+        let heard = self.actors.leases.lock().heard(self.id, now);
+        tell_again(heard, self.id.actor, self.epoch);
+    }
+
+    pub(crate) fn arrived(&self, weights_version: Option<u64>) {
+        self.actors.leases.lock().arrived(self.id, weights_version);
+    }
+
+    pub(crate) fn answered(&self, stored: u64) {
+        self.actors.leases.lock().answered(self.id, stored);
+    }
+
+    pub(crate) fn goodbye(&self) {
+        self.actors.leases.lock().goodbye(self.id);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.actors.leases.lock().closed(self.id);
+    }
+}
+
+fn tell_again(heard: Heard, actor: u64, epoch: u64) {
+    if heard == Heard::Again {
+        tracing::info!(actor, epoch, "a lost actor is back");
+    }
+}

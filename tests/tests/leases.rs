@@ -1,0 +1,86 @@
+//! An actor that stops answering is lost within its lease, and inserts again within seconds when it goes on.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use proto::replay::{Actor, ActorState, Inspector};
+use tests::trajectories::list;
+use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
+
+const DEADLINE: Duration = Duration::from_secs(90);
+const INSERTS: &str = "zerofleet_replay_inserts_total";
+const LOST: &str = "zerofleet_replay_actors_lost_total";
+/// Three heartbeats of two seconds, half of one until somebody looks, and a machine that is busy.
+const LOST_WITHIN: Duration = Duration::from_secs(20);
+/// What is promised is 5 s; a tenth of the speed of any machine that this was measured on is allowed.
+const BACK_WITHIN: Duration = Duration::from_secs(50);
+
+/// The one actor that the replay server knows.
+async fn actor(inspector: &Inspector) -> Option<Actor> {
+    inspector.actors().await.unwrap().actors.pop()
+}
+
+async fn wait_for(inspector: &Inspector, state: Option<ActorState>, within: Duration) {
+    let begun = Instant::now();
+    while actor(inspector).await.map(|actor| actor.state) != state {
+        assert!(begun.elapsed() < within, "not within {within:?}: {state:?}");
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+}
+
+fn more_inserts(cluster: &Cluster, within: Duration) {
+    let before = cluster.metric(Role::Replay, INSERTS).unwrap();
+    wait_until("more is inserted", within, || {
+        Ok(cluster.metric(Role::Replay, INSERTS).is_some_and(|now| now > before))
+    })
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_actor_that_is_stopped_is_lost_and_back_within_seconds_with_no_game_lost_or_doubled() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    cluster.start(&[Role::Replay, Role::Learner, Role::Actor]).unwrap();
+    wait_until("the actor inserts", DEADLINE, || {
+        Ok(cluster.metric(Role::Replay, INSERTS).is_some_and(|games| games > 0.0))
+    })
+    .unwrap();
+    let inspector = Inspector::new(&cluster.replay_endpoint()).unwrap();
+    wait_for(&inspector, Some(ActorState::Live), DEADLINE).await;
+
+    for round in 1..=2 {
+        cluster.process(Role::Actor).stop();
+        wait_for(&inspector, Some(ActorState::Lost), LOST_WITHIN).await;
+        wait_until(
+            "the loss is counted",
+            DEADLINE,
+            || Ok(cluster.metric(Role::Replay, LOST) == Some(f64::from(round))),
+        )
+        .unwrap();
+        cluster.process(Role::Actor).resume();
+        more_inserts(&cluster, BACK_WITHIN);
+        wait_for(&inspector, Some(ActorState::Live), BACK_WITHIN).await;
+    }
+
+    // With the server that it writes to stopped, it plays and dials on.
+    let left = |cluster: &mut Cluster| cluster.process(Role::Actor).log_text().matches("insert stream broke").count();
+    let before = left(&mut cluster);
+    cluster.process(Role::Replay).stop();
+    wait_until("the actor leaves a server that answers nothing", DEADLINE, || Ok(left(&mut cluster) > before)).unwrap();
+    cluster.process(Role::Replay).resume();
+    more_inserts(&cluster, BACK_WITHIN);
+    assert_eq!(cluster.metric(Role::Replay, LOST), Some(2.0), "a server that was stopped itself blames nobody");
+
+    cluster.process(Role::Actor).terminate();
+    assert!(cluster.process(Role::Actor).ended(Duration::from_secs(10)).unwrap().status.success());
+    wait_for(&inspector, None, DEADLINE).await;
+    assert_eq!(cluster.metric(Role::Replay, LOST), Some(2.0), "a drained actor is no loss");
+
+    let ids = list(&cluster.replay_endpoint()).await.unwrap();
+    let stored: BTreeSet<u64> = ids.iter().map(|id| id.sequence).collect();
+    assert_eq!(stored.len(), ids.len(), "something is stored twice");
+    let spooled = cluster.directory().join("actors").join("0").join("unacknowledged.jsonl");
+    let kept = std::fs::read_to_string(spooled).map_or(0, |text| text.lines().count() as u64);
+    let missing = ids.iter().map(|id| id.sequence + 1).max().unwrap_or(0) - stored.len() as u64;
+    assert!(missing <= kept, "{missing} numbers are missing, {kept} games wait for the next start");
+}
