@@ -37,6 +37,7 @@ use crate::workers::Workers;
 /// A configuration that makes no sense, a run directory that cannot be written, an evaluator that keeps failing.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let mut settings = config.settings()?;
+    metrics::begin();
     proto::security::use_credentials(&config.security)?;
     let home = settle(&mut settings)?;
     let backend = backend::choose(&settings, &context.drain)?;

@@ -7,6 +7,15 @@ use selfplay::Round;
 
 use crate::stopwatch::Parts;
 
+/// What happens seldom is counted from zero: a counter that appears with its first event hides that event from every rate.
+pub(crate) fn begin() {
+    counter!("zerofleet_actor_evaluator_failures_total").increment(0);
+    counter!("zerofleet_actor_unfinished_games_total").increment(0);
+    for why in [Waited::Weights, Waited::Replay, Waited::Evaluator] {
+        waited(why, Duration::ZERO);
+    }
+}
+
 /// What self-play threads spend their time on, summed over them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {

@@ -46,6 +46,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// What keeps it from starting or ended it early, as one chain.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
+    metrics::begin();
     let security = Security::open(&config.security, context.listen)?;
     use_credentials(&config.security)?;
     let listener = service::net::bind(context.listen).await?;

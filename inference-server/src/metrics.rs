@@ -9,6 +9,28 @@ use inference::queue::Reason;
 
 use crate::engine::Refusal;
 
+/// Why an ask is refused, and what Triton calls it.
+type Why = (&'static str, &'static str);
+
+const NO_MODEL: Why = ("no_model", "REJECTED");
+const VERSION: Why = ("version", "REJECTED");
+const SHAPE: Why = ("shape", "REJECTED");
+const FULL: Why = ("full", "REJECTED");
+const LATE: Why = ("late", "REJECTED");
+const EXPIRED: Why = ("expired", "CANCELED");
+const DRAINING: Why = ("draining", "CANCELED");
+const FAILED: Why = ("failed", "BACKEND");
+
+/// What happens seldom is counted from zero: a counter that appears with its first event hides that event from every rate.
+pub(crate) fn begin() {
+    for why in [NO_MODEL, VERSION, SHAPE, FULL, LATE, EXPIRED, DRAINING, FAILED] {
+        refusals(why, 0);
+    }
+    for reason in [Reason::Full, Reason::Delay, Reason::Idle] {
+        counter!("zerofleet_inference_batches_total", "reason" => left(reason)).increment(0);
+    }
+}
+
 pub(crate) fn waiting(positions: usize) {
     gauge!("zerofleet_inference_waiting_positions").set(positions as f64);
     gauge!("nv_inference_pending_request_count").set(positions as f64);
@@ -29,12 +51,7 @@ pub(crate) fn weights_version(version: u64, resident: usize) {
 
 /// A batch that was evaluated, or failed.
 pub(crate) fn batch(positions: usize, reason: Reason, computed: Duration) {
-    let reason = match reason {
-        Reason::Full => "full",
-        Reason::Delay => "delay",
-        Reason::Idle => "idle",
-    };
-    counter!("zerofleet_inference_batches_total", "reason" => reason).increment(1);
+    counter!("zerofleet_inference_batches_total", "reason" => left(reason)).increment(1);
     counter!("zerofleet_inference_batch_positions_total").increment(positions as u64);
     histogram!("zerofleet_inference_compute_seconds").record(computed.as_secs_f64());
     counter!("nv_inference_exec_count").increment(1);
@@ -59,18 +76,31 @@ pub(crate) fn cached(hits: usize, misses: usize) {
 
 /// An ask that was not.
 pub(crate) fn refused(refusal: &Refusal) {
-    let (why, triton) = match refusal {
-        Refusal::NoModel => ("no_model", "REJECTED"),
-        Refusal::UnknownVersion { .. } => ("version", "REJECTED"),
-        Refusal::Shape(_) => ("shape", "REJECTED"),
-        Refusal::Full { .. } => ("full", "REJECTED"),
-        Refusal::Late { .. } => ("late", "REJECTED"),
-        Refusal::Expired => ("expired", "CANCELED"),
-        Refusal::Draining => ("draining", "CANCELED"),
-        Refusal::Failed(_) => ("failed", "BACKEND"),
+    let why = match refusal {
+        Refusal::NoModel => NO_MODEL,
+        Refusal::UnknownVersion { .. } => VERSION,
+        Refusal::Shape(_) => SHAPE,
+        Refusal::Full { .. } => FULL,
+        Refusal::Late { .. } => LATE,
+        Refusal::Expired => EXPIRED,
+        Refusal::Draining => DRAINING,
+        Refusal::Failed(_) => FAILED,
     };
-    counter!("zerofleet_inference_refused_total", "why" => why).increment(1);
-    counter!("nv_inference_request_failure", "reason" => triton).increment(1);
+    refusals(why, 1);
+}
+
+fn refusals((why, triton): Why, number: u64) {
+    counter!("zerofleet_inference_refused_total", "why" => why).increment(number);
+    counter!("nv_inference_request_failure", "reason" => triton).increment(number);
+}
+
+/// Why a batch left.
+fn left(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Full => "full",
+        Reason::Delay => "delay",
+        Reason::Idle => "idle",
+    }
 }
 
 fn microseconds(time: Duration) -> u64 {

@@ -36,6 +36,7 @@ const SERVE_LAST: Duration = Duration::from_secs(2);
 /// Configuration out of range, a run directory that cannot be written, damaged checkpoints, a port in use.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
+    metrics::begin();
     let security = Security::open(&config.security, context.listen)?;
     use_credentials(&config.security)?;
     service::directory::writable(&settings.directory)?;

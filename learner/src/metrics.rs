@@ -6,6 +6,12 @@ use metrics::{counter, gauge};
 use network::{Losses, StepTimes};
 use weights::WeightsVersion;
 
+/// What happens seldom is counted from zero: a counter that appears with its first event hides that event from every rate.
+pub(crate) fn begin() {
+    counter!("zerofleet_learner_not_finite_total").increment(0);
+    counter!("zerofleet_learner_rejected_trajectories_total").increment(0);
+}
+
 /// What the training thread spends its time on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {

@@ -8,6 +8,7 @@
 
 pub mod archive;
 pub mod config;
+mod disk;
 pub mod grpc;
 pub mod keeper;
 pub mod leases;
@@ -105,6 +106,7 @@ pub async fn start_with(
     let serving = tokio::spawn(async move {
         let archiving =
             archive.map(|(archive, interval)| tokio::spawn(archive::keep_up(archive, interval, drain.clone())));
+        let watching = tokio::spawn(disk::watch(settings.directory.clone(), drain.clone()));
         let served = serve(settings, security, listener, handle, drain.clone()).await;
         // However that ended.
         drain.start();
@@ -113,6 +115,7 @@ pub async fn start_with(
             let archive = archiving.await.context("join the archive's task")?;
             archive::finish(archive).await;
         }
+        watching.await.context("join the task that watches the disk")?;
         drop(lock);
         served.and(joined)
     });

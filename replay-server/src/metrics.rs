@@ -62,6 +62,8 @@ impl Metrics {
         describe_histogram!("zerofleet_replay_sample_lag_versions", "How far what is drawn is behind the newest held");
         describe_gauge!("zerofleet_replay_archive_bytes", "Bytes of the log in its archive");
         describe_counter!("zerofleet_replay_archive_passes_total", "Passes over the archive, by result");
+        describe_gauge!("zerofleet_replay_disk_free_bytes", "Bytes that the log's file system still takes");
+        describe_gauge!("zerofleet_replay_disk_bytes", "Bytes of the log's file system");
         Self(())
     }
 
@@ -173,8 +175,16 @@ impl std::fmt::Debug for TableMetrics {
 /// So much lies in the archive; the last pass over it came to its end or not.
 pub(crate) fn archived(bytes: u64, is_kept_up: bool) {
     gauge!("zerofleet_replay_archive_bytes").set(bytes as f64);
-    counter!("zerofleet_replay_archive_passes_total", "result" => if is_kept_up { "ok" } else { "failed" })
-        .increment(1);
+    // Both, so that neither appears with its first event.
+    for (result, passes) in [("ok", u64::from(is_kept_up)), ("failed", u64::from(!is_kept_up))] {
+        counter!("zerofleet_replay_archive_passes_total", "result" => result).increment(passes);
+    }
+}
+
+/// The file system that the log lies on.
+pub(crate) fn disk(free_bytes: u64, bytes: u64) {
+    gauge!("zerofleet_replay_disk_free_bytes").set(free_bytes as f64);
+    gauge!("zerofleet_replay_disk_bytes").set(bytes as f64);
 }
 
 /// So many actors are in each state, and so often one was lost.

@@ -19,6 +19,10 @@ const BUCKETS_SECONDS: &[f64] = &[
 const BUCKETS_AGE_SECONDS: &[f64] =
     &[1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 604_800.0, 2_592_000.0];
 
+/// Buckets of histograms of how far something is behind, in weights versions.
+const BUCKETS_VERSIONS: &[f64] =
+    &[0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0];
+
 /// Why telemetry could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
@@ -59,5 +63,7 @@ fn builder() -> Result<PrometheusBuilder, TelemetryError> {
     let builder = PrometheusBuilder::new().set_buckets(BUCKETS_SECONDS);
     let ages = Matcher::Suffix("_age_seconds".to_owned());
     let builder = builder.and_then(|builder| builder.set_buckets_for_metric(ages, BUCKETS_AGE_SECONDS));
+    let versions = Matcher::Suffix("_lag_versions".to_owned());
+    let builder = builder.and_then(|builder| builder.set_buckets_for_metric(versions, BUCKETS_VERSIONS));
     builder.map_err(TelemetryError::Metrics)
 }

@@ -1,0 +1,57 @@
+//! How much room the file system of the log has, for whoever watches: a full disk refuses inserts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use service::Drain;
+
+use crate::metrics;
+
+#[cfg(test)]
+mod tests;
+
+/// A log at full speed writes some hundred megabytes between two looks.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Room of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Room {
+    /// What a process without privileges may still write.
+    free_bytes: u64,
+    /// All of it.
+    bytes: u64,
+}
+
+/// Publishes it until the drain fires. A file system that does not tell is told of once.
+pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
+    let mut is_failing = false;
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = drain.wait() => return,
+            _ = ticks.tick() => {}
+        }
+        let folder = folder.clone();
+        // A file system on the network may take its time; whoever drains does not wait for it.
+        let asking = tokio::task::spawn_blocking(move || room(&folder));
+        let asked = tokio::select! {
+            () = drain.wait() => return,
+            asked = asking => asked.unwrap_or_else(|error| Err(error.into())),
+        };
+        match asked {
+            Ok(Room { free_bytes, bytes }) => metrics::disk(free_bytes, bytes),
+            Err(error) if !is_failing => {
+                is_failing = true;
+                tracing::warn!(%error, "the file system of the replay log does not tell how much room it has");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn room(folder: &Path) -> std::io::Result<Room> {
+    let said = rustix::fs::statvfs(folder)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(said.f_frsize);
+    Ok(Room { free_bytes: bytes(said.f_bavail), bytes: bytes(said.f_blocks) })
+}
