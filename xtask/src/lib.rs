@@ -1,4 +1,5 @@
 //! Every chore of the repository: libtorch, train, image, certs, test, ci, layers, tidy, deny, sanitise.
+//! Every chore of the repository: libtorch, train, test, ci, layers, tidy, deny, dashboards, sanitise.
 //!
 //! It must compile in seconds on a bare machine, so it knows none of our crates and nothing of libtorch but where its
 //! files go. Checks that read the tree ([`layers`], [`tidy`]) are tests of this crate as well. Start with [`ci`], which
@@ -8,6 +9,7 @@
 
 pub mod certs;
 pub mod ci;
+pub mod dashboards;
 pub mod deny;
 pub mod image;
 pub mod layers;

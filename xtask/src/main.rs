@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{certs, ci, deny, image, layers, libtorch, sanitise, suite, tidy, train, workspace};
+use xtask::{certs, ci, dashboards, deny, image, layers, libtorch, sanitise, suite, tidy, train, workspace};
 
 /// Every chore of the repository.
 #[derive(Parser)]
@@ -81,6 +81,8 @@ enum Chore {
     Tidy,
     /// Hold licences, sources and advisories of third-party crates against deny.toml.
     Deny,
+    /// Write the dashboards that Grafana reads.
+    Dashboards,
     /// Run the tests of the CPU kernel under the address sanitiser.
     Sanitise,
 }
@@ -119,6 +121,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Layers => layers::run(&root),
         Chore::Tidy => tidy::run(&root),
         Chore::Deny => deny::run(&root),
+        Chore::Dashboards => dashboards::run(&root),
         Chore::Sanitise => sanitise::run(&root),
     }
 }

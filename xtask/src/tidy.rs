@@ -2,7 +2,9 @@
 //!
 //! Each rule is a function from the tree to sentences that name file and line. Start with [`violations`].
 
+mod dashboards;
 mod links;
+mod metrics;
 mod promises;
 
 use std::fs;
@@ -61,6 +63,8 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
         }
     }
     found.extend(promises::unkept(&sources));
+    found.extend(metrics::unlisted(&sources));
+    found.extend(dashboards::changed(&sources));
     Ok(found)
 }
 

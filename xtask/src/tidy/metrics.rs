@@ -1,0 +1,192 @@
+//! Metrics have one list, docs/metrics.md: what processes export is in it, and what dashboards, rules and pages name is
+//! exported, with the labels and the values of labels that it tells.
+//!
+//! Processes name metrics as literals in `counter!` and the like, which is what is read here. That they are exported in fact,
+//! with these labels, is seen by a system test that scrapes real processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Source, has_extension};
+
+/// The list.
+const LIST: &str = "docs/metrics.md";
+
+/// How names of ours begin; the others are Triton's.
+const PREFIXES: [&str; 2] = ["zerofleet_", "nv_inference_"];
+
+/// Words that begin like metrics and are none.
+const OTHERS: [&str; 0] = [];
+
+/// What every series has from Prometheus and its configuration.
+const LABELS_OF_TARGETS: [&str; 3] = ["job", "instance", "role"];
+
+/// Labels of a metric, and the values that a label may have; none listed: any.
+type Labels = BTreeMap<String, Vec<String>>;
+
+/// Metrics that are exported and not listed, listed and not exported, or used and not there.
+pub(super) fn unlisted(sources: &[Source]) -> Vec<String> {
+    let Some(list) = sources.iter().find(|source| source.path == LIST) else {
+        return vec![format!("{LIST} is missing")];
+    };
+    let listed = listed(&list.text);
+    let exported = exported(sources);
+    let mut found = Vec::new();
+    for (name, export) in &exported {
+        if !listed.contains_key(name) {
+            found.push(format!("{}: `{name}` is not listed in {LIST}", export.path));
+        }
+    }
+    found.extend(
+        listed
+            .keys()
+            .filter(|name| !exported.contains_key(*name))
+            .map(|name| format!("{LIST}: no process exports `{name}`")),
+    );
+    for source in sources.iter().filter(|source| is_user(&source.path)) {
+        for (number, line) in source.text.lines().enumerate() {
+            let place = format!("{}:{}", source.path, number + 1);
+            found.extend(
+                uses(line).filter_map(|used| used.wrong(&listed, &exported)).map(|why| format!("{place}: {why}")),
+            );
+        }
+    }
+    found
+}
+
+/// Whether names of metrics in a file are promises that they exist: pages, dashboards and rules.
+fn is_user(path: &str) -> bool {
+    let is_read = ["md", "json", "yml", "yaml"].iter().any(|extension| has_extension(path, extension));
+    is_read && (path.starts_with("docs/") || path.starts_with("deploy/") || !path.contains('/'))
+}
+
+/// A metric in the sources.
+#[derive(Debug)]
+struct Export {
+    path: String,
+    is_histogram: bool,
+}
+
+/// Every metric that some process exports.
+fn exported(sources: &[Source]) -> BTreeMap<String, Export> {
+    let mut found = BTreeMap::new();
+    let is_program = |path: &str| has_extension(path, "rs") && path.contains("/src/") && !path.contains("/tests");
+    for source in sources.iter().filter(|source| is_program(&source.path) && !source.path.starts_with("xtask/")) {
+        for kind in ["counter!(", "gauge!(", "histogram!("] {
+            for (at, _) in source.text.match_indices(kind) {
+                let arguments = source.text[at + kind.len()..].trim_start();
+                let Some(name) = arguments.strip_prefix('"').and_then(|rest| rest.split('"').next()) else { continue };
+                if PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+                    let is_histogram = kind == "histogram!(";
+                    found.insert(name.to_owned(), Export { path: source.path.clone(), is_histogram });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The table of the list, and Triton's names below it.
+fn listed(text: &str) -> BTreeMap<String, Labels> {
+    let mut found = BTreeMap::new();
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        let [names, labels, ..] = cells[..] else { continue };
+        for name in quoted(names) {
+            found.insert(format!("zerofleet_{name}"), read_labels(labels));
+        }
+    }
+    for line in text.lines().filter(|line| !line.starts_with('|')) {
+        let names = quoted(line).filter(|name| name.starts_with("nv_inference_"));
+        found.extend(names.map(|name| (name.to_owned(), Labels::from([("reason".to_owned(), Vec::new())]))));
+    }
+    found
+}
+
+/// What stands between backquotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// `` `phase`: search, evaluate, `part` `` is a label with values, and one with any.
+fn read_labels(cell: &str) -> Labels {
+    let mut parts = cell.split('`').skip(1);
+    let mut found = Labels::new();
+    while let Some(label) = parts.next() {
+        let values = parts.next().unwrap_or_default().trim().trim_start_matches(':');
+        let values = values.split(',').map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        found.insert(label.to_owned(), values.collect());
+    }
+    found
+}
+
+/// A metric in a page, a dashboard or a rule.
+#[derive(Debug, PartialEq, Eq)]
+struct Use<'a> {
+    name: &'a str,
+    /// `(label, value)`; no value where it is a pattern, or must not be.
+    matchers: Vec<(&'a str, Option<&'a str>)>,
+}
+
+impl Use<'_> {
+    /// Why it finds nothing.
+    fn wrong(&self, listed: &BTreeMap<String, Labels>, exported: &BTreeMap<String, Export>) -> Option<String> {
+        let (name, part) = match exported.get_key_value(self.name) {
+            Some((name, _)) => (name.as_str(), None),
+            None => {
+                let (name, part) = self.name.rsplit_once('_')?;
+                let is_part = ["bucket", "sum", "count"].contains(&part);
+                if !is_part || !exported.get(name).is_some_and(|export| export.is_histogram) {
+                    return Some(format!("no process exports `{}`", self.name));
+                }
+                (name, Some(part))
+            }
+        };
+        let labels = listed.get(name)?;
+        let mut wrong = self.matchers.iter().filter_map(|(label, value)| {
+            if LABELS_OF_TARGETS.contains(label) || (*label == "le" && part == Some("bucket")) {
+                return None;
+            }
+            let Some(values) = labels.get(*label) else { return Some(format!("`{name}` has no label `{label}`")) };
+            let value = value.filter(|value| !values.is_empty() && !values.iter().any(|known| known == value))?;
+            Some(format!("`{label}` of `{name}` is never `{value}`"))
+        });
+        wrong.next()
+    }
+}
+
+/// Every metric in a line, with the matchers that follow it.
+fn uses(line: &str) -> impl Iterator<Item = Use<'_>> {
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let starts: BTreeSet<usize> =
+        PREFIXES.iter().flat_map(|prefix| line.match_indices(prefix)).map(|(at, _)| at).collect();
+    starts.into_iter().filter_map(move |at| {
+        if line[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || "_-/.".contains(c)) {
+            return None;
+        }
+        let rest = &line[at..];
+        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let name = &rest[..end];
+        // `zerofleet_replay_…` in a sentence names a family.
+        if name.ends_with('_') || OTHERS.contains(&name) {
+            return None;
+        }
+        let matchers = rest[end..].strip_prefix('{').and_then(|inner| inner.split('}').next()).map(matchers);
+        Some(Use { name, matchers: matchers.unwrap_or_default() })
+    })
+}
+
+/// `part="total", side!="x"`, also where JSON has put backslashes before the quotes.
+fn matchers(text: &str) -> Vec<(&str, Option<&str>)> {
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    pairs
+        .map(|(label, value)| {
+            let quote = |c| "\"\\".contains(c);
+            let label_only = label.trim().trim_end_matches('!');
+            let is_pattern = label.ends_with('!') || value.starts_with('~');
+            (label_only, (!is_pattern).then(|| value.trim().trim_matches(quote)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
