@@ -8,6 +8,7 @@ pub mod compose;
 mod inference;
 mod installation;
 mod process;
+mod prometheus;
 mod python;
 pub mod trajectories;
 
@@ -16,4 +17,5 @@ pub use compose::Compose;
 pub use inference::InferenceServer;
 pub use installation::Installation;
 pub use process::{Output, Process, program, wait_until};
+pub use prometheus::{Prometheus, PrometheusTools, Sample, Target};
 pub use python::Python;

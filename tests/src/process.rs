@@ -123,6 +123,12 @@ impl Process {
         &self.name
     }
 
+    /// Its admin port on this machine.
+    #[must_use]
+    pub fn admin(&self) -> u16 {
+        self.admin
+    }
+
     /// Ends it as a crash would.
     ///
     /// # Errors

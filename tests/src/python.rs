@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, bail};
 
-/// What the packages of the requirements need.
-const IS_NEW_ENOUGH: &str = "import sys, pip; sys.exit(sys.version_info < (3, 10))";
+/// What the packages of most requirements need.
+const OLDEST: (u8, u8) = (3, 10);
 /// Written last, so that what was installed halfway is installed again.
 const STAMP: &str = "requirements.installed";
 
@@ -26,7 +26,15 @@ impl Python {
     /// # Errors
     /// The packages cannot be installed, with what pip said.
     pub fn with(requirements: &Path, folder: &Path) -> anyhow::Result<Option<Self>> {
-        let Some(program) = find() else { return Ok(None) };
+        Self::with_version(requirements, folder, OLDEST)
+    }
+
+    /// The same with a Python that is not older than `oldest`.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    pub fn with_version(requirements: &Path, folder: &Path, oldest: (u8, u8)) -> anyhow::Result<Option<Self>> {
+        let Some(program) = find(oldest) else { return Ok(None) };
         let wanted = read_whole(requirements)?;
         // Packages of one Python are none for another.
         let mut version = Command::new(&program);
@@ -59,9 +67,10 @@ impl Python {
     }
 }
 
-fn find() -> Option<OsString> {
+fn find((major, minor): (u8, u8)) -> Option<OsString> {
+    let is_new_enough = format!("import sys, pip; sys.exit(sys.version_info < ({major}, {minor}))");
     let candidates = std::env::var_os("PYTHON").into_iter().chain(["python3".into(), "python".into()]);
-    candidates.into_iter().find(|program| output(Command::new(program).args(["-c", IS_NEW_ENOUGH])).is_ok())
+    candidates.into_iter().find(|program| output(Command::new(program).args(["-c", &is_new_enough])).is_ok())
 }
 
 fn install(program: &OsString, requirements: &Path, packages: &Path) -> anyhow::Result<()> {

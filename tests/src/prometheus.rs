@@ -1,0 +1,241 @@
+//! A real Prometheus: found or fetched, started on what a cluster exports, and asked.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::cluster::free_ports;
+use crate::process::wait_until;
+
+/// Instead of the intervals of the deployed configuration: a test does not wait.
+const INTERVAL: &str = "1s";
+/// What a query may take.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// `prometheus` and `promtool`.
+#[derive(Debug, Clone)]
+pub struct PrometheusTools {
+    prometheus: PathBuf,
+    promtool: PathBuf,
+}
+
+impl PrometheusTools {
+    /// `$PROMETHEUS` or the one on the path, each with `promtool` beside it; else Debian's package, unpacked below `folder`.
+    /// Why there is none, for people.
+    ///
+    /// # Errors
+    /// The folder cannot be used.
+    pub fn find(folder: &Path) -> anyhow::Result<Result<Self, String>> {
+        if let Some(named) = std::env::var_os("PROMETHEUS") {
+            let prometheus = PathBuf::from(named);
+            return Ok(Self::at(&prometheus).ok_or_else(|| format!("{} does not run", prometheus.display())));
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        if let Some(found) = std::env::split_paths(&path).find_map(|folder| Self::at(&folder.join("prometheus"))) {
+            return Ok(Ok(found));
+        }
+        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        // Other tests that want the same wait here, and find it.
+        let lock = File::create(folder.join("prometheus.lock")).context("make a lock of the package")?;
+        lock.lock().context("lock the package")?;
+        let unpacked = folder.join("prometheus");
+        let program = unpacked.join("usr/bin/prometheus");
+        if let Some(found) = Self::at(&program) {
+            return Ok(Ok(found));
+        }
+        std::fs::create_dir_all(&unpacked).context("make a folder for the package")?;
+        // Without root: fetched and unpacked, not installed.
+        let fetched = run(Command::new("apt-get").args(["download", "--quiet", "prometheus"]).current_dir(&unpacked));
+        if let Err(error) = fetched {
+            return Ok(Err(format!("no $PROMETHEUS, none on the path, and Debian's package cannot be had: {error:#}")));
+        }
+        let package = std::fs::read_dir(&unpacked).context("list the package")?.filter_map(Result::ok);
+        let package = package.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "deb"));
+        let package = package.context("find the package that was fetched")?;
+        run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&unpacked)).context("unpack the package")?;
+        Ok(Self::at(&program).ok_or_else(|| format!("{} does not run", program.display())))
+    }
+
+    fn at(prometheus: &Path) -> Option<Self> {
+        let tools = Self { prometheus: prometheus.to_owned(), promtool: prometheus.with_file_name("promtool") };
+        let runs = |program: &Path| run(Command::new(program).arg("--version")).is_ok();
+        (runs(&tools.prometheus) && runs(&tools.promtool)).then_some(tools)
+    }
+
+    /// Runs `promtool` to its end; what it said.
+    ///
+    /// # Errors
+    /// It fails, with what it said.
+    pub fn promtool(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        run(Command::new(&self.promtool).args(arguments))
+    }
+}
+
+/// What Prometheus is to scrape: the name of the service, and its admin port on this machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// As DNS would know it.
+    pub service: &'static str,
+    /// On loopback.
+    pub admin: u16,
+}
+
+/// One series at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// With the name, as `__name__`, where the expression keeps it.
+    pub labels: BTreeMap<String, String>,
+    /// Its value.
+    pub value: f64,
+}
+
+/// A Prometheus that scrapes; it ends with this value.
+#[derive(Debug)]
+pub struct Prometheus {
+    child: Child,
+    port: u16,
+    folder: TempDir,
+}
+
+impl Prometheus {
+    /// Starts one with the configuration in `deployed` (a folder), but for its targets and its intervals: `interval` if there
+    /// is one, else a second.
+    ///
+    /// # Errors
+    /// The configuration is not what it was taken for, or Prometheus does not get ready.
+    pub fn start(
+        tools: &PrometheusTools,
+        deployed: &Path,
+        targets: &[Target],
+        interval: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("make a folder for Prometheus")?;
+        let read = |name: &str| std::fs::read_to_string(deployed.join(name)).with_context(|| format!("read {name}"));
+        let config = with_targets(&read("prometheus.yml")?, targets, interval.unwrap_or(INTERVAL))?;
+        std::fs::write(folder.path().join("prometheus.yml"), config).context("write prometheus.yml")?;
+        std::fs::write(folder.path().join("alerts.yml"), read("alerts.yml")?).context("write alerts.yml")?;
+        let [port] = free_ports()?;
+        let log = File::create(folder.path().join("log")).context("make a log")?;
+        let child = Command::new(&tools.prometheus)
+            .arg(format!("--config.file={}", folder.path().join("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("share the log")?)
+            .stderr(log)
+            .spawn()
+            .context("start Prometheus")?;
+        let mut started = Self { child, port, folder };
+        wait_until("Prometheus is ready", Duration::from_secs(60), || {
+            if let Some(status) = started.child.try_wait()? {
+                bail!("Prometheus ended with {status}:\n{}", started.log_text());
+            }
+            Ok(agent()
+                .get(format!("http://127.0.0.1:{port}/-/ready"))
+                .call()
+                .is_ok_and(|answer| answer.status() == 200))
+        })?;
+        Ok(started)
+    }
+
+    /// Where its HTTP API is: host and port.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// What it has logged.
+    #[must_use]
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// What an expression is now.
+    ///
+    /// # Errors
+    /// Prometheus refuses it, with what it said.
+    pub fn query(&self, expression: &str) -> anyhow::Result<Vec<Sample>> {
+        let data = self.ask("query", &[("query", expression)])?;
+        if data["resultType"] == "scalar" {
+            return Ok(vec![Sample { labels: BTreeMap::new(), value: point(&data["result"])? }]);
+        }
+        let result = data["result"].as_array().context("read the result")?;
+        result.iter().map(|one| Ok(Sample { labels: labels(&one["metric"]), value: point(&one["value"])? })).collect()
+    }
+
+    /// The `data` of an answer of its HTTP API.
+    ///
+    /// # Errors
+    /// Prometheus refuses to answer, with what it said.
+    pub fn ask(&self, what: &str, arguments: &[(&str, &str)]) -> anyhow::Result<Value> {
+        let request = agent().get(format!("http://127.0.0.1:{}/api/v1/{what}", self.port));
+        let mut answer = request.query_pairs(arguments.iter().copied()).call().context("ask Prometheus")?;
+        let text = answer.body_mut().read_to_string().context("read what Prometheus said")?;
+        let mut answer: Value = serde_json::from_str(&text).with_context(|| format!("read {text}"))?;
+        ensure!(answer["status"] == "success", "Prometheus refuses {arguments:?}: {}", answer["error"]);
+        Ok(answer["data"].take())
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // Nobody needs its data.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder().timeout_global(Some(QUERY_TIMEOUT)).http_status_as_error(false);
+    config.build().into()
+}
+
+fn labels(metric: &Value) -> BTreeMap<String, String> {
+    let pairs = metric.as_object().into_iter().flatten();
+    pairs.map(|(label, value)| (label.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+}
+
+/// The value of `[1700000000.0, "1.5"]`.
+fn point(value: &Value) -> anyhow::Result<f64> {
+    value[1].as_str().context("read the value of a point")?.parse().context("read the value of a point")
+}
+
+/// The deployed configuration with fixed targets where it asks DNS, and other intervals. What it does to labels stays: each
+/// target comes with the name that DNS would have been asked for.
+fn with_targets(deployed: &str, targets: &[Target], interval: &str) -> anyhow::Result<String> {
+    const DISCOVERY: &str = "    dns_sd_configs:";
+    let (before, discovery) = deployed.split_once(&format!("{DISCOVERY}\n")).context("find dns_sd_configs")?;
+    let is_inside = |line: &&str| line.starts_with("     ");
+    let rest: Vec<&str> = discovery.lines().skip_while(is_inside).collect();
+    let inside: Vec<&str> = discovery.lines().take_while(is_inside).collect();
+    let names = inside.iter().find_map(|line| line.split_once("names: [")?.1.strip_suffix(']'));
+    let names: Vec<&str> = names.context("find the names that are asked for")?.split(", ").collect();
+    let mut config = String::new();
+    for line in before.lines() {
+        let key = line.split_once("_interval:").map(|(key, _)| key);
+        config += &key.map_or_else(|| line.to_owned(), |key| format!("{key}_interval: {interval}"));
+        config.push('\n');
+    }
+    config += "    static_configs:\n";
+    for Target { service, admin } in targets {
+        ensure!(names.contains(service), "nobody asks DNS for {service}");
+        config +=
+            &format!("      - targets: [\"127.0.0.1:{admin}\"]\n        labels: {{ __meta_dns_name: {service} }}\n");
+    }
+    Ok(config + &rest.join("\n") + "\n")
+}
+
+/// Runs a command to its end; what it said.
+fn run(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name} ended with {}:\n{said}", output.status);
+    Ok(said)
+}
