@@ -25,6 +25,8 @@ mod tests;
 
 /// After an error that is not one connection's, such as no file descriptor left: others may end meanwhile.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// What a process has open beside connections: files, timers, the admin port, connections that are being refused.
+const DESCRIPTORS_BESIDE: usize = 64;
 
 /// A connection of a client; it counts until it is dropped.
 #[derive(Debug)]
@@ -53,7 +55,9 @@ pub fn incoming(
 ) -> impl Stream<Item = io::Result<Connection>> {
     let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
     let handshakes = Handshakes::default();
-    let state = Accepting { listener, permits, connections_max, is_full: false, security, handshakes };
+    warn_of_few_descriptors(connections_max);
+    let state =
+        Accepting { listener, permits, connections_max, is_full: false, is_failing: false, security, handshakes };
     futures::stream::unfold(state, async |mut state| Some((Ok(state.next().await), state)))
 }
 
@@ -63,6 +67,8 @@ struct Accepting {
     connections_max: usize,
     /// Whether the last one found no room: a flood is told once.
     is_full: bool,
+    /// Whether the last try to accept one failed.
+    is_failing: bool,
     security: Security,
     handshakes: Handshakes,
 }
@@ -83,11 +89,12 @@ impl Accepting {
                 Ok((stream, _)) => stream,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections; trying again");
+                    self.tell_once(&error);
                     tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                     continue;
                 }
             };
+            self.is_failing = false;
             // Not kept during a handshake, which may never end: a place is for who is served.
             let Some(permit) = self.permit() else { continue };
             // An acknowledgement is a few bytes, and somebody waits for it. Without the option it comes later, not never.
@@ -96,6 +103,14 @@ impl Accepting {
                 None => return Connection { stream: Either::Left(stream), _permit: permit },
                 Some(tls) => self.handshakes.begin(tls, stream),
             }
+        }
+    }
+
+    /// Why nobody can connect now; a flood of tries is told once.
+    fn tell_once(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_failing, true) {
+            let remedy = service::descriptors::exhausted(error).unwrap_or_default();
+            tracing::error!(%error, remedy, "cannot accept connections; trying again");
         }
     }
 
@@ -108,6 +123,14 @@ impl Accepting {
             tracing::warn!(connections_max, "connections are refused: as many are open as are allowed");
         }
         permit
+    }
+}
+
+/// A server that will run out of file descriptors before it has as many connections as it allows says so at once.
+fn warn_of_few_descriptors(connections_max: usize) {
+    let wanted = connections_max.saturating_add(DESCRIPTORS_BESIDE);
+    if let Some(descriptors_max) = service::descriptors::limit().filter(|&limit| limit < wanted as u64) {
+        tracing::warn!(descriptors_max, connections_max, "file descriptors end before connections do: RLIMIT_NOFILE");
     }
 }
 

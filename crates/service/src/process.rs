@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::config::{self, SECTIONS, Sources};
-use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, net, telemetry};
+use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, net, telemetry};
 
 #[cfg(test)]
 mod tests;
@@ -82,6 +82,8 @@ where
     }
     telemetry::init_tracing(common.log_format, &common.log_level)?;
     *traced = true;
+    // Servers have a descriptor for each connection, and clients for each server.
+    descriptors::raise_limit();
     let metrics = telemetry::install_metrics()?;
     let result = runtime.block_on(async {
         if common.exit_with_parent {

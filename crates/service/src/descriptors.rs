@@ -1,0 +1,63 @@
+//! File descriptors: how many this process may have open. Every connection takes one.
+
+use std::io;
+
+#[cfg(test)]
+mod tests;
+
+/// `EMFILE` of Linux and macOS: this process has as many open as it may.
+const OF_PROCESS: i32 = 24;
+/// `ENFILE`: all processes of this machine together have.
+const OF_MACHINE: i32 = 23;
+/// macOS refuses a soft limit above its `OPEN_MAX`, whatever the hard one says.
+const MACOS_MAX: libc::rlim_t = 10_240;
+
+/// Raises the soft limit of this process to its hard one: the soft one is 1024 in many shells and service managers, for the
+/// sake of programs that use `select`, and a server of a thousand actors has more connections. Returns the limit as it is now;
+/// `None` where the system does not tell.
+pub fn raise_limit() -> Option<u64> {
+    let limits = limits()?;
+    let wanted = if cfg!(target_os = "macos") { limits.rlim_max.min(MACOS_MAX) } else { limits.rlim_max };
+    if wanted <= limits.rlim_cur {
+        return Some(limits.rlim_cur);
+    }
+    let raised = libc::rlimit { rlim_cur: wanted, rlim_max: limits.rlim_max };
+    // SAFETY: setrlimit reads a struct of plain numbers, which lives until it returns.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } != 0 {
+        let error = io::Error::last_os_error();
+        tracing::debug!(%error, limit = limits.rlim_cur, wanted, "the limit of file descriptors stays");
+        return Some(limits.rlim_cur);
+    }
+    Some(wanted)
+}
+
+/// How many this process may have open now; `None` where the system does not tell.
+#[must_use]
+pub fn limit() -> Option<u64> {
+    limits().map(|limits| limits.rlim_cur)
+}
+
+/// For people: which limit was reached and how to raise it, if that is what the error says.
+#[must_use]
+pub fn exhausted(error: &io::Error) -> Option<String> {
+    match error.raw_os_error()? {
+        OF_PROCESS => {
+            let limit = limit().map_or_else(|| "RLIMIT_NOFILE".to_owned(), |limit| format!("RLIMIT_NOFILE, {limit}"));
+            Some(format!(
+                "this process has as many file descriptors open as it may ({limit}): raise the hard limit with `ulimit -Hn`, \
+                 LimitNOFILE= of systemd or --ulimit nofile= of docker, or allow fewer connections"
+            ))
+        }
+        OF_MACHINE => {
+            Some("all processes of this machine have as many files open as it allows (fs.file-max)".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn limits() -> Option<libc::rlimit> {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit writes a struct of plain numbers, which lives until it returns.
+    let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) };
+    (read == 0).then_some(limits)
+}
