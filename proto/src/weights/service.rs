@@ -1,5 +1,8 @@
+mod turns;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::weights::{Digest, Manifest, WeightsVersion};
 use bytes::Bytes;
@@ -13,12 +16,19 @@ use super::v1::weights_server::{Weights, WeightsServer};
 use super::{FetchQuery, Published, v1};
 use crate::convert;
 use crate::limits::CHUNK_BYTES_MAX;
+use turns::{Turn, Turns};
+
+/// Fetches that are served at once unless told otherwise: enough to fill any link, and each holds a chunk or two in memory.
+const FETCHES_MAX: usize = 64;
+/// How long a fetch keeps others waiting: what a link of 100 Mbit/s takes for 60 MB.
+const TURN_MAX: Duration = Duration::from_secs(5);
 
 /// Serves published versions: tells subscribers which is the newest, and sends the bytes of the newest few.
 #[derive(Debug)]
 pub struct WeightsService {
     shelf: watch::Receiver<Shelf>,
     drain: CancellationToken,
+    turns: Turns,
 }
 
 /// Publishes through a [`WeightsService`]. Once it is closed or dropped, the subscribers' streams end.
@@ -62,7 +72,14 @@ impl WeightsService {
     #[must_use]
     pub fn new(keep: usize) -> (Self, Publisher) {
         let (sender, shelf) = watch::channel(Shelf::default());
-        (Self { shelf, drain: CancellationToken::new() }, Publisher { shelf: sender, keep: keep.max(1) })
+        let service = Self { shelf, drain: CancellationToken::new(), turns: Turns::new(FETCHES_MAX) };
+        (service, Publisher { shelf: sender, keep: keep.max(1) })
+    }
+
+    /// Serves so many fetches at once, at least one; others wait in the order they came.
+    #[must_use]
+    pub fn with_fetches_at_once(self, fetches_max: usize) -> Self {
+        Self { turns: Turns::new(fetches_max), ..self }
     }
 
     /// Ends the subscribers' streams when `drain` fires, so that a server with subscribers can stop.
@@ -147,14 +164,16 @@ impl Weights for WeightsService {
             let reason = format!("offset {} is past the end of {} bytes", query.offset, bytes.len());
             return Err(Status::out_of_range(reason));
         };
-        Ok(Response::new(chunks(bytes, offset).map(Ok).boxed()))
+        let turn = self.turns.clone().next(TURN_MAX);
+        Ok(Response::new(stream::once(turn).flat_map(move |turn| chunks(bytes.clone(), offset, turn)).map(Ok).boxed()))
     }
 }
 
-/// The bytes from `offset` on, cut as they are sent; nothing is copied.
-fn chunks(bytes: Bytes, offset: usize) -> impl Stream<Item = v1::Chunk> {
+/// The bytes from `offset` on, cut as they are sent, and copied then for one connection. The turn ends with them.
+fn chunks(bytes: Bytes, offset: usize, turn: Turn) -> impl Stream<Item = v1::Chunk> {
     let starts = (offset..bytes.len()).step_by(CHUNK_BYTES_MAX);
     stream::iter(starts.map(move |start| {
+        let _ends_with_the_last = &turn;
         let end = (start + CHUNK_BYTES_MAX).min(bytes.len());
         v1::Chunk { offset: start as u64, data: bytes.slice(start..end) }
     }))

@@ -1,6 +1,6 @@
 use ::weights::Manifest;
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{StreamExt as _, poll};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
 
@@ -38,6 +38,23 @@ async fn bytes_come_in_chunks_from_any_offset() {
         }
         assert!(got == bytes[offset..], "other bytes from {offset} on");
     }
+}
+
+#[tokio::test]
+async fn fetches_over_the_limit_wait_for_those_before_them() {
+    let (service, publisher) = WeightsService::new(1);
+    let service = service.with_fetches_at_once(1);
+    let published = version(1, vec![7; CHUNK_BYTES_MAX + 1]);
+    publisher.publish(published.manifest.clone(), published.bytes).unwrap();
+    let [mut first, mut second] = [
+        service.fetch(query(&published.manifest, 0)).await.unwrap().into_inner(),
+        service.fetch(query(&published.manifest, 0)).await.unwrap().into_inner(),
+    ];
+    within(first.next()).await.unwrap().unwrap();
+    assert!(poll!(second.next()).is_pending());
+    within(first.next()).await.unwrap().unwrap();
+    assert!(within(first.next()).await.is_none());
+    assert_eq!(within(second.count()).await, 2);
 }
 
 #[tokio::test]
