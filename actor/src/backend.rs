@@ -3,6 +3,7 @@
 #[cfg(feature = "torch")]
 mod measured;
 mod remote;
+pub(crate) mod simulated;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +18,7 @@ use tower::{ChosenPath, Kernel, Precision, Preference};
 
 use crate::config::Settings;
 use remote::Remote;
+use simulated::Simulated;
 
 /// Larger batches are not measured: nothing is gained beyond them anywhere.
 #[cfg(feature = "torch")]
@@ -55,6 +57,9 @@ pub(crate) fn choose(settings: &Settings, drain: &Drain) -> Result<Arc<dyn Backe
 /// What evaluates on this machine.
 fn here(settings: &Settings) -> Result<Arc<dyn Backend>, ConfigError> {
     let actor = &settings.actor;
+    if let Some(delay) = settings.simulated {
+        return Ok(Arc::new(Simulated::new(delay)));
+    }
     let preference: Preference =
         actor.kernel.parse().map_err(|reason: String| ConfigError::invalid("actor.kernel", reason))?;
     let coarsest: Precision =

@@ -12,12 +12,17 @@ use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
+use crate::backend::simulated::NAME;
+
 /// More threads than any machine has cores.
 const THREADS_MAX: usize = 1024;
 /// Nobody who ends a process waits for hours.
 const DRAIN_SECONDS_MAX: f64 = 3600.0;
 /// Whoever never wants another server names only one.
 const AWAY_SECONDS_MAX: f64 = 86_400.0;
+
+/// No accelerator is as slow.
+const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
 
 /// The sections of the run file that an actor reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -66,8 +71,12 @@ pub struct ActorSection {
     /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on what self-play evaluates, and used for as long as
     /// it answers as floating point does.
     pub precision: String,
-    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`. `simulated` plays
+    /// without a network, for benchmarks of a fleet: what it hands in is noise.
     pub kernel: String,
+    /// How long a batch takes that is `simulated`, in microseconds; 0 with every other kernel, so that one key set by accident
+    /// is refused.
+    pub simulated_delay_us: u64,
     /// Positions the cache of all threads holds; 0 switches it off.
     pub cache_positions: usize,
     /// Trajectories that may wait for their acknowledgement; then self-play waits.
@@ -105,6 +114,7 @@ impl Default for ActorSection {
             device: "auto".into(),
             precision: "auto".into(),
             kernel: "auto".into(),
+            simulated_delay_us: 0,
             // A Connect Four answer takes about a hundred bytes: some 25 MB.
             cache_positions: 250_000,
             unacknowledged_max: 64,
@@ -135,6 +145,8 @@ pub struct Settings {
     pub weights_away_max: Option<Duration>,
     /// `actor.drain_seconds`.
     pub drain: Duration,
+    /// How long a batch takes where no network evaluates it.
+    pub simulated: Option<Duration>,
 }
 
 impl Config {
@@ -171,12 +183,27 @@ impl Config {
             weights_away_max: (actor.weights_away_seconds_max > 0.0)
                 .then(|| Duration::from_secs_f64(actor.weights_away_seconds_max)),
             drain: Duration::from_secs_f64(actor.drain_seconds),
+            simulated: actor.simulated()?,
             actor,
         })
     }
 }
 
 impl ActorSection {
+    /// The delay of a simulated evaluator, if one is asked for: by two keys that must agree.
+    fn simulated(&self) -> Result<Option<Duration>, ConfigError> {
+        let invalid = |reason: String| Err(ConfigError::invalid("actor.simulated_delay_us", reason));
+        match (self.kernel == NAME, self.simulated_delay_us) {
+            (false, 0) => Ok(None),
+            (false, _) => invalid(format!("is set, and actor.kernel is not `{NAME}`")),
+            (true, _) if !self.inference.is_empty() => {
+                Err(ConfigError::invalid("actor.kernel", format!("is `{NAME}`, and actor.inference names a server")))
+            }
+            (true, delay_us @ 1..=SIMULATED_DELAY_US_MAX) => Ok(Some(Duration::from_micros(delay_us))),
+            (true, _) => invalid(format!("must be from 1 to {SIMULATED_DELAY_US_MAX} where actor.kernel is `{NAME}`")),
+        }
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         let range = |key, is_good: bool, range: String| {
             if is_good { Ok(()) } else { Err(ConfigError::invalid(key, format!("must be from {range}"))) }

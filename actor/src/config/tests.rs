@@ -54,3 +54,21 @@ fn several_replay_servers_are_taken() {
     config.actor.replay = "http://a:7001, http://b:7001".into();
     assert_eq!(config.settings().unwrap().replay.to_string(), "http://a:7001,http://b:7001");
 }
+
+#[test]
+fn nobody_plays_without_a_network_unless_two_keys_say_so() {
+    let simulated = |kernel: &str, simulated_delay_us, inference: &str| {
+        let mut config = Config::default();
+        (config.actor.kernel, config.actor.simulated_delay_us) = (kernel.into(), simulated_delay_us);
+        config.actor.inference = inference.into();
+        config.settings().map(|settings| settings.simulated).map_err(|error| error.to_string())
+    };
+    assert_eq!(simulated("auto", 0, ""), Ok(None));
+    assert_eq!(simulated("simulated", 250, ""), Ok(Some(Duration::from_micros(250))));
+    for (kernel, delay_us) in [("auto", 250), ("simulated", 0), ("simulated", u64::MAX)] {
+        let error = simulated(kernel, delay_us, "").unwrap_err();
+        assert!(error.contains("actor.simulated_delay_us"), "{error}");
+    }
+    let error = simulated("simulated", 250, "http://127.0.0.1:7003").unwrap_err();
+    assert!(error.contains("actor.kernel"), "{error}");
+}

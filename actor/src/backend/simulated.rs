@@ -1,0 +1,72 @@
+//! An evaluator that takes a fixed time and knows nothing: what a benchmark of the fleet plays with, so that neither cores nor an
+//! accelerator are the limit. Whoever trains on its games learns noise.
+
+use std::time::{Duration, Instant};
+
+use game::ObservationShape;
+use inference::testing::Hashing;
+use inference::{Attributes, Batch, Error, Evaluator, Predictions};
+use proto::weights::Published;
+
+use super::Backend;
+
+#[cfg(test)]
+mod tests;
+
+/// How `actor.kernel` asks for it.
+pub(crate) const NAME: &str = "simulated";
+
+/// Answers of no network, each batch as late as an accelerator would be.
+pub(super) struct Simulated {
+    delay: Duration,
+}
+
+impl Simulated {
+    /// Warns whoever reads the log: this must never happen by accident.
+    pub(super) fn new(delay: Duration) -> Self {
+        tracing::warn!(
+            delay_us = delay.as_micros(),
+            "SIMULATED EVALUATIONS: games are played without a network and are worthless for training (actor.kernel)"
+        );
+        Self { delay }
+    }
+}
+
+impl Backend for Simulated {
+    fn describe(&self) -> String {
+        format!("simulated, {} us a batch, no network", self.delay.as_micros())
+    }
+
+    fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+        let architecture = &published.manifest.architecture;
+        let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
+        let shape = ObservationShape { planes, height, width };
+        Ok(Box::new(Delayed::new(shape, published.manifest.version.0, self.delay)))
+    }
+}
+
+/// Says what [`Hashing`] says, `delay` after it was asked.
+struct Delayed {
+    answers: Hashing,
+    delay: Duration,
+}
+
+impl Delayed {
+    fn new(shape: ObservationShape, weights_version: u64, delay: Duration) -> Self {
+        Self { answers: Hashing::new(shape, weights_version), delay }
+    }
+}
+
+impl Evaluator for Delayed {
+    fn attributes(&self) -> Attributes {
+        Attributes { name: NAME.into(), ..self.answers.attributes() }
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        // The time it takes to make the answers up is part of the delay.
+        let end = Instant::now() + self.delay;
+        self.answers.evaluate(batch, predictions)?;
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        Ok(())
+    }
+}
