@@ -167,6 +167,13 @@ impl Writer {
         Ok(())
     }
 
+    /// Waits until everything accepted so far is acknowledged. Cancel-safe.
+    pub async fn flushed(&self) {
+        let slots = u32::try_from(self.in_flight_max).unwrap_or(u32::MAX);
+        // Nobody closes the semaphore while there is a writer.
+        drop(self.in_flight.acquire_many(slots).await);
+    }
+
     /// How many trajectories were accepted and not yet acknowledged.
     #[must_use]
     pub fn unacknowledged(&self) -> usize {

@@ -53,6 +53,23 @@ async fn close_waits_for_the_last_acknowledgement() {
 }
 
 #[tokio::test]
+async fn it_is_flushed_when_everything_is_acknowledged_and_takes_more_then() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 2);
+    within(writer.flushed()).await;
+    insert(&writer, 0..2).await;
+    let mut stream = server.ready(8).await;
+    let mut flushed = pin!(writer.flushed());
+    stream.sequences(2).await;
+    stream.answer(inserted(0)).await;
+    until(|| writer.unacknowledged() == 1).await;
+    assert!(poll!(flushed.as_mut()).is_pending());
+    stream.answer(inserted(1)).await;
+    within(flushed).await;
+    insert(&writer, 2..4).await;
+}
+
+#[tokio::test]
 async fn what_was_not_acknowledged_goes_out_again_in_order_after_a_cut() {
     let mut server = ReplayScript::start().await;
     let link = Link::to(server.address).await;
