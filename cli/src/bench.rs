@@ -2,6 +2,7 @@
 
 mod accelerator;
 mod digits;
+pub mod fleet;
 pub mod hardware;
 pub mod inference;
 pub mod kernel;

@@ -125,6 +125,11 @@ enum Part {
     Hardware(bench::hardware::Args),
     /// A real training run: where its time goes, what holds it up, and what a longer one takes.
     Phases(bench::phases::Args),
+    /// Fleets of actors with a simulated evaluator, and the connections of a thousand: inserts, memory, weights.
+    Fleet(bench::fleet::Args),
+    /// What `bench fleet` starts in a process of its own: serves weights that it is told to publish.
+    #[command(hide = true)]
+    Publisher(bench::fleet::publisher::Args),
     /// A real training run: which device everything lies on, and what an accelerator gains.
     Placement(bench::placement::Args),
 }
@@ -140,6 +145,8 @@ impl Bench {
             Part::Search(args) => bench::search::run(&args, &mut io::stdout().lock()),
             Part::Hardware(args) => bench::hardware::run(&args, &mut io::stdout().lock()),
             Part::Phases(args) => bench::phases::run(&args, &mut io::stdout().lock()),
+            Part::Fleet(args) => bench::fleet::run(&args, &mut io::stdout().lock()),
+            Part::Publisher(args) => bench::fleet::publisher::run(&args, &mut io::stdout().lock()),
             Part::Placement(args) => bench::placement::run(&args, &mut io::stdout().lock()),
         }
     }

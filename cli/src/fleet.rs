@@ -58,17 +58,34 @@ pub struct Settings {
     pub binaries: PathBuf,
     /// How the endpoints of its servers begin: `http` or `https`.
     pub scheme: &'static str,
+    /// Whether versions are rated meanwhile.
+    pub rating: Rating,
+}
+
+/// Whether an arena rates the versions of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rating {
+    /// One does.
+    On,
+    /// None is started: it would take cores from what is measured.
+    Off,
 }
 
 impl Settings {
     /// Binaries beside this one.
-    pub fn beside_this_binary(actors: usize, inference: Inference, scheme: &'static str) -> anyhow::Result<Self> {
+    pub fn beside_this_binary(
+        actors: usize,
+        inference: Inference,
+        scheme: &'static str,
+        rating: Rating,
+    ) -> anyhow::Result<Self> {
         let this = this_folder()?;
         let served = (inference == Inference::Remote).then_some("inference-server");
-        for name in ["replay-server", "learner", "actor", "arena"].into_iter().chain(served) {
+        let rated = (rating == Rating::On).then_some("arena");
+        for name in ["replay-server", "learner", "actor"].into_iter().chain(served).chain(rated) {
             present(&this, name, name)?;
         }
-        Ok(Self { actors, inference, binaries: this, scheme })
+        Ok(Self { actors, inference, binaries: this, scheme, rating })
     }
 }
 
@@ -107,12 +124,10 @@ impl Fleet {
             }
             plans.push((role, program, program.to_owned(), arguments));
         }
-        plans.push((
-            Role::Arena,
-            "arena",
-            "arena".to_owned(),
-            set(format!("arena.weights={scheme}://{learner}")).to_vec(),
-        ));
+        if settings.rating == Rating::On {
+            let arguments = set(format!("arena.weights={scheme}://{learner}")).to_vec();
+            plans.push((Role::Arena, "arena", "arena".to_owned(), arguments));
+        }
         if is_remote {
             let mut arguments = vec!["--listen".into(), inference.to_string().into()];
             arguments.extend(set(format!("inference.learner={scheme}://{learner}")));
@@ -224,7 +239,7 @@ fn set(assignment: String) -> [OsString; 2] {
 }
 
 /// Ports that were free a moment ago; all are held until the last is picked, so that no two are the same.
-fn free_ports(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
+pub(crate) fn free_ports(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
     let pick = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let held: Vec<TcpListener> = (0..count).map(|_| pick()).collect::<Result<_, _>>().context("find free ports")?;
     held.iter().map(|listener| listener.local_addr().context("find free ports")).collect()

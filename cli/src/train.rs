@@ -14,7 +14,7 @@ use service::{ConfigError, Drain};
 
 use crate::child::Event;
 use crate::config::{self, Fleet as Config};
-use crate::fleet::{self, Fleet, Member, Undrained};
+use crate::fleet::{self, Fleet, Member, Rating, Undrained};
 use crate::preset::preset;
 use crate::readings::{Meter, Readings, Role};
 use crate::record::Record;
@@ -76,7 +76,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let plan = Plan::new(&args, std::env::vars_os())?;
     let (inference, scheme) = (plan.progress.inference, plan.config.security.scheme());
-    let settings = fleet::Settings::beside_this_binary(plan.actors, inference, scheme)?;
+    let settings = fleet::Settings::beside_this_binary(plan.actors, inference, scheme, Rating::On)?;
     plan.run.create()?;
     let _lock = plan.run.lock()?;
     plan.write_config()?;

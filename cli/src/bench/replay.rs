@@ -5,7 +5,7 @@
 //! that actors and learner use. The limiter holds nothing up. Start with [`run`].
 
 mod compare;
-mod games;
+pub(in crate::bench) mod games;
 mod load;
 mod markdown;
 mod plot;

@@ -20,7 +20,7 @@ use super::usage;
 use crate::child::Event;
 use crate::config::Fleet as Config;
 use crate::exposition::Exposition;
-use crate::fleet::{self, Fleet, Member};
+use crate::fleet::{self, Fleet, Member, Rating};
 use crate::readings::Role;
 use crate::run_directory::Inference;
 use crate::train::{self, Plan};
@@ -101,6 +101,14 @@ pub(super) struct Measured {
 /// # Errors
 /// A configuration that makes no sense, a process that dies or never trains, Ctrl-C.
 pub(super) fn measure(args: &RunArgs, times: Times) -> anyhow::Result<Measured> {
+    measure_with(args, times, Rating::On)
+}
+
+/// [`measure`], with or without an arena.
+///
+/// # Errors
+/// As [`measure`].
+pub(super) fn measure_with(args: &RunArgs, times: Times, rating: Rating) -> anyhow::Result<Measured> {
     let folder = TemporaryFolder::new(args.runs.as_deref())?;
     let plan = Plan::new(
         &train::Args {
@@ -115,7 +123,8 @@ pub(super) fn measure(args: &RunArgs, times: Times) -> anyhow::Result<Measured> 
         },
         std::env::vars_os(),
     )?;
-    let settings = fleet::Settings::beside_this_binary(plan.actors, Inference::Local, plan.config.security.scheme())?;
+    let scheme = plan.config.security.scheme();
+    let settings = fleet::Settings::beside_this_binary(plan.actors, Inference::Local, scheme, rating)?;
     plan.run.create()?;
     plan.write_config()?;
     // Only signals live here.

@@ -15,26 +15,33 @@ const STEPS_MAX: usize = 42;
 
 /// Trajectories of Connect Four as self-play makes them, every step a full search.
 #[derive(Debug, Clone)]
-pub(super) struct Games(Arc<[Trajectory]>);
+pub(in crate::bench) struct Games(Arc<[Trajectory]>);
 
 impl Games {
     /// Games of exactly so many steps; the seed alone decides them.
     ///
     /// # Errors
     /// More steps than a game has.
-    pub(super) fn new(steps: usize, seed: u64) -> anyhow::Result<Self> {
+    pub(in crate::bench) fn new(steps: usize, seed: u64) -> anyhow::Result<Self> {
         ensure!((1..=STEPS_MAX).contains(&steps), "--steps must be from 1 to {STEPS_MAX}");
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         Ok(Self((0..COUNT).map(|_| trajectory(steps, &mut rng)).collect()))
     }
 
     /// Steps of each.
-    pub(super) fn steps(&self) -> usize {
+    pub(in crate::bench) fn steps(&self) -> usize {
         self.0[0].steps.len()
     }
 
+    /// The mean of what they take on the wire.
+    pub(in crate::bench) fn mean_wire_bytes(&self) -> f64 {
+        let bytes: usize =
+            self.0.iter().map(|game| prost::Message::encoded_len(&proto::replay::v1::Trajectory::from(game))).sum();
+        bytes as f64 / self.0.len() as f64
+    }
+
     /// One of them, as the trajectory of this number by this actor.
-    pub(super) fn trajectory(&self, actor: u64, epoch: u64, sequence: u64) -> Trajectory {
+    pub(in crate::bench) fn trajectory(&self, actor: u64, epoch: u64, sequence: u64) -> Trajectory {
         // Exact: the remainder is below a small number.
         let mut trajectory = self.0[(sequence.wrapping_add(actor * 37) % COUNT as u64) as usize].clone();
         trajectory.id = TrajectoryId { actor, epoch, sequence };

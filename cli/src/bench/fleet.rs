@@ -1,0 +1,96 @@
+//! `zerofleet bench fleet`: what a fleet of actors asks of replay server and learner.
+//!
+//! Two measurements. `scaling` starts real fleets of 1, 2, 4, … actors whose evaluator takes a fixed time, so that neither
+//! cores nor an accelerator are the limit, and tells whether inserts grow with the actors. `load` makes the connections of a
+//! thousand actors in this process: insert streams to a real replay server, subscriptions to a [`publisher`] of weights in a
+//! process of its own. `paper` reckons from that what a fleet needs, and where it ends. Start with [`run`].
+
+mod compare;
+mod fan_out;
+mod load;
+mod markdown;
+mod network_size;
+mod paper;
+mod plot;
+pub mod publisher;
+mod replay_server;
+mod report;
+mod scaling;
+
+use std::io::Write;
+
+pub use markdown::markdown;
+pub use network_size::NetworkSize;
+pub use plot::draw;
+pub use report::{Compared, FanOutReport, InsertsReport, LoadReport, Report, ScaleReport, ScalingReport};
+
+use super::machine;
+use super::output::Destination;
+use super::training_run::TemporaryFolder;
+
+#[cfg(test)]
+mod tests;
+
+/// Options of `zerofleet bench fleet`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// How the fleets of real actors are measured.
+    #[command(flatten)]
+    pub scaling: scaling::ScalingArgs,
+    /// What one process does to the servers in the name of many actors.
+    #[command(flatten)]
+    pub load: load::LoadArgs,
+    /// Everything random descends from it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Where runs and logs lie while they are measured [default: where the system keeps what is temporary].
+    #[arg(long, value_name = "FOLDER")]
+    pub folder: Option<std::path::PathBuf>,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub destination: Destination,
+}
+
+/// Measures, prints and writes.
+///
+/// # Errors
+/// Options that make no sense, a process that dies or is not built, a file that is no earlier report, a folder that cannot be
+/// written.
+pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    // Before minutes are spent on measuring.
+    let earlier = args.destination.earlier("fleet")?;
+    let mut report = measure(args)?;
+    if let Some((path, earlier)) = &earlier {
+        compare::compare(&mut report, path, earlier);
+    }
+    args.destination.write("fleet", || markdown(&report), &report, |path| draw(path, &report))?;
+    args.destination.print(&report, || markdown(&report), out)
+}
+
+/// Measures.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(args: &Args) -> anyhow::Result<Report> {
+    args.scaling.check()?;
+    args.load.check()?;
+    // A connection of each actor to each server.
+    let descriptors_max = service::descriptors::raise_limit();
+    let scaling = scaling::measure(&args.scaling, args.folder.as_deref(), args.seed)?;
+    let load = if args.load.actors > 0 {
+        let folder = TemporaryFolder::new(args.folder.as_deref())?;
+        Some(load::measure(&args.load, folder.path(), args.seed)?)
+    } else {
+        None
+    };
+    Ok(Report {
+        cpu: machine::cpu_model(),
+        target: machine::target(),
+        cores: machine::cores(),
+        seed: args.seed,
+        descriptors_max,
+        compared: None,
+        scaling,
+        load,
+    })
+}
