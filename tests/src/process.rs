@@ -3,9 +3,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+
+use crate::chaos::Namespace;
 
 /// How often a wait looks.
 const POLL: Duration = Duration::from_millis(25);
@@ -73,6 +76,7 @@ pub struct Process {
     program: PathBuf,
     log: PathBuf,
     admin: u16,
+    namespace: Option<Arc<Namespace>>,
     child: Option<Child>,
 }
 
@@ -84,7 +88,13 @@ impl Process {
     pub fn new(name: &str, program: &str, arguments: Vec<String>, admin: u16, logs: &Path) -> anyhow::Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let arguments = [arguments, vec!["--admin".into(), format!("127.0.0.1:{admin}")]].concat();
-        Ok(Self { name: name.to_owned(), arguments, program: self::program(program)?, log, admin, child: None })
+        let (name, program) = (name.to_owned(), self::program(program)?);
+        Ok(Self { name, arguments, program, log, admin, namespace: None, child: None })
+    }
+
+    /// From its next start on it lives in this network.
+    pub fn live_in(&mut self, namespace: Arc<Namespace>) {
+        self.namespace = Some(namespace);
     }
 
     /// Starts it; its log is appended to.
@@ -93,15 +103,15 @@ impl Process {
     /// The operating system refuses.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log).context("open the log")?;
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args(&self.arguments)
             .env("OMP_NUM_THREADS", "1")
             .env("MKL_NUM_THREADS", "1")
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("share the log")?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("start {}", self.name))?;
+            .stderr(log);
+        let child = self.inside(|| command.spawn())?.with_context(|| format!("start {}", self.name))?;
         self.child = Some(child);
         Ok(())
     }
@@ -146,8 +156,8 @@ impl Process {
         self.signal(libc::SIGTERM);
     }
 
-    /// Stops it where it is: it does nothing more, and its sockets stay open.
-    pub fn stop(&self) {
+    /// Stops it where it is until [`resume`](Self::resume): it does nothing more, and its sockets stay open.
+    pub fn pause(&self) {
         self.signal(libc::SIGSTOP);
     }
 
@@ -161,6 +171,11 @@ impl Process {
             // SAFETY: kill takes plain numbers. The process is not reaped yet, so its id cannot belong to another one.
             unsafe { libc::kill(id, signal) };
         }
+    }
+
+    /// Whether it was started and has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// Waits until it has ended by itself.
@@ -213,8 +228,16 @@ impl Process {
 
     fn ask(&self, path: &str) -> anyhow::Result<String> {
         let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ADMIN_TIMEOUT)).build().into();
-        let mut response = agent.get(format!("http://127.0.0.1:{}/{path}", self.admin)).call()?;
-        Ok(response.body_mut().read_to_string()?)
+        let url = format!("http://127.0.0.1:{}/{path}", self.admin);
+        let text = self.inside(|| agent.get(&url).call()?.body_mut().read_to_string())??;
+        Ok(text)
+    }
+
+    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+        match &self.namespace {
+            Some(namespace) => namespace.within(work),
+            None => Ok(work()),
+        }
     }
 }
 

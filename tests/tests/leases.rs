@@ -49,7 +49,7 @@ async fn an_actor_that_is_stopped_is_lost_and_back_within_seconds_with_no_game_l
     wait_for(&inspector, Some(ActorState::Live), DEADLINE).await;
 
     for round in 1..=2 {
-        cluster.process(Role::Actor).stop();
+        cluster.process(Role::Actor).pause();
         wait_for(&inspector, Some(ActorState::Lost), LOST_WITHIN).await;
         wait_until(
             "the loss is counted",
@@ -65,7 +65,7 @@ async fn an_actor_that_is_stopped_is_lost_and_back_within_seconds_with_no_game_l
     // With the server that it writes to stopped, it plays and dials on.
     let left = |cluster: &mut Cluster| cluster.process(Role::Actor).log_text().matches("insert stream broke").count();
     let before = left(&mut cluster);
-    cluster.process(Role::Replay).stop();
+    cluster.process(Role::Replay).pause();
     wait_until("the actor leaves a server that answers nothing", DEADLINE, || Ok(left(&mut cluster) > before)).unwrap();
     cluster.process(Role::Replay).resume();
     more_inserts(&cluster, BACK_WITHIN);

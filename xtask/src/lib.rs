@@ -1,5 +1,6 @@
 //! Every chore of the repository: libtorch, train, image, certs, test, ci, layers, tidy, deny, sanitise.
 //! Every chore of the repository: libtorch, train, test, ci, layers, tidy, deny, dashboards, sanitise.
+//! Every chore of the repository: libtorch, train, test, ci, layers, tidy, deny, sanitise, chaos.
 //!
 //! It must compile in seconds on a bare machine, so it knows none of our crates and nothing of libtorch but where its
 //! files go. Checks that read the tree ([`layers`], [`tidy`]) are tests of this crate as well. Start with [`ci`], which
@@ -8,6 +9,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "xtask talks to the person who called it")]
 
 pub mod certs;
+pub mod chaos;
 pub mod ci;
 pub mod dashboards;
 pub mod deny;

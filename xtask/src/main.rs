@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{certs, ci, dashboards, deny, image, layers, libtorch, sanitise, suite, tidy, train, workspace};
+use xtask::{certs, chaos, ci, dashboards, deny, image, layers, libtorch, sanitise, suite, tidy, train, workspace};
 
 /// Every chore of the repository.
 #[derive(Parser)]
@@ -85,6 +85,8 @@ enum Chore {
     Dashboards,
     /// Run the tests of the CPU kernel under the address sanitiser.
     Sanitise,
+    /// Kill, pause, cut off and slow down the processes of a fleet for some minutes (Linux, as root).
+    Chaos(chaos::Options),
 }
 
 fn main() -> ExitCode {
@@ -123,5 +125,6 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Deny => deny::run(&root),
         Chore::Dashboards => dashboards::run(&root),
         Chore::Sanitise => sanitise::run(&root),
+        Chore::Chaos(options) => chaos::run(&root, &options),
     }
 }

@@ -1,0 +1,460 @@
+//! The processes, each on a host of its own, and what befalls them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use experience::TrajectoryId;
+use tempfile::TempDir;
+
+use super::fault::{Fault, Kind, Service};
+use super::ledger::Ledger;
+use super::network::Network;
+use super::recovery::Recovery;
+use super::schedule::Round;
+use super::switch::{Host, Link};
+use super::watch::{Promises, Seen, Watch};
+use super::witness::Witness;
+use crate::cluster::{SEED, SMALL_TIC_TAC_TOE, print_log};
+use crate::process::{Output, Process};
+use crate::trajectories::list;
+
+/// Where the test itself lives.
+const HOME: Host = Host(0);
+/// Each process has it on its own loopback.
+const ADMIN: u16 = 9100;
+/// Starting libtorch on a busy machine takes a while.
+const START_DEADLINE: Duration = Duration::from_secs(60);
+/// Who is not back then does not come back.
+const RECOVERY_DEADLINE: Duration = Duration::from_secs(90);
+/// How long who is told to end may take.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
+/// How often a wait looks.
+const POLL: Duration = Duration::from_millis(20);
+/// What a slow network does, each way.
+const SLOW: Link = Link::Slow { delay: Duration::from_millis(100), loss: 0.02 };
+
+const INSERTED: &str = "zerofleet_actor_inserted_total";
+const STEPS: &str = "zerofleet_learner_steps_total";
+const BY_SERVER: &str = "zerofleet_actor_remote_positions_total{by=\"server\"}";
+const ARENA_VERSION: &str = "zerofleet_arena_weights_version";
+
+/// Beside the small run file: no side of the rate limiter is what anybody waits for, so that a recovery time is that of who
+/// recovers; and no more load than two cores bear.
+const SETTINGS: [&str; 8] = [
+    "security.insecure_bind=true",
+    "replay.actor_inserts_per_second_max=20",
+    "replay.samples_per_insert=4",
+    "replay.error_items=100000",
+    "actor.unacknowledged_max=16",
+    "arena.cpu_share=0.2",
+    "arena.positions=50",
+    "inference.threads=1",
+];
+
+/// A process, its host, and whoever watches it.
+#[derive(Debug)]
+struct Member {
+    service: Service,
+    host: Host,
+    process: Process,
+    watch: Watch,
+}
+
+/// All processes of a run on a network of their own, in a run directory that is deleted at the end. Their logs are printed if
+/// the test panics.
+#[derive(Debug)]
+pub struct Fleet {
+    // In this order they end.
+    members: Vec<Member>,
+    network: Network,
+    directory: TempDir,
+}
+
+impl Fleet {
+    /// Who there will be, on how many hosts.
+    #[must_use]
+    pub fn hosts() -> u8 {
+        let services = u8::try_from(Service::all().len()).expect("services are a handful");
+        services + 1
+    }
+
+    /// Describes the processes; nothing runs yet.
+    ///
+    /// # Errors
+    /// A binary is missing, or the run directory cannot be made.
+    pub fn new(network: Network) -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir().context("make the run directory")?;
+        let run = format!(
+            "[run]\ngame = \"tic_tac_toe\"\nseed = {SEED}\ndirectory = \"{}\"\n{SMALL_TIC_TAC_TOE}",
+            directory.path().display()
+        );
+        std::fs::write(directory.path().join("config.toml"), run).context("write config.toml")?;
+        let members = Service::all().into_iter().map(|service| member(service, &network, directory.path()));
+        Ok(Self { members: members.collect::<anyhow::Result<_>>()?, network, directory })
+    }
+
+    /// Moves the calling thread, and whatever it starts from now on, to where the fleet can be reached.
+    ///
+    /// # Errors
+    /// It cannot be entered.
+    pub fn enter(&self) -> anyhow::Result<()> {
+        self.network.namespace(HOME).enter()
+    }
+
+    /// Starts everyone, and waits until everyone does their work.
+    ///
+    /// # Errors
+    /// Somebody does not.
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        for member in &mut self.members {
+            member.watch.begin_life(0.0);
+            member.process.start()?;
+            if matches!(member.service, Service::Replay | Service::Learner | Service::Inference) {
+                member.process.ready(START_DEADLINE)?;
+            }
+        }
+        let mut growths: Vec<Growth> =
+            self.members.iter().filter_map(|member| self.own_work(member.service)).map(|at| at.since(start)).collect();
+        let _: Vec<Duration> = all_grow(&mut growths)?;
+        Ok(())
+    }
+
+    /// Where the replay server listens.
+    #[must_use]
+    pub fn replay_endpoint(&self) -> String {
+        endpoint(Service::Replay)
+    }
+
+    /// The run directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Lets a round of faults happen, until all are healed; when the last was.
+    ///
+    /// # Errors
+    /// A process cannot be started, or one has ended by itself.
+    pub fn suffer(&mut self, Round(faults): &Round) -> anyhow::Result<Instant> {
+        let start = Instant::now();
+        let mut events: Vec<(Duration, bool, Fault)> = faults
+            .iter()
+            .flat_map(|fault| [(fault.after, false, *fault), (fault.after + fault.length, true, *fault)])
+            .collect();
+        events.sort_by_key(|(at, ..)| *at);
+        for (at, heals, fault) in events {
+            // Time that passes is what a fault is made of.
+            std::thread::sleep(at.saturating_sub(start.elapsed()));
+            if heals { self.heal(fault)? } else { self.strike(fault)? }
+        }
+        Ok(Instant::now())
+    }
+
+    fn strike(&mut self, Fault { service, kind, .. }: Fault) -> anyhow::Result<()> {
+        let floor = if service == Service::Learner { self.checkpointed() } else { 0.0 };
+        let member = &mut self.members[usize::from(service.index())];
+        ensure!(member.process.is_running(), "{service} has ended by itself");
+        match kind {
+            Kind::Pause => member.process.pause(),
+            Kind::Cut => self.network.set(member.host, Link::Cut),
+            Kind::Slow => self.network.set(member.host, SLOW),
+            Kind::Kill | Kind::Vanish => {
+                if kind == Kind::Vanish {
+                    self.network.set(member.host, Link::Cut);
+                }
+                member.watch.begin_life(floor);
+                member.process.kill()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self, Fault { service, kind, .. }: Fault) -> anyhow::Result<()> {
+        let member = &mut self.members[usize::from(service.index())];
+        match kind {
+            Kind::Pause => member.process.resume(),
+            Kind::Cut | Kind::Slow | Kind::Kill | Kind::Vanish => self.network.set(member.host, Link::Good),
+        }
+        if kind.ends_process() { member.process.start() } else { Ok(()) }
+    }
+
+    /// Waits until all is well again after a round whose last fault was healed at `healed`.
+    ///
+    /// # Errors
+    /// It is not by the deadline.
+    pub fn recover(&self, Round(faults): &Round, healed: Instant, witness: &Witness) -> anyhow::Result<Recovery> {
+        let before = witness.acknowledged();
+        // Of two, one may have counted something before the other was healed.
+        let begins = |service| matches!(faults[..], [fault] if fault.service == service && fault.kind.ends_process());
+        let work = |service: Service| {
+            let at = self.own_work(service)?;
+            // What others count goes on over lives.
+            Some(if begins(service) && at.metric == INSERTED { at.anew(healed) } else { at.since(healed) })
+        };
+        let own: Vec<Growth> = faults.iter().filter_map(|fault| work(fault.service)).collect();
+        let actors: Vec<Growth> = Service::all()
+            .into_iter()
+            .filter(|service| matches!(service, Service::Actor(_)))
+            .filter_map(&work)
+            .collect();
+        let training: Vec<Growth> = work(Service::Learner).into_iter().collect();
+        let asks_witness = faults.iter().any(|fault| fault.service == Service::Replay);
+        let (owns, acting) = (own.len(), actors.len());
+        let mut growths: Vec<Growth> = own.into_iter().chain(actors).chain(training).collect();
+
+        let mut witnessed = None;
+        let times = grow_while(&mut growths, || {
+            if witnessed.is_none() && witness.acknowledged() > before {
+                witnessed = Some(healed.elapsed());
+            }
+            witnessed.is_some()
+        })?;
+        let greatest = |times: &[Duration]| times.iter().max().copied().unwrap_or_default();
+        let seen = if asks_witness { witnessed.unwrap_or_default() } else { Duration::ZERO };
+        Ok(Recovery {
+            service: greatest(&times[..owns]).max(seen),
+            actors: greatest(&times[owns..][..acting]),
+            training: greatest(&times[owns + acting..]),
+        })
+    }
+
+    /// What a service counts while it does its work; what the replay server does, the witness sees.
+    fn own_work(&self, service: Service) -> Option<At<'_>> {
+        let last_actor = Service::all().into_iter().rfind(|service| matches!(service, Service::Actor(_)));
+        let (of, metric) = match service {
+            Service::Replay => return None,
+            Service::Learner => (service, STEPS),
+            Service::Inference => (last_actor?, BY_SERVER),
+            Service::Actor(_) => (service, INSERTED),
+            Service::Arena => (service, ARENA_VERSION),
+        };
+        Some(At { watch: &self.members[usize::from(of.index())].watch, metric })
+    }
+
+    /// The training step of the newest finished checkpoint.
+    fn checkpointed(&self) -> f64 {
+        let entries = std::fs::read_dir(self.directory().join("checkpoints")).into_iter().flatten().flatten();
+        let steps = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse::<u32>().ok());
+        steps.max().map_or(0.0, f64::from)
+    }
+
+    /// What is stored now is all that was acknowledged, and each of it once; the promises that were broken since the last time.
+    ///
+    /// # Errors
+    /// The replay server does not answer.
+    pub async fn check(&self, witness: &Witness) -> anyhow::Result<Vec<String>> {
+        // Before the list, so that what is acknowledged meanwhile is in it or in neither.
+        let acknowledged: Vec<_> = self.members.iter().map(|member| member.watch.acknowledged()).collect();
+        let rest = witness.rest(RECOVERY_DEADLINE).await?;
+        let ledger = Ledger::new(list(&self.replay_endpoint()).await.context("list what is stored")?);
+        let mut faults = ledger.faults();
+        faults.extend(ledger.lost_to_witness(rest.acknowledged));
+        for (member, acknowledged) in self.members.iter().zip(acknowledged) {
+            if let Service::Actor(actor) = member.service {
+                faults.extend(ledger.lost(u64::from(actor), &acknowledged));
+            }
+            faults.extend(member.watch.broken());
+        }
+        Ok(faults)
+    }
+
+    /// Tells everyone to end, actors first; what is stored then, or kept by an actor for its next start.
+    ///
+    /// # Errors
+    /// Somebody does not end well.
+    pub async fn finish(&mut self) -> anyhow::Result<Ledger> {
+        self.end(|service| matches!(service, Service::Actor(_)))?;
+        let endpoint = self.replay_endpoint();
+        let held = list(&endpoint).await.context("list what is stored")?;
+        let table = proto::replay::stats(&endpoint).await?;
+        ensure!(table.trajectories_inserted_total == held.len() as u64, "{table:?}, but {} are held", held.len());
+        let spooled = (0..super::fault::ACTORS).flat_map(|actor| self.spooled(u64::from(actor)));
+        // What was stored and not heard of is sent again, and counts once.
+        let spooled: Vec<TrajectoryId> = spooled.filter(|id| !held.contains(id)).collect();
+        self.end(|service| service == Service::Arena)?;
+        self.end(|service| service == Service::Inference)?;
+        self.end(|service| service == Service::Learner)?;
+        self.end(|service| service == Service::Replay)?;
+        Ok(Ledger::new(held.into_iter().chain(spooled)))
+    }
+
+    fn end(&mut self, who: impl Fn(Service) -> bool) -> anyhow::Result<()> {
+        let mut those: Vec<&mut Member> = self.members.iter_mut().filter(|member| who(member.service)).collect();
+        those.iter().for_each(|member| member.process.terminate());
+        for member in &mut those {
+            let Output { status, text } = member.process.ended(DRAIN_DEADLINE)?;
+            ensure!(status.success(), "{} ended with {status}", member.service);
+            ensure!(!text.contains("panicked at"), "{} has panicked", member.service);
+        }
+        Ok(())
+    }
+
+    /// What an actor keeps for its next start.
+    fn spooled(&self, actor: u64) -> Vec<TrajectoryId> {
+        let path = self.home(actor).join("unacknowledged.jsonl");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let number = |line: &str, key: &str| {
+            let (_, after) = line.split_once(&format!("\"{key}\":"))?;
+            after.split([',', '}']).next()?.parse::<u64>().ok()
+        };
+        let id =
+            |line| Some(TrajectoryId { actor, epoch: number(line, "epoch")?, sequence: number(line, "sequence")? });
+        text.lines().filter_map(id).collect()
+    }
+
+    fn home(&self, actor: u64) -> std::path::PathBuf {
+        self.directory().join("actors").join(actor.to_string())
+    }
+
+    /// The lines of every log that say that a human must look.
+    #[must_use]
+    pub fn errors(&self) -> Vec<String> {
+        let of = |member: &Member| {
+            let text = member.process.log_text();
+            text.lines()
+                .filter(|line| line.contains("ERROR"))
+                .map(|line| format!("{}: {line}", member.service))
+                .collect()
+        };
+        self.members.iter().flat_map(|member| -> Vec<String> { of(member) }).collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.members.iter().for_each(|member| print_log(&member.process));
+        }
+    }
+}
+
+fn endpoint(service: Service) -> String {
+    format!("http://{}", listen(service))
+}
+
+fn host(service: Service) -> Host {
+    Host(service.index() + 1)
+}
+
+fn listen(service: Service) -> String {
+    let port = match service {
+        Service::Replay => 7001,
+        Service::Learner => 7002,
+        _ => 7003,
+    };
+    format!("{}:{port}", host(service).address())
+}
+
+fn member(service: Service, network: &Network, directory: &Path) -> anyhow::Result<Member> {
+    let learner = endpoint(Service::Learner);
+    let mut sets: Vec<String> = SETTINGS.iter().map(|&set| set.to_owned()).collect();
+    match service {
+        Service::Replay => {}
+        Service::Learner => sets.push(format!("learner.replay={}", endpoint(Service::Replay))),
+        Service::Inference => sets.push(format!("inference.learner={learner}")),
+        Service::Actor(actor) => {
+            let replay = endpoint(Service::Replay);
+            sets.extend([format!("actor.id={actor}"), format!("actor.replay={replay}")]);
+            sets.push(format!("actor.learner={learner}"));
+            if actor + 1 == super::fault::ACTORS {
+                sets.push(format!("actor.inference={}", endpoint(Service::Inference)));
+            }
+        }
+        Service::Arena => sets.push(format!("arena.weights={learner}")),
+    }
+    let mut arguments = vec!["--config".into(), directory.join("config.toml").display().to_string()];
+    if matches!(service, Service::Replay | Service::Learner | Service::Inference) {
+        arguments.extend(["--listen".into(), listen(service)]);
+    }
+    arguments.extend(sets.into_iter().flat_map(|set| ["--set".to_owned(), set]));
+    let name = service.to_string().replace(' ', "-");
+    let namespace = network.namespace(host(service));
+    let mut process = Process::new(&name, service.program(), arguments, ADMIN, directory)?;
+    process.live_in(namespace.clone());
+    let watch = Watch::start(name, namespace, ADMIN, promises(service, directory))?;
+    Ok(Member { service, host: host(service), process, watch })
+}
+
+fn promises(service: Service, directory: &Path) -> Promises {
+    let never_falls = match service {
+        Service::Replay => None,
+        Service::Learner => Some("zerofleet_learner_weights_version"),
+        Service::Inference => Some("zerofleet_inference_weights_version"),
+        Service::Actor(_) => Some("zerofleet_actor_weights_version"),
+        Service::Arena => Some(ARENA_VERSION),
+    };
+    let epoch = |actor: u8| directory.join("actors").join(actor.to_string()).join("epoch");
+    let acknowledged = match service {
+        Service::Actor(actor) => Some((INSERTED, epoch(actor))),
+        _ => None,
+    };
+    let falls_to_floor = (service == Service::Learner).then_some(STEPS);
+    Promises { never_falls, falls_to_floor, acknowledged }
+}
+
+/// A metric of somebody.
+#[derive(Debug, Clone, Copy)]
+struct At<'a> {
+    watch: &'a Watch,
+    metric: &'static str,
+}
+
+impl<'a> At<'a> {
+    /// That it grows beyond what is seen first after `since`.
+    fn since(self, since: Instant) -> Growth<'a> {
+        Growth { at: self, since, life: self.watch.life(), from: None }
+    }
+
+    /// The same in a life that has just begun, in which whatever there is has grown.
+    fn anew(self, since: Instant) -> Growth<'a> {
+        Growth { from: Some(0.0), ..self.since(since) }
+    }
+}
+
+#[derive(Debug)]
+struct Growth<'a> {
+    at: At<'a>,
+    since: Instant,
+    life: u32,
+    from: Option<f64>,
+}
+
+impl Growth<'_> {
+    /// How long it took, if it has grown.
+    fn time(&mut self) -> Option<Duration> {
+        let Seen { began, ended, life, value } = self.at.watch.seen(self.at.metric)?;
+        if began < self.since || life != self.life {
+            return None;
+        }
+        // A metric that is not there yet is 0, and would grow to what it was before the process ended.
+        if self.from.is_none() && value > 0.0 {
+            self.from = Some(value);
+        }
+        (value > self.from?).then(|| ended.duration_since(self.since))
+    }
+}
+
+fn all_grow(growths: &mut [Growth]) -> anyhow::Result<Vec<Duration>> {
+    grow_while(growths, || true)
+}
+
+/// Waits until all have grown and `also` holds; how long each took.
+fn grow_while(growths: &mut [Growth], mut also: impl FnMut() -> bool) -> anyhow::Result<Vec<Duration>> {
+    let start = Instant::now();
+    let mut times: Vec<Option<Duration>> = vec![None; growths.len()];
+    loop {
+        for (growth, time) in growths.iter_mut().zip(&mut times) {
+            *time = time.or_else(|| growth.time());
+        }
+        let others = also();
+        if let (true, Some(times)) = (others, times.iter().copied().collect::<Option<Vec<_>>>()) {
+            return Ok(times);
+        }
+        let missing: Vec<_> = growths.iter().zip(&times).filter(|(_, time)| time.is_none()).collect();
+        let metrics: Vec<_> = missing.iter().map(|(growth, _)| growth.at.metric).collect();
+        ensure!(start.elapsed() < RECOVERY_DEADLINE, "not within {RECOVERY_DEADLINE:?}: that these grow: {metrics:?}");
+        std::thread::sleep(POLL);
+    }
+}

@@ -1,0 +1,72 @@
+//! How long it took until all was well again.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::fault::{Kind, Service};
+
+/// What is measured after a fault was healed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Recovery {
+    /// Until whoever suffered did its own work again.
+    pub service: Duration,
+    /// Until every actor had another trajectory acknowledged.
+    pub actors: Duration,
+    /// Until another training step was made.
+    pub training: Duration,
+}
+
+/// All of a run, by what had gone wrong.
+#[derive(Debug, Default)]
+pub struct Recoveries {
+    alone: BTreeMap<(Service, Kind), Vec<Recovery>>,
+    together: Vec<Recovery>,
+}
+
+impl Recoveries {
+    /// After one fault alone. All actors are one service here.
+    pub fn after(&mut self, service: Service, kind: Kind, recovery: Recovery) {
+        let service = if let Service::Actor(_) = service { Service::Actor(0) } else { service };
+        self.alone.entry((service, kind)).or_default().push(recovery);
+    }
+
+    /// After two at once, from the later heal on.
+    pub fn after_two(&mut self, recovery: Recovery) {
+        self.together.push(recovery);
+    }
+
+    /// The table of the docs: median and greatest of each time, in seconds.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = String::from(
+            "| service | fault | times | itself: median | greatest | actors: median | greatest | training: median | greatest |\n\
+             |---|---|---|---|---|---|---|---|---|\n",
+        );
+        for ((service, kind), recoveries) in &self.alone {
+            row(&mut text, &format!("{} | {kind}", service.program()), recoveries);
+        }
+        if !self.together.is_empty() {
+            row(&mut text, "two of them | any, at once", &self.together);
+        }
+        let all: Vec<Recovery> = self.alone.values().flatten().chain(&self.together).copied().collect();
+        if !all.is_empty() {
+            row(&mut text, "any | any", &all);
+        }
+        text
+    }
+}
+
+fn row(text: &mut String, what: &str, recoveries: &[Recovery]) {
+    let mut cells = format!("| {what} | {} |", recoveries.len());
+    for of in [|r: &Recovery| r.service, |r: &Recovery| r.actors, |r: &Recovery| r.training] {
+        let mut times: Vec<Duration> = recoveries.iter().map(of).collect();
+        times.sort_unstable();
+        let greatest = times.last().copied().unwrap_or_default();
+        for time in [times[times.len() / 2], greatest] {
+            let _ = write!(cells, " {:.1} |", time.as_secs_f64());
+        }
+    }
+    text.push_str(&cells);
+    text.push('\n');
+}

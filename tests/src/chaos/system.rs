@@ -1,0 +1,67 @@
+//! What is asked of Linux and of nobody else: network namespaces and tunnels. Elsewhere every call says that there are none.
+
+use std::fs::File;
+use std::io;
+
+/// Gives the calling thread, and whatever it starts from now on, a network of its own without a way out.
+pub(super) fn unshare_network() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: it takes a number and changes the calling thread alone.
+        done(unsafe { libc::unshare(libc::CLONE_NEWNET) })
+    }
+    #[cfg(not(target_os = "linux"))]
+    Err(missing())
+}
+
+/// Moves the calling thread, and whatever it starts from now on, to a network.
+pub(super) fn enter_network(handle: &File) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd as _;
+        // SAFETY: the descriptor is open for as long as the call takes; the calling thread alone is changed.
+        done(unsafe { libc::setns(handle.as_raw_fd(), libc::CLONE_NEWNET) })
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = handle;
+        Err(missing())
+    }
+}
+
+/// A device of the calling thread's network; what it sends is read from the file, one packet a time, and what is written
+/// is received. Reading does not wait.
+pub(super) fn open_tunnel(name: &str) -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+        // SAFETY: numbers and characters, for which zero is a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        // One stays zero, to end the name.
+        for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+            *to = libc::c_char::try_from(from).map_err(io::Error::other)?;
+        }
+        request.ifr_ifru.ifru_flags =
+            libc::c_short::try_from(libc::IFF_TUN | libc::IFF_NO_PI).map_err(io::Error::other)?;
+        // SAFETY: the request is the one that this call takes, and outlives it.
+        done(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+        Ok(file)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = name;
+        Err(missing())
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn done(result: libc::c_int) -> io::Result<()> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn missing() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "only Linux has network namespaces")
+}

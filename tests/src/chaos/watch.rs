@@ -1,0 +1,192 @@
+//! Somebody who looks at a process all the while, from inside its own namespace, so that no fault of the network is in the way.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::namespace::Namespace;
+
+/// How often it looks: recovery times are this exact.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// A process that takes longer stands still.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What is looked at in a process, beside whatever is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Promises {
+    /// A metric that never falls, also over lives: the weights version. 0 is none yet.
+    pub never_falls: Option<&'static str>,
+    /// A metric that falls within no life, and from one to the next no further than the floor.
+    pub falls_to_floor: Option<&'static str>,
+    /// A metric that counts what was acknowledged in this life, and the file that holds the epoch of it.
+    pub acknowledged: Option<(&'static str, PathBuf)>,
+}
+
+/// One look at the metrics.
+#[derive(Debug, Clone)]
+struct Sample {
+    began: Instant,
+    ended: Instant,
+    life: u32,
+    values: HashMap<String, f64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    life: u32,
+    floor: f64,
+    newest: Option<Sample>,
+    highest: f64,
+    latest: f64,
+    /// What was acknowledged, by epoch.
+    acknowledged: BTreeMap<u64, u64>,
+    broken: Vec<String>,
+}
+
+/// A thread that looks, and what it has seen.
+#[derive(Debug)]
+pub struct Watch {
+    state: Arc<Mutex<State>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Begins to look at the process called `name`, which serves its metrics at port `admin` of the namespace's loopback.
+    ///
+    /// # Errors
+    /// There are no more threads.
+    pub fn start(name: String, namespace: Arc<Namespace>, admin: u16, promises: Promises) -> anyhow::Result<Self> {
+        let state = Arc::new(Mutex::new(State::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let looking = Looking { name, admin, promises, state: Arc::clone(&state), stop: Arc::clone(&stop) };
+        let thread = std::thread::Builder::new().name("watch".into()).spawn(move || looking.run(&namespace));
+        Ok(Self { state, stop, thread: Some(thread.context("start a watch")?) })
+    }
+
+    /// What is seen from now on is of another life of the process; `floor` is what may be lost with the last one.
+    pub fn begin_life(&self, floor: f64) {
+        let mut state = locked(&self.state);
+        state.life += 1;
+        state.floor = floor;
+        state.latest = 0.0;
+    }
+
+    /// The newest value of a metric, and when it was asked for and seen, and in which life.
+    #[must_use]
+    pub(super) fn seen(&self, metric: &str) -> Option<Seen> {
+        let state = locked(&self.state);
+        let sample = state.newest.as_ref().filter(|sample| sample.life == state.life)?;
+        let &Sample { began, ended, life, .. } = sample;
+        Some(Seen { began, ended, life, value: sample.values.get(metric).copied().unwrap_or(0.0) })
+    }
+
+    /// The life that is looked at now.
+    pub(super) fn life(&self) -> u32 {
+        locked(&self.state).life
+    }
+
+    /// What was acknowledged to it, by epoch.
+    #[must_use]
+    pub fn acknowledged(&self) -> BTreeMap<u64, u64> {
+        locked(&self.state).acknowledged.clone()
+    }
+
+    /// The promises that were broken since this was last asked for.
+    #[must_use]
+    pub fn broken(&self) -> Vec<String> {
+        std::mem::take(&mut locked(&self.state).broken)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of it has been told by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A metric as it was seen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) began: Instant,
+    pub(super) ended: Instant,
+    pub(super) life: u32,
+    pub(super) value: f64,
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Looking {
+    name: String,
+    admin: u16,
+    promises: Promises,
+    state: Arc<Mutex<State>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Looking {
+    fn run(self, namespace: &Namespace) {
+        if let Err(error) = namespace.enter() {
+            locked(&self.state).broken.push(format!("{}: {error:#}", self.name));
+            return;
+        }
+        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).build().into();
+        let url = format!("http://127.0.0.1:{}/metrics", self.admin);
+        while !self.stop.load(Ordering::Relaxed) {
+            let life = locked(&self.state).life;
+            let began = Instant::now();
+            let text = agent.get(&url).call().and_then(|mut response| response.body_mut().read_to_string());
+            // One that does not answer does not stand, is paused or has not begun: none of it is wrong here.
+            if let Ok(text) = text {
+                self.see(Sample { began, ended: Instant::now(), life, values: values(&text) });
+            }
+            std::thread::sleep(INTERVAL);
+        }
+    }
+
+    fn see(&self, sample: Sample) {
+        let mut state = locked(&self.state);
+        if sample.life != state.life {
+            return;
+        }
+        let value = |name: &str| sample.values.get(name).copied().unwrap_or(0.0);
+        if let Some(metric) = self.promises.never_falls {
+            let (now, highest) = (value(metric), state.highest);
+            if now > 0.0 && now < highest {
+                state.broken.push(format!("{}: {metric} went from {highest} back to {now}", self.name));
+            }
+            state.highest = highest.max(now);
+        }
+        if let Some(metric) = self.promises.falls_to_floor {
+            let (now, least) = (value(metric), state.latest.max(state.floor));
+            if now > 0.0 && now < least {
+                state.broken.push(format!("{}: {metric} went from {least} back to {now}", self.name));
+            }
+            state.latest = state.latest.max(now);
+        }
+        if let Some((metric, epoch)) = &self.promises.acknowledged {
+            let epoch = std::fs::read_to_string(epoch).ok().and_then(|text| text.trim().parse().ok());
+            if let Some(epoch) = epoch.filter(|_| value(metric) > 0.0) {
+                state.acknowledged.insert(epoch, value(metric) as u64);
+            }
+        }
+        state.newest = Some(sample);
+    }
+}
+
+/// Every sample of Prometheus' text format, by name with labels.
+fn values(text: &str) -> HashMap<String, f64> {
+    let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
+    samples.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+}

@@ -1,0 +1,89 @@
+//! A client that hands in trajectories of known ids all the while, so that every acknowledgement is known.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use experience::TrajectoryId;
+use proto::replay::{Writer, WriterStats};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::trajectories::{answered, won, writer};
+
+/// An id that no actor of the fleet has.
+pub(super) const WITNESS: u64 = 1_000;
+/// Its only epoch.
+pub(super) const EPOCH: u64 = 1;
+/// Often enough to be in the middle of whatever goes wrong.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// The client and its task.
+#[derive(Debug)]
+pub struct Witness {
+    writer: Arc<Writer>,
+    sent: Arc<AtomicU64>,
+    /// Whoever has it may insert.
+    turn: Arc<Semaphore>,
+    task: JoinHandle<()>,
+}
+
+impl Witness {
+    /// Begins to insert. Must be called on a runtime whose threads reach `endpoint`.
+    #[must_use]
+    pub fn start(endpoint: &str) -> Self {
+        let writer = Arc::new(writer(endpoint, WITNESS, EPOCH));
+        let (sent, turn) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(1)));
+        let task = tokio::spawn(insert(Arc::clone(&writer), Arc::clone(&sent), Arc::clone(&turn)));
+        Self { writer, sent, turn, task }
+    }
+
+    /// How many were acknowledged.
+    #[must_use]
+    pub fn acknowledged(&self) -> u64 {
+        let WriterStats { inserted, duplicates, .. } = self.writer.stats();
+        inserted + duplicates
+    }
+
+    /// Waits until everything is acknowledged, and inserts nothing more for as long as the answer is kept: how many those
+    /// are, whose sequence numbers are all those below.
+    ///
+    /// # Errors
+    /// Something is not acknowledged by the deadline, was refused or was acknowledged twice.
+    pub async fn rest(&self, deadline: Duration) -> anyhow::Result<Rest<'_>> {
+        let turn = timeout(deadline, self.turn.acquire()).await.context("wait for the witness")??;
+        answered(&self.writer, deadline).await.context("wait until the witness has its answers")?;
+        let (sent, acknowledged) = (self.sent.load(Ordering::SeqCst), self.acknowledged());
+        ensure!(self.writer.stats().refused == 0, "the witness was refused");
+        ensure!(acknowledged == sent, "the witness sent {sent}, and heard {acknowledged} acknowledgements");
+        Ok(Rest { acknowledged, _turn: turn })
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Nothing is under way.
+#[derive(Debug)]
+pub struct Rest<'a> {
+    /// How many were acknowledged.
+    pub acknowledged: u64,
+    _turn: SemaphorePermit<'a>,
+}
+
+async fn insert(writer: Arc<Writer>, sent: Arc<AtomicU64>, turn: Arc<Semaphore>) {
+    for sequence in 0.. {
+        {
+            let _turn = turn.acquire().await.expect("nobody closes it");
+            let id = TrajectoryId { actor: WITNESS, epoch: EPOCH, sequence };
+            writer.insert(won(id)).await.expect("the writer takes what is its own");
+            sent.store(sequence + 1, Ordering::SeqCst);
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}

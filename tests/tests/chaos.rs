@@ -1,0 +1,70 @@
+//! Kill, vanish, pause, cut off and slow down anyone at any time, on a network that is made here.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::time::Instant;
+
+use tests::chaos::{Fleet, Network, Plan, Recoveries, Round, Schedule, Witness};
+
+/// The network, where there can be one. With `ZEROFLEET_CHAOS_SECONDS` set there must be.
+#[allow(clippy::print_stderr, reason = "whoever reads the output of tests must see what was left out")]
+fn network(seed: u64) -> Option<Network> {
+    match Network::new(Fleet::hosts(), seed) {
+        Ok(network) => Some(network),
+        Err(error) => {
+            assert!(std::env::var_os("ZEROFLEET_CHAOS_SECONDS").is_none(), "no network can be made: {error:#}");
+            eprintln!("SKIPPED: chaos needs Linux, root, /dev/net/tun and `ip`: {error:#}");
+            None
+        }
+    }
+}
+
+/// Printed whether the test passes or not: what happened can be made to happen again.
+#[test]
+#[allow(clippy::print_stderr, reason = "a failed test shows its seed, and a long one how far it is")]
+fn whatever_befalls_anyone_nothing_acknowledged_is_lost_or_doubled_and_everyone_rejoins() {
+    let plan = Plan::from_environment().unwrap();
+    eprintln!("ZEROFLEET_CHAOS_SEED={} ZEROFLEET_CHAOS_SECONDS={}", plan.seed, plan.length.as_secs());
+    let Some(network) = network(plan.seed) else { return };
+    let mut fleet = Fleet::new(network).unwrap();
+    fleet.enter().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _on_it = runtime.enter();
+    fleet.start().unwrap();
+    let witness = Witness::start(&fleet.replay_endpoint());
+
+    let start = Instant::now();
+    let (mut recoveries, mut broken) = (Recoveries::default(), Vec::new());
+    for round in Schedule::new(plan.seed, plan.lengths()).take_while(|_| start.elapsed() < plan.length) {
+        let Round(faults) = &round;
+        let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        eprint!("{:7.1} s  {}", start.elapsed().as_secs_f64(), told.join(", and "));
+        let healed = fleet.suffer(&round).unwrap();
+        let recovery = fleet.recover(&round, healed, &witness).unwrap();
+        let [service, actors, training] =
+            [recovery.service, recovery.actors, recovery.training].map(|time| time.as_secs_f64());
+        eprintln!(": back in {service:.1} s, actors in {actors:.1} s, training in {training:.1} s");
+        match faults[..] {
+            [fault] => recoveries.after(fault.service, fault.kind, recovery),
+            _ => recoveries.after_two(recovery),
+        }
+        if recovery.actors > plan.rejoin_max {
+            broken.push(format!("{}: actors were back after {actors:.1} s", told.join(", and ")));
+        }
+        let found = runtime.block_on(fleet.check(&witness)).unwrap();
+        broken.extend(found.into_iter().map(|what| format!("{}: {what}", told.join(", and "))));
+    }
+
+    broken.extend(runtime.block_on(fleet.check(&witness)).unwrap());
+    let acknowledged = witness.acknowledged();
+    drop(witness);
+    let ledger = runtime.block_on(fleet.finish()).unwrap();
+    broken.extend(ledger.faults());
+    broken.extend(ledger.lost_to_witness(acknowledged));
+    eprintln!("{} trajectories, {acknowledged} of them of the witness; {:?}", ledger.len(), fleet.errors());
+    let table = recoveries.table();
+    eprintln!("{table}");
+    if let Some(path) = plan.report {
+        std::fs::write(path, table).unwrap();
+    }
+    assert!(broken.is_empty(), "seed {}:\n{}", plan.seed, broken.join("\n"));
+}
