@@ -6,6 +6,9 @@ use experience::TrajectoryId;
 
 use super::witness::{EPOCH, WITNESS};
 
+#[cfg(test)]
+mod tests;
+
 /// Sequence numbers that are told of one epoch: a person needs to see where they are, not all of them.
 const TOLD_MAX: usize = 5;
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use super::fault::{Kind, Service};
 
+#[cfg(test)]
+mod tests;
+
 /// What is measured after a fault was healed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recovery {

@@ -11,6 +11,9 @@ use anyhow::Context;
 
 use super::namespace::Namespace;
 
+#[cfg(test)]
+mod tests;
+
 /// How often it looks: recovery times are this exact.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A process that takes longer stands still.
