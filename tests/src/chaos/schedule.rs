@@ -55,10 +55,19 @@ impl Lengths {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round(pub Vec<Fault>);
 
-/// Rounds without end: first every kind for every service, each alone and in any order; then two at once.
+/// The second of two begins at most so much after the first.
+const APART_SECONDS_MAX: f64 = 3.0;
+/// After so many faults that happen alone, two happen at once.
+const ALONE: usize = 4;
+
+/// Rounds without end: every kind for every service, each alone and in any order, and then again in another; between them two
+/// at once, whichever.
 #[derive(Debug)]
 pub struct Schedule {
+    /// What is still to come before everything comes again.
     alone: Vec<(Service, Kind)>,
+    /// How many came alone since two came at once.
+    since_two: usize,
     lengths: Lengths,
     rng: ChaCha8Rng,
 }
@@ -67,12 +76,23 @@ impl Schedule {
     /// That of a seed.
     #[must_use]
     pub fn new(seed: u64, lengths: Lengths) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let services = Service::all();
-        let mut alone: Vec<_> =
-            Kind::ALL.iter().flat_map(|&kind| services.iter().map(move |&service| (service, kind))).collect();
-        alone.shuffle(&mut rng);
-        Self { alone, lengths, rng }
+        Self { alone: Vec::new(), since_two: 0, lengths, rng: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    fn one(&mut self) -> (Service, Kind) {
+        if let Some(one) = self.alone.pop() {
+            return one;
+        }
+        let all = Service::all().into_iter().flat_map(|service| Kind::ALL.map(|kind| (service, kind)));
+        self.alone = all.collect();
+        self.alone.shuffle(&mut self.rng);
+        self.alone.pop().expect("there are services and kinds")
+    }
+
+    fn two(&mut self) -> Vec<(Service, Kind)> {
+        let mut services = Service::all();
+        let (two, _) = services.partial_shuffle(&mut self.rng, 2);
+        two.iter().map(|&service| (service, Kind::ALL[self.rng.random_range(0..Kind::ALL.len())])).collect()
     }
 
     fn fault(&mut self, service: Service, kind: Kind, after: Range<f64>) -> Fault {
@@ -86,16 +106,15 @@ impl Iterator for Schedule {
     type Item = Round;
 
     fn next(&mut self) -> Option<Round> {
-        if let Some((service, kind)) = self.alone.pop() {
+        let is_alone = self.since_two < ALONE;
+        self.since_two = if is_alone { self.since_two + 1 } else { 0 };
+        if is_alone {
+            let (service, kind) = self.one();
             return Some(Round(vec![self.fault(service, kind, 0.0..0.1)]));
         }
-        let mut services = Service::all();
-        let (two, _) = services.partial_shuffle(&mut self.rng, 2);
-        let mut faults = Vec::new();
-        for &mut service in two {
-            let kind = Kind::ALL[self.rng.random_range(0..Kind::ALL.len())];
-            faults.push(self.fault(service, kind, 0.0..3.0));
-        }
+        let two = self.two();
+        let mut faults: Vec<Fault> =
+            two.into_iter().map(|(service, kind)| self.fault(service, kind, 0.0..APART_SECONDS_MAX)).collect();
         faults.sort_by_key(|fault| fault.after);
         Some(Round(faults))
     }
