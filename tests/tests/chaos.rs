@@ -1,6 +1,7 @@
 //! Kill, vanish, pause, cut off and slow down anyone at any time, on a network that is made here.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use tests::chaos::{Fleet, Network, Plan, Recoveries, Round, Schedule, Witness};
@@ -33,7 +34,7 @@ fn whatever_befalls_anyone_nothing_acknowledged_is_lost_or_doubled_and_everyone_
     let witness = Witness::start(&fleet.replay_endpoint());
 
     let start = Instant::now();
-    let (mut recoveries, mut broken) = (Recoveries::default(), Vec::new());
+    let (mut recoveries, mut broken, mut told_once) = (Recoveries::default(), Vec::new(), BTreeSet::new());
     for round in Schedule::new(plan.seed, plan.lengths()).take_while(|_| start.elapsed() < plan.length) {
         let Round(faults) = &round;
         let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
@@ -50,8 +51,12 @@ fn whatever_befalls_anyone_nothing_acknowledged_is_lost_or_doubled_and_everyone_
         if recovery.actors > plan.rejoin_max {
             broken.push(format!("{}: actors were back after {actors:.1} s", told.join(", and ")));
         }
-        let found = runtime.block_on(fleet.check(&witness)).unwrap();
-        broken.extend(found.into_iter().map(|what| format!("{}: {what}", told.join(", and "))));
+        for what in runtime.block_on(fleet.check(&witness)).unwrap() {
+            // What is lost stays so: it is told with what lost it.
+            if told_once.insert(what.clone()) {
+                broken.push(format!("{}: {what}", told.join(", and ")));
+            }
+        }
     }
 
     broken.extend(runtime.block_on(fleet.check(&witness)).unwrap());
