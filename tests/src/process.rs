@@ -108,7 +108,8 @@ impl Process {
             .args(&self.arguments)
             .env("OMP_NUM_THREADS", "1")
             .env("MKL_NUM_THREADS", "1")
-            .stdin(Stdio::null())
+            // Nothing comes from it but its end, when the test is gone: see `--exit-with-parent`.
+            .stdin(Stdio::piped())
             .stdout(log.try_clone().context("share the log")?)
             .stderr(log);
         let child = self.inside(|| command.spawn())?.with_context(|| format!("start {}", self.name))?;

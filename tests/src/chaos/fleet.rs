@@ -364,7 +364,9 @@ fn member(service: Service, network: &Network, directory: &Path) -> anyhow::Resu
         }
         Service::Arena => sets.push(format!("arena.weights={learner}")),
     }
-    let mut arguments = vec!["--config".into(), directory.join("config.toml").display().to_string()];
+    // A run that somebody interrupts leaves nobody behind, where nobody would find them.
+    let mut arguments = vec!["--exit-with-parent".to_owned()];
+    arguments.extend(["--config".into(), directory.join("config.toml").display().to_string()]);
     if matches!(service, Service::Replay | Service::Learner | Service::Inference) {
         arguments.extend(["--listen".into(), listen(service)]);
     }
