@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::suite::Summary;
-use crate::{deny, layers, libtorch, sanitise, suite, tidy, workspace};
+use crate::{deny, kubernetes, layers, libtorch, sanitise, suite, tidy, workspace};
 
 struct Step {
     name: &'static str,
@@ -39,6 +39,7 @@ pub fn run(root: &Path) -> Result<()> {
     step("layers", &mut || layers::run(root));
     step("tidy", &mut || tidy::run(root));
     step("deny", &mut || deny::run(root));
+    step("kubernetes", &mut || kubernetes::run(root));
     step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp).map(drop));
     step("clippy", &mut || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     // The build for accelerators must not rot; only what the feature changes is compiled again.

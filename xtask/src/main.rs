@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{certs, chaos, ci, dashboards, deny, image, layers, libtorch, sanitise, suite, tidy, train, workspace};
+use xtask::{
+    certs, chaos, ci, dashboards, deny, image, kubernetes, layers, libtorch, sanitise, suite, tidy, train, workspace,
+};
 
 /// Every chore of the repository.
 #[derive(Parser)]
@@ -83,6 +85,8 @@ enum Chore {
     Deny,
     /// Write the dashboards that Grafana reads.
     Dashboards,
+    /// Render deploy/kubernetes and hold it against the published schemas and what it promises.
+    Kubernetes,
     /// Run the tests of the CPU kernel under the address sanitiser.
     Sanitise,
     /// Kill, pause, cut off and slow down the processes of a fleet for some minutes (Linux, as root).
@@ -124,6 +128,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Tidy => tidy::run(&root),
         Chore::Deny => deny::run(&root),
         Chore::Dashboards => dashboards::run(&root),
+        Chore::Kubernetes => kubernetes::run(&root),
         Chore::Sanitise => sanitise::run(&root),
         Chore::Chaos(options) => chaos::run(&root, &options),
     }

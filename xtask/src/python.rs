@@ -80,17 +80,25 @@ impl Python {
     /// # Errors
     /// What pip said last.
     pub fn install(&self, requirement: &str, folder: &Path) -> Result<()> {
+        self.install_all(&[requirement], folder)
+    }
+
+    /// Installs packages into `folder`: these, and nothing that they ask for.
+    ///
+    /// # Errors
+    /// What pip said last.
+    pub fn install_all(&self, requirements: &[&str], folder: &Path) -> Result<()> {
         let output = Command::new(&self.program)
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--disable-pip-version-check"])
             .args(["--only-binary=:all:", "--target"])
             .arg(folder)
-            .arg(requirement)
+            .args(requirements)
             .stdin(Stdio::null())
             .output()
             .context("start pip")?;
         if !output.status.success() {
             let complaint = last_lines(&String::from_utf8_lossy(&output.stderr), 6);
-            bail!("pip could not install {requirement} (is the package index reachable?):\n{complaint}");
+            bail!("pip could not install {} (is the package index reachable?):\n{complaint}", requirements.join(", "));
         }
         Ok(())
     }

@@ -1,0 +1,69 @@
+//! Every process takes the run file of `deploy/kubernetes`, and what overlays write over it in the environment.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+fn kubernetes() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes")
+}
+
+/// The variables `ZEROFLEET__…` that a manifest sets to a text, by what is written there line by line.
+fn variables(manifest: &str) -> BTreeMap<String, String> {
+    let lines: Vec<&str> = manifest.lines().map(str::trim).collect();
+    let pairs = lines.windows(2).filter_map(|pair| {
+        let name = pair[0].strip_prefix("- name: ")?;
+        let value = pair[1].strip_prefix("value: ")?;
+        name.starts_with("ZEROFLEET__")
+            .then(|| (name.to_owned(), value.trim_matches('"').replace("$(POD_NAME)", "replay-0")))
+    });
+    pairs.collect()
+}
+
+/// Every manifest below `folder`.
+fn manifests(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            manifests(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// What the process makes of the run file and these variables.
+fn configuration(program: &str, variables: &BTreeMap<String, String>) -> anyhow::Result<String> {
+    let mut command = Command::new(tests::program(program)?);
+    let file = kubernetes().join("base/zerofleet.toml");
+    let output = command.arg("--config").arg(file).arg("--print-config").envs(variables).output()?;
+    let refusal = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} refuses the run file with {variables:?}: {refusal}");
+    String::from_utf8(output.stdout).context("read the configuration")
+}
+
+#[test]
+fn every_process_takes_the_run_file_and_what_overlays_write_over_it() -> anyhow::Result<()> {
+    let mut paths = Vec::new();
+    manifests(&kubernetes(), &mut paths)?;
+    let mut all = BTreeMap::new();
+    for path in paths {
+        for (name, value) in variables(&std::fs::read_to_string(&path)?) {
+            let other = all.insert(name.clone(), value.clone()).unwrap_or_else(|| value.clone());
+            ensure!(other == value, "{name} is {value} here and {other} there: try one after the other");
+        }
+    }
+    for name in ["ZEROFLEET__ACTOR__INFERENCE", "ZEROFLEET__REPLAY__ARCHIVE", "ZEROFLEET__LEARNER__DEVICE"] {
+        ensure!(all.contains_key(name), "no manifest sets {name}: {all:?}");
+    }
+    for program in ["replay-server", "learner", "actor", "arena", "inference-server"] {
+        for set in [&BTreeMap::new(), &all] {
+            let text = configuration(program, set)?;
+            ensure!(text.contains("directory = \"/data\""), "{program} does not keep its data on the volume:\n{text}");
+        }
+    }
+    Ok(())
+}

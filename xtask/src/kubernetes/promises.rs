@@ -1,0 +1,323 @@
+//! What every rendered overlay promises and no schema can say: images, ports, who may connect to whom, who runs as whom,
+//! and that names which documents use of each other are there.
+//!
+//! Each promise is a function from the documents to sentences. Start with [`broken`].
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::foreign;
+
+/// Our images that run in a cluster.
+const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "actor", "arena"];
+
+/// The user that images are made for.
+const USER: u64 = 10001;
+
+/// What each role listens on beside the admin port.
+const GRPC_PORTS: [(&str, u64); 3] = [("replay", 7001), ("learner", 7002), ("inference", 7003)];
+const ADMIN_PORT: u64 = 9100;
+
+/// Who calls whom: the arrows of ARCHITECTURE.md, from the side that opens the connection.
+const CALLS: [(&str, &str); 6] = [
+    ("actor", "replay"),
+    ("actor", "learner"),
+    ("actor", "inference"),
+    ("learner", "replay"),
+    ("inference", "learner"),
+    ("arena", "learner"),
+];
+
+const COMPONENT: &str = "app.kubernetes.io/component";
+
+/// What these documents break, and what `guide`, the page for users, does not tell them.
+pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for document in documents {
+        found.extend(foreign::wrong(document).into_iter().map(|what| format!("{}: {what}", name_of(document))));
+        if document["kind"] == "Secret" {
+            found.push(format!("{}: secrets are made in the cluster, not written here", name_of(document)));
+        }
+    }
+    let documents = Documents(documents);
+    found.extend(documents.unsafe_pods());
+    found.extend(documents.wrong_images());
+    found.extend(documents.wrong_ports(guide));
+    found.extend(documents.selectors_of_nobody());
+    found.extend(documents.wrong_calls());
+    found.extend(documents.scaled_twice());
+    found.extend(documents.missing_names(guide));
+    found
+}
+
+/// The documents of one overlay.
+struct Documents<'a>(&'a [Value]);
+
+impl<'a> Documents<'a> {
+    fn of(&self, kinds: &'static [&str]) -> impl Iterator<Item = &'a Value> {
+        self.0.iter().filter(|document| document["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)))
+    }
+
+    /// What makes pods.
+    fn workloads(&self) -> impl Iterator<Item = &'a Value> {
+        self.of(&["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "ReplicaSet"])
+    }
+
+    /// Workloads whose pods `selector` picks: all of `matchLabels`, or a Service's map.
+    fn picked(&self, selector: &Value) -> Vec<&'a Value> {
+        let labels = selector.get("matchLabels").unwrap_or(selector).as_object();
+        let picks = |workload: &&Value| {
+            let of_pod = &workload["spec"]["template"]["metadata"]["labels"];
+            labels.is_some_and(|labels| labels.iter().all(|(key, value)| of_pod[key] == *value))
+        };
+        self.workloads().filter(picks).collect()
+    }
+
+    /// Nobody is root, writes to its image, gains a right or holds a token of the cluster.
+    fn unsafe_pods(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for workload in self.workloads() {
+            let pod = &workload["spec"]["template"]["spec"];
+            let mut must = |place: &Value, path: &str, wanted: Value, whose: &str| {
+                if place.pointer(path) != Some(&wanted) {
+                    found.push(format!("{}: {whose}{path} is not {wanted}", name_of(workload)));
+                }
+            };
+            must(pod, "/securityContext/runAsNonRoot", true.into(), "pod");
+            must(pod, "/securityContext/runAsUser", USER.into(), "pod");
+            must(pod, "/securityContext/runAsGroup", USER.into(), "pod");
+            must(pod, "/securityContext/seccompProfile/type", "RuntimeDefault".into(), "pod");
+            must(pod, "/automountServiceAccountToken", false.into(), "pod");
+            for container in containers(workload) {
+                let whose = format!("container {} ", container["name"].as_str().unwrap_or_default());
+                must(container, "/securityContext/readOnlyRootFilesystem", true.into(), &whose);
+                must(container, "/securityContext/allowPrivilegeEscalation", false.into(), &whose);
+                must(container, "/securityContext/capabilities/drop", vec!["ALL"].into(), &whose);
+                let resources = &container["resources"];
+                let bounded =
+                    resources.pointer("/limits/memory").is_some() && resources.pointer("/requests/cpu").is_some();
+                must(&Value::from(vec![bounded]), "/0", true.into(), &format!("{whose}requests CPU, limits memory: "));
+            }
+        }
+        for account in self.of(&["ServiceAccount"]) {
+            if account["automountServiceAccountToken"] != false {
+                found.push(format!("{}: automountServiceAccountToken is not false", name_of(account)));
+            }
+        }
+        found
+    }
+
+    /// Images are ours, each is used, and none floats.
+    fn wrong_images(&self) -> Vec<String> {
+        let mut unused: BTreeSet<&str> = IMAGES.into();
+        let mut found = Vec::new();
+        for workload in self.workloads() {
+            for container in containers(workload) {
+                let image = container["image"].as_str().unwrap_or_default();
+                let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
+                match IMAGES.into_iter().find(|ours| name.strip_prefix("zerofleet/") == Some(ours)) {
+                    Some(ours) => drop(unused.remove(ours)),
+                    None => found.push(format!("{}: {image} is no image of this project", name_of(workload))),
+                }
+                if tag.is_empty() || tag == "latest" {
+                    found.push(format!("{}: {image} has no tag that stays", name_of(workload)));
+                }
+            }
+        }
+        found.extend(unused.into_iter().map(|image| format!("no pod runs zerofleet/{image}")));
+        found
+    }
+
+    /// Containers listen where they say, and Services and probes name ports that are there.
+    fn wrong_ports(&self, guide: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for workload in self.workloads() {
+            let role = component(workload);
+            let mut wanted = vec![("admin", ADMIN_PORT)];
+            wanted.extend(GRPC_PORTS.iter().filter(|(whose, _)| *whose == role).map(|(_, port)| ("grpc", *port)));
+            for container in containers(workload) {
+                let mut ports: Vec<(&str, u64)> = array(&container["ports"])
+                    .map(|port| (port["name"].as_str().unwrap_or_default(), number(&port["containerPort"])))
+                    .collect();
+                ports.sort_unstable();
+                if ports != wanted {
+                    found.push(format!("{}: ports {ports:?} are not {wanted:?}", name_of(workload)));
+                }
+                for (name, port) in &wanted {
+                    let flag = if *name == "grpc" { "listen" } else { "admin" };
+                    let argument = format!("--{flag}=0.0.0.0:{port}");
+                    if !array(&container["args"]).any(|given| *given == *argument) {
+                        found.push(format!("{}: {argument} is not among its arguments", name_of(workload)));
+                    }
+                    if !guide.contains(&format!("| {port} |")) {
+                        found.push(format!("{}: docs/kubernetes.md does not list port {port}", name_of(workload)));
+                    }
+                }
+                for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+                    if container[probe]["httpGet"]["port"] != "admin" {
+                        found.push(format!("{}: {probe} does not ask the admin port", name_of(workload)));
+                    }
+                }
+            }
+        }
+        for service in self.of(&["Service"]) {
+            for port in array(&service["spec"]["ports"]) {
+                for workload in self.picked(&service["spec"]["selector"]) {
+                    let has = |container: &Value| {
+                        array(&container["ports"])
+                            .any(|of| of["name"] == port["targetPort"] && of["containerPort"] == port["port"])
+                    };
+                    if !containers(workload).any(has) {
+                        let (name, target) = (name_of(workload), &port["targetPort"]);
+                        found.push(format!("{}: {name} has no port {target} of this number", name_of(service)));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Whoever selects pods, or names what to scale, means some that are there.
+    fn selectors_of_nobody(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for document in self.0 {
+            let spec = &document["spec"];
+            let selector = match document["kind"].as_str().unwrap_or_default() {
+                "Service" | "PodDisruptionBudget" | "Deployment" | "StatefulSet" | "PodMonitor" => &spec["selector"],
+                "NetworkPolicy" => &spec["podSelector"],
+                _ => continue,
+            };
+            if self.picked(selector).is_empty() {
+                found.push(format!("{}: {selector} selects no pod", name_of(document)));
+            }
+        }
+        for set in self.of(&["StatefulSet"]) {
+            let service = &set["spec"]["serviceName"];
+            if !self.of(&["Service"]).any(|other| other["metadata"]["name"] == *service) {
+                found.push(format!("{}: there is no Service {service}", name_of(set)));
+            }
+        }
+        found
+    }
+
+    /// Network policies let through exactly the calls there are, on both sides of each, and nothing by default.
+    fn wrong_calls(&self) -> Vec<String> {
+        let (mut outgoing, mut incoming) = (BTreeSet::new(), BTreeSet::new());
+        let mut found = Vec::new();
+        for policy in self.of(&["NetworkPolicy"]) {
+            let this = policy["spec"]["podSelector"]["matchLabels"][COMPONENT].as_str();
+            for (side, peers, calls) in [("egress", "to", &mut outgoing), ("ingress", "from", &mut incoming)] {
+                for rule in array(&policy["spec"][side]) {
+                    let ports: Vec<u64> = array(&rule["ports"]).map(|port| number(&port["port"])).collect();
+                    if ports.is_empty() || array(&rule[peers]).next().is_none() {
+                        found.push(format!("{}: a rule of {side} lets anyone or any port through", name_of(policy)));
+                    }
+                    let others =
+                        array(&rule[peers]).filter_map(|peer| peer["podSelector"]["matchLabels"][COMPONENT].as_str());
+                    for other in others {
+                        let this = this.unwrap_or("everyone");
+                        let (from, to) = if side == "egress" { (this, other) } else { (other, this) };
+                        calls.extend(ports.iter().map(|port| (from.to_owned(), to.to_owned(), *port)));
+                    }
+                }
+            }
+        }
+        let port_of = |role| GRPC_PORTS.iter().find(|(name, _)| *name == role).map_or(0, |(_, port)| *port);
+        let wanted: BTreeSet<_> =
+            CALLS.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned(), port_of(*to))).collect();
+        for (side, calls) in [("egress", &outgoing), ("ingress", &incoming)] {
+            for (from, to, port) in wanted.symmetric_difference(calls) {
+                let what = if calls.contains(&(from.clone(), to.clone(), *port)) { "lets through" } else { "forbids" };
+                found.push(format!("network policies: {side} {what} {from} to {to}:{port}"));
+            }
+        }
+        let denies = |policy: &Value| {
+            let spec = &policy["spec"];
+            let all = spec["podSelector"]["matchLabels"][COMPONENT].is_null();
+            all && array(&spec["policyTypes"]).count() == 2 && spec["ingress"].is_null() && spec["egress"].is_null()
+        };
+        if !self.of(&["NetworkPolicy"]).any(denies) {
+            found.push("network policies: nothing is denied by default".to_owned());
+        }
+        found
+    }
+
+    /// One thing is scaled by one other, and its own manifest does not say how many there are.
+    fn scaled_twice(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut seen = BTreeSet::new();
+        for scaler in self.of(&["HorizontalPodAutoscaler", "ScaledObject"]) {
+            let target = &scaler["spec"]["scaleTargetRef"];
+            let is_target = |workload: &&Value| {
+                workload["metadata"]["name"] == target["name"] && workload["kind"] == target["kind"]
+            };
+            match self.workloads().find(is_target) {
+                None => found.push(format!("{}: there is no {target}", name_of(scaler))),
+                Some(workload) => {
+                    if !workload["spec"]["replicas"].is_null() {
+                        found.push(format!("{}: has replicas, and something scales it", name_of(workload)));
+                    }
+                    if !seen.insert(name_of(workload)) {
+                        found.push(format!("{}: two scale it", name_of(workload)));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// ConfigMaps, claims and accounts that pods name are there; Secrets are told to the user.
+    fn missing_names(&self, guide: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for workload in self.workloads() {
+            let pod = &workload["spec"]["template"]["spec"];
+            let mut needs = |kind: &'static str, name: &Value| {
+                let is_it = |document: &&Value| document["kind"] == kind && document["metadata"]["name"] == *name;
+                if name.is_string() && !self.0.iter().any(|document| is_it(&document)) {
+                    found.push(format!("{}: there is no {kind} {name}", name_of(workload)));
+                }
+            };
+            needs("ServiceAccount", &pod["serviceAccountName"]);
+            let mut secrets = Vec::new();
+            for volume in array(&pod["volumes"]) {
+                needs("ConfigMap", &volume["configMap"]["name"]);
+                needs("PersistentVolumeClaim", &volume["persistentVolumeClaim"]["claimName"]);
+                secrets.push(&volume["secret"]["secretName"]);
+                secrets.extend(array(&volume["projected"]["sources"]).map(|source| &source["secret"]["name"]));
+            }
+            for container in containers(workload) {
+                secrets.extend(array(&container["envFrom"]).map(|source| &source["secretRef"]["name"]));
+            }
+            for secret in secrets.into_iter().filter_map(Value::as_str) {
+                if !guide.contains(&format!("`{secret}`")) {
+                    found.push(format!("{}: docs/kubernetes.md does not say what `{secret}` is", name_of(workload)));
+                }
+            }
+        }
+        found
+    }
+}
+
+fn containers(workload: &Value) -> impl Iterator<Item = &Value> {
+    let pod = &workload["spec"]["template"]["spec"];
+    array(&pod["containers"]).chain(array(&pod["initContainers"]))
+}
+
+fn component(document: &Value) -> &str {
+    document["metadata"]["labels"][COMPONENT].as_str().unwrap_or_default()
+}
+
+fn name_of(document: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    format!("{} {}", text(&document["kind"]), text(&document["metadata"]["name"]))
+}
+
+/// The items of a list; none of anything else.
+pub(super) fn array(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}

@@ -1,0 +1,233 @@
+//! That each promise is noticed when it is broken; what the manifests are is checked by the chore itself.
+
+use serde_json::{Value, json};
+
+use super::foreign;
+use super::promises::{array, broken};
+
+const GUIDE: &str = "| 7001 | | 7002 | | 7003 | | 9100 | `zerofleet-tls`";
+
+struct Role {
+    name: &'static str,
+    image: &'static str,
+    port: Option<u64>,
+    callers: &'static [&'static str],
+    callees: &'static [(&'static str, u64)],
+}
+
+const REPLAY: (&str, u64) = ("replay", 7001);
+const LEARNER: (&str, u64) = ("learner", 7002);
+const INFERENCE: (&str, u64) = ("inference", 7003);
+
+const ROLES: [Role; 5] = [
+    Role { name: "replay", image: "replay-server", port: Some(REPLAY.1), callers: &["actor", "learner"], callees: &[] },
+    Role {
+        name: "learner",
+        image: "learner",
+        port: Some(LEARNER.1),
+        callers: &["actor", "arena", "inference"],
+        callees: &[REPLAY],
+    },
+    Role {
+        name: "inference",
+        image: "inference-server",
+        port: Some(INFERENCE.1),
+        callers: &["actor"],
+        callees: &[LEARNER],
+    },
+    Role { name: "actor", image: "actor", port: None, callers: &[], callees: &[REPLAY, LEARNER, INFERENCE] },
+    Role { name: "arena", image: "arena", port: None, callers: &[], callees: &[LEARNER] },
+];
+
+fn labels(role: &str) -> Value {
+    json!({ "app.kubernetes.io/component": role })
+}
+
+fn peer(role: &str) -> Value {
+    json!({ "podSelector": { "matchLabels": labels(role) } })
+}
+
+/// Documents that break nothing.
+fn fleet() -> Vec<Value> {
+    let mut documents = vec![json!({
+        "kind": "NetworkPolicy",
+        "metadata": { "name": "deny" },
+        "spec": { "podSelector": { "matchLabels": {} }, "policyTypes": ["Ingress", "Egress"] },
+    })];
+    for Role { name: role, image, port, callers, callees } in ROLES {
+        let probe = json!({ "httpGet": { "path": "/healthz", "port": "admin" } });
+        let mut ports = vec![json!({ "name": "admin", "containerPort": 9100 })];
+        let mut args = vec![json!("--admin=0.0.0.0:9100")];
+        if let Some(port) = port {
+            ports.push(json!({ "name": "grpc", "containerPort": port }));
+            args.push(json!(format!("--listen=0.0.0.0:{port}")));
+        }
+        let container = json!({
+            "name": role,
+            "image": format!("zerofleet/{image}:1"),
+            "args": args,
+            "ports": ports,
+            "startupProbe": probe,
+            "livenessProbe": probe,
+            "readinessProbe": probe,
+            "resources": { "requests": { "cpu": "1" }, "limits": { "memory": "1Gi" } },
+            "securityContext": {
+                "readOnlyRootFilesystem": true,
+                "allowPrivilegeEscalation": false,
+                "capabilities": { "drop": ["ALL"] },
+            },
+        });
+        documents.push(json!({
+            "kind": "Deployment",
+            "metadata": { "name": role, "labels": labels(role) },
+            "spec": {
+                "selector": { "matchLabels": labels(role) },
+                "template": {
+                    "metadata": { "labels": labels(role) },
+                    "spec": {
+                        "automountServiceAccountToken": false,
+                        "securityContext": {
+                            "runAsNonRoot": true,
+                            "runAsUser": 10001,
+                            "runAsGroup": 10001,
+                            "seccompProfile": { "type": "RuntimeDefault" },
+                        },
+                        "volumes": [{ "secret": { "secretName": "zerofleet-tls" } }],
+                        "containers": [container],
+                    },
+                },
+            },
+        }));
+        let mut rules = json!({ "podSelector": { "matchLabels": labels(role) } });
+        if let Some(port) = port {
+            let from: Vec<Value> = callers.iter().map(|role| peer(role)).collect();
+            rules["ingress"] = json!([{ "from": from, "ports": [{ "port": port }] }]);
+        }
+        let egress = callees.iter().map(|(role, port)| json!({ "to": [peer(role)], "ports": [{ "port": port }] }));
+        rules["egress"] = egress.collect();
+        documents.push(json!({ "kind": "NetworkPolicy", "metadata": { "name": role }, "spec": rules }));
+    }
+    documents
+}
+
+fn actor(documents: &mut [Value]) -> &mut Value {
+    let is_actor = |document: &&mut Value| document["kind"] == "Deployment" && document["metadata"]["name"] == "actor";
+    documents.iter_mut().find(is_actor).unwrap()
+}
+
+/// What is found after a change of the actor's pod.
+fn after(change: impl FnOnce(&mut Value)) -> String {
+    let mut documents = fleet();
+    change(&mut actor(&mut documents)["spec"]["template"]["spec"]);
+    broken(&documents, GUIDE).join("\n")
+}
+
+/// What is found with one document more.
+fn with(document: Value) -> String {
+    let mut documents = fleet();
+    documents.push(document);
+    broken(&documents, GUIDE).join("\n")
+}
+
+#[test]
+fn a_fleet_that_keeps_every_promise_passes() {
+    assert_eq!(broken(&fleet(), GUIDE), Vec::<String>::new());
+}
+
+#[test]
+fn a_pod_that_may_be_root_or_write_to_its_image_is_found() {
+    let found = after(|pod| pod["securityContext"]["runAsNonRoot"] = false.into());
+    assert_eq!(found, "Deployment actor: pod/securityContext/runAsNonRoot is not true");
+    let found = after(|pod| pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = Value::Null);
+    assert_eq!(found, "Deployment actor: container actor /securityContext/readOnlyRootFilesystem is not true");
+    let found = after(|pod| pod["initContainers"] = json!([{ "name": "first", "image": "zerofleet/actor:1" }]));
+    assert!(found.contains("container first /securityContext/capabilities/drop is not [\"ALL\"]"), "{found}");
+}
+
+#[test]
+fn an_image_of_others_or_without_a_tag_is_found() {
+    let found = after(|pod| pod["containers"][0]["image"] = "busybox:1".into());
+    assert_eq!(found, "Deployment actor: busybox:1 is no image of this project\nno pod runs zerofleet/actor");
+    let found = after(|pod| pod["containers"][0]["image"] = "zerofleet/actor".into());
+    assert_eq!(found, "Deployment actor: zerofleet/actor has no tag that stays");
+}
+
+#[test]
+fn a_port_that_nobody_listed_is_found() {
+    let found = after(|pod| pod["containers"][0]["ports"][0]["containerPort"] = 9200.into());
+    assert!(found.starts_with("Deployment actor: ports [(\"admin\", 9200)] are not [(\"admin\", 9100)]"), "{found}");
+    let found = broken(&fleet(), "| 7001 | | 7002 | | 9100 | `zerofleet-tls`").join("\n");
+    assert_eq!(found, "Deployment inference: docs/kubernetes.md does not list port 7003");
+    let ports = json!([{ "name": "grpc", "port": 7009, "targetPort": "grpc" }]);
+    let service = json!({ "kind": "Service", "metadata": { "name": "learner" }, "spec": { "selector": labels("learner"), "ports": ports } });
+    assert_eq!(with(service), "Service learner: Deployment learner has no port \"grpc\" of this number");
+}
+
+#[test]
+fn a_selector_of_nobody_is_found() {
+    let budget = json!({ "kind": "PodDisruptionBudget", "metadata": { "name": "b" }, "spec": { "selector": { "matchLabels": labels("lerner") } } });
+    assert!(with(budget).contains("PodDisruptionBudget b: "), "a misspelt label");
+}
+
+#[test]
+fn an_arrow_too_many_or_too_few_is_found_on_either_side() {
+    let rules = json!({ "podSelector": { "matchLabels": labels("arena") }, "egress": [{ "to": [peer("replay")], "ports": [{ "port": 7001 }] }] });
+    let more = json!({ "kind": "NetworkPolicy", "metadata": { "name": "more" }, "spec": rules });
+    assert_eq!(with(more), "network policies: egress lets through arena to replay:7001");
+    let mut documents = fleet();
+    documents.retain(|document| document["kind"] != "NetworkPolicy" || document["metadata"]["name"] != "arena");
+    assert_eq!(broken(&documents, GUIDE), ["network policies: egress forbids arena to learner:7002"]);
+    let mut documents = fleet();
+    documents.retain(|document| document["metadata"]["name"] != "deny");
+    assert_eq!(broken(&documents, GUIDE), ["network policies: nothing is denied by default"]);
+    let anyone = json!({ "podSelector": { "matchLabels": {} }, "ingress": [{ "ports": [{ "port": 9100 }] }] });
+    let anyone = json!({ "kind": "NetworkPolicy", "metadata": { "name": "n" }, "spec": anyone });
+    assert_eq!(with(anyone), "NetworkPolicy n: a rule of ingress lets anyone or any port through");
+}
+
+#[test]
+fn two_who_scale_one_thing_are_found() {
+    let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "actor" });
+    let by_time = json!({ "kind": "HorizontalPodAutoscaler", "metadata": { "name": "actor" }, "spec": { "scaleTargetRef": target } });
+    let mut documents = fleet();
+    documents.extend([by_time.clone(), by_time.clone()]);
+    assert_eq!(broken(&documents, GUIDE), ["Deployment actor: two scale it"]);
+    let mut documents = fleet();
+    actor(&mut documents)["spec"]["replicas"] = 3.into();
+    documents.push(by_time);
+    assert_eq!(broken(&documents, GUIDE), ["Deployment actor: has replicas, and something scales it"]);
+}
+
+#[test]
+fn names_that_lead_nowhere_are_found() {
+    let found = after(|pod| pod["volumes"][0]["configMap"]["name"] = "run".into());
+    assert_eq!(found, "Deployment actor: there is no ConfigMap \"run\"");
+    let found = after(|pod| pod["serviceAccountName"] = "nobody".into());
+    assert_eq!(found, "Deployment actor: there is no ServiceAccount \"nobody\"");
+    let found = after(|pod| pod["volumes"][0]["secret"]["secretName"] = "token".into());
+    assert_eq!(found, "Deployment actor: docs/kubernetes.md does not say what `token` is");
+}
+
+#[test]
+fn a_secret_in_the_manifests_is_found() {
+    let found = with(json!({ "kind": "Secret", "metadata": { "name": "token" } }));
+    assert_eq!(found, "Secret token: secrets are made in the cluster, not written here");
+}
+
+#[test]
+fn a_misspelt_key_of_a_resource_that_has_no_schema_is_found() {
+    let trigger = json!({ "type": "prometheus", "metadata": { "serverAddress": "http://p:9090", "query": "up", "treshold": "1" } });
+    let document = json!({ "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "spec": { "scaleTargetRef": { "name": "actor" }, "triggers": [trigger] } });
+    let found = foreign::wrong(&document);
+    assert_eq!(
+        found,
+        ["spec.triggers[0].metadata.treshold: no such key is known", "spec.triggers[0].metadata.threshold is missing"]
+    );
+    let unknown = json!({ "apiVersion": "example.org/v1", "kind": "Thing" });
+    assert_eq!(foreign::wrong(&unknown), ["nothing is known of \"Thing\" of \"example.org/v1\""]);
+    assert_eq!(
+        foreign::wrong(&json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy" })),
+        Vec::<String>::new()
+    );
+    assert_eq!(array(&json!("no list")).count(), 0);
+}
