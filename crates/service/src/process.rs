@@ -85,6 +85,7 @@ where
     // Servers have a descriptor for each connection, and clients for each server.
     descriptors::raise_limit();
     let metrics = telemetry::install_metrics()?;
+    telemetry::tell_start();
     let result = runtime.block_on(async {
         if common.exit_with_parent {
             drain.on_end_of(std::io::stdin())?;

@@ -59,6 +59,12 @@ pub fn install_metrics() -> Result<PrometheusHandle, TelemetryError> {
     builder()?.install_recorder().map_err(TelemetryError::Metrics)
 }
 
+/// Tells when this process started, in seconds since 1970: restarts show, and how long it has cost money.
+pub fn tell_start() {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    metrics::gauge!("zerofleet_process_start_seconds").set(since.as_secs_f64());
+}
+
 fn builder() -> Result<PrometheusBuilder, TelemetryError> {
     let builder = PrometheusBuilder::new().set_buckets(BUCKETS_SECONDS);
     let ages = Matcher::Suffix("_age_seconds".to_owned());
