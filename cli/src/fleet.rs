@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
 
 use crate::child::{self, Child, Event};
 use crate::exposition::{self, Exposition};
@@ -28,7 +29,28 @@ pub struct Member {
     pub role: Role,
     /// The process.
     pub child: Child,
+    admin: SocketAddr,
     metrics: String,
+}
+
+/// A process of a run, as [`RunDirectory::fleet`] lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its name in the run.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// Where it tells its numbers.
+    pub admin: SocketAddr,
+}
+
+/// The processes that `file` lists.
+///
+/// # Errors
+/// It is not there, or lists none.
+pub fn read_list(file: &Path) -> anyhow::Result<Vec<Listed>> {
+    let text = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("understand {}", file.display()))
 }
 
 /// A process that did not drain as it was asked to.
@@ -153,7 +175,19 @@ impl Fleet {
             let settings = child::Settings { name, program: settings.binaries.join(program), arguments, log };
             members.push(member(role, settings, admin, now)?);
         }
-        Ok(Self { members, agent: exposition::agent() })
+        let fleet = Self { members, agent: exposition::agent() };
+        fleet.list(&run.fleet())?;
+        Ok(fleet)
+    }
+
+    /// Writes down where each process tells its numbers, for whoever wants to look.
+    fn list(&self, file: &Path) -> anyhow::Result<()> {
+        let list: Vec<Listed> = self
+            .members
+            .iter()
+            .map(|member| Listed { name: member.child.name().to_owned(), role: member.role, admin: member.admin })
+            .collect();
+        std::fs::write(file, serde_json::to_vec_pretty(&list)?).with_context(|| format!("write {}", file.display()))
     }
 
     /// The processes, in the order they were started.
@@ -231,7 +265,7 @@ impl Fleet {
 fn member(role: Role, settings: child::Settings, admin: SocketAddr, now: Instant) -> anyhow::Result<Member> {
     let program = settings.program.clone();
     let child = Child::start(settings, now).with_context(|| format!("start {}", program.display()))?;
-    Ok(Member { role, child, metrics: format!("http://{admin}/metrics") })
+    Ok(Member { role, child, admin, metrics: format!("http://{admin}/metrics") })
 }
 
 fn set(assignment: String) -> [OsString; 2] {

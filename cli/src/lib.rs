@@ -1,4 +1,4 @@
-//! `zerofleet`: train, play, eval, bench, picture, replay, inference.
+//! `zerofleet`: train, play, eval, bench, picture, replay, inference, top.
 //!
 //! The command line of the fleet. [`train`] is the supervisor of a run's processes; it knows them by their command lines,
 //! their admin ports and their exit statuses, and nothing of games or networks. Start reading there. [`play`], [`eval`] and
@@ -26,6 +26,7 @@ pub mod report;
 pub mod run_directory;
 pub mod screen;
 pub mod summary;
+pub mod top;
 pub mod train;
 pub mod trained;
 mod trust;
@@ -50,6 +51,7 @@ enum Command {
     Picture(commands::Picture),
     Replay(replay::Args),
     Inference(inference::Args),
+    Top(top::Args),
 }
 
 impl Cli {
@@ -58,6 +60,7 @@ impl Cli {
         match self.command {
             Command::Train(args) => train::run(args).map(|()| ExitCode::SUCCESS),
             Command::Picture(command) => command.run().map(|()| ExitCode::SUCCESS),
+            Command::Top(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Inference(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Replay(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Play(_) | Command::Eval(_) | Command::Bench(_) => companion::run(),
@@ -69,7 +72,7 @@ impl Cli {
     /// Only the companion may reach this: it is what ties a program to libtorch.
     pub fn run_with_libtorch(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Train(_) | Command::Picture(_) | Command::Replay(_) | Command::Inference(_) => {
+            Command::Train(_) | Command::Picture(_) | Command::Replay(_) | Command::Inference(_) | Command::Top(_) => {
                 anyhow::bail!("zerofleet trains, draws and asks servers; this program plays, evaluates and measures")
             }
             Command::Play(command) => command.run()?,

@@ -131,7 +131,8 @@ impl Readings {
 }
 
 /// What a process is, as far as its numbers are concerned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Plays.
     Actor,

@@ -112,6 +112,11 @@ impl RunDirectory {
         self.path.join("checkpoints")
     }
 
+    /// Where the processes of the run tell their numbers, while it is trained.
+    pub fn fleet(&self) -> PathBuf {
+        self.path.join("fleet.json")
+    }
+
     /// The numbers of the run over time, one JSON object a line.
     pub fn metrics(&self) -> PathBuf {
         self.path.join("metrics.jsonl")

@@ -18,6 +18,7 @@ use std::io::Write;
 use anyhow::ensure;
 
 pub use bottleneck::{Bottleneck, Part};
+pub(crate) use bottleneck::{Load, bottleneck};
 pub use cost::Cost;
 pub use markdown::markdown;
 pub use plot::draw;
@@ -30,7 +31,6 @@ use super::machine;
 use super::output::Destination;
 use super::training_run::{self, Measured, Times};
 use crate::readings::Role;
-use bottleneck::{Load, bottleneck};
 use cost::{Speed, cost, epoch_positions};
 
 #[cfg(test)]

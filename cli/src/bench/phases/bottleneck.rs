@@ -38,25 +38,25 @@ pub enum Part {
 
 /// Shares of time that the rules go by.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// Of the training thread: it has no batch.
-    pub(super) sampling: f64,
+    pub(crate) sampling: f64,
     /// Of the training thread: forward, backward and what belongs to a step.
-    pub(super) training: f64,
+    pub(crate) training: f64,
     /// Of the training thread: weights and checkpoints.
-    pub(super) publishing: f64,
+    pub(crate) publishing: f64,
     /// Of the preparing thread: it makes batches.
-    pub(super) preparing: f64,
+    pub(crate) preparing: f64,
     /// Of the self-play threads: the replay server takes no more.
-    pub(super) held_up: f64,
+    pub(crate) held_up: f64,
     /// Of the self-play threads: there is nothing to evaluate with.
-    pub(super) without_weights: f64,
+    pub(crate) without_weights: f64,
     /// Of the self-play threads: the evaluator.
-    pub(super) evaluating: f64,
+    pub(crate) evaluating: f64,
     /// Of the self-play threads: trees, rules and observations.
-    pub(super) searching: f64,
+    pub(crate) searching: f64,
     /// Of all cores; unknown where the system does not tell.
-    pub(super) cores_used: Option<f64>,
+    pub(crate) cores_used: Option<f64>,
 }
 
 impl Load {
@@ -82,7 +82,7 @@ impl Load {
 }
 
 /// What holds up everything else: the first rule that applies.
-pub(super) fn bottleneck(load: &Load) -> Bottleneck {
+pub(crate) fn bottleneck(load: &Load) -> Bottleneck {
     let (learner_waits, actors_wait) = (load.sampling >= HELD_UP, load.held_up >= HELD_UP);
     if load.publishing >= HELD_UP {
         return publication(load);

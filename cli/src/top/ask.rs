@@ -1,0 +1,79 @@
+//! One process asked: whether it is ready, and for its numbers.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::exposition::Exposition;
+
+use super::clean::clean;
+
+/// A process that takes longer is busy, or gone.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// More numbers than this are no numbers.
+const BYTES_MAX: u64 = 4 << 20;
+/// A reason that is longer is cut.
+const REASON_LENGTH_MAX: usize = 200;
+/// Processes asked at once.
+const AT_ONCE_MAX: usize = 32;
+
+/// What a process answered.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    /// Why it is not ready; nothing, if it is.
+    pub(super) not_ready: Option<String>,
+    pub(super) exposition: Exposition,
+}
+
+/// Asks with bounds on time and size, directly, wherever the environment says that a proxy is.
+#[derive(Debug)]
+pub(super) struct Asker {
+    agent: ureq::Agent,
+}
+
+impl Default for Asker {
+    fn default() -> Self {
+        let config = ureq::config::Config::builder()
+            .timeout_global(Some(TIMEOUT))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .build();
+        Self { agent: config.new_agent() }
+    }
+}
+
+impl Asker {
+    /// Asks all, some at once; the answers stand in the order of `addresses`.
+    pub(super) fn ask_all(&self, addresses: &[SocketAddr]) -> Vec<Option<Answer>> {
+        let each = addresses.len().div_ceil(AT_ONCE_MAX).max(1);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = addresses
+                .chunks(each)
+                .map(|chunk| scope.spawn(move || chunk.iter().map(|address| self.ask(*address)).collect::<Vec<_>>()))
+                .collect();
+            let lost = |chunk: &[SocketAddr]| vec![None; chunk.len()];
+            threads
+                .into_iter()
+                .zip(addresses.chunks(each))
+                .flat_map(|(thread, chunk)| thread.join().unwrap_or_else(|_| lost(chunk)))
+                .collect()
+        })
+    }
+
+    /// `None` when nobody answers in time, or with something else than numbers.
+    fn ask(&self, address: SocketAddr) -> Option<Answer> {
+        let (status, metrics) = self.get(address, "metrics")?;
+        if status != 200 {
+            return None;
+        }
+        let (status, reason) = self.get(address, "readyz")?;
+        let not_ready = (status != 200).then(|| clean(reason.lines().next().unwrap_or_default(), REASON_LENGTH_MAX));
+        Some(Answer { not_ready, exposition: Exposition::parse(&metrics) })
+    }
+
+    fn get(&self, address: SocketAddr, path: &str) -> Option<(u16, String)> {
+        let mut response = self.agent.get(format!("http://{address}/{path}")).call().ok()?;
+        let body = response.body_mut().with_config().limit(BYTES_MAX).lossy_utf8(true).read_to_string().ok()?;
+        Some((response.status().as_u16(), body))
+    }
+}

@@ -1,0 +1,97 @@
+//! What a fleet costs.
+
+use std::str::FromStr;
+
+use anyhow::{anyhow, bail, ensure};
+use serde::Serialize;
+
+use crate::readings::Role;
+
+/// Nobody pays more an hour, in any money.
+const PRICE_MAX: f64 = 1e12;
+const SECONDS_PER_HOUR: f64 = 3600.0;
+
+/// What an hour costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Price {
+    /// Of each process of this role; of the whole fleet where it is missing.
+    role: Option<Role>,
+    per_hour: f64,
+}
+
+impl FromStr for Price {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (role, price) = match text.split_once('=') {
+            Some((role, price)) => (Some(role_of(role)?), price),
+            None => (None, text),
+        };
+        let per_hour: f64 = price.trim().parse().map_err(|_| anyhow!("`{price}` is no price"))?;
+        ensure!((0.0..=PRICE_MAX).contains(&per_hour), "a price is from 0 to {PRICE_MAX}");
+        Ok(Self { role, per_hour })
+    }
+}
+
+fn role_of(name: &str) -> anyhow::Result<Role> {
+    let roles = [Role::Replay, Role::Learner, Role::Inference, Role::Actor, Role::Arena];
+    let found = roles.into_iter().find(|role| name_of(*role) == name.trim());
+    found.ok_or_else(|| anyhow!("`{name}` is no role; there are replay, learner, inference, actor and arena"))
+}
+
+/// A role as people write it.
+pub(super) fn name_of(role: Role) -> &'static str {
+    match role {
+        Role::Replay => "replay",
+        Role::Learner => "learner",
+        Role::Inference => "inference",
+        Role::Actor => "actor",
+        Role::Arena => "arena",
+    }
+}
+
+/// One price for a role, or one for all.
+pub(super) fn check(prices: &[Price]) -> anyhow::Result<()> {
+    for (index, price) in prices.iter().enumerate() {
+        if prices[..index].iter().any(|other| other.role == price.role) {
+            bail!("--price-per-hour is given twice for {}", price.role.map_or("the whole fleet", name_of));
+        }
+    }
+    let whole = prices.iter().any(|price| price.role.is_none());
+    ensure!(!whole || prices.len() == 1, "--price-per-hour is given for the whole fleet, and for a role");
+    Ok(())
+}
+
+/// What was spent, as far as it can be known from who is or was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Cost {
+    pub(super) per_hour: f64,
+    /// From the start of each process to now, or to when it was lost: processes that ended before this program began are
+    /// missing.
+    pub(super) so_far: f64,
+}
+
+/// A process, as it costs money.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Running {
+    pub(super) role: Option<Role>,
+    pub(super) seconds: f64,
+    pub(super) runs: bool,
+}
+
+/// What these processes cost; nothing where no price is known.
+pub(super) fn cost(prices: &[Price], processes: &[Running]) -> Option<Cost> {
+    if let [Price { role: None, per_hour }] = prices {
+        let longest = processes.iter().map(|process| process.seconds).fold(0.0, f64::max);
+        return Some(Cost { per_hour: *per_hour, so_far: per_hour * longest / SECONDS_PER_HOUR });
+    }
+    let price_of =
+        |process: &Running| prices.iter().find(|price| price.role == process.role).map_or(0.0, |price| price.per_hour);
+    (!prices.is_empty()).then(|| Cost {
+        per_hour: processes.iter().filter(|process| process.runs).map(price_of).sum(),
+        so_far: processes.iter().map(|process| price_of(process) * process.seconds / SECONDS_PER_HOUR).sum(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

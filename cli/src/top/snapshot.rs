@@ -1,0 +1,323 @@
+//! The fleet at one time: what the table and JSON show.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::bench::phases::{Bottleneck, Load, bottleneck};
+use crate::readings::Role;
+
+use super::clean::clean;
+use super::cost::{Cost, Price, Running, cost};
+use super::growth::Growth;
+use super::roster::{Process, Roster, State};
+
+/// Whoever waits less is not said to wait.
+const WAITS_SHARE_MIN: f64 = 0.005;
+/// Less of the time of a thread told is too little to say where it went.
+const TOLD_SHARE_MIN: f64 = 0.05;
+/// Labels that are longer are cut.
+const LABEL_LENGTH_MAX: usize = 40;
+
+/// The fleet at one time. What is not known is missing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Snapshot {
+    pub(super) unix_seconds: f64,
+    pub(super) processes: Vec<Row>,
+    /// Lost long ago, and no longer among the processes.
+    pub(super) gone: usize,
+    pub(super) rates: Rates,
+    pub(super) replay: Replay,
+    pub(super) weights_version: Option<f64>,
+    pub(super) strength: Strength,
+    pub(super) bottleneck: Option<Bottleneck>,
+    pub(super) cost: Option<Cost>,
+}
+
+/// One process.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Row {
+    pub(super) role: Option<Role>,
+    /// What it goes by where it was found.
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) state: &'static str,
+    /// Why it is not ready.
+    pub(super) reason: Option<String>,
+    pub(super) lost_seconds: Option<f64>,
+    pub(super) age_seconds: Option<f64>,
+    pub(super) version: Option<String>,
+    pub(super) weights_version: Option<f64>,
+    /// How many weights versions it is behind the learner.
+    pub(super) lag_versions: Option<f64>,
+    /// What its role does, a second.
+    pub(super) work_per_second: Option<f64>,
+}
+
+/// Over all processes that answer.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub(super) struct Rates {
+    pub(super) games_per_second: Option<f64>,
+    pub(super) positions_per_second: Option<f64>,
+    /// Of actors, and of inference servers for whoever asks.
+    pub(super) evaluations_per_second: Option<f64>,
+    pub(super) inserts_per_second: Option<f64>,
+    pub(super) samples_per_second: Option<f64>,
+    pub(super) steps_per_second: Option<f64>,
+}
+
+/// All replay servers together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(super) struct Replay {
+    pub(super) trajectories: Option<f64>,
+    pub(super) items: Option<f64>,
+    pub(super) window_items: Option<f64>,
+    pub(super) bytes: Option<f64>,
+    /// The mean of the servers.
+    pub(super) samples_per_insert: Option<f64>,
+    /// Who waits for the rate limiter of the main table, the longest first.
+    pub(super) held_up: Vec<HeldUp>,
+}
+
+/// A side that a rate limiter holds up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct HeldUp {
+    /// `inserts` or `samples`.
+    pub(super) side: String,
+    pub(super) reason: String,
+    /// Of the time, on the mean of the servers.
+    pub(super) share: f64,
+}
+
+/// What the arena says.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub(super) struct Strength {
+    pub(super) elo: Option<f64>,
+    pub(super) elo_low: Option<f64>,
+    pub(super) elo_high: Option<f64>,
+    pub(super) accuracy_raw: Option<f64>,
+    pub(super) accuracy_search: Option<f64>,
+}
+
+impl Snapshot {
+    /// What there is to say of these processes now.
+    pub(super) fn of(roster: &Roster, prices: &[Price], now: Instant, unix_seconds: f64) -> Self {
+        let fleet = Fleet(roster.processes().map(|(_, process)| process).filter(|process| process.answers()).collect());
+        // Of several learners, which there should not be, the newest: nobody must be ahead of it.
+        let weights_version = fleet.values(Role::Learner, "zerofleet_learner_weights_version").reduce(f64::max);
+        let mut processes: Vec<Row> = roster
+            .processes()
+            .map(|(address, process)| row(address.to_string(), process, weights_version, now, unix_seconds))
+            .collect();
+        processes.sort_by(|a, b| (order(a.role), &a.name).cmp(&(order(b.role), &b.name)));
+        let running = roster.processes().map(|(_, process)| {
+            let lost_ago = lost_seconds(process, now).unwrap_or(0.0);
+            Running { role: process.role, seconds: process.seconds(lost_ago, unix_seconds), runs: process.answers() }
+        });
+        let gone = roster.gone().map(|(role, _, seconds)| Running { role, seconds, runs: false });
+        Self {
+            unix_seconds,
+            processes,
+            gone: roster.gone().map(|(_, count, _)| count).sum(),
+            rates: fleet.rates(),
+            replay: fleet.replay(),
+            weights_version,
+            strength: fleet.strength(),
+            bottleneck: fleet.bottleneck(),
+            cost: cost(prices, &running.chain(gone).collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// As data flows.
+fn order(role: Option<Role>) -> u8 {
+    match role {
+        Some(Role::Replay) => 0,
+        Some(Role::Learner) => 1,
+        Some(Role::Inference) => 2,
+        Some(Role::Arena) => 3,
+        Some(Role::Actor) => 4,
+        None => 5,
+    }
+}
+
+fn lost_seconds(process: &Process, now: Instant) -> Option<f64> {
+    match process.state {
+        State::Lost(since) => Some(now.saturating_duration_since(since).as_secs_f64()),
+        _ => None,
+    }
+}
+
+fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, unix_seconds: f64) -> Row {
+    let Process { name, role, version, state, started, growth, .. } = process;
+    let told = growth.newest().filter(|_| process.answers());
+    let weights = role.and_then(weights_of).and_then(|series| told?.get(series, &[]));
+    // Who has none yet is behind by all of them, which says nothing.
+    let weights_version = weights.filter(|version| *version > 0.0);
+    let work = role.filter(|_| process.answers()).and_then(work_of).and_then(|series| growth.rate(series, &[]));
+    Row {
+        role: *role,
+        name: name.clone(),
+        address,
+        state: match state {
+            State::Ready => "ready",
+            State::NotReady(_) => "not ready",
+            State::Silent => "no answer",
+            State::Lost(_) => "lost",
+        },
+        reason: match state {
+            State::NotReady(reason) => Some(reason.clone()),
+            _ => None,
+        },
+        lost_seconds: lost_seconds(process, now),
+        age_seconds: started
+            .filter(|_| process.answers())
+            .map(|started| unix_seconds - started)
+            .filter(|age| *age >= 0.0),
+        version: version.clone(),
+        weights_version,
+        lag_versions: newest
+            .zip(weights_version)
+            .filter(|_| *role != Some(Role::Learner))
+            .map(|(newest, own)| (newest - own).max(0.0)),
+        work_per_second: work,
+    }
+}
+
+fn weights_of(role: Role) -> Option<&'static str> {
+    match role {
+        Role::Actor => Some("zerofleet_actor_weights_version"),
+        Role::Learner => Some("zerofleet_learner_weights_version"),
+        Role::Arena => Some("zerofleet_arena_weights_version"),
+        Role::Inference => Some("zerofleet_inference_weights_version"),
+        Role::Replay => None,
+    }
+}
+
+fn work_of(role: Role) -> Option<&'static str> {
+    match role {
+        Role::Actor => Some("zerofleet_actor_positions_total"),
+        Role::Learner => Some("zerofleet_learner_steps_total"),
+        Role::Replay => Some("zerofleet_replay_inserts_total"),
+        Role::Inference => Some("zerofleet_inference_positions_total"),
+        Role::Arena => Some("zerofleet_arena_games_total"),
+    }
+}
+
+/// Processes that answer.
+struct Fleet<'a>(Vec<&'a Process>);
+
+impl Fleet<'_> {
+    fn of(&self, role: Role) -> impl Iterator<Item = &Growth> {
+        self.0.iter().filter(move |process| process.role == Some(role)).map(|process| &process.growth)
+    }
+
+    fn values(&self, role: Role, name: &str) -> impl Iterator<Item = f64> {
+        self.of(role).filter_map(move |growth| growth.newest()?.get(name, &[]))
+    }
+
+    fn sum(&self, role: Role, name: &str) -> Option<f64> {
+        self.values(role, name).reduce(|a, b| a + b)
+    }
+
+    fn rate(&self, role: Role, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        self.of(role).filter_map(|growth| growth.rate(name, labels)).reduce(|a, b| a + b)
+    }
+
+    fn rates(&self) -> Rates {
+        // What actors have evaluated elsewhere is among their evaluations.
+        Rates {
+            games_per_second: self.rate(Role::Actor, "zerofleet_actor_games_total", &[]),
+            positions_per_second: self.rate(Role::Actor, "zerofleet_actor_positions_total", &[]),
+            evaluations_per_second: self.rate(Role::Actor, "zerofleet_actor_evaluations_total", &[]),
+            inserts_per_second: self.rate(Role::Replay, "zerofleet_replay_inserts_total", &[]),
+            samples_per_second: self.rate(Role::Replay, "zerofleet_replay_samples_total", &[]),
+            steps_per_second: self.rate(Role::Learner, "zerofleet_learner_steps_total", &[]),
+        }
+    }
+
+    fn replay(&self) -> Replay {
+        let servers = self.of(Role::Replay).count().max(1) as f64;
+        let mut shares: BTreeMap<(String, String), f64> = BTreeMap::new();
+        for growth in self.of(Role::Replay) {
+            let rates = growth.rates_by("zerofleet_replay_held_up_seconds_total", &["table", "side", "reason"]);
+            for (labels, rate) in rates {
+                if let [table, side, reason] = labels.as_slice()
+                    && table == "main"
+                {
+                    let key = (clean(side, LABEL_LENGTH_MAX), clean(reason, LABEL_LENGTH_MAX));
+                    *shares.entry(key).or_default() += rate / servers;
+                }
+            }
+        }
+        let mut held_up: Vec<HeldUp> = shares
+            .into_iter()
+            .filter(|(_, share)| *share >= WAITS_SHARE_MIN)
+            .map(|((side, reason), share)| HeldUp { side, reason, share })
+            .collect();
+        held_up.sort_by(|a, b| b.share.total_cmp(&a.share));
+        Replay {
+            trajectories: self.sum(Role::Replay, "zerofleet_replay_trajectories"),
+            items: self.sum(Role::Replay, "zerofleet_replay_items"),
+            window_items: self.sum(Role::Replay, "zerofleet_replay_window_items"),
+            bytes: self.sum(Role::Replay, "zerofleet_replay_bytes"),
+            samples_per_insert: self
+                .sum(Role::Replay, "zerofleet_replay_samples_per_insert")
+                .map(|ratio| ratio / servers),
+            held_up,
+        }
+    }
+
+    fn strength(&self) -> Strength {
+        let arena = |name: &str, labels: &[(&str, &str)]| {
+            self.of(Role::Arena).find_map(|growth| growth.newest()?.get(name, labels))
+        };
+        let accuracy = |search| {
+            let labels = [("search", search), ("measure", "preserving"), ("band", "overall")];
+            arena("zerofleet_arena_accuracy", &labels)
+        };
+        Strength {
+            elo: arena("zerofleet_arena_elo", &[]),
+            elo_low: arena("zerofleet_arena_elo_low", &[]),
+            elo_high: arena("zerofleet_arena_elo_high", &[]),
+            accuracy_raw: accuracy("raw"),
+            accuracy_search: accuracy("search"),
+        }
+    }
+
+    /// Who holds up everything else, by the rules of `zerofleet bench phases`; nothing until there is something to go by.
+    fn bottleneck(&self) -> Option<Bottleneck> {
+        let shares = |role, series, label| {
+            let mut times: BTreeMap<String, f64> = BTreeMap::new();
+            for growth in self.of(role) {
+                for (value, rate) in growth.rates_by(series, &[label]) {
+                    *times.entry(value.concat()).or_default() += rate;
+                }
+            }
+            times
+        };
+        let training = shares(Role::Learner, "zerofleet_learner_seconds_total", "phase");
+        let preparing = shares(Role::Learner, "zerofleet_learner_prepare_seconds_total", "part");
+        let playing = shares(Role::Actor, "zerofleet_actor_seconds_total", "phase");
+        let waiting = shares(Role::Actor, "zerofleet_actor_wait_seconds_total", "part");
+        let (of_training, of_playing) = (training.values().sum::<f64>(), playing.values().sum::<f64>());
+        if of_training < TOLD_SHARE_MIN || of_playing < TOLD_SHARE_MIN {
+            return None;
+        }
+        let share = |times: &BTreeMap<String, f64>, name: &str, whole: f64| {
+            if whole > 0.0 { (times.get(name).copied().unwrap_or(0.0) / whole).min(1.0) } else { 0.0 }
+        };
+        Some(bottleneck(&Load {
+            sampling: share(&training, "wait", of_training),
+            training: share(&training, "train", of_training),
+            publishing: share(&training, "publish", of_training),
+            preparing: share(&preparing, "prepare", preparing.values().sum()),
+            held_up: share(&waiting, "replay", of_playing),
+            without_weights: share(&waiting, "weights", of_playing),
+            evaluating: share(&playing, "evaluate", of_playing),
+            searching: share(&playing, "search", of_playing),
+            cores_used: None,
+        }))
+    }
+}

@@ -1,0 +1,113 @@
+//! Where the processes are.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+
+use crate::fleet::{self, Listed};
+use crate::run_directory::RunDirectory;
+
+/// What services are called where nobody says otherwise, and the port that they tell their numbers on.
+const SERVICES: [&str; 5] = ["replay", "learner", "inference", "actor", "arena"];
+const ADMIN_PORT: u16 = 9100;
+
+/// How often names are looked up.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
+/// A name of more addresses is shown in part.
+const ADDRESSES_MAX: usize = 4096;
+
+/// A host and a port, as typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AdminAddress {
+    host: String,
+    port: u16,
+}
+
+impl FromStr for AdminAddress {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (host, port) = text.rsplit_once(':').context("it is HOST:PORT")?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        ensure!(!host.is_empty() && !host.contains('/'), "it is HOST:PORT");
+        let port = port.parse().context("the port is a number up to 65535")?;
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+/// Where to look, and what names stood for when they were last looked up.
+#[derive(Debug)]
+pub(super) struct Sources {
+    from: From,
+    found: BTreeMap<SocketAddr, String>,
+    looked_up: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum From {
+    Names(Vec<AdminAddress>),
+    /// The file in which a supervisor says where its processes are.
+    File(PathBuf),
+}
+
+impl Sources {
+    pub(super) fn new(admins: &[AdminAddress], run: Option<&str>, runs: &Path) -> anyhow::Result<Self> {
+        let service = |host: &str| AdminAddress { host: host.to_owned(), port: ADMIN_PORT };
+        let from = match run {
+            Some(run) => {
+                let run = RunDirectory::existing(runs, run)?;
+                let file = run.fleet();
+                ensure!(file.is_file(), "run {} is not being trained: {} is missing", run.name(), file.display());
+                From::File(file)
+            }
+            None if admins.is_empty() => From::Names(SERVICES.into_iter().map(service).collect()),
+            None => From::Names(admins.to_vec()),
+        };
+        Ok(Self { from, found: BTreeMap::new(), looked_up: None })
+    }
+
+    /// The processes that there should be now, each with what it goes by.
+    pub(super) fn processes(&mut self, now: Instant) -> Vec<(SocketAddr, String)> {
+        if self.looked_up.is_none_or(|then| now.duration_since(then) >= LOOKUP_INTERVAL) {
+            self.looked_up = Some(now);
+            self.found = match &self.from {
+                From::Names(names) => resolve(names),
+                From::File(file) => listed(file),
+            };
+        }
+        self.found.iter().map(|(address, name)| (*address, name.clone())).collect()
+    }
+}
+
+/// Every address of every name; none of one that cannot be looked up now.
+fn resolve(names: &[AdminAddress]) -> BTreeMap<SocketAddr, String> {
+    // Each by itself: a name server that is slow with one must not keep the others.
+    let answers = std::thread::scope(|scope| {
+        let ask = |name: &AdminAddress| (name.host.as_str(), name.port).to_socket_addrs();
+        let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || ask(name))).collect();
+        threads.into_iter().map(|thread| thread.join().ok()?.ok()).collect::<Vec<_>>()
+    });
+    let mut found = BTreeMap::new();
+    for (name, addresses) in names.iter().zip(answers) {
+        let addresses: Vec<SocketAddr> = addresses.into_iter().flatten().collect();
+        // A host with addresses of both families is one process behind them.
+        let family = addresses.first().map(SocketAddr::is_ipv4);
+        for address in addresses.into_iter().filter(|address| Some(address.is_ipv4()) == family).take(ADDRESSES_MAX) {
+            found.entry(address).or_insert_with(|| name.host.clone());
+        }
+    }
+    found
+}
+
+/// What a supervisor wrote; nothing while there is none.
+fn listed(file: &Path) -> BTreeMap<SocketAddr, String> {
+    let list: Vec<Listed> = fleet::read_list(file).unwrap_or_default();
+    list.into_iter().take(ADDRESSES_MAX).map(|listed| (listed.admin, listed.name)).collect()
+}
+
+#[cfg(test)]
+mod tests;

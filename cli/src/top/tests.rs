@@ -1,0 +1,235 @@
+//! Whole looks at scripted admin ports.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use super::*;
+use crate::readings::Role;
+
+/// What an admin port says; `None` closes every connection at once.
+type Script = Arc<Mutex<Option<(String, Result<(), String>)>>>;
+
+/// An admin port that says what it is told to. Its thread ends with the test.
+struct Scripted {
+    address: SocketAddr,
+    script: Script,
+}
+
+impl Scripted {
+    fn new(metrics: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let script: Script = Arc::new(Mutex::new(Some((metrics.to_owned(), Ok(())))));
+        let said = Arc::clone(&script);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let Some((metrics, ready)) = said.lock().unwrap().clone() else { continue };
+                let mut request = [0; 4096];
+                let read = stream.read(&mut request).unwrap_or(0);
+                let is_metrics = request[..read].starts_with(b"GET /metrics ");
+                let (status, body) = match (is_metrics, ready) {
+                    (true, _) => ("200 OK", metrics),
+                    (false, Ok(())) => ("200 OK", "ready\n".to_owned()),
+                    (false, Err(reason)) => ("503 Service Unavailable", reason),
+                };
+                let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+                // Whoever asks may be gone.
+                let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
+            }
+        });
+        Self { address, script }
+    }
+
+    fn says(&self, metrics: &str, ready: Result<(), &str>) {
+        *self.script.lock().unwrap() = Some((metrics.to_owned(), ready.map_err(str::to_owned)));
+    }
+
+    fn is_gone(&self) {
+        *self.script.lock().unwrap() = None;
+    }
+}
+
+/// Looks at ports, as often as it is told to.
+struct Top {
+    roster: Roster,
+    listed: Vec<(SocketAddr, String)>,
+    prices: Vec<Price>,
+}
+
+impl Top {
+    fn at(ports: &[&Scripted]) -> Self {
+        let listed = ports.iter().map(|port| (port.address, "fleet".to_owned())).collect();
+        Self { roster: Roster::default(), listed, prices: Vec::new() }
+    }
+
+    fn look(&mut self) -> Snapshot {
+        self.roster.look(&self.listed, Instant::now());
+        Snapshot::of(&self.roster, &self.prices, Instant::now(), unix_seconds())
+    }
+}
+
+const LEARNER: &str = "zerofleet_learner_weights_version 12\nzerofleet_learner_steps_total 100\n";
+const ACTOR: &str = "zerofleet_actor_weights_version 9\nzerofleet_actor_positions_total 1000000\n";
+
+fn states(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.processes.iter().map(|row| row.state).collect()
+}
+
+#[test]
+fn processes_are_told_apart_by_what_they_tell_and_lag_behind_the_learner() {
+    let info = "zerofleet_process_info{role=\"actor\",version=\"1.2.3\",run=\"r\",game=\"g\"} 1\n";
+    let (learner, actor) = (Scripted::new(LEARNER), Scripted::new(&format!("{info}{ACTOR}")));
+    let snapshot = Top::at(&[&actor, &learner]).look();
+    assert_eq!(snapshot.weights_version, Some(12.0));
+    let [first, second] = &snapshot.processes[..] else { panic!("{snapshot:?}") };
+    assert_eq!((first.role, first.lag_versions), (Some(Role::Learner), None));
+    assert_eq!((second.role, second.lag_versions), (Some(Role::Actor), Some(3.0)));
+    assert_eq!(second.version.as_deref(), Some("1.2.3"));
+}
+
+#[test]
+fn what_was_counted_before_the_first_look_is_no_rate() {
+    let actor = Scripted::new(ACTOR);
+    let mut top = Top::at(&[&actor]);
+    assert_eq!(top.look().rates.positions_per_second, None);
+    assert_eq!(top.look().rates.positions_per_second, Some(0.0));
+    actor.says("zerofleet_actor_positions_total 1000100\n", Ok(()));
+    assert!(top.look().rates.positions_per_second.unwrap() > 0.0);
+}
+
+#[test]
+fn a_process_that_goes_is_lost_and_one_that_comes_back_is_there() {
+    let (learner, actor) = (Scripted::new(LEARNER), Scripted::new(ACTOR));
+    let mut top = Top::at(&[&learner, &actor]);
+    assert_eq!(states(&top.look()), ["ready", "ready"]);
+    actor.is_gone();
+    let lost = top.look();
+    assert_eq!(states(&lost), ["ready", "lost"]);
+    assert_eq!(lost.rates.positions_per_second, None, "its last word is no rate");
+    // Its name leads nowhere any more: it is lost all the same.
+    top.listed.pop();
+    assert_eq!(states(&top.look()), ["ready", "lost"]);
+    actor.says(ACTOR, Err("waiting for the first weights\n"));
+    let back = top.look();
+    assert_eq!(states(&back), ["ready", "not ready"]);
+    assert_eq!(back.processes[1].reason.as_deref(), Some("waiting for the first weights"));
+}
+
+#[test]
+fn a_port_that_never_answers_says_so() {
+    let nobody = Scripted::new("");
+    nobody.is_gone();
+    let snapshot = Top::at(&[&nobody]).look();
+    assert_eq!(states(&snapshot), ["no answer"]);
+    assert!(table::table(&snapshot).contains("no answer"));
+}
+
+#[test]
+fn the_bottleneck_and_the_limiter_are_told_from_what_grew() {
+    let times = |learner: f64, actor: f64| {
+        [
+            format!(
+                "zerofleet_learner_seconds_total{{phase=\"wait\"}} {learner}\nzerofleet_learner_seconds_total{{phase=\"train\"}} 1\n"
+            ),
+            format!(
+                "zerofleet_actor_seconds_total{{phase=\"evaluate\"}} {actor}\nzerofleet_actor_seconds_total{{phase=\"search\"}} 1\n"
+            ),
+            format!(
+                "zerofleet_replay_items 7\nzerofleet_replay_held_up_seconds_total{{table=\"main\",side=\"samples\",reason=\"inserts\"}} {learner}\n"
+            ),
+        ]
+    };
+    let ports = times(1.0, 1.0).map(|metrics| Scripted::new(&metrics));
+    let mut top = Top::at(&ports.each_ref());
+    assert_eq!(top.look().bottleneck, None, "there is nothing to go by yet");
+    for (port, metrics) in ports.iter().zip(times(1e6, 1e6)) {
+        port.says(&metrics, Ok(()));
+    }
+    let snapshot = top.look();
+    let sentence = snapshot.bottleneck.as_ref().unwrap().sentence.clone();
+    assert!(sentence.starts_with("Self-play is the bottleneck: the learner waits 100 %"), "{sentence}");
+    let text = table::table(&snapshot);
+    assert!(text.contains("the learner waits 100 % of the time (the learner is ahead)"), "{text}");
+}
+
+#[test]
+fn nothing_that_a_server_sends_breaks_the_table() {
+    let escape = "\x1b]0;owned\x07\x1b[2J\u{202e}";
+    let labels = format!("role=\"actor\",version=\"{escape}{}\"", "v".repeat(100_000));
+    let numbers = "zerofleet_actor_weights_version 1e308\nzerofleet_learner_weights_version -1e308\n\
+                   zerofleet_process_start_seconds 1e308\nzerofleet_actor_positions_total inf\nzerofleet_replay_bytes NaN\n";
+    let held =
+        format!("zerofleet_replay_held_up_seconds_total{{table=\"main\",side=\"{escape}\",reason=\"{escape}\"}} 1\n");
+    let broken = format!("zerofleet_process_info{{{labels}}} 1\n{numbers}{held}x{{ 1\n{{}} 2\n\u{0}\n");
+    let hostile = [
+        Scripted::new(&broken),
+        Scripted::new(&broken.replace("actor\"", "replay\"")),
+        Scripted::new(&broken.replace("actor\"", "learner\"")),
+        Scripted::new(&broken.replace("actor\"", "arena\"")),
+        // More than is read.
+        Scripted::new(&"a 1\n".repeat(2 << 20)),
+    ];
+    for port in &hostile[..4] {
+        port.says(&broken, Err(&format!("{escape}{}", "because ".repeat(10_000))));
+    }
+    let mut top = Top::at(&hostile.each_ref());
+    top.prices = vec!["actor=1e12".parse().unwrap()];
+    top.look();
+    for port in &hostile[..4] {
+        port.says(&broken.replace("} 1\n", "} 1e300\n"), Err(escape));
+    }
+    let snapshot = top.look();
+    let text = table::table(&snapshot);
+    let wrong = text.chars().find(|c| *c != '\n' && *c != ' ' && !c.is_ascii_graphic());
+    assert_eq!(wrong, None, "{text:?}");
+    assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    assert!(serde_json::to_string(&snapshot).is_ok());
+}
+
+#[test]
+fn once_prints_one_table_or_one_object() {
+    let learner = Scripted::new(&format!("{LEARNER}zerofleet_process_start_seconds {}\n", unix_seconds() - 7200.0));
+    let args = |json| Args {
+        admins: vec![learner.address.to_string().parse().unwrap()],
+        run: None,
+        runs: PathBuf::from("runs"),
+        prices: vec!["1.5".parse().unwrap()],
+        interval: 2.0,
+        once: true,
+        json,
+    };
+    // A drain that has started already: nothing is waited for.
+    let drain = Drain::new();
+    drain.start();
+    let print = |json| {
+        let mut out = Vec::new();
+        args(json).watch(&drain, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let table = print(false);
+    assert!(table.contains("1 process, 1 ready") && table.contains(" so far, 1.50 an hour"), "{table}");
+    let object: Value = serde_json::from_str(&print(true)).unwrap();
+    assert_eq!(object["processes"][0]["role"], "learner");
+    assert_eq!(object["weights_version"], 12.0);
+    let so_far = object["cost"]["so_far"].as_f64().unwrap();
+    assert!((3.0..4.0).contains(&so_far), "two hours, and as long as this test takes: {so_far}");
+}
+
+#[test]
+fn an_interval_that_makes_no_sense_is_refused() {
+    for interval in [0.0, -1.0, f64::NAN, 1e9] {
+        let args = Args {
+            admins: Vec::new(),
+            run: None,
+            runs: PathBuf::new(),
+            prices: Vec::new(),
+            interval,
+            once: true,
+            json: false,
+        };
+        assert!(args.watch(&Drain::new(), &mut Vec::new()).is_err(), "{interval}");
+    }
+}
