@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::report::{FanOutReport, Report, ScalingReport};
+use super::report::{FanOutReport, Report, ScaleReport, ScalingReport};
 use crate::bench::plot::{self, COLOURS, Line, Panel};
 
 /// Draws inserts/s by actors, and how long subscribers wait for weights, to `path` (SVG).
@@ -18,8 +18,13 @@ pub fn draw(path: &Path, report: &Report) -> anyhow::Result<()> {
 fn inserts(report: &ScalingReport) -> Panel {
     let [blue, _, green, ..] = COLOURS;
     let of_one = report.fleets.first().map_or(f64::NAN, |first| first.inserts_per_second / first.actors as f64);
-    let measured = report.fleets.iter().map(|fleet| (fleet.actors, fleet.inserts_per_second)).collect();
-    let linear = report.fleets.iter().map(|fleet| (fleet.actors, of_one * fleet.actors as f64)).collect();
+    let speeds = |speed: &dyn Fn(&ScaleReport) -> f64| {
+        let all = report.fleets.iter().map(|fleet| (fleet.actors, speed(fleet)));
+        // The axis is logarithmic.
+        all.filter(|(_, speed)| speed.is_finite() && *speed > 0.0).collect::<Vec<_>>()
+    };
+    let measured = speeds(&|fleet| fleet.inserts_per_second);
+    let linear = speeds(&|fleet| of_one * fleet.actors as f64);
     Panel {
         title: "inserts per second".to_owned(),
         sizes: "actors",

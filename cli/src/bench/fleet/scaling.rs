@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use games::GameKind;
 
 use super::report::{ScaleReport, ScalingReport};
@@ -107,7 +107,7 @@ pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64) -> a
         for (turns, &actors) in turns.iter_mut().zip(&fleets) {
             let run = args.run(actors, folder, seed);
             let measured = training_run::measure_with(&run, run.times()?, Rating::Off)?;
-            turns.push(scale(&measured.window, actors).with_context(|| format!("read a fleet of {actors}"))?);
+            turns.push(scale(&measured.window, actors));
         }
     }
     let middle = |turns| Turn::Median.of(turns, |turn: &ScaleReport| turn.inserts_per_second);
@@ -128,7 +128,7 @@ pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64) -> a
 }
 
 /// What the processes of a fleet told.
-pub(super) fn scale(window: &Window, actors: usize) -> anyhow::Result<ScaleReport> {
+pub(super) fn scale(window: &Window, actors: usize) -> ScaleReport {
     let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
     let cpu = |role: Role| {
         let of_role = window.processes().filter(|(_, end)| end.role == role);
@@ -137,9 +137,10 @@ pub(super) fn scale(window: &Window, actors: usize) -> anyhow::Result<ScaleRepor
     let learner = |phase| window.growth(Role::Learner, "zerofleet_learner_seconds_total", &[("phase", phase)]);
     let waited = window.growth(Role::Actor, "zerofleet_actor_wait_seconds_total", &[("part", "replay")]);
     let inserts = window.rate(Role::Actor, "zerofleet_actor_inserted_total");
-    Ok(ScaleReport {
+    ScaleReport {
         actors,
-        inserts_per_second: inserts.context("the actors do not tell what was acknowledged")?,
+        // An actor tells nothing before the first is acknowledged.
+        inserts_per_second: inserts.unwrap_or(0.0),
         share_of_linear: f64::NAN,
         samples_per_second: window.rate(Role::Replay, "zerofleet_replay_samples_total").unwrap_or(0.0),
         cpu: per_second(window.cpu_seconds()),
@@ -153,7 +154,7 @@ pub(super) fn scale(window: &Window, actors: usize) -> anyhow::Result<ScaleRepor
             learner("train").zip(learner("publish")).map(|(train, publish)| train + publish),
         ),
         inserts_ratio: None,
-    })
+    }
 }
 
 /// Against the smallest fleet.

@@ -114,7 +114,7 @@ fn a_fleet_is_what_its_processes_told_over_the_window() {
         begin: vec![told(5, 0.0, 1.0), told(7, 1.0, 1.0), learner(1.0)],
         end: vec![told(25, 1.0, 2.0), told(37, 2.0, 2.0), learner(3.0)],
     };
-    let scaled = scaling::scale(&window, 2).unwrap();
+    let scaled = scaling::scale(&window, 2);
     assert_eq!((scaled.actors, scaled.inserts_per_second), (2, 5.0));
     assert_eq!((scaled.actors_cpu, scaled.learner_cpu), (Some(0.2), Some(0.2)));
     assert_eq!((scaled.held_up_share, scaled.learner_busy_share), (Some(0.1), Some(0.2)));
