@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use service::config::{RunSection, SECTIONS, Sources};
 use service::security::is_set;
-use service::{ConfigError, SecuritySection};
+use service::{ConfigError, SecuritySection, TelemetrySection};
 
 use crate::run_directory::RunDirectory;
 
@@ -47,13 +47,17 @@ pub struct Fleet {
     pub inference: InferenceSection,
     /// Who may connect to servers, and how the processes prove who they are.
     pub security: SecuritySection,
+    /// Where traces go.
+    pub telemetry: TelemetrySection,
 }
 
 impl Fleet {
     /// Asks every process's own check, so that a value out of range is told on the screen and not in a log, and checks what
     /// no process can, for it lies between two.
     pub fn check(&self) -> anyhow::Result<()> {
-        let Self { run, network, search, selfplay, replay, learner, actor, arena, inference, security } = self.clone();
+        let Self { run, network, search, selfplay, replay, learner, actor, arena, inference, security, telemetry } =
+            self.clone();
+        telemetry.settings()?;
         check_security(&security)?;
         let here = || security.clone();
         actor::Config { run: run.clone(), search: search.clone(), selfplay, actor, security: here() }.settings()?;

@@ -16,8 +16,19 @@ use toml::{Table, Value};
 mod tests;
 
 /// Every section a run file may have.
-pub const SECTIONS: &[&str] =
-    &["run", "network", "search", "selfplay", "replay", "learner", "actor", "arena", "inference", "security"];
+pub const SECTIONS: &[&str] = &[
+    "run",
+    "network",
+    "search",
+    "selfplay",
+    "replay",
+    "learner",
+    "actor",
+    "arena",
+    "inference",
+    "security",
+    "telemetry",
+];
 
 /// Environment variables that override the run file look like `ZEROFLEET__SECTION__KEY`.
 pub const ENVIRONMENT_PREFIX: &str = "ZEROFLEET__";
@@ -76,22 +87,55 @@ impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
     where
         T: Serialize + DeserializeOwned,
     {
-        let defaults = Table::try_from(defaults).map_err(|source| ConfigError::Defaults { source })?;
-        let schema = Schema { defaults: &defaults, known };
-        let mut overrides = Vec::new();
-        if let Some(path) = &self.file {
-            schema.read_file(path, &mut overrides)?;
-        }
+        self.read()?.load_over(defaults, known)
+    }
+
+    /// Two configurations from one reading of the sources: each checks the sections that it has.
+    pub fn load_both<A, B>(self, known: &[&str]) -> Result<(A, B), ConfigError>
+    where
+        A: Serialize + DeserializeOwned + Default,
+        B: Serialize + DeserializeOwned + Default,
+    {
+        // The file may be a pipe, which tells everything once.
+        let written = self.read()?;
+        Ok((written.load_over(&A::default(), known)?, written.load_over(&B::default(), known)?))
+    }
+
+    fn read(self) -> Result<Written, ConfigError> {
+        let file = self.file.map(|path| Ok((table_of(&path)?, path))).transpose()?;
         // The environment has no order; sorting makes the error that is reported first always the same one.
         let mut env: Vec<_> = self.env.filter(|(name, _)| is_override(name)).collect();
         env.sort();
-        for (name, value) in env {
-            let (name, value) = (text_of(&name, &name)?, text_of(&name, &value)?);
+        Ok(Written { file, env, sets: self.sets })
+    }
+}
+
+/// What the sources say, before anybody knows whether it makes sense.
+struct Written {
+    file: Option<(Table, PathBuf)>,
+    env: Vec<(OsString, OsString)>,
+    sets: Vec<String>,
+}
+
+impl Written {
+    fn load_over<T>(&self, defaults: &T, known: &[&str]) -> Result<T, ConfigError>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let defaults = Table::try_from(defaults).map_err(|source| ConfigError::Defaults { source })?;
+        let schema = Schema { defaults: &defaults, known };
+        let mut overrides = Vec::new();
+        if let Some((table, path)) = &self.file {
+            schema.read_file(table, path, &mut overrides)?;
+        }
+        for (name, value) in &self.env {
+            let (name, value) = (text_of(name, name)?, text_of(name, value)?);
             let path = name[ENVIRONMENT_PREFIX.len()..].to_lowercase();
             let path = path.split("__").map(str::to_owned).collect();
             schema.read_text(path, &value, Origin::Environment { name }, &mut overrides)?;
         }
-        for text in self.sets {
+        for text in &self.sets {
+            let text = text.clone();
             let Some((key, value)) = text.split_once('=') else { return Err(ConfigError::NotAssignment { text }) };
             let path = key.trim().split('.').map(str::to_owned).collect();
             let value = value.trim().to_owned();
@@ -99,6 +143,12 @@ impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
         }
         schema.apply(overrides)
     }
+}
+
+/// The run file as it stands there.
+fn table_of(path: &Path) -> Result<Table, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    text.parse().map_err(|error| syntax(path, &text, &error))
 }
 
 /// A part of the environment variable `name` as text.
@@ -266,16 +316,14 @@ struct Schema<'a> {
 }
 
 impl Schema<'_> {
-    fn read_file(&self, path: &Path, overrides: &mut Vec<Override>) -> Result<(), ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        let table: Table = text.parse().map_err(|error| syntax(path, &text, &error))?;
+    fn read_file(&self, table: &Table, path: &Path, overrides: &mut Vec<Override>) -> Result<(), ConfigError> {
         let origin = Origin::File { path: path.to_owned() };
         for (section, value) in table {
             if !value.is_table() && !self.known.contains(&section.as_str()) {
-                return Err(ConfigError::OutsideSection { key: section, sections: self.known.join(", "), origin });
+                let (key, sections) = (section.clone(), self.known.join(", "));
+                return Err(ConfigError::OutsideSection { key, sections, origin });
             }
-            self.read_value(vec![section], value, &origin, overrides)?;
+            self.read_value(vec![section.clone()], value.clone(), &origin, overrides)?;
         }
         Ok(())
     }

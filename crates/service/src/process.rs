@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use crate::config::{self, SECTIONS, Sources};
-use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, net, telemetry};
+use crate::config::{self, RunSection, SECTIONS, Sources};
+use crate::identity::Identity;
+use crate::telemetry::{self, TelemetrySection};
+use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, net};
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,20 @@ pub struct Context {
     pub readiness: Readiness,
     /// Renders the metrics of this process.
     pub metrics: PrometheusHandle,
+}
+
+/// What is read for every process, whatever else it reads.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Shared {
+    run: RunSection,
+    telemetry: TelemetrySection,
+}
+
+/// What no process prints of its own.
+#[derive(Serialize)]
+struct Printed<'a> {
+    telemetry: &'a TelemetrySection,
 }
 
 /// Runs a process: loads `T` from file, environment and command line, opens the admin port, and calls `body` on a runtime.
@@ -75,21 +91,26 @@ where
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() })?;
     let sources = Sources { file: common.config, env: std::env::vars_os(), sets: common.sets };
-    let config: T = sources.load(SECTIONS)?;
+    let (config, Shared { run, telemetry: section }) = sources.load_both::<T, Shared>(SECTIONS)?;
     if common.print_config {
         print(&config::print(&config)?);
+        print(&config::print(&Printed { telemetry: &section })?);
         return Ok(());
     }
-    telemetry::init_tracing(common.log_format, &common.log_level)?;
+    let tracing = section.settings()?;
+    let identity = Identity::new(name, &run, &section.run);
+    telemetry::init_tracing(common.log_format, &common.log_level, &identity)?;
     *traced = true;
     // Servers have a descriptor for each connection, and clients for each server.
     descriptors::raise_limit();
     let metrics = telemetry::install_metrics()?;
     telemetry::tell_start();
+    identity.tell();
     let result = runtime.block_on(async {
         if common.exit_with_parent {
             drain.on_end_of(std::io::stdin())?;
         }
+        let exporter = tracing.map(|settings| settings.start(identity));
         let readiness = Readiness::starting();
         let listener = net::bind(common.admin).await?;
         let admin = Admin::start(listener, metrics.clone(), readiness.clone())?;
@@ -97,6 +118,9 @@ where
         let context = Context { name, listen: common.listen, admin: admin.address(), drain, readiness, metrics };
         let result = body(config, context).await;
         admin.stop().await;
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
         result
     });
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);

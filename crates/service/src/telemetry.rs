@@ -1,10 +1,16 @@
-//! Log lines and metrics: where `tracing` and `metrics` of a process go.
+//! Log lines, metrics and traces: where `tracing`, `metrics` and [`trace`](crate::trace) of a process go.
+
+mod labelled;
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::LogFormat;
+use crate::identity::Identity;
+use crate::trace::{Collector, Exporter, Tracer};
+use crate::{ConfigError, LogFormat};
+use labelled::Labelled;
 
 #[cfg(test)]
 mod tests;
@@ -42,14 +48,68 @@ pub enum TelemetryError {
     Metrics(#[source] BuildError),
 }
 
-/// Sends `tracing` to standard error. Once per process.
-pub fn init_tracing(format: LogFormat, directives: &str) -> Result<(), TelemetryError> {
+/// The section `[telemetry]`: where traces go, and what the run is called. Every process reads it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TelemetrySection {
+    /// A collector that takes OTLP over HTTP: `http://host:4318`. Empty: nothing is traced.
+    pub otlp: String,
+    /// The share of games that are traced, from 0 to 1; of training steps just as many.
+    pub trace_share: f64,
+    /// The name of the run in log lines, metrics and traces; empty: that of its folder.
+    pub run: String,
+}
+
+impl Default for TelemetrySection {
+    fn default() -> Self {
+        // A game is some fifty spans: of a hundred games a second, one.
+        Self { otlp: String::new(), trace_share: 0.01, run: String::new() }
+    }
+}
+
+impl TelemetrySection {
+    /// How to trace; `None` where nothing is.
+    ///
+    /// # Errors
+    /// Names the key that makes no sense.
+    pub fn settings(&self) -> Result<Option<TraceSettings>, ConfigError> {
+        if !(0.0..=1.0).contains(&self.trace_share) {
+            return Err(ConfigError::invalid("telemetry.trace_share", "must be from 0 to 1"));
+        }
+        if self.otlp.is_empty() {
+            return Ok(None);
+        }
+        let collector =
+            Collector::parse(&self.otlp).map_err(|reason| ConfigError::invalid("telemetry.otlp", reason))?;
+        Ok(Some(TraceSettings { collector, share: self.trace_share }))
+    }
+}
+
+/// Where traces go, and how many.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TraceSettings {
+    collector: Collector,
+    share: f64,
+}
+
+impl TraceSettings {
+    /// Traces from now on. Must be called on a runtime.
+    pub(crate) fn start(self, identity: Identity) -> Exporter {
+        let (tracer, records) = Tracer::new(self.share);
+        let exporter = Exporter::start(self.collector, identity, tracer.epoch(), records);
+        tracer.install();
+        exporter
+    }
+}
+
+/// Sends `tracing` to standard error: to people as text, to machines as JSON that says who speaks. Once per process.
+pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) -> Result<(), TelemetryError> {
     let filter = EnvFilter::try_new(directives)
         .map_err(|source| TelemetryError::Directives { directives: directives.to_owned(), source })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let installed = match format {
         LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).finish().try_init(),
-        LogFormat::Json => lines.json().finish().try_init(),
+        LogFormat::Json => lines.json().map_event_format(|inner| Labelled::new(inner, identity)).finish().try_init(),
     };
     installed.map_err(|_| TelemetryError::TracingInstalled)
 }

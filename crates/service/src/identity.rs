@@ -1,0 +1,63 @@
+//! Who this process is, in log lines, metrics and traces.
+
+use std::fs;
+
+use crate::config::RunSection;
+
+/// The version of the package, and the commit where the build was told: `ZEROFLEET_COMMIT` in its environment.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const COMMIT: Option<&str> = option_env!("ZEROFLEET_COMMIT");
+
+/// What tells a process from all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// What it does: `actor`, `replay-server` and so on.
+    pub role: &'static str,
+    /// The name of the run.
+    pub run: String,
+    /// The game.
+    pub game: String,
+    /// Of the program.
+    pub version: String,
+    /// Host and process id.
+    pub instance: String,
+}
+
+impl Identity {
+    /// Of this process, in a run that is called `name`, or like its folder where that is empty.
+    pub(crate) fn new(role: &'static str, run: &RunSection, name: &str) -> Self {
+        let folder = || run.directory.file_name().map(|folder| folder.to_string_lossy().into_owned());
+        let run_name = if name.is_empty() { folder().unwrap_or_else(|| "default".to_owned()) } else { name.to_owned() };
+        Self { role, run: run_name, game: run.game.clone(), version: version(), instance: instance() }
+    }
+
+    /// Says it in the metrics.
+    pub(crate) fn tell(&self) {
+        let Self { role, run, game, version, .. } = self.clone();
+        let info = metrics::gauge!(
+            "zerofleet_process_info", "role" => role, "version" => version, "run" => run, "game" => game
+        );
+        info.set(1.0);
+    }
+}
+
+/// The program's version: `0.3.0`, or `0.3.0+1a2b3c4`.
+#[must_use]
+pub fn version() -> String {
+    match COMMIT {
+        Some(commit) if !commit.is_empty() => format!("{VERSION}+{commit}"),
+        _ => VERSION.to_owned(),
+    }
+}
+
+fn instance() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "localhost",
+        host => host,
+    };
+    format!("{host}:{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests;

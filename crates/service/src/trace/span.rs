@@ -1,0 +1,144 @@
+use std::time::Instant;
+
+use super::{TraceContext, Tracer};
+
+/// Longer texts are cut: no span grows with what a peer sends.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// A part of a trace: a name, a beginning, an end, and what is worth knowing about it. One that is dropped without an end
+/// is never sent.
+#[derive(Debug, Clone)]
+pub struct Span {
+    tracer: Tracer,
+    record: Box<Record>,
+}
+
+/// What a span has to do with other processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing.
+    Internal,
+    /// It answers another process.
+    Server,
+    /// It waits for another process.
+    Client,
+}
+
+/// What an attribute says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A count.
+    Whole(i64),
+    /// A measure.
+    Number(f64),
+    /// A name out of few.
+    Text(String),
+}
+
+/// A span as it is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub(crate) name: &'static str,
+    pub(crate) context: TraceContext,
+    pub(crate) parent: Option<[u8; 8]>,
+    pub(crate) kind: Kind,
+    pub(crate) begun: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) attributes: Vec<(&'static str, Value)>,
+    pub(crate) error: Option<String>,
+}
+
+impl Record {
+    pub(super) fn new(name: &'static str, context: TraceContext, parent: Option<[u8; 8]>, begun: Instant) -> Self {
+        let (kind, attributes, error) = (Kind::Internal, Vec::new(), None);
+        Self { name, context, parent, kind, begun, ended: begun, attributes, error }
+    }
+}
+
+impl Span {
+    pub(super) fn new(tracer: Tracer, record: Record) -> Self {
+        Self { tracer, record: Box::new(record) }
+    }
+
+    /// What travels to those whose spans shall be below this one.
+    #[must_use]
+    pub fn context(&self) -> TraceContext {
+        self.record.context
+    }
+
+    /// When it began.
+    #[must_use]
+    pub fn begun(&self) -> Instant {
+        self.record.begun
+    }
+
+    /// A span below this one that begins now.
+    #[must_use]
+    pub fn child(&self, name: &'static str) -> Self {
+        self.tracer.begin(name, Some(self.record.context))
+    }
+
+    /// Says that it began earlier.
+    #[must_use]
+    pub fn since(mut self, begun: Instant) -> Self {
+        self.record.begun = begun;
+        self
+    }
+
+    /// Says what it has to do with other processes.
+    #[must_use]
+    pub fn of_kind(mut self, kind: Kind) -> Self {
+        self.record.kind = kind;
+        self
+    }
+
+    /// Adds an attribute.
+    pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
+        self.record.attributes.push((key, value.into()));
+    }
+
+    /// Says that what it is about failed.
+    pub fn fail(&mut self, reason: &str) {
+        self.record.error = Some(cut(reason));
+    }
+
+    /// It ends now.
+    pub fn end(self) {
+        self.end_at(Instant::now());
+    }
+
+    /// It ended then.
+    pub fn end_at(mut self, ended: Instant) {
+        self.record.ended = ended.max(self.record.begun);
+        let Self { tracer, record } = self;
+        tracer.record(*record);
+    }
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::Whole(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<usize> for Value {
+    fn from(value: usize) -> Self {
+        Self::Whole(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Number(value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Self::Text(cut(value))
+    }
+}
+
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+}

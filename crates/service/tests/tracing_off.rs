@@ -1,0 +1,41 @@
+//! What tracing costs where it is off. In a program of its own, which counts allocations.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use service::trace;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: all of it is the system's allocator; the count is a cell of the thread that allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn while_tracing_is_off_asking_for_spans_allocates_nothing() {
+    let parent = trace::TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    assert!(parent.is_some());
+    let before = ALLOCATIONS.get();
+    for _ in 0..1000 {
+        assert!(trace::root("game").is_none() && trace::joined("store", parent).is_none() && !trace::is_on());
+        assert!(trace::within(None, trace::current).is_none());
+    }
+    assert_eq!(ALLOCATIONS.get(), before);
+}
