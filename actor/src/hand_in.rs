@@ -10,7 +10,6 @@ use std::time::Duration;
 use experience::Trajectory;
 use proto::replay::{Writer, WriterSettings};
 use proto::servers::{Server, Servers, preferred};
-use selfplay::FinishedEpisode;
 use service::Drain;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -21,6 +20,7 @@ use crate::home::Home;
 use crate::lanes::Lanes;
 use crate::metrics;
 use crate::spool::{Owed, Owner};
+use crate::traces::Finished;
 
 #[cfg(test)]
 mod tests;
@@ -66,26 +66,18 @@ impl HandIn {
 
     /// Hands in what comes until the drain fires, or nothing more can come; then finishes: waits a little for
     /// acknowledgements and spools the rest.
-    pub(crate) async fn run(
-        mut self,
-        mut finished: mpsc::Receiver<FinishedEpisode>,
-        drain: &Drain,
-    ) -> anyhow::Result<()> {
+    pub(crate) async fn run(mut self, mut finished: mpsc::Receiver<Finished>, drain: &Drain) -> anyhow::Result<()> {
         let given_up = hand_in(&mut self.lanes, &mut finished, drain).await;
         self.finish(given_up, finished).await
     }
 
-    async fn finish(
-        self,
-        given_up: Option<FinishedEpisode>,
-        mut finished: mpsc::Receiver<FinishedEpisode>,
-    ) -> anyhow::Result<()> {
+    async fn finish(self, given_up: Option<Finished>, mut finished: mpsc::Receiver<Finished>) -> anyhow::Result<()> {
         let Self { lanes, home, drain_timeout, spooled } = self;
         let deadline = Instant::now() + drain_timeout;
-        let mut left: Vec<_> = given_up.into_iter().collect();
+        let mut left: Vec<_> = given_up.into_iter().map(|finished| finished.episode).collect();
         // Until the last thread has ended, however long its round takes: what it finished is not to be lost. Whoever
         // waits in a full channel is freed by this.
-        while let Some(episode) = finished.recv().await {
+        while let Some(Finished { episode, .. }) = finished.recv().await {
             left.push(episode);
         }
         report(&lanes);
@@ -106,11 +98,7 @@ impl HandIn {
 }
 
 /// Hands in what comes until the drain fires, or nothing more can come; the episode that waited at that moment.
-async fn hand_in(
-    lanes: &mut Lanes,
-    finished: &mut mpsc::Receiver<FinishedEpisode>,
-    drain: &Drain,
-) -> Option<FinishedEpisode> {
+async fn hand_in(lanes: &mut Lanes, finished: &mut mpsc::Receiver<Finished>, drain: &Drain) -> Option<Finished> {
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     let mut waiting = None;
     loop {
@@ -127,9 +115,9 @@ async fn hand_in(
     }
 }
 
-async fn insert_waiting(lanes: &mut Lanes, waiting: Option<&FinishedEpisode>) {
-    if let Some(episode) = waiting {
-        lanes.insert(episode).await;
+async fn insert_waiting(lanes: &mut Lanes, waiting: Option<&Finished>) {
+    if let Some(Finished { episode, insert }) = waiting {
+        lanes.insert_traced(episode, insert.clone()).await;
     }
 }
 

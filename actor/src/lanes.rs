@@ -15,6 +15,7 @@ use proto::limits::SERVERS_MAX;
 use proto::replay::{Writer, WriterSettings, WriterStats};
 use proto::servers::{Server, Servers, preferred};
 use selfplay::FinishedEpisode;
+use service::trace::Span;
 use tokio::time::{Instant, sleep_until};
 
 use crate::home::Home;
@@ -181,9 +182,17 @@ impl Lanes {
     /// Gives an episode to the current server; waits for as long as there is none, or it takes no more. Cancel-safe: the
     /// episode may then be given to another one.
     pub(crate) async fn insert(&mut self, episode: &FinishedEpisode) {
+        self.insert_traced(episode, None).await;
+    }
+
+    /// [`insert`](Self::insert) as part of a trace.
+    pub(crate) async fn insert_traced(&mut self, episode: &FinishedEpisode, mut span: Option<Span>) {
         let game = &self.writer.game;
         let Some(lane) = self.current.as_ref().and_then(|id| self.lanes.get_mut(id)) else { return pending().await };
-        let taken = lane.writer.insert(identify(episode, lane.next, game)).await;
+        if let Some(span) = &mut span {
+            span.set("trajectory", lane.next.to_string().as_str());
+        }
+        let taken = lane.writer.insert_traced(identify(episode, lane.next, game), span).await;
         lane.next.sequence += 1;
         self.numbered += 1;
         if let Err(error) = taken {

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use inference::{Attributes, Batch, Error, Evaluator, Predictions};
+use service::trace::{self, TraceContext};
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,15 @@ impl Parts {
     }
 }
 
+/// The batch of a call that was asked to be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Evaluated {
+    pub(crate) begun: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) positions: usize,
+    pub(crate) weights_version: u64,
+}
+
 /// An evaluator that knows how long it took, and what came before and after.
 pub(crate) struct Timed {
     inner: Box<dyn Evaluator>,
@@ -34,17 +44,30 @@ pub(crate) struct Timed {
     /// The end of the last batch, or the beginning of the call.
     mark: Instant,
     evaluated: bool,
+    /// What the next batch is part of.
+    trace: Option<TraceContext>,
+    shown: Option<Evaluated>,
 }
 
 impl Timed {
     pub(crate) fn new(inner: Box<dyn Evaluator>, clock: fn() -> Instant) -> Self {
-        Self { inner, clock, parts: Parts::default(), mark: clock(), evaluated: false }
+        Self { inner, clock, parts: Parts::default(), mark: clock(), evaluated: false, trace: None, shown: None }
     }
 
     /// A call of the episodes begins.
     pub(crate) fn begin(&mut self) {
         (self.parts, self.evaluated) = (Parts::default(), false);
         self.mark = (self.clock)();
+    }
+
+    /// The first batch of the call is part of this.
+    pub(crate) fn show(&mut self, trace: Option<TraceContext>) {
+        (self.trace, self.shown) = (trace, None);
+    }
+
+    /// The batch that was, if there was one.
+    pub(crate) fn shown(&mut self) -> Option<Evaluated> {
+        self.shown.take()
     }
 
     /// It has ended.
@@ -65,8 +88,17 @@ impl Evaluator for Timed {
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
         let start = (self.clock)();
         self.parts.gathering += start.saturating_duration_since(self.mark);
-        let result = self.inner.evaluate(batch, predictions);
+        let trace = self.trace.take();
+        let result = match trace {
+            None => self.inner.evaluate(batch, predictions),
+            Some(_) => trace::within(trace, || self.inner.evaluate(batch, predictions)),
+        };
         self.mark = (self.clock)();
+        if trace.is_some() {
+            let weights_version = self.inner.attributes().weights_version;
+            let (begun, ended, positions) = (start, self.mark, batch.len());
+            self.shown = Some(Evaluated { begun, ended, positions, weights_version });
+        }
         self.parts.evaluating += self.mark.saturating_duration_since(start);
         self.evaluated = true;
         result

@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow};
 use game::Game;
 use inference::{Cache, Error, Evaluator};
 use proto::weights::Published;
-use selfplay::{Episodes, FinishedEpisode};
+use selfplay::Episodes;
 use service::{Drain, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
@@ -21,6 +21,7 @@ use crate::depth::Depth;
 use crate::freshness::Freshness;
 use crate::metrics::{self, Phase, Waited};
 use crate::stopwatch::Timed;
+use crate::traces::{Finished, Traces};
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +38,7 @@ pub(crate) type Weights = watch::Receiver<Option<Arc<Published>>>;
 
 /// Threads at work, and what they finish.
 pub(crate) struct Workers {
-    pub(crate) finished: mpsc::Receiver<FinishedEpisode>,
+    pub(crate) finished: mpsc::Receiver<Finished>,
     pub(crate) threads: Threads,
 }
 
@@ -118,7 +119,7 @@ struct Surroundings {
     backend: Arc<dyn Backend>,
     weights: Weights,
     freshness: Freshness,
-    finished: mpsc::Sender<FinishedEpisode>,
+    finished: mpsc::Sender<Finished>,
     cache: Option<Arc<Cache>>,
     readiness: Readiness,
     drain: Drain,
@@ -130,6 +131,7 @@ struct Worker<G: Game> {
     game: G,
     episodes: Episodes<G>,
     depth: Depth,
+    traces: Traces,
     /// `None` before the first weights, and after weights that answered NaN.
     evaluator: Option<Timed>,
     failures: u32,
@@ -140,7 +142,8 @@ impl<G: Game> Worker<G> {
     fn new(episodes: Episodes<G>, depth: Depth, game: G, mut around: Surroundings) -> Self {
         // What was published before this thread began is news to it.
         around.weights.mark_changed();
-        Self { game, episodes, depth, evaluator: None, failures: 0, around }
+        let traces = Traces::new(episodes.slots());
+        Self { game, episodes, depth, traces, evaluator: None, failures: 0, around }
     }
 
     fn run(mut self) -> anyhow::Result<()> {
@@ -185,9 +188,11 @@ impl<G: Game> Worker<G> {
         how: impl FnOnce(&mut Episodes<G>, &mut dyn Evaluator, Option<&Cache>) -> Result<selfplay::Round, Error>,
     ) -> anyhow::Result<()> {
         let Some(evaluator) = &mut self.evaluator else { return Ok(()) };
+        evaluator.show(self.traces.asks());
         evaluator.begin();
         let result = how(&mut self.episodes, evaluator, self.around.cache.as_deref());
         let parts = evaluator.end();
+        self.traces.advanced(&self.episodes, parts, evaluator.shown());
         self.depth.played(parts.sum());
         match result {
             Ok(round) => {
@@ -303,11 +308,11 @@ impl<G: Game> Worker<G> {
     }
 
     /// Sends what has finished; waits while the channel is full. An error means that nobody takes it any more.
-    fn hand_over(&mut self) -> Result<(), mpsc::error::SendError<FinishedEpisode>> {
+    fn hand_over(&mut self) -> Result<(), mpsc::error::SendError<Finished>> {
         let (start, mut waited, mut any) = (Instant::now(), Duration::ZERO, false);
         for episode in self.episodes.drain_finished() {
             any = true;
-            match self.around.finished.try_send(episode) {
+            match self.around.finished.try_send(self.traces.finished(episode)) {
                 Ok(()) => {}
                 Err(TrySendError::Closed(episode)) => return Err(mpsc::error::SendError(episode)),
                 Err(TrySendError::Full(episode)) => {

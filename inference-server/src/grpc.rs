@@ -5,6 +5,7 @@
 mod cached;
 mod evaluate;
 mod stats;
+mod traced;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;

@@ -11,6 +11,7 @@ use proto::replay::{MAIN_TABLE, PATIENCE, UnionBatch, UnionSampler, UnionSetting
 use proto::servers::{Server, Servers};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use service::trace::{self, Span};
 use tokio::sync::mpsc;
 
 use crate::config::Settings;
@@ -30,7 +31,7 @@ const REPORTS_MAX: usize = 64;
 const UNION_SEED: u64 = 0x756E_696F_6E00;
 
 /// Draws batches from the replay servers until drained. Closes `drawn` on return.
-pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<UnionBatch>, drain: service::Drain) {
+pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<Drawn>, drain: service::Drain) {
     let servers = Servers::resolved(&settings.replay);
     let settings = UnionSettings {
         game,
@@ -45,20 +46,33 @@ pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<
     loop {
         let (servers, drawn_from) = sampler.servers();
         metrics::replay_servers(servers, drawn_from);
+        let trace = trace::root("training_step");
         let batch = tokio::select! {
             batch = sampler.next() => batch,
             () = drain.wait() => return,
         };
+        if let Some(trace) = &trace {
+            let mut sample = trace.child("sample").since(trace.begun());
+            sample.set("samples", batch.samples.len());
+            sample.end();
+        }
         tokio::select! {
-            sent = drawn.send(batch) => if sent.is_err() { return },
+            sent = drawn.send(Drawn { batch, trace }) => if sent.is_err() { return },
             () = drain.wait() => return,
         }
     }
 }
 
+/// A batch as the servers gave it.
+pub(crate) struct Drawn {
+    batch: UnionBatch,
+    /// Begun with the wish for it.
+    trace: Option<Span>,
+}
+
 /// The preparing thread's ends.
 pub(crate) struct Preparer {
-    pub(crate) drawn: mpsc::Sender<UnionBatch>,
+    pub(crate) drawn: mpsc::Sender<Drawn>,
     pub(crate) prepared: crossbeam_channel::Receiver<Prepared>,
     pub(crate) rejected: mpsc::Receiver<(Server, Rejected)>,
     pub(crate) thread: JoinHandle<()>,
@@ -87,14 +101,16 @@ pub(crate) fn prepare<G: Game>(
     weighing: Weighing,
     seed: u64,
 ) -> anyhow::Result<Preparer> {
-    let (drawn, mut incoming) = mpsc::channel::<UnionBatch>(DRAWN_MAX);
+    let (drawn, mut incoming) = mpsc::channel::<Drawn>(DRAWN_MAX);
     let (outgoing, prepared) = crossbeam_channel::bounded(PREPARED_MAX);
     let (reports, rejected) = mpsc::channel(REPORTS_MAX);
     let work = move || {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         loop {
             let waiting = Instant::now();
-            let Some(UnionBatch { samples, servers }) = incoming.blocking_recv() else { return };
+            let Some(Drawn { batch: UnionBatch { samples, servers }, trace }) = incoming.blocking_recv() else {
+                return;
+            };
             let preparing = Instant::now();
             metrics::prepared(Preparing::Wait, preparing.duration_since(waiting));
             let importance = weighing.importance(&samples);
@@ -117,7 +133,10 @@ pub(crate) fn prepare<G: Game>(
             let mean_version = mean_version(&samples);
             let ready = Instant::now();
             metrics::prepared(Preparing::Prepare, ready.duration_since(preparing));
-            if outgoing.send(Prepared { batch, items, mean_version }).is_err() {
+            if let Some(trace) = &trace {
+                trace.child("prepare").since(preparing).end_at(ready);
+            }
+            if outgoing.send(Prepared { batch, items, mean_version, trace }).is_err() {
                 return;
             }
             metrics::prepared(Preparing::HandOver, ready.elapsed());

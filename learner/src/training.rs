@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use network::{Trainer, TrainingBatch};
+use network::{StepTimes, Trainer, TrainingBatch};
+use service::trace::{self, Span};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Progress};
@@ -25,6 +26,8 @@ pub struct Prepared {
     pub items: Vec<Item>,
     /// The mean of the weights versions that searched its positions.
     pub mean_version: f64,
+    /// The trace that it is part of, which ends with its step.
+    pub trace: Option<Span>,
 }
 
 /// How often things happen, and how long the run is.
@@ -57,6 +60,8 @@ pub struct Training<P> {
     checkpoint_step: Option<u64>,
     /// Batches in a row whose loss was not finite.
     not_finite: u32,
+    /// Of the step just taken, until it is known whether its weights are published.
+    trace: Option<Span>,
 }
 
 /// What a run continues from.
@@ -103,6 +108,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             published_step: None,
             checkpoint_step,
             not_finite: 0,
+            trace: None,
         }
     }
 
@@ -128,6 +134,9 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
                 try_again_later(self.publish());
                 published_at = Instant::now();
             }
+            if let Some(span) = self.trace.take() {
+                span.end();
+            }
             let publish = publishing.elapsed();
             if checkpoint_at.elapsed() >= self.schedule.checkpoint_interval {
                 try_again_later(self.checkpoint());
@@ -152,6 +161,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
 
     fn step(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
         let begun = Instant::now();
+        self.trace.clone_from(&prepared.trace);
         self.trainer.set_progress(self.elapsed_seconds() / self.schedule.length.as_secs_f64());
         let (losses, times) = match self.trainer.step_timed(&prepared.batch, &mut Instant::now) {
             Ok(trained) => trained,
@@ -166,12 +176,21 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         metrics::sample_version_lag(self.version.0 as f64 - prepared.mean_version);
         metrics::trained(times);
         metrics::spent(Phase::Train, begun.elapsed());
+        if let Some(span) = &mut self.trace {
+            span.set("step", self.trainer.step_count());
+            span.set("positions", prepared.batch.policy_weights.len());
+            span.set("loss", losses.total);
+            show_step(span, begun, times);
+        }
         Ok(())
     }
 
     /// A step that would have spoilt the weights was not taken; when they keep coming, the checkpoint comes back.
     fn refuse(&mut self, quantity: &str) -> anyhow::Result<()> {
         metrics::not_finite();
+        if let Some(span) = &mut self.trace {
+            span.fail(quantity);
+        }
         self.not_finite += 1;
         tracing::error!(
             "the {quantity} of training step {} is not finite: the step was not taken, the weights are as before ({} in a \
@@ -215,6 +234,9 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         if self.published_step == Some(step) {
             return Ok(());
         }
+        // They are few, and what everyone waits for: each is traced, with its step where that is.
+        let below = |step: &Span| Some(step.child("publish"));
+        let mut span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let bytes = self.trainer.published().context("read the averaged weights")?;
         let manifest = Manifest {
             version: self.published.next_version()?,
@@ -228,7 +250,15 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         self.published_step = Some(step);
         metrics::published(manifest.version);
         tracing::info!("published weights {} at training step {step}", manifest.version);
+        if let Some(span) = &mut span {
+            span.set("weights_version", manifest.version.0);
+            span.set("step", step);
+            span.set("bytes", bytes.len());
+        }
         (self.publish)(manifest, bytes.into());
+        if let Some(span) = span {
+            span.end();
+        }
         Ok(())
     }
 
@@ -253,6 +283,18 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     fn elapsed_seconds(&self) -> f64 {
         self.elapsed_before + self.started.elapsed().as_secs_f64()
     }
+}
+
+/// A step and its parts, one after another.
+fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
+    let step = trace.child("step").since(begun);
+    let StepTimes { stage, forward, backward, optimiser } = times;
+    let mut from = begun;
+    for (part, time) in [("stage", stage), ("forward", forward), ("backward", backward), ("optimiser", optimiser)] {
+        step.child(part).since(from).end_at(from + time);
+        from += time;
+    }
+    step.end();
 }
 
 /// A full disk must not end the training: nothing is lost by going on, and the next interval may find room.

@@ -24,6 +24,7 @@ use std::time::Duration;
 pub use analysis::{analyse_from_wire, selected_to_wire};
 pub use evaluation::{predictions_to_wire, refusal_to_wire};
 pub use experience::Invalid;
+pub use insert::trace_of;
 pub use sample::{batch_to_wire, waiting_to_wire};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};

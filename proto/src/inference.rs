@@ -17,6 +17,7 @@ pub use advisor::{AdviceError, Advisor, MoveReport, Moves, SearchQuery, SearchRe
 use bytes::Bytes;
 pub use evaluations::{Answered, AskError, Evaluations, EvaluationsSettings, Link};
 use game::ObservationShape;
+use service::trace::TraceContext;
 pub use stats::{BatchesOfSize, InferenceStats};
 
 use crate::limits::MESSAGE_BYTES_MAX;
@@ -64,6 +65,8 @@ pub struct Asked {
     pub batch: Batch,
     /// The same as they came in.
     pub rows: Rows,
+    /// The trace that it is part of.
+    pub trace: Option<TraceContext>,
 }
 
 /// Positions as bytes, for whoever looks them up: equal positions of one stream have equal bytes.

@@ -2,7 +2,7 @@
 //!
 //! An actor says something every heartbeat. One that misses three in a row is lost: told and counted once, and live again as
 //! soon as it is heard. One that said goodbye on all its streams leaves without a word. [`Leases`] is pure: time is an
-//! argument; [`Actors`] shares it between streams, each of which holds a [`Lease`].
+//! argument; [`Actors`] shares it between streams, each of which holds a `Lease`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

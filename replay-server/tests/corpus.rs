@@ -119,7 +119,7 @@ fn seeds_are_written() {
     put("segments", 2, &[&[4], behind_lengths(&records).as_slice()].concat());
     put("segments", 3, &[&[5], behind_lengths(&[records.clone(), records.clone()].concat()).as_slice()].concat());
 
-    let wrap = |message| v1::InsertRequest { message: Some(message) }.encode_to_vec();
+    let wrap = |message| v1::InsertRequest { message: Some(message), ..v1::InsertRequest::default() }.encode_to_vec();
     let hello = v1::Hello { actor: 1, epoch: 1, game: "connect_four".into(), ..v1::Hello::default() };
     let hello = wrap(v1::insert_request::Message::Hello(hello));
     let trajectories: Vec<Vec<u8>> =

@@ -1,8 +1,8 @@
 //! `cargo xtask dashboards`: what Grafana shows, written down once and made into the JSON that it reads.
 //!
 //! Grafana's JSON says the same thing for every panel many times over; nobody reviews that. Here a panel is its title, its
-//! unit, what it shows and its queries; [`json`] adds the rest. The JSON lies in the repository all the same, for people who
-//! import it by hand, and `cargo xtask tidy` holds it against what this makes. Start with [`training`].
+//! unit, what it shows and its queries; `json` adds the rest. The JSON lies in the repository all the same, for people who
+//! import it by hand, and `cargo xtask tidy` holds it against what this makes. Start with `training`.
 
 mod inference;
 mod json;

@@ -4,7 +4,7 @@ use experience::TrajectoryId;
 use proto::replay::v1::Ready;
 use proto::replay::{Answer, Origin};
 use proto::scripted::{Link, ReplayScript, server, until, within};
-use selfplay::Ending;
+use selfplay::{Ending, FinishedEpisode};
 use tempfile::TempDir;
 
 use super::*;
@@ -26,7 +26,7 @@ enum Patience {
 
 /// One life of the actor: its hand-in, and the threads' end of the channel that feeds it.
 struct Life {
-    episodes: mpsc::Sender<FinishedEpisode>,
+    episodes: mpsc::Sender<Finished>,
     drain: Drain,
     task: JoinHandle<anyhow::Result<()>>,
 }
@@ -69,7 +69,7 @@ impl Life {
     /// The threads finish so many episodes.
     async fn play(&self, episodes: u64) {
         for number in 0..episodes {
-            within(self.episodes.send(episode(number))).await.unwrap();
+            within(self.episodes.send(episode(number).into())).await.unwrap();
         }
     }
 
@@ -188,7 +188,7 @@ async fn what_a_thread_finishes_after_the_patience_is_over_is_spooled() {
         () = std::future::ready(()) => {}
     }
     for number in 0..2 {
-        episodes.try_send(episode(number)).unwrap();
+        episodes.try_send(episode(number).into()).unwrap();
     }
     drop(episodes);
     within(running).await.unwrap();

@@ -6,7 +6,7 @@ use games::TicTacToe;
 use inference::testing::{Hashing, Uniform};
 use inference::{Attributes, Batch, Predictions};
 use proto::scripted::{version, within};
-use selfplay::Round;
+use selfplay::{FinishedEpisode, Round};
 use tokio::runtime::Runtime;
 
 use super::*;
@@ -83,7 +83,7 @@ struct Bench {
     weights: watch::Sender<Option<Arc<Published>>>,
     /// Since when the learner is away.
     away: watch::Sender<Option<tokio::time::Instant>>,
-    finished: mpsc::Receiver<FinishedEpisode>,
+    finished: mpsc::Receiver<Finished>,
     readiness: Readiness,
     drain: Drain,
     _runtime: Runtime,
@@ -148,8 +148,8 @@ fn finished_by_hand(rounds: usize, before: &Before) -> Vec<FinishedEpisode> {
     episodes.drain_finished().collect()
 }
 
-fn received(mut finished: mpsc::Receiver<FinishedEpisode>) -> Vec<FinishedEpisode> {
-    std::iter::from_fn(|| finished.blocking_recv()).collect()
+fn received(mut finished: mpsc::Receiver<Finished>) -> Vec<FinishedEpisode> {
+    std::iter::from_fn(|| finished.blocking_recv()).map(|finished| finished.episode).collect()
 }
 
 #[test]

@@ -59,6 +59,19 @@ pub(crate) struct Episode<G: Game> {
     steps: Vec<Step>,
     watch: Watch,
     phase: Phase,
+    /// Leaves and roots of this episode that went into batches.
+    leaves: u64,
+}
+
+/// How far an episode is that has not finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// As in [`FinishedEpisode::number`].
+    pub number: u64,
+    /// Steps so far.
+    pub plies: usize,
+    /// Positions of its searches that went into batches so far.
+    pub leaves: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +124,7 @@ impl<G: Game> Episode<G> {
             steps: Vec::new(),
             watch: Watch::new(settings.resignation, game.spec().players, &mut rng),
             phase: Phase::Fresh,
+            leaves: 0,
             rng,
         }
     }
@@ -121,6 +135,11 @@ impl<G: Game> Episode<G> {
         self.position = game.start();
         self.watch = Watch::new(settings.resignation, game.spec().players, &mut self.rng);
         self.phase = Phase::Fresh;
+        self.leaves = 0;
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        Standing { number: self.number, plies: self.steps.len(), leaves: self.leaves }
     }
 
     /// Whether anything was played in it.
@@ -171,7 +190,11 @@ impl<G: Game> Episode<G> {
                 Phase::AtMove => self.prepare(scene.leaves.weights_version(), settings),
                 Phase::Rooting => match frontier.root(scene, self.slot, &mut self.tree, &self.position) {
                     Rooting::Done => self.phase = Phase::Rooted,
-                    Rooting::Waits | Rooting::NoRoom => return,
+                    Rooting::Waits => {
+                        self.leaves += 1;
+                        return;
+                    }
+                    Rooting::NoRoom => return,
                 },
                 Phase::Rooted => self.begin(settings),
                 Phase::Searching if self.tree.is_finished() => {
@@ -183,6 +206,7 @@ impl<G: Game> Episode<G> {
                     let completed_max = WORK_PER_ROUND_MAX - work;
                     let descent = frontier.descend(scene, self.slot, &mut self.tree, leaves_max, completed_max);
                     work += descent.completed;
+                    self.leaves += descent.waiting as u64;
                     round.simulations += descent.completed;
                     if descent.waiting > 0 || descent.is_full || descent.completed == 0 {
                         return;

@@ -4,7 +4,7 @@ use game::{Game, Outcome};
 use inference::{Cache, Error, Evaluator};
 use search::Tree;
 
-use crate::episode::{Episode, FinishedEpisode, Pace, Workspace, was_wrong};
+use crate::episode::{Episode, FinishedEpisode, Pace, Standing, Workspace, was_wrong};
 use crate::frontier::{Forest, Frontier, Scene};
 use crate::leaves::{Buffers, NetworkLeaves};
 use crate::resignation::Watch;
@@ -232,6 +232,21 @@ impl<G: Game> Episodes<G> {
     /// Hands out the episodes that finished since the last call.
     pub fn drain_finished(&mut self) -> impl Iterator<Item = FinishedEpisode> + '_ {
         self.finished.drain(..)
+    }
+
+    /// How many games advance together.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.episodes.len()
+    }
+
+    /// How far the episode is that a slot is at.
+    ///
+    /// # Panics
+    /// There is no such slot.
+    #[must_use]
+    pub fn standing(&self, slot: usize) -> Standing {
+        self.episodes[slot].standing()
     }
 
     /// How many episodes have begun and have no result yet.

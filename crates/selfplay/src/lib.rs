@@ -22,7 +22,7 @@ mod team;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse, analyse_with};
 pub use analyst::Analyst;
-pub use episode::{Ending, FinishedEpisode};
+pub use episode::{Ending, FinishedEpisode, Standing};
 pub use episodes::{Calibration, Episodes, Round};
 pub use leaves::{LeafEvaluator, NetworkLeaves};
 pub use search::{

@@ -58,7 +58,7 @@ impl Probe {
     /// Asks the process whose `--admin` this is; its answer, if it is well.
     ///
     /// # Errors
-    /// See [`ProbeError`].
+    /// Says whether nobody is there, or who is there is not well.
     pub fn ask(self, admin: SocketAddr) -> Result<String, ProbeError> {
         if admin.port() == 0 {
             return Err(ProbeError::NoPort);

@@ -6,7 +6,8 @@ use std::time::Instant;
 use inference::{Batch, Cache, CacheKey, Predictions};
 use proto::inference::{Asked, Rows};
 
-use crate::engine::{Answer, Ask, Handle, Refusal};
+use super::traced::Traced;
+use crate::engine::{Ask, Handle, Refusal};
 use crate::metrics;
 
 /// Answers positions from memory that any client asked before, and asks the threads for the others.
@@ -48,26 +49,34 @@ impl Cached {
     }
 
     /// The version that answered, and its answer.
-    pub(super) async fn evaluate(&self, client: u64, asked: Asked) -> Result<(u64, Predictions), Refusal> {
+    pub(super) async fn evaluate(
+        &self,
+        client: u64,
+        asked: Asked,
+        traced: &mut Traced,
+    ) -> Result<(u64, Predictions), Refusal> {
         let Asked { version, timeout, batch, rows, .. } = asked;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (Some(memory), Some(number)) = (&self.memory, version.or_else(|| self.handle.newest())) else {
-            let Answer { version, predictions, .. } =
-                self.handle.evaluate(Ask { client, version, batch, deadline }).await?;
-            return Ok((version, predictions));
+            let answer = self.handle.evaluate(Ask { client, version, batch, deadline }).await?;
+            traced.computed(&answer);
+            return Ok((answer.version, answer.predictions));
         };
         let keys: Vec<CacheKey> = (0..batch.len()).map(|i| memory.key(&rows, i, number)).collect();
         let mut known = Predictions::new();
         let hit = |(i, key): (usize, &CacheKey)| memory.answers.get(*key, batch.legal(i).len(), &mut known);
         let hits: Vec<bool> = keys.iter().enumerate().map(hit).collect();
         metrics::cached(known.len(), batch.len() - known.len());
+        traced.cached(known.len());
         memory.hits.fetch_add(known.len() as u64, Ordering::Relaxed);
         if known.len() == batch.len() {
             return Ok((number, known));
         }
         let unknown = if known.is_empty() { batch } else { without(&batch, &hits) };
         let ask = Ask { client, version: Some(number), batch: unknown, deadline };
-        let Answer { predictions: fresh, .. } = self.handle.evaluate(ask).await?;
+        let answer = self.handle.evaluate(ask).await?;
+        traced.computed(&answer);
+        let fresh = answer.predictions;
         if memory.newest.swap(number, Ordering::Relaxed) != number {
             memory.forget(&self.handle.numbers());
         }

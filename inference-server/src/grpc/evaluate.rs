@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use super::cached::Cached;
+use super::traced::Traced;
 use super::{Answers, OpenStream};
 use crate::engine::{Model, Refusal};
 
 /// The version that answered and its answer, or why there is none.
-type Answered = Result<(u64, Predictions), Refusal>;
+pub(super) type Answered = Result<(u64, Predictions), Refusal>;
 
 /// One client's stream: asks in, an answer for each out, in whatever order they come.
 pub(super) struct EvaluateStream {
@@ -99,7 +100,12 @@ impl EvaluateStream {
             }
             Evaluate::Ask(asked) => {
                 let (cached, client, id) = (self.cached.clone(), self.client, asked.id);
-                self.under_way.push(Box::pin(async move { (id, cached.evaluate(client, asked).await) }));
+                let mut traced = Traced::begin(&asked);
+                self.under_way.push(Box::pin(async move {
+                    let answered = cached.evaluate(client, asked, &mut traced).await;
+                    traced.end(&answered);
+                    (id, answered)
+                }));
                 Ok(None)
             }
         }

@@ -239,6 +239,7 @@ async fn malformed_requests_end_their_own_stream_with_the_field_and_nobody_else_
                 _ => Some(v1::ask::Observations::Floats(vec![255; random(160)].into())),
             },
             legal: vec![0; random(9)].into(),
+            trace: "not a traceparent".to_owned(),
         };
         let messages = match random(3) {
             0 => vec![Message::Ask(ask)],

@@ -31,7 +31,7 @@ fn prepared() -> Prepared {
         policy_weights: vec![1.0],
         importance: Vec::new(),
     };
-    Prepared { batch, items: Vec::new(), mean_version: 1.0 }
+    Prepared { batch, items: Vec::new(), mean_version: 1.0, trace: None }
 }
 
 fn checkpoints(folder: &Path) -> Checkpoints {

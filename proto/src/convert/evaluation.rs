@@ -4,6 +4,7 @@ use ::inference::{Batch, Predictions, Wdl};
 use bytes::Bytes;
 use game::{Action, ObservationShape};
 use half::f16;
+use service::trace::{self, TraceContext};
 
 use super::{Invalid, between, invalid, length, name, sentence, wire_count};
 use crate::inference::v1::ask::Observations;
@@ -93,6 +94,7 @@ pub(crate) fn ask_to_wire(batch: &Batch, actions: usize, version: Option<u64>, t
             ),
         }),
         legal: legal_to_wire(batch, actions),
+        trace: trace::current().map(|context| context.to_string()).unwrap_or_default(),
     }
 }
 
@@ -134,7 +136,7 @@ pub(crate) fn ask_from_wire(
     actions: usize,
     positions_max: usize,
 ) -> Result<Asked, Invalid> {
-    let v1::Ask { id, version, positions, timeout_us, observations, legal } = message;
+    let v1::Ask { id, version, positions, timeout_us, observations, legal, trace } = message;
     let positions = between("ask.positions", positions, 1, positions_max)?;
     let numbers = shape.len();
     let legal_row = actions.div_ceil(8);
@@ -179,7 +181,8 @@ pub(crate) fn ask_from_wire(
     let timeout = (timeout_us > 0).then(|| Duration::from_micros(timeout_us));
     let (Observations::Bits(observations) | Observations::Floats(observations)) = observations;
     let rows = Rows { observations, legal, observation_bytes: row, legal_bytes: legal_row };
-    Ok(Asked { id, version: (version > 0).then_some(version), timeout, batch, rows })
+    let trace = TraceContext::parse(&trace);
+    Ok(Asked { id, version: (version > 0).then_some(version), timeout, batch, rows, trace })
 }
 
 fn actions_from_bits(bits: &[u8], actions: &mut Vec<Action>) {

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use service::trace::TraceContext;
+
 use super::{Invalid, cut, invalid, name, sentence};
 use crate::replay::{Answer, INSERT_REVISION, Origin, v1};
 
@@ -15,6 +17,12 @@ impl TryFrom<v1::Hello> for Origin {
     fn try_from(v1::Hello { actor, epoch, game, revision: _ }: v1::Hello) -> Result<Self, Invalid> {
         Ok(Self { actor, epoch, game: name("game", game)? })
     }
+}
+
+/// The trace that a message of an insert stream is part of.
+#[must_use]
+pub fn trace_of(message: &v1::InsertRequest) -> Option<TraceContext> {
+    TraceContext::parse(&message.trace)
 }
 
 impl From<v1::Ready> for v1::InsertResponse {

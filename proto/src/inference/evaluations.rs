@@ -119,7 +119,7 @@ impl Evaluations {
 
     /// Has a batch evaluated by `version`, or by the newest one, if that can be done within `timeout`; nothing is waited for
     /// longer. Cancel-safe: an answer
-    /// that nobody waits for is dropped.
+    /// that nobody waits for is dropped. The ask is of the trace that the calling thread is [within](service::trace::within).
     ///
     /// # Errors
     /// [`AskError`].

@@ -9,6 +9,7 @@ use connection::Connection;
 use experience::{Trajectory, TrajectoryId};
 use outstanding::Item;
 use prost::Message as _;
+use service::trace::Span;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
@@ -148,6 +149,14 @@ impl Writer {
     /// # Errors
     /// [`WriterError`]; a trajectory that the server finds invalid is no error here but counted, logged and dropped.
     pub async fn insert(&self, trajectory: Trajectory) -> Result<(), WriterError> {
+        self.insert_traced(trajectory, None).await
+    }
+
+    /// [`insert`](Self::insert) as part of a trace: `span` ends with the acknowledgement, and the server's is below it.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub async fn insert_traced(&self, trajectory: Trajectory, span: Option<Span>) -> Result<(), WriterError> {
         let Origin { actor, epoch, game } = &self.origin;
         let TrajectoryId { actor: its_actor, epoch: its_epoch, sequence: _ } = trajectory.id;
         if (its_actor, its_epoch, &trajectory.game) != (*actor, *epoch, game) {
@@ -161,7 +170,7 @@ impl Writer {
         }
         let slot = self.in_flight.acquire().await.map_err(|_| WriterError::Stopped)?;
         // There is room: the channel holds as many as there are slots.
-        self.items.try_send(Item { trajectory, message }).map_err(|_| WriterError::Stopped)?;
+        self.items.try_send(Item { trajectory, message, trace: span }).map_err(|_| WriterError::Stopped)?;
         // The task gives the slot back with the acknowledgement.
         slot.forget();
         Ok(())

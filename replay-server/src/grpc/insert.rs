@@ -7,6 +7,7 @@ use proto::convert;
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, v1};
+use service::trace::{self, Kind, Span};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,8 @@ pub(super) struct InsertStream {
     /// What is unanswered, by sequence, in bytes of memory.
     in_flight: HashMap<u64, usize>,
     in_flight_bytes: usize,
+    /// Of those that are traced, by sequence: from here to the answer. No more than are unanswered.
+    traces: HashMap<u64, Span>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -98,6 +101,7 @@ impl InsertStream {
             ready: None,
             in_flight: HashMap::new(),
             in_flight_bytes: 0,
+            traces: HashMap::new(),
             _permit: permit,
         }
     }
@@ -125,6 +129,7 @@ impl InsertStream {
                     if let Some(lease) = &self.lease {
                         lease.answered(u64::from(matches!(inserted, Inserted::New(_))));
                     }
+                    self.end_trace(&inserted);
                     if let Some(answer) = self.convert(inserted)? {
                         return Ok(Some(answer.into()));
                     }
@@ -143,6 +148,7 @@ impl InsertStream {
     }
 
     async fn receive(&mut self, message: v1::InsertRequest) -> Result<Option<v1::InsertResponse>, Status> {
+        let trace = trace::joined("store", convert::trace_of(&message)).map(|span| span.of_kind(Kind::Server));
         let message = self.order.receive(message)?;
         self.hear(Instant::now());
         match message {
@@ -166,6 +172,7 @@ impl InsertStream {
                 let id = trajectory.id();
                 let bytes = trajectory.bytes() + content.bytes().len();
                 // One that comes twice before it is answered is kept once.
+                self.traces.extend(trace.map(|span| (id.sequence, span)));
                 self.in_flight_bytes += bytes - self.in_flight.insert(id.sequence, bytes).unwrap_or(0).min(bytes);
                 if let Some(lease) = &self.lease {
                     lease.arrived(trajectory.last_weights_version().map(|version| version.0));
@@ -221,6 +228,21 @@ impl InsertStream {
     fn landed(&mut self, id: TrajectoryId) {
         let bytes = self.in_flight.remove(&id.sequence).unwrap_or(0);
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+    }
+
+    fn end_trace(&mut self, inserted: &Inserted) {
+        let Some(mut span) = self.traces.remove(&inserted.id().sequence) else { return };
+        span.set("trajectory", inserted.id().to_string().as_str());
+        match inserted {
+            Inserted::New(_) => span.set("disposition", "inserted"),
+            Inserted::Duplicate(_) => span.set("disposition", "duplicate"),
+            Inserted::Stale(_) => span.set("disposition", "stale"),
+            Inserted::NotStored(..) | Inserted::OverMemory { .. } | Inserted::Draining(_) => {
+                span.set("disposition", "none");
+                span.fail("left to be sent again");
+            }
+        }
+        span.end();
     }
 
     /// An answer for the actor, or nothing if the trajectory is left to be sent again.

@@ -98,7 +98,7 @@ fn hello() -> v1::InsertRequest {
 }
 
 fn wrap(message: In) -> v1::InsertRequest {
-    v1::InsertRequest { message: Some(message) }
+    v1::InsertRequest { message: Some(message), ..v1::InsertRequest::default() }
 }
 
 fn message(sequence: u64) -> v1::Trajectory {
@@ -264,7 +264,7 @@ async fn every_illegal_insert_ends_its_stream_with_its_fault_and_the_client_may_
         id: Some(v1::TrajectoryId { actor: 2, epoch: 1, sequence: 0 }),
         ..message(0)
     }));
-    let empty = v1::InsertRequest { message: None };
+    let empty = v1::InsertRequest { message: None, ..v1::InsertRequest::default() };
     let too_large =
         wrap(In::Hello(v1::Hello { actor: 1, epoch: 1, game: "x".repeat(MESSAGE_BYTES_MAX), ..v1::Hello::default() }));
     for (name, messages, code) in [

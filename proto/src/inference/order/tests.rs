@@ -15,7 +15,15 @@ fn hello() -> Message {
 fn ask(id: u64) -> Message {
     let one = || Bytes::from_static(&[1]);
     let observations = Some(Observations::Bits(one()));
-    Message::Ask(v1::Ask { id, version: 0, positions: 1, timeout_us: 0, observations, legal: one() })
+    Message::Ask(v1::Ask {
+        id,
+        version: 0,
+        positions: 1,
+        timeout_us: 0,
+        observations,
+        legal: one(),
+        trace: String::new(),
+    })
 }
 
 fn receive(order: &mut EvaluateOrder, message: Message) -> Result<Evaluate, Fault> {

@@ -67,7 +67,8 @@ impl InsertOrder {
     /// # Errors
     /// The [`Fault`] that ends the stream.
     pub fn receive(&mut self, request: v1::InsertRequest) -> Result<Inserted, Fault> {
-        let v1::InsertRequest { message } = request;
+        // What it is traced as is nothing to the order.
+        let v1::InsertRequest { message, trace: _ } = request;
         match (message.ok_or(Fault::Empty)?, &self.origin) {
             (Request::Hello(hello), None) => self.open(hello),
             (Request::Hello(_), Some(_)) => Err(Fault::Twice { message: "hello" }),

@@ -54,7 +54,7 @@ mod insert_requests {
 
     fn hello_of(game: &str) -> v1::InsertRequest {
         let hello = Origin { actor: 7, epoch: 3, game: game.into() }.into();
-        v1::InsertRequest { message: Some(insert_request::Message::Hello(hello)) }
+        v1::InsertRequest { message: Some(insert_request::Message::Hello(hello)), ..v1::InsertRequest::default() }
     }
 
     fn sends(sequence: u64) -> v1::InsertRequest {
@@ -64,7 +64,10 @@ mod insert_requests {
     fn sends_changed(sequence: u64, change: impl FnOnce(&mut v1::Trajectory)) -> v1::InsertRequest {
         let mut message = v1::Trajectory::from(&trajectory(sequence));
         change(&mut message);
-        v1::InsertRequest { message: Some(insert_request::Message::Trajectory(message)) }
+        v1::InsertRequest {
+            message: Some(insert_request::Message::Trajectory(message)),
+            ..v1::InsertRequest::default()
+        }
     }
 
     fn id(message: &mut v1::Trajectory) -> &mut v1::TrajectoryId {
@@ -83,11 +86,17 @@ mod insert_requests {
     }
 
     fn heartbeat() -> v1::InsertRequest {
-        v1::InsertRequest { message: Some(insert_request::Message::Heartbeat(v1::Heartbeat {})) }
+        v1::InsertRequest {
+            message: Some(insert_request::Message::Heartbeat(v1::Heartbeat {})),
+            ..v1::InsertRequest::default()
+        }
     }
 
     fn goodbye() -> v1::InsertRequest {
-        v1::InsertRequest { message: Some(insert_request::Message::Goodbye(v1::Goodbye {})) }
+        v1::InsertRequest {
+            message: Some(insert_request::Message::Goodbye(v1::Goodbye {})),
+            ..v1::InsertRequest::default()
+        }
     }
 
     #[test]
@@ -108,7 +117,10 @@ mod insert_requests {
         ] {
             let mut order = order(2).with_heartbeat(std::time::Duration::from_secs(2));
             let hello = v1::Hello { actor: 7, epoch: 3, game: GAME.into(), revision };
-            let hello = v1::InsertRequest { message: Some(insert_request::Message::Hello(hello)) };
+            let hello = v1::InsertRequest {
+                message: Some(insert_request::Message::Hello(hello)),
+                ..v1::InsertRequest::default()
+            };
             assert!(order.receive(hello).is_ok());
             assert_eq!(order.ready(), v1::Ready { credit: 2, heartbeat_ms }.into());
             assert_eq!(order.understood(Answer::Stale { sequence: 5 }), told);
@@ -117,7 +129,7 @@ mod insert_requests {
 
     #[test]
     fn every_message_out_of_order_ends_the_stream() {
-        let empty = v1::InsertRequest { message: None };
+        let empty = v1::InsertRequest { message: None, ..v1::InsertRequest::default() };
         let cases = [
             (vec![heartbeat()], "`heartbeat` came before `hello`"),
             (vec![goodbye()], "`goodbye` came before `hello`"),

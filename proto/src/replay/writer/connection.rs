@@ -60,9 +60,9 @@ impl Client for Connection {
                 item = self.items.recv(), if !self.draining => self.accept(item),
                 slot = requests.reserve(), if order.may_send() && self.outstanding.has_unsent() => {
                     let slot = slot.map_err(|_| Broken::Ended)?;
-                    let message = self.outstanding.send_next().expect("something is unsent");
+                    let (message, trace) = self.outstanding.send_next().expect("something is unsent");
                     order.sent(message.id.map_or(0, |id| id.sequence));
-                    slot.send(request(Message::Trajectory(message)));
+                    slot.send(v1::InsertRequest { trace, ..request(Message::Trajectory(message)) });
                     next_heartbeat = heartbeat_after(&order);
                 }
                 slot = requests.reserve(), if owes_goodbye => {
@@ -179,5 +179,5 @@ async fn until(moment: Option<Instant>) {
 }
 
 fn request(message: Message) -> v1::InsertRequest {
-    v1::InsertRequest { message: Some(message) }
+    v1::InsertRequest { message: Some(message), trace: String::new() }
 }

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
 use experience::Trajectory;
+use service::trace::Span;
 
 use crate::replay::v1;
 
@@ -9,6 +10,8 @@ use crate::replay::v1;
 pub(super) struct Item {
     pub(super) trajectory: Trajectory,
     pub(super) message: v1::Trajectory,
+    /// From here to the acknowledgement, where that is traced.
+    pub(super) trace: Option<Span>,
 }
 
 /// What was accepted and not acknowledged, in order: first what went out on this stream, then what did not.
@@ -31,18 +34,22 @@ impl Outstanding {
         self.sent < self.items.len()
     }
 
-    /// The next message of this stream; it counts as sent.
-    pub(super) fn send_next(&mut self) -> Option<v1::Trajectory> {
-        let message = self.items.get(self.sent)?.message.clone();
+    /// The next message of this stream, and which trace it is part of; it counts as sent.
+    pub(super) fn send_next(&mut self) -> Option<(v1::Trajectory, String)> {
+        let Item { message, trace, .. } = self.items.get(self.sent)?;
         self.sent += 1;
-        Some(message)
+        Some((message.clone(), trace.as_ref().map(|span| span.context().to_string()).unwrap_or_default()))
     }
 
     /// Forgets what is answered. The trajectory, if it was waiting.
     pub(super) fn answered(&mut self, sequence: u64) -> Option<Trajectory> {
         let index = self.items.iter().take(self.sent).position(|item| item.trajectory.id.sequence == sequence)?;
         self.sent -= 1;
-        self.items.remove(index).map(|item| item.trajectory)
+        let Item { trajectory, trace, .. } = self.items.remove(index)?;
+        if let Some(span) = trace {
+            span.end();
+        }
+        Some(trajectory)
     }
 
     /// The stream broke: everything must go out again.
