@@ -92,6 +92,18 @@ fn coming_in() -> Row {
             )
             .query("{{reason}}", "sum by (reason) (rate(zerofleet_replay_refused_total[$__rate_interval]))"),
             Panel::lines(
+                "Actors",
+                Unit::Whole,
+                "Actors that insert, and those that have been silent for too long: their lease ran out.",
+            )
+            .query("{{state}}", "sum by (state) (zerofleet_replay_actors)"),
+            Panel::lines(
+                "Too old per second",
+                Unit::Count,
+                "Trajectories that were not taken, for their weights were too far behind the newest.",
+            )
+            .query("{{instance}}", "rate(zerofleet_replay_stale_total[$__rate_interval])"),
+            Panel::lines(
                 "Duplicates per second",
                 Unit::Count,
                 "Trajectories that came again and were not counted again. Some after each restart are what keeps games \

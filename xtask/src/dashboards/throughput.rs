@@ -39,6 +39,12 @@ fn rates() -> Row {
                 .query("trained on", "sum(rate(zerofleet_learner_positions_total[$__rate_interval]))"),
             Panel::lines("Processes", Unit::Whole, "Processes that answer, by role.")
                 .query("{{role}}", "sum by (role) (up{job=\"zerofleet\"})"),
+            Panel::lines(
+                "Builds",
+                Unit::Whole,
+                "Processes by role and version: more than one version of a role is an update half done.",
+            )
+            .query("{{role}} {{version}}", "count by (role, version) (zerofleet_process_info)"),
         ],
     }
 }
