@@ -1,5 +1,6 @@
 //! `[replay]` as written, and as used.
 
+mod bound;
 mod table;
 
 use std::num::NonZeroU32;
@@ -45,7 +46,8 @@ pub struct ReplaySection {
     pub exponent: f64,
     /// Of `staleness_aware`: by how many weights versions an item must be older to be drawn half as often.
     pub half_life_versions: f64,
-    /// How often an item may be drawn; missing: any number of times.
+    /// How often an item may be drawn; 0: any number of times.
+    #[serde(with = "bound")]
     pub max_times_sampled: Option<NonZeroU32>,
     /// Items that must be held before the first is drawn.
     pub min_items: u64,
@@ -61,11 +63,14 @@ pub struct ReplaySection {
     pub window_slope: f64,
     /// Items beyond which the oldest trajectories are forgotten.
     pub capacity_items: u64,
-    /// How long a trajectory is kept; missing: as long as there is room.
+    /// How long a trajectory is kept; 0: as long as there is room.
+    #[serde(with = "bound")]
     pub age_max_hours: Option<f64>,
-    /// Bytes of the trajectories kept; missing: as many as the capacity allows.
+    /// Bytes of the trajectories kept; 0: as many as the capacity allows.
+    #[serde(with = "bound")]
     pub bytes_max: Option<u64>,
-    /// How many weights versions a trajectory may be behind the newest; missing: any number.
+    /// How many weights versions a trajectory may be behind the newest; 0: any number.
+    #[serde(with = "bound")]
     pub lag_versions_max: Option<u64>,
     /// The longest trajectory that is taken, in steps.
     pub steps_max: u64,
@@ -84,8 +89,9 @@ pub struct ReplaySection {
     pub archive: String,
     /// Between two copies, in seconds: what the loss of the disk may cost.
     pub archive_seconds: u64,
-    /// Bytes of memory for all tables and for what is on its way into them; missing: as many as their capacities take.
+    /// Bytes of memory for all tables and for what is on its way into them; 0: as many as their capacities take.
     /// Beyond, inserts are refused for the moment, unless every table is full, so that each pushes an older one out.
+    #[serde(with = "bound")]
     pub memory_bytes_max: Option<u64>,
     /// Connections of clients that may be open at once; more are closed as they come.
     pub connections_max: u64,

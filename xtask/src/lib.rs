@@ -1,7 +1,4 @@
-//! Every chore of the repository: libtorch, train, image, certs, test, ci, layers, tidy, deny, sanitise.
-//! Every chore of the repository: libtorch, train, test, ci, layers, tidy, deny, dashboards, sanitise.
-//! Every chore of the repository: libtorch, train, test, ci, layers, tidy, deny, sanitise, chaos.
-//! Every chore of the repository: libtorch, train, test, ci, layers, tidy, deny, sanitise, kubernetes.
+//! Every chore of the repository; `cargo xtask --help` lists them.
 //!
 //! It must compile in seconds on a bare machine, so it knows none of our crates and nothing of libtorch but where its
 //! files go. Checks that read the tree ([`layers`], [`tidy`]) are tests of this crate as well. Start with [`ci`], which

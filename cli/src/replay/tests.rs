@@ -185,7 +185,7 @@ fn the_actors_of_a_live_server_are_listed_for_people_and_for_programs() {
     let live = format!("http://{}", running.address);
     let ask = |arguments: &[&str]| {
         let mut out = Vec::new();
-        let words = ["replay", "actors", "--server", &live].iter().chain(arguments);
+        let words = [&["replay", "actors", "--server", &live], arguments].concat();
         Command::parse_from(words).args.run(&mut out).unwrap();
         String::from_utf8(out).unwrap()
     };

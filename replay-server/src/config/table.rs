@@ -59,7 +59,8 @@ pub struct TableSection {
     pub exponent: f64,
     /// Of `staleness_aware`: by how many weights versions an item must be older to be drawn half as often.
     pub half_life_versions: f64,
-    /// How often an item may be drawn; missing: any number of times.
+    /// How often an item may be drawn; 0: any number of times.
+    #[serde(with = "super::bound")]
     pub max_times_sampled: Option<NonZeroU32>,
     /// Items that must be held before the first is drawn.
     pub min_items: u64,
@@ -75,11 +76,14 @@ pub struct TableSection {
     pub window_slope: f64,
     /// Items beyond which the oldest trajectories are forgotten.
     pub capacity_items: u64,
-    /// How long a trajectory is kept; missing: as long as there is room.
+    /// How long a trajectory is kept; 0: as long as there is room.
+    #[serde(with = "super::bound")]
     pub age_max_hours: Option<f64>,
-    /// Bytes of the trajectories kept; missing: as many as the capacity allows.
+    /// Bytes of the trajectories kept; 0: as many as the capacity allows.
+    #[serde(with = "super::bound")]
     pub bytes_max: Option<u64>,
-    /// How many weights versions a trajectory may be behind the newest; missing: any number.
+    /// How many weights versions a trajectory may be behind the newest; 0: any number.
+    #[serde(with = "super::bound")]
     pub lag_versions_max: Option<u64>,
     /// Whether inserts wait for this table's limiter. A table that only watches must not hold up self-play.
     pub blocks_inserts: bool,

@@ -1,3 +1,7 @@
+use std::num::NonZeroU32;
+
+use service::config::{SECTIONS, Sources};
+
 use super::*;
 
 fn refused(change: impl FnOnce(&mut ReplaySection)) -> String {
@@ -60,4 +64,32 @@ fn a_key_out_of_range_is_named() {
     ] {
         assert!(said.contains(key), "{said}");
     }
+}
+
+#[test]
+fn bounds_that_are_missing_may_be_set_and_0_is_none() {
+    let load = |sets: &[&str]| {
+        let sets = sets.iter().map(ToString::to_string).collect();
+        let sources = Sources { file: None, env: std::iter::empty(), sets };
+        sources.load::<Config>(SECTIONS).unwrap().replay
+    };
+    let set = load(&[
+        "replay.max_times_sampled=4",
+        "replay.age_max_hours=1.5",
+        "replay.bytes_max=1000",
+        "replay.lag_versions_max=3",
+        "replay.memory_bytes_max=2000",
+    ]);
+    let expected = ReplaySection {
+        max_times_sampled: NonZeroU32::new(4),
+        age_max_hours: Some(1.5),
+        bytes_max: Some(1000),
+        lag_versions_max: Some(3),
+        memory_bytes_max: Some(2000),
+        ..ReplaySection::default()
+    };
+    assert_eq!(set, expected);
+    let none = ["max_times_sampled", "age_max_hours", "bytes_max", "lag_versions_max", "memory_bytes_max"];
+    let none = none.map(|key| format!("replay.{key}=0"));
+    assert_eq!(load(&none.each_ref().map(String::as_str)), ReplaySection::default());
 }
