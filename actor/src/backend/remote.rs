@@ -24,6 +24,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// After a refusal this machine evaluates for so long before the server is asked again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
+/// After a silence, until the connection is given up, which takes seconds.
+const SILENCE_PAUSE: Duration = Duration::from_secs(2);
 /// The shortest and the longest pause of whoever has nothing to evaluate with.
 const PAUSE: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 
@@ -153,7 +155,7 @@ impl RemoteEvaluator {
     fn ask(&mut self, batch: &Batch) -> Result<Predictions, Unanswered> {
         let now = Instant::now();
         if let Some(pause) = self.ask_again.checked_duration_since(now).filter(|pause| !pause.is_zero()) {
-            return Err(Unanswered::For { pause, reason: "it has just refused".to_owned() });
+            return Err(Unanswered::For { pause, reason: "it has just refused, or said nothing".to_owned() });
         }
         let (version, evaluations) = (self.attributes.weights_version, &self.shared.evaluations);
         let ask = evaluations.ask(batch, Some(version), Some(ANSWER_TIMEOUT));
@@ -165,7 +167,11 @@ impl RemoteEvaluator {
                 return Err(Unanswered::Broken(Error::Backend(reason)));
             }
             Ok(Err(error)) => error,
-            Err(_) => AskError::Away,
+            Err(_) => {
+                // Whoever is silent is not waited for again with every batch.
+                self.ask_again = Instant::now() + SILENCE_PAUSE;
+                AskError::Away
+            }
         };
         let reason = error.to_string();
         match error {
