@@ -105,8 +105,8 @@ impl Connection {
     }
 
     /// Whether another server is to be asked, and which one is worth a look when.
-    fn others(&self) -> (bool, Option<(Server, tokio::time::Instant)>) {
-        self.replicas.as_ref().map_or((false, None), |replicas| (replicas.is_outranked(), replicas.suspect()))
+    fn others(&mut self) -> (bool, Option<(Server, tokio::time::Instant)>) {
+        self.replicas.as_mut().map_or((false, None), |replicas| (replicas.is_outranked(), replicas.suspect()))
     }
 
     fn register(&mut self, Command { mut ask, reply }: Command) -> v1::EvaluateRequest {

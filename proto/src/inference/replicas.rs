@@ -18,6 +18,9 @@ const LOOK_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(3
 pub(super) struct Replicas {
     servers: Servers,
     client: u64,
+    /// The servers that were ranked last, best first; looked at with every message, and ranked again when they are others.
+    ranked: Vec<Server>,
+    ranked_set: Arc<[Server]>,
     current: Option<Server>,
     /// By the id of the server.
     failed: HashMap<Arc<str>, Failure>,
@@ -43,7 +46,9 @@ impl Failure {
 impl Replicas {
     /// Of the client that is known by this number.
     pub(super) fn new(servers: Servers, client: u64) -> Self {
-        Self { servers, client, current: None, failed: HashMap::new() }
+        let ranked_set = servers.current();
+        let ranked = preferred(&ranked_set, client);
+        Self { servers, client, ranked, ranked_set, current: None, failed: HashMap::new() }
     }
 
     /// The server to ask next, which is the current one from then on; waits until there is one.
@@ -78,20 +83,21 @@ impl Replicas {
     }
 
     /// Whether another server is to be asked: a better one, or any because the current one is gone.
-    pub(super) fn is_outranked(&self) -> bool {
+    pub(super) fn is_outranked(&mut self) -> bool {
+        self.rank();
         let Some(current) = &self.current else { return false };
-        let ranked = self.ranked();
-        let best = ranked.iter().find(|server| server.id == current.id || self.is_good(server));
+        let best = self.ranked.iter().find(|server| server.id == current.id || self.is_good(server));
         best.is_some_and(|best| best != current)
     }
 
     /// A better server that failed, and when it is worth a look.
-    pub(super) fn suspect(&self) -> Option<(Server, Instant)> {
+    pub(super) fn suspect(&mut self) -> Option<(Server, Instant)> {
+        self.rank();
         let current = self.current.as_ref()?;
-        let ranked = self.ranked();
-        let better = ranked.iter().take_while(|server| server.id != current.id);
+        let better = self.ranked.iter().take_while(|server| server.id != current.id);
         let failed = better.filter_map(|server| Some((server, self.failed.get(&server.id)?)));
-        failed.map(|(server, failure)| (server.clone(), failure.due())).min_by_key(|(_, due)| *due)
+        let (server, due) = failed.map(|(server, failure)| (server, failure.due())).min_by_key(|(_, due)| *due)?;
+        Some((server.clone(), due))
     }
 
     /// Somebody had a look at a server that failed.
@@ -107,8 +113,13 @@ impl Replicas {
         self.servers.changed().await;
     }
 
-    fn ranked(&self) -> Vec<Server> {
-        preferred(&self.servers.current(), self.client)
+    /// Ranks the servers that there are now.
+    fn rank(&mut self) {
+        let set = self.servers.current();
+        if !Arc::ptr_eq(&set, &self.ranked_set) {
+            self.ranked = preferred(&set, self.client);
+            self.ranked_set = set;
+        }
     }
 
     fn is_good(&self, server: &Server) -> bool {
@@ -117,10 +128,11 @@ impl Replicas {
 
     /// The best that has not failed, else the one whose failure is longest ago.
     fn next(&mut self) -> Option<Server> {
-        let ranked = self.ranked();
-        self.failed.retain(|id, _| ranked.iter().any(|server| server.id == *id));
-        let good = ranked.iter().find(|server| self.is_good(server));
-        let oldest = || ranked.iter().min_by_key(|server| self.failed.get(&server.id).map(|failure| failure.at));
+        self.rank();
+        let Self { ranked, failed, .. } = self;
+        failed.retain(|id, _| ranked.iter().any(|server| server.id == *id));
+        let good = self.ranked.iter().find(|server| self.is_good(server));
+        let oldest = || self.ranked.iter().min_by_key(|server| self.failed.get(&server.id).map(|failure| failure.at));
         good.or_else(oldest).cloned()
     }
 }
