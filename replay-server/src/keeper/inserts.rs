@@ -69,9 +69,10 @@ impl Keeper {
     fn is_stale(&mut self, arrival: &Arrival) -> bool {
         let Some(version) = arrival.trajectory.last_weights_version() else { return false };
         let lag = self.lag.of(version, arrival.inserted.since_1970());
-        let bounds = self.tables.iter().map(|table| table.settings().table.retention.lag_versions_max);
-        let all_bounded: Option<Vec<u64>> = bounds.collect();
-        all_bounded.and_then(|bounds| bounds.into_iter().max()).is_some_and(|most| lag > most)
+        let mut bounds = self.tables.iter().map(|table| table.settings().table.retention.lag_versions_max);
+        // None as soon as one table bounds nothing.
+        let widest = bounds.try_fold(0, |widest, bound| Some(widest.max(bound?)));
+        widest.is_some_and(|widest| lag > widest)
     }
 
     /// Forgets what is held up for clients that have gone: they will send and ask again. Without this a client that
