@@ -9,6 +9,8 @@ mod leb128;
 mod policy_actions;
 mod steps;
 
+use std::hint::black_box;
+
 use game::{Action, Outcome};
 use weights::WeightsVersion;
 
@@ -36,6 +38,8 @@ pub struct PackedTrajectory {
     values_at: usize,
     policies_at: usize,
     game_at: usize,
+    /// Steps with a search policy that is a training target.
+    full_steps: usize,
 }
 
 impl PackedTrajectory {
@@ -83,6 +87,7 @@ impl PackedTrajectory {
             values_at,
             policies_at,
             game_at,
+            full_steps: steps.iter().filter(|step| policy(&step.kind).is_some()).count(),
         }
     }
 
@@ -149,6 +154,25 @@ impl PackedTrajectory {
     pub fn full_plies(&self) -> impl Iterator<Item = usize> + '_ {
         let kinds = Kinds::new(&self.content[..self.actions_at]);
         kinds.enumerate().filter(|(_, kind)| matches!(kind, Kind::Full { .. })).map(|(ply, _)| ply)
+    }
+
+    /// How many plies [`PackedTrajectory::full_plies`] has.
+    #[must_use]
+    pub fn full_steps(&self) -> usize {
+        self.full_steps
+    }
+
+    /// Reads a byte here and there of what [`PackedTrajectory::segment`] will read for the full ply that `item` others
+    /// come before, at a guess: memory that no cache has is there when it is wanted. Done for several trajectories
+    /// before the first is cut, all are waited for at once.
+    pub fn fetch(&self, item: usize) {
+        let past = |section: usize, end: usize| section + (end - section) * item / self.full_steps.max(1);
+        let values = past(self.values_at, self.policies_at);
+        let policies = past(self.policies_at, self.game_at);
+        // A policy may lie in two lines of a cache.
+        for at in [0, self.rewards_at, values, policies, policies + 32, self.game_at, self.content.len() - 1] {
+            black_box(self.content.get(at).copied());
+        }
     }
 
     /// The weights version that searched the last step; `None` without steps.

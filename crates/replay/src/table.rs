@@ -33,8 +33,8 @@ use weigh::Weigh;
 ///
 /// Plain uniform draws need nothing beside that: only items that may be drawn have numbers, a draw is a number in the
 /// window's stretch and a binary search, and a quarantine, an operator's act, renumbers. All other settings keep a tree
-/// with a place for each item, quarantined or not, and draw in O(log items). A draw also reads through the plies of one
-/// trajectory, and allocates nothing.
+/// with a place for each item, quarantined or not, and draw in O(log items). Draws read nothing of a trajectory, and
+/// are looked up in groups, since what they cost in a large table is waiting for memory.
 ///
 /// It trusts that each trajectory comes once; [`SeenIds`](crate::SeenIds) tells. Several tables may share trajectories:
 /// each counts their bytes.
@@ -154,7 +154,7 @@ impl Table {
         self.trajectory_bytes += entry.trajectory_bytes();
         self.mark_bytes += entry.mark_bytes();
         if !entry.is_quarantined() {
-            self.versions.insert(entry.trajectory.last_weights_version());
+            self.versions.insert(entry.last_weights_version);
         }
     }
 
@@ -165,7 +165,7 @@ impl Table {
         self.trajectory_bytes -= entry.trajectory_bytes();
         self.mark_bytes -= entry.mark_bytes();
         if !entry.is_quarantined() {
-            self.versions.remove(entry.trajectory.last_weights_version());
+            self.versions.remove(entry.last_weights_version);
         }
     }
 

@@ -17,6 +17,9 @@ use super::{Answers, draining, ended, until};
 use crate::config::{Settings, TableIndex};
 use crate::keeper::{BatchRequest, Command, Handle, Sampled};
 
+/// Trajectories whose memory is waited for together, before the first of them is cut.
+const CUT_TOGETHER: usize = 16;
+
 /// Reasons for waiting that a sampler may be behind.
 const REASONS_MAX: usize = 16;
 
@@ -173,10 +176,14 @@ fn too_large(batch_size: usize, items_max: u64) -> Status {
 }
 
 fn cut(drawn: &[Drawn], table: TableStats, unroll_steps: usize) -> SampleBatch {
-    let sample = |Drawn { trajectory, ply, probability, table_items, .. }: &Drawn| Sample {
-        segment: trajectory.segment(*ply, unroll_steps).expect("a drawn ply is one of the trajectory"),
-        probability: *probability,
-        table_items: *table_items,
-    };
-    SampleBatch { samples: drawn.iter().map(sample).collect(), table }
+    let mut samples = Vec::with_capacity(drawn.len());
+    for group in drawn.chunks(CUT_TOGETHER) {
+        group.iter().for_each(|drawn| drawn.trajectory.fetch(drawn.item));
+        samples.extend(group.iter().map(|drawn| Sample {
+            segment: drawn.trajectory.segment(drawn.ply(), unroll_steps).expect("a drawn ply is one of the trajectory"),
+            probability: drawn.probability,
+            table_items: drawn.table_items,
+        }));
+    }
+    SampleBatch { samples, table }
 }

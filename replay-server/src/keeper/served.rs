@@ -230,16 +230,20 @@ impl Served {
             if let Err(wait) = self.limiter.can_sample(batch.missing()) {
                 return Some(wait.into());
             }
-            while batch.missing() > 0 {
-                // What is drawn is counted: it stays with its batch until the rest can be drawn.
-                let Some(drawn) = self.table.sample(rng) else { return Some(Hold::NothingToDraw) };
-                self.limiter.sample(1);
-                let newest = self.table.newest_weights_version();
-                let lag = newest.zip(drawn.trajectory.last_weights_version());
+            let earlier = batch.drawn.len();
+            self.table.draw(usize::try_from(batch.missing()).unwrap_or(usize::MAX), rng, &mut batch.drawn);
+            let drawn = &batch.drawn[earlier..];
+            self.limiter.sample(drawn.len() as u64);
+            self.limiter.delete(drawn.iter().filter(|drawn| drawn.exhausted).count() as u64);
+            let newest = self.table.newest_weights_version();
+            for drawn in drawn {
+                let lag = newest.zip(drawn.weights_version);
                 let lag = lag.map_or(0, |(newest, version)| newest.0.saturating_sub(version.0));
                 self.metrics.drawn(unix.saturating_sub(drawn.inserted), lag);
-                self.limiter.delete(u64::from(drawn.exhausted));
-                batch.drawn.push(drawn);
+            }
+            if batch.missing() > 0 {
+                // What is drawn is counted: it stays with its batch until the rest can be drawn.
+                return Some(Hold::NothingToDraw);
             }
             self.samples.update(None, now);
             let table = Box::new(self.stats(common));

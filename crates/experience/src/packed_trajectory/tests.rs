@@ -116,6 +116,9 @@ proptest! {
         prop_assert!(packed.actions().eq(trajectory.actions()));
         prop_assert!(packed.full_plies().eq(trajectory.full_plies()));
         prop_assert_eq!(packed.last_weights_version(), trajectory.steps.last().map(|step| step.weights_version));
+        prop_assert_eq!(packed.full_steps(), packed.full_plies().count());
+        // Past the end too: it guesses, and changes nothing.
+        (0..packed.full_steps() + 2).for_each(|item| packed.fetch(item));
     }
 }
 

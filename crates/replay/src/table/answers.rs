@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use experience::{PackedTrajectory, TrajectoryId};
+use experience::{PackedTrajectory, TrajectoryId, WeightsVersion};
 
 /// What ever came in, removed or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,8 +80,10 @@ pub struct Changed {
 pub struct Drawn {
     /// From which trajectory.
     pub trajectory: Arc<PackedTrajectory>,
-    /// Which of its plies.
-    pub ply: usize,
+    /// Which of its items: of its plies that have one, the one that so many come before.
+    pub item: usize,
+    /// Which weights searched its trajectory's last step.
+    pub weights_version: Option<WeightsVersion>,
     /// With which probability, given the table at that moment; one where the selector leaves no choice.
     pub probability: f64,
     /// How many items the window held, this one included.
@@ -90,6 +92,14 @@ pub struct Drawn {
     pub exhausted: bool,
     /// When its trajectory came in, since the epoch of the caller's clock.
     pub inserted: Duration,
+}
+
+impl Drawn {
+    /// Which ply of the trajectory it is. O(plies), and reads the trajectory, which drawing does not.
+    #[must_use]
+    pub fn ply(&self) -> usize {
+        self.trajectory.full_plies().nth(self.item).expect("the next entry begins after as many items")
+    }
 }
 
 /// One trajectory as a list of the table shows it.

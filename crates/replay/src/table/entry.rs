@@ -1,17 +1,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use experience::PackedTrajectory;
+use experience::{PackedTrajectory, WeightsVersion};
 
 use super::weigh::Weigh;
 
 /// A trajectory as the table holds it. Kept small, since there is one for each: what its items are, the trajectory
-/// knows.
+/// knows. All that a draw asks is here, in one line of a cache.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Entry {
     pub(super) trajectory: Arc<PackedTrajectory>,
     /// The number of its first item.
     pub(super) first: u64,
+    /// The one that searched its last step; none without steps.
+    pub(super) last_weights_version: Option<WeightsVersion>,
     /// When it came in, in nanoseconds since the epoch of the caller's clock.
     inserted_ns: u64,
     marks: Option<Box<Marks>>,
@@ -58,16 +61,25 @@ impl Entry {
         // 64 bits of nanoseconds last for five centuries.
         let inserted_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let (quarantined, actor_quarantined) = (false, false);
-        Self { trajectory, first, inserted_ns, marks: None, drawable: 0, quarantined, actor_quarantined }
+        Self {
+            last_weights_version: trajectory.last_weights_version(),
+            trajectory,
+            first,
+            inserted_ns,
+            marks: None,
+            drawable: 0,
+            quarantined,
+            actor_quarantined,
+        }
     }
 
     pub(super) fn inserted(&self) -> Duration {
         Duration::from_nanos(self.inserted_ns)
     }
 
-    /// How many items it has, whether they may be drawn or not. O(plies).
+    /// How many items it has, whether they may be drawn or not.
     pub(super) fn items(&self) -> usize {
-        self.trajectory.full_plies().count()
+        self.trajectory.full_steps()
     }
 
     /// Whether it is out of sampling, for whatever reason.
@@ -86,7 +98,7 @@ impl Entry {
         weigh.exhausts(self.times_sampled(item))
     }
 
-    /// Recounts its items that may be drawn. O(plies).
+    /// Recounts its items that may be drawn. O(items) where draws are counted.
     pub(super) fn count_drawable(&mut self, weigh: Weigh) {
         let items = if self.is_quarantined() { 0 } else { self.items() };
         let drawable = (0..items).filter(|&item| !self.is_exhausted_at(item, weigh)).count();

@@ -88,7 +88,7 @@ impl Table {
         if entry.is_quarantined() == before {
             return;
         }
-        let (version, drawable) = (entry.trajectory.last_weights_version(), entry.drawable);
+        let (version, drawable) = (entry.last_weights_version, entry.drawable);
         entry.count_drawable(weigh);
         if let Some(tree) = &mut self.tree {
             tree.replace(entry.first, weigh.leaves(entry, entry.items()));

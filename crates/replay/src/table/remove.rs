@@ -35,7 +35,7 @@ impl Table {
 
     /// How many weights versions the last step of an entry is behind the newest held; none without steps.
     fn lag_versions(&self, entry: &Entry) -> u64 {
-        let versions = self.versions.newest().zip(entry.trajectory.last_weights_version());
+        let versions = self.versions.newest().zip(entry.last_weights_version);
         versions.map_or(0, |(newest, version)| newest.0.saturating_sub(version.0))
     }
 

@@ -80,7 +80,7 @@ fn ids(removed: &[Removed]) -> Vec<u64> {
 fn draw(table: &mut Table, draws: usize) -> Vec<(u64, usize)> {
     let mut rng = rng();
     let drawn = std::iter::from_fn(|| table.sample(&mut rng));
-    drawn.take(draws).map(|drawn| (drawn.trajectory.id().sequence, drawn.ply)).collect()
+    drawn.take(draws).map(|drawn| (drawn.trajectory.id().sequence, drawn.ply())).collect()
 }
 
 /// What comes up in many draws, each once.

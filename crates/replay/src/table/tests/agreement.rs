@@ -64,7 +64,7 @@ fn event() -> impl Strategy<Value = Event> {
     let update = prop::collection::vec((any::<Index>(), any::<Index>(), some_priority), 0..8);
     prop_oneof![
         8 => insert.prop_map(|(actor, steps, version, priority)| Event::Insert { actor, steps, version, priority }),
-        8 => (1_usize..12).prop_map(|draws| Event::Sample { draws }),
+        8 => prop_oneof![4 => 1_usize..12, 1 => 12_usize..100].prop_map(|draws| Event::Sample { draws }),
         4 => update.prop_map(Event::Update),
         2 => any::<Index>().prop_map(Event::Quarantine),
         2 => any::<Index>().prop_map(Event::Release),
@@ -107,7 +107,7 @@ impl Pair {
         self.now += Duration::from_secs(3);
         match event {
             Event::Insert { actor, steps, version, priority } => self.insert(actor, &steps, version, priority)?,
-            Event::Sample { draws } => (0..draws).try_for_each(|_| self.sample())?,
+            Event::Sample { draws } => self.sample(draws)?,
             Event::Update(updates) => {
                 let key = |(trajectory, ply, priority): (Index, Index, f64)| {
                     (ItemKey { trajectory: self.any_id(trajectory), ply: ply.index(20) }, priority)
@@ -168,23 +168,29 @@ impl Pair {
         Ok(())
     }
 
-    fn sample(&mut self) -> Result<(), TestCaseError> {
-        let candidates = self.model.candidates();
-        let Some(drawn) = self.table.sample(&mut self.rng) else {
+    /// Draws a batch, each item of which must be one that the model could have drawn then.
+    fn sample(&mut self, draws: usize) -> Result<(), TestCaseError> {
+        let mut batch = Vec::new();
+        self.table.draw(draws, &mut self.rng, &mut batch);
+        for drawn in &batch {
+            let candidates = self.model.candidates();
+            let key = ItemKey { trajectory: drawn.trajectory.id(), ply: drawn.ply() };
+            let found = candidates.iter().find(|candidate| candidate.key == key);
+            let expected = found.map_or(0.0, |candidate| candidate.probability);
+            prop_assert!(expected > 0.0, "{} was drawn and could not be: {:?}", key, candidates);
+            let error = (drawn.probability / expected - 1.0).abs();
+            prop_assert!(error <= 1e-12, "{} had {} and not {}", key, drawn.probability, expected);
+            prop_assert_eq!(drawn.table_items, candidates.len() as u64);
+            prop_assert_eq!(drawn.weights_version, drawn.trajectory.last_weights_version());
+            prop_assert_eq!(drawn.exhausted, self.model.count_draw(key));
+            self.limiter.sample(1);
+            self.limiter.delete(u64::from(drawn.exhausted));
+        }
+        if batch.len() < draws {
             // Without candidates, or where all of them weigh nothing and the shares are no numbers.
+            let candidates = self.model.candidates();
             prop_assert!(candidates.iter().all(|candidate| candidate.probability.is_nan()), "{:?}", candidates);
-            return Ok(());
-        };
-        let key = ItemKey { trajectory: drawn.trajectory.id(), ply: drawn.ply };
-        let found = candidates.iter().find(|candidate| candidate.key == key);
-        let expected = found.map_or(0.0, |candidate| candidate.probability);
-        prop_assert!(expected > 0.0, "{} was drawn and could not be: {:?}", key, candidates);
-        let error = (drawn.probability / expected - 1.0).abs();
-        prop_assert!(error <= 1e-12, "{} had {} and not {}", key, drawn.probability, expected);
-        prop_assert_eq!(drawn.table_items, candidates.len() as u64);
-        prop_assert_eq!(drawn.exhausted, self.model.count_draw(key));
-        self.limiter.sample(1);
-        self.limiter.delete(u64::from(drawn.exhausted));
+        }
         self.check()
     }
 
@@ -219,7 +225,7 @@ impl Pair {
         let weighted =
             matches!(self.model.settings.selector, Selector::Prioritised { .. } | Selector::StalenessAware { .. });
         // It brings the weights of versions up to date, as any draw does.
-        if !weighted || candidates.is_empty() || self.table.pick(candidates.len() as u64, &mut rng()).is_none() {
+        if !weighted || candidates.is_empty() || self.table.odds(candidates.len() as u64).is_none() {
             return Ok(());
         }
         let Some(tree) = &self.table.tree else { return Ok(()) };

@@ -8,7 +8,7 @@ fn counts(table: &mut Table, seed: u64) -> HashMap<(u64, usize), (f64, f64)> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for _ in 0..100_000 {
         let drawn = table.sample(&mut rng).unwrap();
-        let (count, probability) = counts.entry((drawn.trajectory.id().sequence, drawn.ply)).or_default();
+        let (count, probability) = counts.entry((drawn.trajectory.id().sequence, drawn.ply())).or_default();
         *count += 1.0;
         *probability = drawn.probability;
     }
@@ -123,7 +123,7 @@ fn an_item_is_drawn_as_often_as_it_may_and_its_last_draw_says_so() {
         let mut draws: HashMap<(u64, usize), u32> = HashMap::new();
         for left in (0..9).rev() {
             let drawn = table.sample(&mut rng).unwrap();
-            let times = draws.entry((drawn.trajectory.id().sequence, drawn.ply)).or_default();
+            let times = draws.entry((drawn.trajectory.id().sequence, drawn.ply())).or_default();
             *times += 1;
             assert_eq!(drawn.exhausted, *times == 3, "{selector:?} with {left} draws left");
         }
@@ -187,4 +187,41 @@ fn an_item_of_priority_zero_is_never_drawn_and_one_above_always_can_be() {
     assert_eq!(table.window_items(), 3);
     table.update_priorities(&[(key(0), f64::MAX), (key(1), f64::MAX)]).unwrap();
     assert_eq!(drawable(&mut table), [(0, 0), (0, 1)]);
+}
+
+/// More than are looked up together, and the rest one by one: what follows a batch is the same too.
+#[test]
+fn a_batch_holds_what_draws_one_by_one_would_have_been() {
+    let steps: Vec<String> = (0..200).map(|sequence| "Ffo".repeat(sequence * 7 % 12)).collect();
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    for (selector, max_times_sampled) in
+        SELECTORS.into_iter().flat_map(|selector| [(selector, None), (selector, times(2))])
+    {
+        let settings = TableSettings { selector, max_times_sampled, ..TableSettings::uniform(window(700, 5000)) };
+        let filled = || {
+            let mut table = table(settings, &steps);
+            assert!(matches!(table.quarantine(id(150)), Quarantine::Quarantined { .. }));
+            table
+        };
+        let shown = |drawn: &Drawn| {
+            (drawn.trajectory.id(), drawn.ply(), drawn.probability, drawn.table_items, drawn.exhausted, drawn.inserted)
+        };
+        let (mut single, mut batched) = (filled(), filled());
+        let (mut single_rng, mut batched_rng) = (rng(), rng());
+        let singles: Vec<Drawn> = (0..333).map(|_| single.sample(&mut single_rng).unwrap()).collect();
+        let mut batch = Vec::new();
+        batched.draw(300, &mut batched_rng, &mut batch);
+        batched.draw(33, &mut batched_rng, &mut batch);
+        let (singles, batch): (Vec<_>, Vec<_>) =
+            (singles.iter().map(shown).collect(), batch.iter().map(shown).collect());
+        assert_eq!(singles, batch, "{selector:?}, at most {max_times_sampled:?} times");
+    }
+}
+
+#[test]
+fn a_batch_ends_where_nothing_is_left_to_draw() {
+    let mut table = table(TableSettings { max_times_sampled: times(1), ..by(Selector::Uniform) }, &["FF", "", "F"]);
+    let mut batch = Vec::new();
+    table.draw(9, &mut rng(), &mut batch);
+    assert_eq!((batch.len(), table.items()), (3, 0));
 }

@@ -27,7 +27,7 @@ fn what_an_item_weighs_by_its_priority_divided_by_the_mass_is_its_probability() 
     let mut rng = rng();
     for _ in 0..20 {
         let drawn = table.sample(&mut rng).unwrap();
-        assert!((drawn.probability * 9.0 - (drawn.ply + 2) as f64).abs() < 1e-12, "{drawn:?}");
+        assert!((drawn.probability * 9.0 - (drawn.ply() + 2) as f64).abs() < 1e-12, "{drawn:?}");
     }
 }
 
