@@ -5,6 +5,7 @@
 //! meanwhile. Only `verify` reads files itself, and changes nothing. Start with [`Args::run`].
 
 mod actors;
+mod configure;
 mod export;
 mod id;
 mod show;
@@ -93,6 +94,18 @@ enum Question {
         source: Source,
         #[command(flatten)]
         suspect: SuspectArgs,
+    },
+    /// Changes settings of a table while a live server runs; without any it shows those in force. A change outlasts
+    /// restarts until the run file says something else of the table.
+    Configure {
+        #[command(flatten)]
+        source: Source,
+        /// Which table.
+        #[arg(long, default_value = MAIN_TABLE)]
+        table: String,
+        /// Keys of `[[replay.tables]]`: `samples_per_insert=4 window_items_min=100000`.
+        #[arg(value_name = "KEY=VALUE")]
+        settings: Vec<configure::Setting>,
     },
 }
 
@@ -186,6 +199,9 @@ impl Args {
                     let items = inspector.release(suspect).await?;
                     Ok(writeln!(out, "{} is released: {items} positions more", name(suspect))?)
                 }))
+            }
+            Question::Configure { source, table, settings } => {
+                runtime.block_on(async { configure::configure(&source.live_only()?, &table, &settings, out).await })
             }
         }
     }

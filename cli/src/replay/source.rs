@@ -88,13 +88,22 @@ impl Source {
     /// No endpoint, no such run, or a run whose server runs.
     pub(super) async fn open(&self) -> anyhow::Result<Opened> {
         match (&self.server, &self.run) {
-            (Some(endpoint), _) => {
-                self.trust.reach(endpoint)?;
-                Ok(Opened { inspector: Inspector::new(endpoint)?, own: None })
-            }
+            (Some(_), _) => Ok(Opened { inspector: self.live_only()?, own: None }),
             (None, Some(run)) => start(RunArgs { run: run.clone(), runs: self.runs.clone() }).await,
             (None, None) => bail!("name a run with --run or a live server with --server"),
         }
+    }
+
+    /// Whom to ask for what only a live server does.
+    ///
+    /// # Errors
+    /// No endpoint, no credentials for it, or a run instead of a server.
+    pub(super) fn live_only(&self) -> anyhow::Result<Inspector> {
+        let Some(endpoint) = &self.server else {
+            bail!("only a live server changes its settings, name it with --server; those of a run are in its run file")
+        };
+        self.trust.reach(endpoint)?;
+        Ok(Inspector::new(endpoint)?)
     }
 }
 

@@ -207,3 +207,40 @@ fn the_actors_of_a_live_server_are_listed_for_people_and_for_programs() {
     drain.start();
     runtime.block_on(running.finished()).unwrap();
 }
+
+#[test]
+fn a_table_of_a_live_server_is_changed_and_what_cannot_be_is_refused_with_the_reason() {
+    let run = Run::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));
+    let live = format!("http://{}", running.address);
+    let ask = |arguments: &[&str]| -> anyhow::Result<String> {
+        let mut out = Vec::new();
+        let words = [&["replay", "configure", "--server", &live], arguments].concat();
+        Command::try_parse_from(words)?.args.run(&mut out)?;
+        Ok(String::from_utf8(out)?)
+    };
+    let line = |text: &str, key: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.trim_start().starts_with(key)).expect(key);
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+
+    let told = ask(&["samples_per_insert=2.5", "selector=lifo", "lag_versions_max=7"]).unwrap();
+    assert_eq!(line(&told, "samples_per_insert"), ["samples_per_insert", "4", "2.5", "changed"]);
+    assert_eq!(line(&told, "selector"), ["selector", "uniform", "lifo", "changed"]);
+    assert_eq!(line(&told, "lag_versions_max"), ["lag_versions_max", "0", "7", "changed"]);
+    assert_eq!(line(&told, "min_items"), ["min_items", "5000", "5000"]);
+    let told = ask(&["--table", "main", "lag_versions_max=0"]).unwrap();
+    assert_eq!(line(&told, "lag_versions_max"), ["lag_versions_max", "7", "0", "changed"]);
+
+    let refused = |arguments: &[&str]| format!("{:#}", ask(arguments).unwrap_err());
+    let unknown = refused(&["window=5"]);
+    assert!(unknown.contains("no `window`") && unknown.contains("window_items_min, window_exponent"), "{unknown}");
+    assert!(refused(&["min_items=-1"]).contains("`-1`: invalid digit"));
+    assert!(refused(&["window_slope=2"]).contains("window_slope: the slope 2 is not above 0 and at most 1"));
+    assert!(refused(&["--table", "none", "min_items=1"]).contains("main"));
+    assert_eq!(line(&ask(&[]).unwrap(), "window_slope"), ["window_slope", "0.4", "0.4"]);
+    assert!(run.ask("configure min_items=1").unwrap_err().to_string().contains("only a live server"));
+    drain.start();
+    runtime.block_on(running.finished()).unwrap();
+}
