@@ -1,6 +1,7 @@
 //! The processes of a run together: which there are, how they find each other, in which order they end.
 
 use std::ffi::OsString;
+use std::iter;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -66,6 +67,7 @@ pub struct Undrained {
 #[derive(Debug)]
 pub struct Fleet {
     members: Vec<Member>,
+    replay: Vec<SocketAddr>,
     agent: ureq::Agent,
 }
 
@@ -76,6 +78,8 @@ pub struct Settings {
     pub actors: usize,
     /// Whether an inference server evaluates for them.
     pub inference: Inference,
+    /// Where each replay server listened before; on any free port where that is not known, or not free. At least one.
+    pub replay: Vec<Option<SocketAddr>>,
     /// The folder that holds `replay-server`, `learner`, `actor`, `arena` and `inference-server`.
     pub binaries: PathBuf,
     /// How the endpoints of its servers begin: `http` or `https`.
@@ -107,7 +111,7 @@ impl Settings {
         for name in ["replay-server", "learner", "actor"].into_iter().chain(served).chain(rated) {
             present(&this, name, name)?;
         }
-        Ok(Self { actors, inference, binaries: this, scheme, rating })
+        Ok(Self { actors, inference, replay: vec![None], binaries: this, scheme, rating })
     }
 }
 
@@ -133,19 +137,27 @@ impl Fleet {
     /// Starts every process of `run` on free loopback ports.
     pub fn start(settings: &Settings, run: &RunDirectory, now: Instant) -> anyhow::Result<Self> {
         let scheme = settings.scheme;
-        let mut ports = free_ports(3 + 4 + settings.actors)?.into_iter();
+        let others = 2 + 3 + settings.actors + settings.replay.len();
+        let mut ports = pick(settings.replay.iter().copied().chain(iter::repeat_n(None, others)))?.into_iter();
+        let replay: Vec<SocketAddr> = ports.by_ref().take(settings.replay.len()).collect();
         let mut next = || ports.next().expect("a port was picked for every use");
-        let (replay, learner, inference) = (next(), next(), next());
+        let (learner, inference) = (next(), next());
         let is_remote = settings.inference == Inference::Remote;
-        let serving = [(Role::Replay, "replay-server", replay), (Role::Learner, "learner", learner)];
         let mut plans = Vec::new();
-        for (role, program, listen) in serving {
+        for (number, listen) in (1..).zip(&replay) {
             let mut arguments = vec!["--listen".into(), listen.to_string().into()];
-            if role == Role::Learner {
-                arguments.extend(set(format!("learner.replay={scheme}://{replay}")));
+            let mut name = "replay-server".to_owned();
+            if number > 1 {
+                arguments.extend(set(format!("run.directory={}", run.of_replay_server(number).display())));
+                name = format!("{name}-{number}");
             }
-            plans.push((role, program, program.to_owned(), arguments));
+            plans.push((Role::Replay, "replay-server", name, arguments));
         }
+        let all: Vec<String> = replay.iter().map(|address| format!("{scheme}://{address}")).collect();
+        let all = all.join(",");
+        let mut arguments = vec!["--listen".into(), learner.to_string().into()];
+        arguments.extend(set(format!("learner.replay={all}")));
+        plans.push((Role::Learner, "learner", "learner".to_owned(), arguments));
         if settings.rating == Rating::On {
             let arguments = set(format!("arena.weights={scheme}://{learner}")).to_vec();
             plans.push((Role::Arena, "arena", "arena".to_owned(), arguments));
@@ -158,7 +170,7 @@ impl Fleet {
         for actor in 0..settings.actors {
             let mut sets = vec![
                 format!("actor.id={actor}"),
-                format!("actor.replay={scheme}://{replay}"),
+                format!("actor.replay={all}"),
                 format!("actor.learner={scheme}://{learner}"),
             ];
             if is_remote {
@@ -175,7 +187,7 @@ impl Fleet {
             let settings = child::Settings { name, program: settings.binaries.join(program), arguments, log };
             members.push(member(role, settings, admin, now)?);
         }
-        let fleet = Self { members, agent: exposition::agent() };
+        let fleet = Self { members, replay, agent: exposition::agent() };
         fleet.list(&run.fleet())?;
         Ok(fleet)
     }
@@ -188,6 +200,11 @@ impl Fleet {
             .map(|member| Listed { name: member.child.name().to_owned(), role: member.role, admin: member.admin })
             .collect();
         std::fs::write(file, serde_json::to_vec_pretty(&list)?).with_context(|| format!("write {}", file.display()))
+    }
+
+    /// Where each replay server listens.
+    pub fn replay(&self) -> &[SocketAddr] {
+        &self.replay
     }
 
     /// The processes, in the order they were started.
@@ -274,7 +291,15 @@ fn set(assignment: String) -> [OsString; 2] {
 
 /// Ports that were free a moment ago; all are held until the last is picked, so that no two are the same.
 pub(crate) fn free_ports(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
-    let pick = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let held: Vec<TcpListener> = (0..count).map(|_| pick()).collect::<Result<_, _>>().context("find free ports")?;
+    pick(iter::repeat_n(None, count))
+}
+
+/// As [`free_ports`], each the wanted one where that is free.
+fn pick(wanted: impl Iterator<Item = Option<SocketAddr>>) -> anyhow::Result<Vec<SocketAddr>> {
+    let hold = |wanted: Option<SocketAddr>| match wanted.map(TcpListener::bind) {
+        Some(Ok(listener)) => Ok(listener),
+        Some(Err(_)) | None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
+    };
+    let held: Vec<TcpListener> = wanted.map(hold).collect::<Result<_, _>>().context("find free ports")?;
     held.iter().map(|listener| listener.local_addr().context("find free ports")).collect()
 }

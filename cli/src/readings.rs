@@ -43,15 +43,15 @@ pub struct Readings {
     pub cache_hit_share: Option<f64>,
     /// Trajectories that wait for their acknowledgement.
     pub unacknowledged: Option<f64>,
-    /// Trajectories held by the replay server.
+    /// Trajectories held by all replay servers.
     pub replay_trajectories: Option<f64>,
-    /// Items held by the replay server.
+    /// Items held by all replay servers.
     pub replay_items: Option<f64>,
     /// Items that may be drawn.
     pub window_items: Option<f64>,
-    /// Items drawn per item inserted.
+    /// Items drawn per item inserted, the mean of the replay servers.
     pub samples_per_insert: Option<f64>,
-    /// Bytes of the replay log.
+    /// Bytes of all replay logs.
     pub replay_bytes: Option<f64>,
     /// Training steps.
     pub steps: Option<f64>,
@@ -190,7 +190,12 @@ impl Meter {
         let find = |role| scrapes.iter().find(|(_, r, _)| *r == role).map(|(_, _, exposition)| exposition);
         let learner = |name: &str| find(Role::Learner)?.get(&format!("zerofleet_learner_{name}"), &[]);
         let loss = |part| find(Role::Learner)?.get("zerofleet_learner_loss", &[("part", part)]);
-        let replay = |name: &str| find(Role::Replay)?.get(&format!("zerofleet_replay_{name}"), &[]);
+        // Of all replay servers.
+        let replays = |name: &str| -> Vec<f64> {
+            let servers = scrapes.iter().filter(|(_, role, _)| *role == Role::Replay);
+            servers.filter_map(|(_, _, server)| server.get(&format!("zerofleet_replay_{name}"), &[])).collect()
+        };
+        let replay = |name: &str| replays(name).into_iter().reduce(|a, b| a + b);
         let actors = |name: &'static str| {
             let actors = scrapes.iter().filter(|(_, role, _)| *role == Role::Actor);
             actors.filter_map(move |(_, _, exposition)| exposition.get(&format!("zerofleet_actor_{name}"), &[]))
@@ -222,7 +227,8 @@ impl Meter {
             replay_trajectories: replay("trajectories"),
             replay_items: replay("items"),
             window_items: replay("window_items"),
-            samples_per_insert: replay("samples_per_insert"),
+            samples_per_insert: replay("samples_per_insert")
+                .map(|sum| sum / replays("samples_per_insert").len() as f64),
             replay_bytes: replay("bytes"),
             steps,
             steps_per_second: self.rate(STEPS),

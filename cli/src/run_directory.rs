@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -62,6 +63,12 @@ impl RunDirectory {
             service::directory::writable(&folder)?;
         }
         Ok(())
+    }
+
+    /// What the replay server of this number takes for the run's folder: its log lies below. They count from one, and the
+    /// first has the run's own.
+    pub fn of_replay_server(&self, number: usize) -> PathBuf {
+        if number == 1 { self.path.clone() } else { self.path.join(format!("replay-server-{number}")) }
     }
 
     /// Makes this process the only supervisor of the run, until the lock is dropped or the process dies.
@@ -187,6 +194,9 @@ pub struct Progress {
     /// Where self-play has positions evaluated.
     #[serde(default)]
     pub inference: Inference,
+    /// Where each replay server listens, over sessions too: of several, actors owe what is not acknowledged to one of them.
+    #[serde(default)]
+    pub replay: Vec<SocketAddr>,
     /// Counters of processes that have ended, by series.
     pub totals: BTreeMap<String, f64>,
 }

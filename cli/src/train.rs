@@ -4,6 +4,8 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::iter;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -51,6 +53,11 @@ pub struct Args {
     #[arg(long)]
     pub actors: Option<usize>,
 
+    /// Replay servers, each with a log of its own, which actors and learner spread over; `[replay]` is about each of them
+    /// [default: 1, or as the run began].
+    #[arg(long, value_name = "N")]
+    pub replay_servers: Option<usize>,
+
     /// Where self-play has positions evaluated: in the actors, or by an inference server [default: local, or as the run began].
     #[arg(long, value_enum)]
     pub inference: Option<Inference>,
@@ -77,6 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let plan = Plan::new(&args, std::env::vars_os())?;
     let (inference, scheme) = (plan.progress.inference, plan.config.security.scheme());
     let settings = fleet::Settings::beside_this_binary(plan.actors, inference, scheme, Rating::On)?;
+    let settings = fleet::Settings { replay: plan.replay.clone(), ..settings };
     plan.run.create()?;
     let _lock = plan.run.lock()?;
     plan.write_config()?;
@@ -93,6 +101,8 @@ pub(crate) struct Plan {
     pub(crate) run: RunDirectory,
     pub(crate) config: Config,
     pub(crate) actors: usize,
+    /// For each replay server, where it listened in the session before.
+    replay: Vec<Option<SocketAddr>>,
     progress: Progress,
     /// A run file that was given for a run which goes on by its own, and says something else.
     unread: Option<PathBuf>,
@@ -135,10 +145,11 @@ impl Plan {
         if actors == 0 {
             return Err(ConfigError::invalid("--actors", "must be at least 1").into());
         }
+        let replay = replay_servers(args.replay_servers, &run, &progress.replay)?;
         progress.inference = args.inference.unwrap_or(progress.inference);
         share_cores(&mut config, progress.inference, cores, actors);
         config.check()?;
-        Ok(Self { run, config, actors, progress, unread })
+        Ok(Self { run, config, actors, replay, progress, unread })
     }
 
     pub(crate) fn write_config(&self) -> anyhow::Result<()> {
@@ -147,6 +158,28 @@ impl Plan {
         fs::write(&fresh, service::config::print(&self.config)?)?;
         fs::rename(&fresh, &path).with_context(|| format!("replace {}", path.display()))
     }
+}
+
+/// For each of the replay servers that are asked for, where it listened before.
+///
+/// # Errors
+/// None, or fewer than the run has: what the others hold would be left out.
+fn replay_servers(
+    asked: Option<usize>,
+    run: &RunDirectory,
+    before: &[SocketAddr],
+) -> Result<Vec<Option<SocketAddr>>, ConfigError> {
+    let least = before.len().max(1);
+    let count = asked.unwrap_or(least);
+    if count == 0 {
+        return Err(ConfigError::invalid("--replay-servers", "must be at least 1"));
+    }
+    if count < least {
+        let name = run.name();
+        let reason = format!("run {name} has {least} replay servers, and {count} would leave out what the others hold");
+        return Err(ConfigError::invalid("--replay-servers", reason));
+    }
+    Ok(before.iter().copied().map(Some).chain(iter::repeat(None)).take(count).collect())
 }
 
 /// Threads for what has none yet. An actor that waits for an inference server has twice as many: one searches while another
@@ -204,11 +237,12 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
     let screen = Screen::new(total);
     let run = &plan.run;
     screen.say(&format!(
-        "run {} in {}: {}, seed {}, {} actor(s) of {} thread(s)",
+        "run {} in {}: {}, seed {}, {} replay server(s), {} actor(s) of {} thread(s)",
         run.name(),
         run.path().display(),
         plan.config.run.game,
         plan.config.run.seed,
+        plan.replay.len(),
         plan.actors,
         plan.config.actor.threads,
     ));
@@ -219,17 +253,19 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
             own.display()
         ));
     }
+    let fleet = Fleet::start(settings, run, Instant::now())?;
+    let progress = Progress { replay: fleet.replay().to_vec(), ..plan.progress.clone() };
     let mut session = Session {
         run,
         record: Record::open(run, unix_seconds())?,
         meter: Meter::resume(plan.progress.totals.clone()),
-        fleet: Fleet::start(settings, run, Instant::now())?,
+        fleet,
         screen,
         total,
         before: Duration::from_secs_f64(plan.progress.elapsed_seconds),
         begin: Instant::now(),
         last: Readings::default(),
-        progress: plan.progress.clone(),
+        progress,
     };
     let trained = session.train(drain);
     session.screen.close();

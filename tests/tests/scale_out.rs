@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proto::servers::{Server, preferred};
 use tests::trajectories::list;
-use tests::{Cluster, Process, Role, SMALL_TIC_TAC_TOE, wait_until};
+use tests::{Cluster, Installation, Process, Role, SMALL_TIC_TAC_TOE, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const INSERTS: &str = "zerofleet_replay_inserts_total";
@@ -82,4 +82,35 @@ fn spooled(cluster: &Cluster, actor: u64) -> Vec<(u64, u64)> {
         after.split(',').next().unwrap().parse::<u64>().unwrap()
     };
     text.lines().map(|line| (number(line, "epoch"), number(line, "sequence"))).collect()
+}
+
+/// The supervisor starts them, each with a log of its own, and the second session begins with both logs.
+#[test]
+fn a_run_with_two_replay_servers_keeps_a_log_in_each_and_goes_on_with_both() {
+    let programs = ["zerofleet", "replay-server", "learner", "actor", "arena"];
+    let installation = Installation::new(&programs).unwrap();
+    let ask = |arguments: &str| {
+        let arguments: Vec<&str> = arguments.split_whitespace().collect();
+        installation.run("zerofleet", &arguments, DEADLINE).unwrap()
+    };
+    let small = "--set network.channels=16 --set network.blocks=1 --set actor.threads=1 --set learner.device=cpu";
+    let run = installation.directory().join("runs").join("two");
+    for (session, number) in
+        [("--minutes 0.1 --replay-servers 2", 2), ("--minutes 0.2", 2), ("--minutes 0.3 --replay-servers 3", 3)]
+    {
+        let trained = ask(&format!("train --game tic_tac_toe --run two --actors 1 {small} {session}"));
+        assert!(trained.status.success(), "{}", trained.text);
+        assert!(trained.text.contains(&format!("{number} replay server(s)")), "{}", trained.text);
+        let fleet = std::fs::read_to_string(run.join("fleet.json")).unwrap();
+        assert_eq!(fleet.matches("\"replay\"").count(), number, "{fleet}");
+        for server in 1..=number {
+            let stats = ask(&format!("replay stats --run two --replay-server {server}"));
+            assert!(stats.status.success() && stats.text.contains("table main"), "{}", stats.text);
+        }
+    }
+    assert!(run.join("replay-server-2").join("replay").is_dir());
+    let fewer = ask("train --run two --replay-servers 1 --minutes 1");
+    assert!(!fewer.status.success() && fewer.text.contains("has 3 replay servers"), "{}", fewer.text);
+    let missing = ask("replay stats --run two --replay-server 4");
+    assert!(missing.text.contains("run two has no replay server 4"), "{}", missing.text);
 }

@@ -115,6 +115,7 @@ pub(super) fn measure_with(args: &RunArgs, times: Times, rating: Rating) -> anyh
             minutes: None,
             game: Some(args.game.to_string()),
             actors: args.actors,
+            replay_servers: None,
             inference: None,
             run: Some(NAME.to_owned()),
             runs: folder.path().to_owned(),

@@ -26,3 +26,13 @@ fn rates_are_growth_over_time_and_missing_numbers_stay_missing() {
     assert_eq!(readings.batch_mean, Some(100.0));
     assert_eq!((readings.loss_total, readings.elo, readings.games), (None, None, None));
 }
+
+#[test]
+fn several_replay_servers_are_told_as_one() {
+    let server = |index, text: &str| (index, Role::Replay, Exposition::parse(text));
+    let first = server(0, "zerofleet_replay_items 100\nzerofleet_replay_samples_per_insert 4");
+    let second = server(1, "zerofleet_replay_items 20\nzerofleet_replay_samples_per_insert 3");
+    let readings = Meter::default().read(1.0, &[first, second]);
+    assert_eq!((readings.replay_items, readings.samples_per_insert), (Some(120.0), Some(3.5)));
+    assert_eq!(readings.window_items, None);
+}

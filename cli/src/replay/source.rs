@@ -1,6 +1,7 @@
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use proto::replay::Inspector;
 use replay_server::{Config, Running, Settings};
 use service::Drain;
@@ -24,6 +25,9 @@ pub(super) struct Source {
     /// Where runs lie.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
+    /// Which of the run's replay servers, from 1 on.
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    replay_server: NonZeroUsize,
 }
 
 /// A server that runs.
@@ -56,6 +60,9 @@ pub(super) struct RunArgs {
     /// Where runs lie.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
+    /// Which of the run's replay servers, from 1 on.
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    replay_server: NonZeroUsize,
 }
 
 impl RunArgs {
@@ -67,7 +74,9 @@ impl RunArgs {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let mut config: Config = load_run(&run)?;
         // Wherever the run was moved to since.
-        config.run.directory = run.path().to_owned();
+        let number = self.replay_server.get();
+        config.run.directory = run.of_replay_server(number);
+        ensure!(config.run.directory.is_dir(), "run {} has no replay server {number}", self.run);
         // Who looks in keeps no archive, and needs none.
         Ok(Settings { archive: None, ..config.settings()? })
     }
@@ -89,7 +98,10 @@ impl Source {
     pub(super) async fn open(&self) -> anyhow::Result<Opened> {
         match (&self.server, &self.run) {
             (Some(_), _) => Ok(Opened { inspector: self.live_only()?, own: None }),
-            (None, Some(run)) => start(RunArgs { run: run.clone(), runs: self.runs.clone() }).await,
+            (None, Some(run)) => {
+                let (run, runs, replay_server) = (run.clone(), self.runs.clone(), self.replay_server);
+                start(RunArgs { run, runs, replay_server }).await
+            }
             (None, None) => bail!("name a run with --run or a live server with --server"),
         }
     }

@@ -27,7 +27,8 @@ fn progress_survives() {
     let run = run(folder.path());
     assert_eq!(run.progress().unwrap(), None);
     let totals = BTreeMap::from([("games".to_owned(), 3.0)]);
-    let progress = Progress { minutes: 15.0, elapsed_seconds: 61.5, inference: Inference::Remote, totals };
+    let replay = vec!["127.0.0.1:7001".parse().unwrap()];
+    let progress = Progress { minutes: 15.0, elapsed_seconds: 61.5, inference: Inference::Remote, replay, totals };
     run.keep_progress(&progress).unwrap();
     assert_eq!(run.progress().unwrap(), Some(progress));
 }

@@ -23,6 +23,7 @@ impl Runs {
             minutes: None,
             game: game.map(str::to_owned),
             actors: Some(1),
+            replay_servers: None,
             inference: None,
             run: Some("first".to_owned()),
             runs: self.folder.path().to_owned(),
@@ -77,4 +78,24 @@ fn an_arena_or_inference_server_that_is_given_up_does_not_end_the_training() {
     for role in [Role::Actor, Role::Replay, Role::Learner] {
         assert_eq!(without(role, "it is gone").unwrap_err().to_string(), "it is gone");
     }
+}
+
+#[test]
+fn a_run_keeps_its_replay_servers_and_where_they_listen_and_refuses_to_leave_one_out() {
+    let runs = Runs::new();
+    runs.begin(Some("tic_tac_toe"), None);
+    let run = RunDirectory::new(runs.folder.path(), "first").unwrap();
+    let addresses: Vec<SocketAddr> = vec!["127.0.0.1:7001".parse().unwrap(), "127.0.0.1:7002".parse().unwrap()];
+    assert_eq!(runs.plan(None, None).unwrap().replay, [None]);
+    let replay = |asked| replay_servers(asked, &run, &addresses);
+    let kept: Vec<_> = addresses.iter().copied().map(Some).collect();
+    assert_eq!(replay(None).unwrap(), kept);
+    assert_eq!(replay(Some(3)).unwrap(), [&kept[..], &[None]].concat());
+    let error = replay(Some(1)).unwrap_err().to_string();
+    assert!(error.contains("run first has 2 replay servers, and 1 would leave out what the others hold"), "{error}");
+    assert!(replay(Some(0)).unwrap_err().to_string().contains("at least 1"));
+
+    let progress = Progress { replay: addresses.clone(), ..Progress::default() };
+    run.keep_progress(&progress).unwrap();
+    assert_eq!(runs.plan(None, None).unwrap().replay, kept);
 }
