@@ -34,28 +34,33 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// Weights that are not of the network their manifest names, or a device that refuses.
     fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>>;
+
+    /// At most so many batches are under way at once from now on, where the threads share a device; nothing where each thread
+    /// computes by itself.
+    fn set_in_flight(&self, _depth: usize) {}
 }
 
 /// The backend a configuration asks for: an inference server where one is named, else an accelerator or a path of the kernel where one is named, else whoever is fastest here
-/// among the CPU kernel and libtorch on the device asked for. Must be called on a runtime.
+/// among the CPU kernel and libtorch on the device asked for. Must be called on a runtime. Where an accelerator evaluates and
+/// nobody gave a number of threads, there are enough of them to keep it busy.
 ///
 /// # Errors
 /// [`ConfigError`] names the key that makes no sense, or that this build cannot do.
-pub(crate) fn choose(settings: &Settings, drain: &Drain) -> Result<Arc<dyn Backend>, ConfigError> {
-    let endpoint = &settings.actor.inference;
-    if endpoint.is_empty() {
+pub(crate) fn choose(settings: &mut Settings, drain: &Drain) -> Result<Arc<dyn Backend>, ConfigError> {
+    if settings.actor.inference.is_empty() {
         return here(settings);
     }
+    let endpoint = settings.actor.inference.clone();
     let spec = games::with_game!(settings.game, |game| game.spec().clone());
     let name = format!("actor-{}", settings.actor.id);
     let hello = Hello { name, game: spec.name, shape: spec.observation, actions: spec.actions };
     let evaluations = Evaluations::start(EvaluationsSettings { endpoint: endpoint.clone(), hello });
     let local = if settings.actor.inference_fallback { Some(here(settings)?) } else { None };
-    Ok(Arc::new(Remote::new(evaluations, endpoint.clone(), local, drain.clone())))
+    Ok(Arc::new(Remote::new(evaluations, endpoint, local, drain.clone())))
 }
 
 /// What evaluates on this machine.
-fn here(settings: &Settings) -> Result<Arc<dyn Backend>, ConfigError> {
+fn here(settings: &mut Settings) -> Result<Arc<dyn Backend>, ConfigError> {
     let actor = &settings.actor;
     if let Some(delay) = settings.simulated {
         return Ok(Arc::new(Simulated::new(delay)));
@@ -71,7 +76,7 @@ fn here(settings: &Settings) -> Result<Arc<dyn Backend>, ConfigError> {
 /// In a build with libtorch.
 #[cfg(feature = "torch")]
 fn of_device(
-    settings: &Settings,
+    settings: &mut Settings,
     kernel: Option<Kernel>,
     preference: Preference,
 ) -> Result<Arc<dyn Backend>, ConfigError> {
@@ -84,29 +89,37 @@ fn of_device(
     let precision = precision.parse().map_err(|reason: String| ConfigError::invalid("actor.precision", reason))?;
     let libtorch = Libtorch::new(device, precision, std::time::Instant::now);
     let is_accelerated = libtorch.is_accelerated();
-    Ok(match kernel {
+    if is_accelerated {
+        settings.keep_accelerator_busy();
+    }
+    let kernel = match kernel {
         // Who names an accelerator wants no other evaluator, and neither does who names a path.
-        Some(_) if is_accelerated && actor.device != "auto" => Arc::new(libtorch),
-        Some(kernel) if preference != Preference::Auto => Arc::new(Cpu { kernel, announced: Mutex::default() }),
-        Some(kernel) => {
-            let kernel = Box::new(Cpu { kernel, announced: Mutex::default() });
-            let choices = vec![
-                Choice { backend: kernel, is_shared: false },
-                Choice { backend: Box::new(libtorch), is_shared: is_accelerated },
-            ];
-            let selfplay = &settings.selfplay;
-            let batch_max = (selfplay.games * selfplay.leaves_per_tree).min(BATCH_MEASURED_MAX);
-            let demand = Demand { threads: actor.threads, batch_max };
-            Arc::new(Measured::new(choices, demand, settings.directory.join("evaluators.json")))
+        Some(_) if is_accelerated && settings.actor.device != "auto" => None,
+        Some(kernel) if preference != Preference::Auto => {
+            return Ok(Arc::new(Cpu { kernel, announced: Mutex::default() }));
         }
-        None => Arc::new(libtorch),
-    })
+        kernel => kernel,
+    };
+    if kernel.is_none() && !is_accelerated {
+        // Nothing to choose: neither another evaluator nor an in-flight depth.
+        return Ok(Arc::new(libtorch));
+    }
+    let kernel = kernel.map(|kernel| {
+        let backend = Box::new(Cpu { kernel, announced: Mutex::default() });
+        Choice { backend, is_shared: false }
+    });
+    let libtorch = Choice { backend: Box::new(libtorch), is_shared: is_accelerated };
+    let selfplay = &settings.selfplay;
+    let batch_max = (selfplay.games * selfplay.leaves_per_tree).min(BATCH_MEASURED_MAX);
+    let demand = Demand { threads: settings.actor.threads, batch_max };
+    let choices = kernel.into_iter().chain([libtorch]).collect();
+    Ok(Arc::new(Measured::new(choices, demand, settings.directory.join("evaluators.json"))))
 }
 
 /// In a build without libtorch.
 #[cfg(not(feature = "torch"))]
 fn of_device(
-    settings: &Settings,
+    settings: &mut Settings,
     kernel: Option<Kernel>,
     _preference: Preference,
 ) -> Result<Arc<dyn Backend>, ConfigError> {
@@ -177,5 +190,10 @@ impl Backend for Libtorch {
 
     fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
         Ok(Box::new(self.evaluator(&published.manifest, &published.bytes)?))
+    }
+
+    fn set_in_flight(&self, depth: usize) {
+        // The one of its own.
+        Libtorch::set_in_flight(self, depth);
     }
 }

@@ -50,7 +50,7 @@ pub struct ActorSection {
     /// with what it still owes, or else a new one; so that any number of replicas share one configuration.
     pub identity: Identity,
     /// Self-play threads, one evaluator each; 0 takes one per core, and two where an inference server evaluates: while one
-    /// waits for its batch another searches.
+    /// waits for its batch another searches. For the same reason it takes at least two where an accelerator evaluates.
     pub threads: usize,
     /// Where replay servers listen: `http://127.0.0.1:7001`, or several, separated by commas. Each address that a host
     /// name stands for is a server, and names are looked up again every few seconds.
@@ -147,6 +147,31 @@ pub struct Settings {
     pub drain: Duration,
     /// How long a batch takes where no network evaluates it.
     pub simulated: Option<Duration>,
+    /// Who decided how many threads there are.
+    pub threads_given: ThreadsGiven,
+}
+
+/// Who decided how many self-play threads there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThreadsGiven {
+    /// `actor.threads`.
+    ByConfiguration,
+    /// The machine, by its cores.
+    ByMachine,
+}
+
+/// With fewer threads an accelerator waits while positions are searched.
+#[cfg(feature = "torch")]
+const ACCELERATED_THREADS_MIN: usize = 2;
+
+impl Settings {
+    /// At least as many threads as that takes, unless their number was given.
+    #[cfg(feature = "torch")]
+    pub(crate) fn keep_accelerator_busy(&mut self) {
+        if self.threads_given == ThreadsGiven::ByMachine {
+            self.actor.threads = self.actor.threads.max(ACCELERATED_THREADS_MIN);
+        }
+    }
 }
 
 impl Config {
@@ -166,7 +191,9 @@ impl Config {
         if !actor.inference.is_empty() {
             self.security.check_endpoint("actor.inference", &actor.inference)?;
         }
+        let mut threads_given = ThreadsGiven::ByConfiguration;
         if actor.threads == 0 {
+            threads_given = ThreadsGiven::ByMachine;
             let per_core = if actor.inference.is_empty() { 1 } else { 2 };
             actor.threads = per_core * std::thread::available_parallelism().map_or(1, usize::from);
         }
@@ -184,6 +211,7 @@ impl Config {
                 .then(|| Duration::from_secs_f64(actor.weights_away_seconds_max)),
             drain: Duration::from_secs_f64(actor.drain_seconds),
             simulated: actor.simulated()?,
+            threads_given,
             actor,
         })
     }

@@ -23,7 +23,7 @@ mod workers;
 use std::sync::Arc;
 
 pub use backend::Backend;
-pub use config::{ActorSection, Config, Identity, Settings};
+pub use config::{ActorSection, Config, Identity, Settings, ThreadsGiven};
 use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
 
@@ -41,7 +41,7 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
     metrics::begin();
     proto::security::use_credentials(&config.security)?;
     let home = settle(&mut settings)?;
-    let backend = backend::choose(&settings, &context.drain)?;
+    let backend = backend::choose(&mut settings, &context.drain)?;
     play(settings, home, backend, context).await
 }
 

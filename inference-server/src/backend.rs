@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+#[cfg(feature = "torch")]
+use inference::DEPTH_MAX;
 use inference::Evaluator;
 use service::ConfigError;
 use tower::{Kernel, Precision, Preference};
@@ -66,6 +68,9 @@ impl Backend {
             section.precision.parse().map_err(|reason: String| ConfigError::invalid("inference.precision", reason))?;
         let libtorch = network::Libtorch::new(device, precision, Instant::now);
         let threads = if libtorch.is_accelerated() { ACCELERATOR_THREADS } else { cores() };
+        // Each thread has its batch in flight: on an accelerator in a slot, in which the next one waits for the device.
+        let in_flight = if section.threads == 0 { threads } else { section.threads };
+        libtorch.set_in_flight(in_flight.min(DEPTH_MAX));
         let Some(kernel) = kernel.filter(|_| !libtorch.is_accelerated()) else {
             let build: Build = Box::new(move |manifest, bytes| Ok(Box::new(libtorch.evaluator(manifest, bytes)?)));
             return Ok(Self { build, threads });

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use game::ObservationShape;
-use inference::{Candidate, Evaluator, Routed, Speed, try_out};
+use inference::{Candidate, DEPTH_MAX, Evaluator, Routed, Speed, choose_depth, try_out};
 use proto::weights::Published;
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub(super) struct Demand {
 /// One thing that can evaluate.
 pub(super) struct Choice {
     pub(super) backend: Box<dyn Backend>,
-    /// Whether all threads share one device, so that two of them get no more out of it than one.
+    /// Whether all threads share one device, whose queue holds as many batches as are in flight.
     pub(super) is_shared: bool,
 }
 
@@ -44,18 +44,38 @@ pub(super) struct Measured {
     memory: PathBuf,
     /// What was chosen last, for people.
     chosen: Mutex<Option<String>>,
+    clock: Arc<dyn Fn() -> Instant + Send + Sync>,
     /// Held while one thread measures; the others take what it finds.
     measuring: Mutex<()>,
 }
 
-/// Speeds by what was measured, as they lie in a file: batch and evaluations/s of all threads, for each choice by its name.
+/// What was measured, as it lies in a file: for each choice by its name. What lies there in another format cannot be read and
+/// is measured anew.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Remembered(BTreeMap<String, BTreeMap<String, Vec<(usize, f64)>>>);
+#[serde(transparent)]
+struct Remembered(BTreeMap<String, BTreeMap<String, Known>>);
+
+/// What is known of a choice.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Known {
+    /// Batches under way at once where threads share a device; else 1.
+    in_flight: usize,
+    /// Batch, and evaluations/s of all threads with so many in flight.
+    speeds: Vec<(usize, f64)>,
+}
+
+impl Known {
+    fn speeds(&self) -> Vec<Speed> {
+        let speed = |&(batch, evaluations_per_second): &_| Speed { batch, evaluations_per_second };
+        self.speeds.iter().map(speed).collect()
+    }
+}
 
 impl Measured {
     /// The first of the choices is preferred among equals. `memory` is a file that need not exist.
     pub(super) fn new(choices: Vec<Choice>, demand: Demand, memory: PathBuf) -> Self {
-        Self { choices, demand, memory, chosen: Mutex::default(), measuring: Mutex::default() }
+        let clock = Arc::new(Instant::now);
+        Self { choices, demand, memory, chosen: Mutex::default(), clock, measuring: Mutex::default() }
     }
 
     /// What was measured is measured again on another machine, for another network, and for other games and threads.
@@ -66,46 +86,49 @@ impl Measured {
         format!("{machine}; {architecture:?}; {threads} threads, batches to {batch_max}")
     }
 
-    /// The speeds of each evaluator, remembered or measured now.
-    fn speeds(
-        &self,
-        published: &Published,
-        choices: &[&Choice],
-        evaluators: &mut [Box<dyn Evaluator>],
-    ) -> Vec<Vec<Speed>> {
+    /// What is known of each evaluator, remembered or measured now.
+    fn known(&self, published: &Published, choices: &[&Choice], evaluators: &mut [Box<dyn Evaluator>]) -> Vec<Known> {
         let _measuring = self.measuring.lock().unwrap_or_else(PoisonError::into_inner);
         let key = self.key(published);
         let mut remembered = self.recall();
         let names: Vec<String> = evaluators.iter().map(|evaluator| evaluator.attributes().name.to_string()).collect();
         let known = remembered.0.get(&key);
         if let Some(known) = known.filter(|known| names.iter().all(|name| known.contains_key(name))) {
-            return names.iter().map(|name| known[name].iter().copied().map(speed).collect()).collect();
+            return names.iter().map(|name| known[name].clone()).collect();
         }
-        let speeds: Vec<Vec<Speed>> = (evaluators.iter_mut().zip(choices))
+        let known: Vec<Known> = (evaluators.iter_mut().zip(choices))
             .map(|(evaluator, choice)| self.measure(published, evaluator.as_mut(), choice))
             .collect();
-        let pairs = |speeds: &[Speed]| speeds.iter().map(|s| (s.batch, s.evaluations_per_second)).collect();
-        remembered.0.insert(key, names.into_iter().zip(speeds.iter().map(|speeds| pairs(speeds))).collect());
+        remembered.0.insert(key, names.into_iter().zip(known.iter().cloned()).collect());
         self.remember(&remembered);
-        speeds
+        known
     }
 
-    /// Evaluations/s of all threads together.
-    fn measure(&self, published: &Published, evaluator: &mut dyn Evaluator, choice: &Choice) -> Vec<Speed> {
+    /// Evaluations/s of all threads together, and on a device that they share the in-flight depth at which they are most.
+    fn measure(&self, published: &Published, evaluator: &mut dyn Evaluator, choice: &Choice) -> Known {
         let architecture = &published.manifest.architecture;
         let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
-        let shape = ObservationShape { planes, height, width };
-        let position = (shape, architecture.actions);
-        let mut trial = try_out(evaluator, position, self.demand.batch_max, TRIAL_TIME, &mut Instant::now);
+        let position = (ObservationShape { planes, height, width }, architecture.actions);
+        let Demand { threads, batch_max } = self.demand;
+        // Each batch in flight is one of a thread that waits for it.
+        let depth_max = if choice.is_shared { DEPTH_MAX.min(threads) } else { 1 };
+        let mut others: Vec<_> = (1..depth_max).map_while(|_| choice.backend.build(published).ok()).collect();
         let name = evaluator.attributes().name;
-        if let Some((batch, why)) = &trial.failure {
-            tracing::warn!(evaluator = &*name, batch, why, "an evaluator failed while it was measured");
-        }
-        let times = if choice.is_shared { 1 } else { self.demand.threads };
-        trial.speeds.iter_mut().for_each(|speed| speed.evaluations_per_second *= times as f64);
-        let best = trial.speeds.iter().map(|speed| speed.evaluations_per_second).fold(0.0, f64::max);
-        tracing::info!(evaluator = &*name, evaluations_per_second = best.round(), "measured at its best batch");
-        trial.speeds
+        let (in_flight, trial) = choose_depth(1 + others.len(), |depth| {
+            choice.backend.set_in_flight(depth);
+            let mut callers: Vec<&mut dyn Evaluator> = vec![&mut *evaluator];
+            callers.extend(others.iter_mut().take(depth - 1).map(|other| &mut **other as &mut dyn Evaluator));
+            let trial = try_out(&mut callers, position, batch_max, TRIAL_TIME, &*self.clock);
+            if let Some((batch, why)) = &trial.failure {
+                tracing::warn!(evaluator = &*name, batch, depth, why, "an evaluator failed while it was measured");
+            }
+            trial
+        });
+        let times = if choice.is_shared { 1 } else { threads };
+        let all = |speed: &Speed| (speed.batch, speed.evaluations_per_second * times as f64);
+        let best = (trial.best() * times as f64).round();
+        tracing::info!(evaluator = &*name, evaluations_per_second = best, in_flight, "measured at its best batch");
+        Known { in_flight, speeds: trial.speeds.iter().map(all).collect() }
     }
 
     /// What earlier starts measured; nothing if that cannot be read, since it can be measured again.
@@ -139,10 +162,6 @@ impl Measured {
     }
 }
 
-fn speed((batch, evaluations_per_second): (usize, f64)) -> Speed {
-    Speed { batch, evaluations_per_second }
-}
-
 impl Backend for Measured {
     fn describe(&self) -> String {
         let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,12 +188,18 @@ impl Backend for Measured {
         if let ([], Some(error)) = (&evaluators[..], refused) {
             return Err(error);
         }
-        let speeds = self.speeds(published, &choices, &mut evaluators);
-        let candidates = evaluators.into_iter().zip(speeds);
-        let candidates = candidates.map(|(evaluator, speeds)| Candidate { evaluator, speeds }).collect();
+        let known = self.known(published, &choices, &mut evaluators);
+        for (choice, known) in choices.iter().zip(&known) {
+            choice.backend.set_in_flight(known.in_flight);
+        }
+        let candidates = evaluators.into_iter().zip(&known);
+        let candidates = candidates.map(|(evaluator, known)| Candidate { evaluator, speeds: known.speeds() }).collect();
         let report = Box::new(|trouble: String| tracing::warn!(trouble, "an evaluator failed"));
         let routed = Routed::new(candidates, self.demand.batch_max, report);
-        self.announce(&routed.attributes().name);
+        let used = |index: usize| routed.routes().iter().any(|route| route.candidate == index);
+        let shared = (0..choices.len()).find(|&index| choices[index].is_shared && used(index));
+        let in_flight = shared.map_or(String::new(), |index| format!(", {} in flight", known[index].in_flight));
+        self.announce(&format!("{}{in_flight}", routed.attributes().name));
         Ok(Box::new(routed))
     }
 }

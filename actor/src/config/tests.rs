@@ -72,3 +72,18 @@ fn nobody_plays_without_a_network_unless_two_keys_say_so() {
     let error = simulated("simulated", 250, "http://127.0.0.1:7003").unwrap_err();
     assert!(error.contains("actor.kernel"), "{error}");
 }
+
+#[cfg(feature = "torch")]
+#[test]
+fn an_accelerator_gets_two_threads_unless_their_number_is_given() {
+    let threads = |given: usize, there: usize| {
+        let mut config = Config::default();
+        config.actor.threads = given;
+        let mut settings = config.settings().unwrap();
+        // As on a machine with so many cores.
+        settings.actor.threads = there;
+        settings.keep_accelerator_busy();
+        settings.actor.threads
+    };
+    assert_eq!((threads(0, 1), threads(0, 8), threads(1, 1)), (2, 8, 1));
+}

@@ -1,17 +1,18 @@
 //! Measuring an evaluator by batch size, before work is given to it.
 
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use game::{Action, ObservationShape};
 
-use crate::{Batch, Evaluator, Predictions};
+use crate::{Batch, Error, Evaluator, Predictions};
 
 /// What an evaluator does at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
     /// Positions in a batch.
     pub batch: usize,
-    /// Positions answered, by one caller that asks again at once.
+    /// Positions answered.
     pub evaluations_per_second: f64,
 }
 
@@ -27,20 +28,49 @@ pub struct Trial {
 /// A larger batch than one that took so many times what a measurement may take is not tried.
 const PATIENCE: u32 = 8;
 
+/// Another batch in flight is worth having if this many times as much is evaluated with it.
+const WORTH_IT: f64 = 1.05;
+
+impl Trial {
+    /// Evaluations/s at the batch where they are most; 0 where nothing was measured.
+    #[must_use]
+    pub fn best(&self) -> f64 {
+        self.speeds.iter().map(|speed| speed.evaluations_per_second).fold(0.0, f64::max)
+    }
+}
+
+/// The in-flight depth, at most `depth_max`, that evaluates most, and its trial: one more at a time is tried for as long as that
+/// pays. `measure` is given a depth.
+pub fn choose_depth(depth_max: usize, mut measure: impl FnMut(usize) -> Trial) -> (usize, Trial) {
+    let mut chosen = (1, measure(1));
+    for depth in 2..=depth_max {
+        let trial = measure(depth);
+        if trial.best() < WORTH_IT * chosen.1.best() {
+            break;
+        }
+        chosen = (depth, trial);
+    }
+    chosen
+}
+
 /// Measures batches of 1, 2, 4… positions up to `batch_max`, each for about `time` by the clock `now`.
 ///
-/// The first batch of a size is not counted: it chooses kernels and grows buffers.
+/// Each of `evaluators`, which are alike, is asked by a thread of its own, that asks again at once; speeds are those of all of
+/// them together. The first batch of a size is not counted: it chooses kernels and grows buffers.
+///
+/// # Panics
+/// Without an evaluator.
 pub fn try_out(
-    evaluator: &mut dyn Evaluator,
+    evaluators: &mut [&mut dyn Evaluator],
     (shape, actions): (ObservationShape, usize),
     batch_max: usize,
     time: Duration,
-    now: &mut dyn FnMut() -> Instant,
+    now: &(dyn Fn() -> Instant + Sync),
 ) -> Trial {
     let mut trial = Trial::default();
-    let (mut batch, mut predictions) = (Batch::new(shape), Predictions::new());
+    let mut batch = Batch::new(shape);
     let legal: Vec<Action> = (0..actions).filter_map(|action| u16::try_from(action).ok()).map(Action).collect();
-    let batch_max = batch_max.clamp(1, evaluator.attributes().max_batch);
+    let batch_max = batch_max.clamp(1, evaluators[0].attributes().max_batch);
     let mut size = 1;
     loop {
         while batch.len() < size {
@@ -49,27 +79,74 @@ pub fn try_out(
             batch.push(&legal, |planes| planes.iter_mut().skip(position % 3).step_by(3).for_each(|x| *x = 1.0));
         }
         let begun = now();
-        if let Err(error) = evaluator.evaluate(&batch, &mut predictions) {
-            trial.failure = Some((size, error.to_string()));
-            return trial;
-        }
-        let (start, mut count, mut end) = (now(), 0_usize, now());
-        while count == 0 || end.saturating_duration_since(start) < time {
-            if let Err(error) = evaluator.evaluate(&batch, &mut predictions) {
+        match rate(evaluators, &batch, time, now) {
+            Ok(evaluations_per_second) => trial.speeds.push(Speed { batch: size, evaluations_per_second }),
+            Err(error) => {
                 trial.failure = Some((size, error.to_string()));
                 return trial;
             }
-            count += size;
-            end = now();
         }
-        let seconds = end.saturating_duration_since(start).as_secs_f64().max(1e-9);
-        trial.speeds.push(Speed { batch: size, evaluations_per_second: count as f64 / seconds });
-        let is_slow = end.saturating_duration_since(begun) > PATIENCE * time;
+        let is_slow = now().saturating_duration_since(begun) > PATIENCE * time;
         if size == batch_max || is_slow {
             return trial;
         }
         size = (2 * size).min(batch_max);
     }
+}
+
+/// Evaluations/s of all evaluators together, which begin together.
+fn rate(
+    evaluators: &mut [&mut dyn Evaluator],
+    batch: &Batch,
+    time: Duration,
+    now: &(dyn Fn() -> Instant + Sync),
+) -> Result<f64, Error> {
+    let Some((first, others)) = evaluators.split_first_mut() else { return Ok(0.0) };
+    let barrier = &Barrier::new(1 + others.len());
+    let spans = std::thread::scope(|scope| {
+        let others: Vec<_> =
+            others.iter_mut().map(|other| scope.spawn(move || ask(&mut **other, batch, time, now, barrier))).collect();
+        let first = ask(&mut **first, batch, time, now, barrier);
+        let others = others.into_iter().map(|other| other.join().unwrap_or_else(|_| Err(panicked())));
+        std::iter::once(first).chain(others).collect::<Result<Vec<Span>, Error>>()
+    })?;
+    let (begin, end) = (spans.iter().map(|span| span.begin).min(), spans.iter().map(|span| span.end).max());
+    let seconds = end.zip(begin).map_or(0.0, |(end, begin)| end.saturating_duration_since(begin).as_secs_f64());
+    Ok(spans.iter().map(|span| span.positions).sum::<usize>() as f64 / seconds.max(1e-9))
+}
+
+/// What one thread was answered, and when.
+struct Span {
+    begin: Instant,
+    end: Instant,
+    positions: usize,
+}
+
+fn ask(
+    evaluator: &mut dyn Evaluator,
+    batch: &Batch,
+    time: Duration,
+    now: &(dyn Fn() -> Instant + Sync),
+    barrier: &Barrier,
+) -> Result<Span, Error> {
+    let mut predictions = Predictions::new();
+    let first = evaluator.evaluate(batch, &mut predictions);
+    // Whoever fails still meets the others.
+    barrier.wait();
+    first?;
+    let (begin, mut positions) = (now(), 0);
+    loop {
+        evaluator.evaluate(batch, &mut predictions)?;
+        positions += batch.len();
+        let end = now();
+        if end.saturating_duration_since(begin) >= time {
+            return Ok(Span { begin, end, positions });
+        }
+    }
+}
+
+fn panicked() -> Error {
+    Error::Backend("an evaluator panicked while it was measured".to_owned())
 }
 
 #[cfg(test)]

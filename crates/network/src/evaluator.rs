@@ -1,9 +1,12 @@
+use std::ops::Range;
+use std::sync::Arc;
+
 use game::ObservationShape;
-use inference::{Attributes, Batch, Evaluator, Predictions};
-use tch::Device;
+use inference::{Attributes, Batch, Evaluator, Flight, InOrder, Predictions, Slots};
+use tch::{Device, Tensor};
 use weights::{Architecture, WeightsVersion};
 
-use crate::{Error, Network, Precision, device::device_name, folded::Folded, network, tensors, threads};
+use crate::{Error, Network, Precision, device::device_name, folded::Folded, staging::Staging, tensors, threads};
 
 /// Positions run through the network at once; a larger batch is cut. Beyond it nothing is gained on a CPU, where the
 /// tower's activations should stay in the cache, and little elsewhere.
@@ -15,18 +18,13 @@ const MAX_BATCH: usize = 16_384;
 
 /// A set of weights that answers through libtorch: batch norms folded, channels last, no gradients.
 ///
-/// Belongs to one thread at a time; a second thread builds its own from the same bytes.
+/// Belongs to one thread at a time. On the CPU a second thread builds its own from the same bytes, and computes where it is
+/// asked; on an accelerator it takes one [beside](Self::beside), and batches of both are under way at once.
 #[derive(Debug)]
-pub struct LibtorchEvaluator {
-    folded: Folded,
-    architecture: Architecture,
-    attributes: Attributes,
-    chunk: usize,
-    /// Reused for the observations in the order the convolutions want, `[B, H, W, C]`.
-    staged: Vec<f32>,
-    /// Reused for the answers, `[B, A + 3]`.
-    logits: Vec<f32>,
-}
+pub struct LibtorchEvaluator(InOrder<Loaded>);
+
+/// The places for batches under way on a device.
+pub(crate) type FlightSlots = Slots<LibtorchFlight>;
 
 impl LibtorchEvaluator {
     /// Builds the network of `architecture` from the bytes of a published version.
@@ -40,8 +38,23 @@ impl LibtorchEvaluator {
         device: Device,
         precision: Precision,
     ) -> Result<Self, Error> {
+        Self::in_slots(architecture, version, bytes, (device, precision), Arc::new(Slots::new(1)))
+    }
+
+    /// The same in these slots, which weights on one device share.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn in_slots(
+        architecture: &Architecture,
+        version: WeightsVersion,
+        bytes: &[u8],
+        (device, precision): (Device, Precision),
+        slots: Arc<FlightSlots>,
+    ) -> Result<Self, Error> {
         threads::apply();
-        Self::from_network(&Network::from_safetensors(architecture, bytes, device)?, version, precision)
+        let network = Network::from_safetensors(architecture, bytes, device)?;
+        Ok(Self(InOrder::new(Loaded::new(&network, version, precision)?, slots)))
     }
 
     /// Copies `network` as it is now.
@@ -49,65 +62,164 @@ impl LibtorchEvaluator {
     /// # Errors
     /// [`Error::Libtorch`] if the device refuses.
     pub fn from_network(network: &Network, version: WeightsVersion, precision: Precision) -> Result<Self, Error> {
-        let device = device_name(network.device());
-        let chunk = if network.device() == Device::Cpu { CHUNK } else { CHUNK_ACCELERATED };
-        Ok(Self {
-            folded: Folded::new(network, precision)?,
-            architecture: network.architecture().clone(),
-            attributes: Attributes {
-                name: format!("libtorch {device} {precision}").into(),
-                weights_version: version.0,
-                preferred_batch: chunk,
-                max_batch: MAX_BATCH,
-            },
-            chunk,
-            staged: Vec::new(),
-            logits: Vec::new(),
-        })
+        Ok(Self(InOrder::new(Loaded::new(network, version, precision)?, Arc::new(Slots::new(1)))))
     }
 
-    fn check(&self, batch: &Batch) -> Result<(), inference::Error> {
-        let &Architecture { planes, height, width, actions, .. } = &self.architecture;
-        batch.check(ObservationShape { planes, height, width }, actions, MAX_BATCH)
-    }
-
-    /// Logits `[B, A + 3]` of positions `from..to` into `self.logits`.
-    fn ask(&mut self, batch: &Batch, from: usize, to: usize) -> Result<(), Error> {
-        let _guard = tch::no_grad_guard();
-        let Architecture { planes, height, width, actions, .. } = self.architecture;
-        let len = planes * height * width;
-        let padded = padded(to - from);
-        tensors::channels_last(&batch.observations()[from * len..to * len], planes, height * width, &mut self.staged);
-        self.staged.resize(padded * len, 0.0);
-        let logits = self.folded.forward(&self.staged, padded)?;
-        self.logits.resize(padded * (actions + 3), 0.0);
-        network::read(&logits, &mut self.logits)
+    /// One for another thread: the same weights, once on the device, and the same slots.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self(self.0.beside())
     }
 }
 
 impl Evaluator for LibtorchEvaluator {
     fn attributes(&self) -> Attributes {
-        self.attributes.clone()
+        self.0.attributes()
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), inference::Error> {
-        predictions.clear();
-        self.check(batch)?;
+        self.0.evaluate(batch, predictions)
+    }
+}
+
+/// Weights on a device.
+#[derive(Debug)]
+struct Loaded {
+    folded: Folded,
+    architecture: Architecture,
+    device: Device,
+    attributes: Attributes,
+    chunk: usize,
+}
+
+impl Loaded {
+    fn new(network: &Network, version: WeightsVersion, precision: Precision) -> Result<Self, Error> {
+        let device = network.device();
+        let chunk = if device == Device::Cpu { CHUNK } else { CHUNK_ACCELERATED };
+        Ok(Self {
+            folded: Folded::new(network, precision)?,
+            architecture: network.architecture().clone(),
+            device,
+            attributes: Attributes {
+                name: format!("libtorch {} {precision}", device_name(device)).into(),
+                weights_version: version.0,
+                preferred_batch: chunk,
+                max_batch: MAX_BATCH,
+            },
+            chunk,
+        })
+    }
+
+    /// Computed here, or only queued where there is an accelerator.
+    fn forward(&self, flight: &mut LibtorchFlight) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        let Architecture { planes, height, width, actions, .. } = self.architecture;
+        let observations = flight.observations.tensor(flight.padded * planes * height * width)?;
+        let logits = self.folded.forward(&observations, flight.padded)?;
+        flight.answer = Some(Answer { logits, actions, weights_version: self.attributes.weights_version });
+        Ok(())
+    }
+}
+
+impl inference::Device for Loaded {
+    type Flight = LibtorchFlight;
+
+    fn attributes(&self) -> Attributes {
+        self.attributes.clone()
+    }
+
+    fn takes(&self) -> (ObservationShape, usize) {
+        let &Architecture { planes, height, width, actions, .. } = &self.architecture;
+        (ObservationShape { planes, height, width }, actions)
+    }
+
+    fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    fn flight(&self) -> LibtorchFlight {
+        LibtorchFlight::new(self.device)
+    }
+
+    fn submit(&mut self, flight: &mut LibtorchFlight) -> Result<(), inference::Error> {
         threads::apply();
-        let actions = self.architecture.actions;
-        for from in (0..batch.len()).step_by(self.chunk) {
-            let to = batch.len().min(from + self.chunk);
-            self.ask(batch, from, to).map_err(|error| inference::Error::Backend(error.to_string()))?;
-            for (i, row) in (from..to).zip(self.logits.chunks_exact(actions + 3)) {
-                let (policy, wdl) = row.split_at(actions);
-                if !predictions.push_logits(policy, batch.legal(i), [wdl[0], wdl[1], wdl[2]]) {
-                    let weights_version = self.attributes.weights_version;
-                    return Err(inference::Error::NotFinite { weights_version });
-                }
+        self.forward(flight).map_err(failed)
+    }
+}
+
+/// A batch on its way through libtorch, in memory of its own.
+#[derive(Debug)]
+pub(crate) struct LibtorchFlight {
+    /// `[B, H, W, C]`, the order that the convolutions want, B padded.
+    observations: Staging,
+    padded: usize,
+    answer: Option<Answer>,
+    /// `[B, A + 3]`.
+    logits: Staging,
+}
+
+/// What will have been computed by the time that somebody has read it.
+#[derive(Debug)]
+struct Answer {
+    /// `[B, A + 3]`, float32, on the device: priors and values together, so that one copy brings them.
+    logits: Tensor,
+    actions: usize,
+    weights_version: u64,
+}
+
+impl LibtorchFlight {
+    fn new(device: Device) -> Self {
+        Self { observations: Staging::new(device), padded: 0, answer: None, logits: Staging::new(device) }
+    }
+
+    fn write(&mut self, batch: &Batch, positions: Range<usize>) -> Result<(), Error> {
+        let ObservationShape { planes, height, width } = batch.shape();
+        let len = planes * height * width;
+        self.padded = padded(positions.len());
+        let staged = self.observations.numbers(self.padded * len)?;
+        let (staged, padding) = staged.split_at_mut(positions.len() * len);
+        let observations = &batch.observations()[positions.start * len..positions.end * len];
+        tensors::channels_last(observations, planes, height * width, staged);
+        padding.fill(0.0);
+        Ok(())
+    }
+
+    /// Waits for the logits.
+    fn read(&mut self, Answer { logits, actions, .. }: &Answer) -> Result<&[f32], Error> {
+        let _guard = tch::no_grad_guard();
+        let numbers = self.padded * (actions + 3);
+        // The copy is queued behind the batch and ends with it. Nothing else is waited for.
+        self.logits.tensor(numbers)?.f_copy_(&logits.f_reshape([-1])?)?;
+        Ok(self.logits.numbers(numbers)?)
+    }
+}
+
+impl Flight for LibtorchFlight {
+    fn stage(&mut self, batch: &Batch, positions: Range<usize>) -> Result<(), inference::Error> {
+        self.write(batch, positions).map_err(failed)
+    }
+
+    fn collect(
+        &mut self,
+        batch: &Batch,
+        positions: Range<usize>,
+        predictions: &mut Predictions,
+    ) -> Result<(), inference::Error> {
+        let answer = self.answer.take().expect("what is collected was submitted");
+        let logits = self.read(&answer).map_err(failed)?;
+        let Answer { actions, weights_version, .. } = answer;
+        for (i, row) in positions.zip(logits.chunks_exact(actions + 3)) {
+            let (policy, wdl) = row.split_at(actions);
+            if !predictions.push_logits(policy, batch.legal(i), [wdl[0], wdl[1], wdl[2]]) {
+                return Err(inference::Error::NotFinite { weights_version });
             }
         }
         Ok(())
     }
+}
+
+fn failed(error: Error) -> inference::Error {
+    inference::Error::Backend(error.to_string())
 }
 
 /// The batch size to run for `positions`: every size costs the kernels a set-up that they keep, for a limited number of

@@ -55,14 +55,16 @@ impl Folded {
         })
     }
 
-    /// Observations `[B, H, W, C]` in memory order to logits `[B, A + 3]`, float32, on the CPU.
-    pub(crate) fn forward(&self, observations: &[f32], positions: usize) -> Result<Tensor, Error> {
+    /// Observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on the device.
+    ///
+    /// With CUDA nobody waits here: observations in pinned memory must stay as they are until the logits are read.
+    pub(crate) fn forward(&self, observations: &Tensor, positions: usize) -> Result<Tensor, Error> {
         let Architecture { planes, height, width, actions, .. } = self.architecture;
         let size = |n: usize| i64::try_from(n).expect("a batch fits memory");
-        let input = Tensor::f_from_slice(observations)?
+        let input = observations
             .f_view([size(positions), size(height), size(width), size(planes)])?
+            .f_to_device_(self.device, Kind::Float, self.device.is_cuda(), false)?
             .f_permute([0, 3, 1, 2])?
-            .f_to_device(self.device)?
             .f_to_kind(self.kind)?;
 
         let mut x = self.stem.convolve(&input)?;
@@ -77,7 +79,7 @@ impl Folded {
         let policy = both.f_narrow(1, 0, size(actions))?;
         let hidden = both.f_narrow(1, size(actions), VALUE_HIDDEN)?.f_relu()?;
         let value = self.value.linear(&hidden)?;
-        Ok(Tensor::f_cat(&[policy, value], 1)?.f_to_kind(Kind::Float)?.f_to_device(Device::Cpu)?)
+        Ok(Tensor::f_cat(&[policy, value], 1)?.f_to_kind(Kind::Float)?)
     }
 }
 

@@ -23,6 +23,7 @@ mod precision;
 mod product;
 mod random;
 mod schedule;
+mod staging;
 mod tensors;
 mod threads;
 mod tower;

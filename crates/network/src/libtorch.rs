@@ -1,21 +1,29 @@
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use inference::Slots;
 use tch::Device;
 use weights::Manifest;
 
 use crate::{
     Chosen, ChosenPrecision, DevicePreference, Error, LibtorchEvaluator, PrecisionPreference, choose_device,
-    choose_precision, set_threads,
+    choose_precision, evaluator::FlightSlots, set_threads,
 };
+
+/// Batches under way on an accelerator as long as nobody has measured: one is computed, the next one waits there.
+const IN_FLIGHT: usize = 2;
 
 /// Hands evaluators to the threads of a process: the device is chosen at once, the precision when the first evaluator is
 /// asked for.
 ///
-/// On the CPU every evaluator computes in the thread that asks it: threads of libtorch's own would wait for each other.
+/// On the CPU every evaluator computes in the thread that asks it: threads of libtorch's own would wait for each other. On an
+/// accelerator the evaluators of a version share its weights, and all share the slots for batches under way.
 #[derive(Debug)]
 pub struct Libtorch {
     device: Chosen,
+    slots: Arc<FlightSlots>,
+    /// On an accelerator, the version that was asked for last: the other threads ask for the same one.
+    newest: Mutex<Option<(Manifest, LibtorchEvaluator)>>,
     preference: PrecisionPreference,
     precision: OnceLock<ChosenPrecision>,
     clock: fn() -> Instant,
@@ -29,7 +37,8 @@ impl Libtorch {
         if device.device == Device::Cpu {
             set_threads(1);
         }
-        Self { device, preference, precision: OnceLock::new(), clock }
+        let slots = Arc::new(Slots::new(IN_FLIGHT));
+        Self { device, slots, newest: Mutex::default(), preference, precision: OnceLock::new(), clock }
     }
 
     /// Whether it found an accelerator.
@@ -38,10 +47,23 @@ impl Libtorch {
         self.device.device != Device::Cpu
     }
 
-    /// For people: device and precision, and why they were chosen. Measures the precision if nothing has yet.
+    /// How many batches may be under way at once on an accelerator; one for each thread on the CPU, whatever is said here.
+    pub fn set_in_flight(&self, depth: usize) {
+        self.slots.set_depth(depth);
+    }
+
+    /// The same; `None` on the CPU.
+    #[must_use]
+    pub fn in_flight(&self) -> Option<usize> {
+        self.is_accelerated().then(|| self.slots.depth())
+    }
+
+    /// For people: device and precision, and why they were chosen, and on an accelerator how many batches may be in flight.
+    /// Measures the precision if nothing has yet.
     #[must_use]
     pub fn describe(&self) -> String {
-        format!("libtorch on {}, {}", self.device, self.precision())
+        let in_flight = self.in_flight().map_or(String::new(), |depth| format!(", {depth} in flight"));
+        format!("libtorch on {}, {}{in_flight}", self.device, self.precision())
     }
 
     /// An evaluator of a published version for one thread.
@@ -49,8 +71,22 @@ impl Libtorch {
     /// # Errors
     /// Weights that are not of the network their manifest names, or a device that refuses.
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<LibtorchEvaluator, Error> {
-        let precision = self.precision().precision;
-        LibtorchEvaluator::new(&manifest.architecture, manifest.version, bytes, self.device.device, precision)
+        if !self.is_accelerated() {
+            return self.load(manifest, bytes, Arc::new(Slots::new(1)));
+        }
+        // Held while weights are brought to the device: whoever comes meanwhile wants the same ones.
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, evaluator)) = newest.as_ref().filter(|(newest, _)| newest == manifest) {
+            return Ok(evaluator.beside());
+        }
+        let evaluator = self.load(manifest, bytes, Arc::clone(&self.slots))?;
+        *newest = Some((manifest.clone(), evaluator.beside()));
+        Ok(evaluator)
+    }
+
+    fn load(&self, manifest: &Manifest, bytes: &[u8], slots: Arc<FlightSlots>) -> Result<LibtorchEvaluator, Error> {
+        let on = (self.device.device, self.precision().precision);
+        LibtorchEvaluator::in_slots(&manifest.architecture, manifest.version, bytes, on, slots)
     }
 
     fn precision(&self) -> &ChosenPrecision {

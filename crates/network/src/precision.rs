@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use tch::{Device, Kind};
+use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{Error, Network, folded::Folded, network, threads};
@@ -137,8 +137,8 @@ fn measure(precision: Precision, device: Device, now: &mut dyn FnMut() -> Instan
         global_pooling: 0,
     };
     let folded = Folded::new(&Network::new(&architecture, device, 0)?, precision)?;
-    let observations = vec![0.5; MEASURED_POSITIONS * 3 * 64];
     let _guard = tch::no_grad_guard();
+    let observations = Tensor::f_from_slice(&[0.5_f32; MEASURED_POSITIONS * 3 * 64])?;
     let mut best = Duration::MAX;
     // The first pass sets kernels up and does not count.
     for pass in 0..=MEASURED_PASSES {

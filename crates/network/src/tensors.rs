@@ -152,9 +152,8 @@ pub(crate) fn transpose_each(values: &[f32], rows: usize, columns: usize) -> Vec
     transposed
 }
 
-/// Observations `[B, C, cells]` as `[B, cells, C]`, replacing what `to` held.
-pub(crate) fn channels_last(observations: &[f32], planes: usize, cells: usize, to: &mut Vec<f32>) {
-    to.resize(observations.len(), 0.0);
+/// Observations `[B, C, cells]` as `[B, cells, C]`, replacing what `to`, which is as long, held.
+pub(crate) fn channels_last(observations: &[f32], planes: usize, cells: usize, to: &mut [f32]) {
     for (from, to) in observations.chunks_exact(planes * cells).zip(to.chunks_exact_mut(planes * cells)) {
         for (plane, values) in from.chunks_exact(cells).enumerate() {
             for (cell, &value) in values.iter().enumerate() {

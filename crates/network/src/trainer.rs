@@ -336,6 +336,7 @@ impl Trainer {
         let Architecture { planes, height, width, actions, .. } = *self.network.architecture();
         let size = |n: usize| i64::try_from(n).expect("a batch fits memory");
         let device = self.network.device();
+        self.staged.resize(batch.observations.len(), 0.0);
         tensors::channels_last(&batch.observations, planes, height * width, &mut self.staged);
         let observations = network::upload(&self.staged, device)?;
         let observations = observations.f_view([size(positions), size(height), size(width), size(planes)])?;

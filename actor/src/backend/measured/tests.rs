@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use game::Game;
 use games::TicTacToe;
@@ -128,6 +128,90 @@ fn a_memory_that_cannot_be_read_is_measured_anew() {
     assert!(calls.load(Ordering::Relaxed) > 0);
     let text = fs::read(folder.path().join("evaluators.json")).unwrap();
     serde_json::from_slice::<Remembered>(&text).unwrap();
+}
+
+#[test]
+fn what_an_earlier_format_holds_is_measured_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, _) = measured(&folder, true, true, 8);
+    let key = first.key(&published());
+    let earlier = serde_json::json!({ key: { "cpu": [[1, 1.0], [8, 1.0]], "device": [[1, 2.0], [8, 2.0]] } });
+    fs::write(folder.path().join("evaluators.json"), earlier.to_string()).unwrap();
+    let (measured, calls) = measured(&folder, true, true, 8);
+    measured.build(&published()).unwrap();
+    assert!(calls.load(Ordering::Relaxed) > 0);
+}
+
+/// A device that threads share. By its clock a batch alone takes two milliseconds, half of them on the way, and one where
+/// others are in flight.
+#[derive(Clone, Default)]
+struct Queue {
+    depth: Arc<AtomicUsize>,
+    clock_us: Arc<AtomicU64>,
+    calls: Arc<AtomicUsize>,
+}
+
+struct OnQueue {
+    inner: Hashing,
+    queue: Queue,
+}
+
+impl Backend for Queue {
+    fn describe(&self) -> String {
+        "queue".to_owned()
+    }
+
+    fn build(&self, _: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+        let inner = Hashing::new(TicTacToe::new().spec().observation, 7);
+        Ok(Box::new(OnQueue { inner, queue: self.clone() }))
+    }
+
+    fn set_in_flight(&self, depth: usize) {
+        self.depth.store(depth, Ordering::Relaxed);
+    }
+}
+
+impl Evaluator for OnQueue {
+    fn attributes(&self) -> Attributes {
+        Attributes { name: "queue".into(), ..self.inner.attributes() }
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        let Queue { depth, clock_us, calls } = &self.queue;
+        calls.fetch_add(1, Ordering::Relaxed);
+        let us = if depth.load(Ordering::Relaxed) == 1 { 2000 } else { 1000 };
+        clock_us.fetch_add(us, Ordering::Relaxed);
+        self.inner.evaluate(batch, predictions)
+    }
+}
+
+fn queue(folder: &tempfile::TempDir, threads: usize) -> (Measured, Queue) {
+    let queue = Queue::default();
+    let choices = vec![Choice { backend: Box::new(queue.clone()), is_shared: true }];
+    let mut measured = Measured::new(choices, Demand { threads, batch_max: 4 }, folder.path().join("evaluators.json"));
+    let (zero, us) = (Instant::now(), Arc::clone(&queue.clock_us));
+    measured.clock = Arc::new(move || zero + Duration::from_micros(us.load(Ordering::Relaxed)));
+    (measured, queue)
+}
+
+#[test]
+fn the_depth_that_evaluates_most_is_kept_told_and_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, device) = queue(&folder, 4);
+    first.build(&published()).unwrap();
+    // The third gains nothing.
+    assert_eq!((device.depth.load(Ordering::Relaxed), &*first.describe()), (2, "queue, 2 in flight"));
+    let (second, device) = queue(&folder, 4);
+    second.build(&published()).unwrap();
+    assert_eq!((device.depth.load(Ordering::Relaxed), device.calls.load(Ordering::Relaxed)), (2, 0));
+}
+
+#[test]
+fn no_more_batches_are_in_flight_than_there_are_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (measured, device) = queue(&folder, 1);
+    measured.build(&published()).unwrap();
+    assert_eq!((device.depth.load(Ordering::Relaxed), &*measured.describe()), (1, "queue, 1 in flight"));
 }
 
 #[test]

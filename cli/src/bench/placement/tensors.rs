@@ -12,11 +12,13 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Where self-play evaluates: `libtorch on DEVICE (why), precision`, or the CPU kernel.
+    /// Where self-play evaluates: `libtorch on DEVICE (why), precision`, `libtorch DEVICE precision` where that was measured to
+    /// be fastest at some batch, or the CPU kernel. Of several devices the last: it has the large batches.
     pub(super) fn of_evaluator(&self) -> Option<&str> {
         let evaluator = self.evaluator.as_deref()?;
-        let device = evaluator.strip_prefix("libtorch on ").and_then(|rest| rest.split_whitespace().next());
-        Some(device.unwrap_or(CPU))
+        let measured = || evaluator.split(", ").filter_map(|part| part.strip_prefix("libtorch ")).last();
+        let device = evaluator.strip_prefix("libtorch on ").or_else(measured);
+        Some(device.and_then(|device| device.split_whitespace().next()).unwrap_or(CPU))
     }
 }
 

@@ -1,5 +1,3 @@
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,8 +37,8 @@ fn measured(call_us: u64, position_us: u64, batch_max: usize) -> Trial {
     let clock = Arc::<AtomicU64>::default();
     let mut evaluator = Costing { inner: Uniform::new(SHAPE), clock: clock.clone(), call_us, position_us };
     let zero = zero();
-    let mut now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
-    try_out(&mut evaluator, (SHAPE, 9), batch_max, Duration::from_millis(20), &mut now)
+    let now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
+    try_out(&mut [&mut evaluator], (SHAPE, 9), batch_max, Duration::from_millis(20), &now)
 }
 
 #[test]
@@ -66,16 +64,68 @@ fn a_batch_that_takes_far_too_long_is_the_last() {
 
 #[test]
 fn a_failure_ends_the_trial_and_leaves_what_was_measured() {
-    let calls = Rc::new(Cell::new(0_u64));
+    let calls = AtomicU64::new(0);
     let zero = zero();
-    let mut now = || {
-        calls.set(calls.get() + 1);
-        zero + Duration::from_millis(30 * calls.get())
-    };
+    let now = || zero + Duration::from_millis(30 * calls.fetch_add(1, Ordering::Relaxed));
     // Two batches of each size: the fifth is the first of four positions.
     let mut evaluator = Faulty::new(SHAPE, Fault::Backend, 4);
-    let trial = try_out(&mut evaluator, (SHAPE, 9), 64, Duration::from_millis(20), &mut now);
+    let trial = try_out(&mut [&mut evaluator], (SHAPE, 9), 64, Duration::from_millis(20), &now);
     assert_eq!(trial.speeds.iter().map(|speed| speed.batch).collect::<Vec<_>>(), [1, 2]);
     let (batch, why) = trial.failure.unwrap();
     assert!(batch == 4 && why.contains("it was told to"), "{batch}: {why}");
+}
+
+#[test]
+fn evaluators_are_asked_at_once_and_counted_together() {
+    let clock = Arc::<AtomicU64>::default();
+    let evaluator = || Costing { inner: Uniform::new(SHAPE), clock: clock.clone(), call_us: 1000, position_us: 0 };
+    let (mut one, mut other) = (evaluator(), evaluator());
+    let zero = zero();
+    let now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
+    let trial = try_out(&mut [&mut one, &mut other], (SHAPE, 9), 4, Duration::from_millis(20), &now);
+    // The clock goes on by a millisecond for each of the batches, whoever asked for it: one that cannot compute two at once.
+    for Speed { batch, evaluations_per_second } in trial.speeds {
+        let share = evaluations_per_second / (1000.0 * batch as f64);
+        assert!((0.5..=1.1).contains(&share), "{batch}: {evaluations_per_second}");
+    }
+}
+
+#[test]
+fn one_of_several_that_fails_ends_the_trial() {
+    let calls = AtomicU64::new(0);
+    let zero = zero();
+    let now = || zero + Duration::from_millis(30 * calls.fetch_add(1, Ordering::Relaxed));
+    let (mut good, mut bad) = (Uniform::new(SHAPE), Faulty::new(SHAPE, Fault::Backend, 0));
+    let trial = try_out(&mut [&mut good, &mut bad], (SHAPE, 9), 64, Duration::from_millis(20), &now);
+    assert!(trial.speeds.is_empty(), "{trial:?}");
+    assert_eq!(trial.failure.unwrap().0, 1);
+}
+
+/// A device that needs so long for a batch, which somebody needs so long to bring and to read; speeds of each depth.
+fn overlapped(compute_us: u64, bring_us: u64) -> impl FnMut(usize) -> Trial {
+    move |depth| {
+        let batch_us = compute_us.max((compute_us + bring_us) / depth as u64);
+        Trial { speeds: vec![Speed { batch: 64, evaluations_per_second: 64e6 / batch_us as f64 }], failure: None }
+    }
+}
+
+#[test]
+fn as_many_batches_are_in_flight_as_pay() {
+    let chosen = |compute_us, bring_us, depth_max| choose_depth(depth_max, overlapped(compute_us, bring_us)).0;
+    assert_eq!(chosen(1000, 10, 4), 1, "what is brought at once needs no second one");
+    assert_eq!(chosen(1000, 600, 4), 2);
+    assert_eq!(chosen(1000, 1900, 4), 3);
+    assert_eq!(chosen(1000, 9000, 4), 4);
+    assert_eq!(chosen(1000, 9000, 2), 2, "no more than there are threads");
+    let trial = choose_depth(4, overlapped(1000, 600)).1;
+    assert_eq!(trial.best(), 64e3, "the trial is that of the depth");
+}
+
+#[test]
+fn what_fails_with_more_in_flight_is_left_at_less() {
+    let measure = |depth| match depth {
+        1 => overlapped(1000, 600)(1),
+        _ => Trial { speeds: Vec::new(), failure: Some((1, "out of memory".to_owned())) },
+    };
+    assert_eq!(choose_depth(4, measure).0, 1);
 }

@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use game::{Action, ObservationShape};
-use inference::{Batch, Evaluator, Predictions};
+use inference::{Batch, Evaluator, Predictions, Slots};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind};
@@ -82,6 +84,47 @@ fn a_position_is_answered_alike_alone_and_in_any_batch() {
 fn the_conformance_suite_passes_in_both_precisions() {
     inference::conformance::run(&mut evaluator(Precision::F32), shape(&small()), 7, 1e-5);
     inference::conformance::run(&mut evaluator(Precision::Bf16), shape(&small()), 7, 0.02);
+}
+
+/// The same in so many slots.
+fn in_slots(slots: usize) -> LibtorchEvaluator {
+    let bytes = seasoned(&small(), 72).to_safetensors().unwrap();
+    let on = (Device::Cpu, Precision::F32);
+    LibtorchEvaluator::in_slots(&small(), WeightsVersion(9), &bytes, on, Arc::new(Slots::new(slots))).unwrap()
+}
+
+#[test]
+fn the_conformance_suite_passes_in_one_slot_and_in_two() {
+    for slots in [1, 2] {
+        inference::conformance::run(&mut in_slots(slots), shape(&small()), 7, 1e-5);
+    }
+}
+
+#[test]
+fn several_threads_in_a_few_slots_get_the_answers_that_one_gets() {
+    // Threads of one operation beside those of others would wait for each other.
+    crate::set_threads(1);
+    let sizes = [1, 5, 37, CHUNK + 3];
+    let mut alone = evaluator(Precision::F32);
+    let expected = sizes.map(|size| evaluated(&mut alone, &positions(size)));
+    for slots in [1, 2] {
+        let shared = in_slots(slots);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (mut evaluator, expected) = (shared.beside(), &expected);
+                scope.spawn(move || {
+                    for turn in 0..4 {
+                        let which = (thread + turn) % sizes.len();
+                        let answers = evaluated(&mut evaluator, &positions(sizes[which]));
+                        for i in 0..sizes[which] {
+                            assert_eq!(answers.priors(i), expected[which].priors(i));
+                            assert_eq!(answers.value(i), expected[which].value(i));
+                        }
+                    }
+                });
+            }
+        });
+    }
 }
 
 #[test]

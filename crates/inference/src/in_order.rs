@@ -1,0 +1,123 @@
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use game::ObservationShape;
+
+use crate::{Attributes, Batch, Error, Evaluator, Predictions, Slots};
+
+/// A device that computes what it is given in the order in which it is given, while those who gave it do something else.
+pub trait Device: Send {
+    /// A batch on its way through the device: the buffers that it needs there and back.
+    type Flight: Flight;
+
+    /// What an evaluator on it says about itself.
+    fn attributes(&self) -> Attributes;
+
+    /// As many positions as it takes at once; larger batches are cut.
+    fn chunk(&self) -> usize;
+
+    /// The shape of the observations that its network takes, and how many actions that knows.
+    fn takes(&self) -> (ObservationShape, usize);
+
+    /// A flight that has not been used.
+    fn flight(&self) -> Self::Flight;
+
+    /// Queues a batch that is staged and returns; it is asked by one caller at a time. A device without a queue computes here.
+    ///
+    /// # Errors
+    /// What the device refuses. The flight is then not used again: the device may still read from it.
+    fn submit(&mut self, flight: &mut Self::Flight) -> Result<(), Error>;
+}
+
+/// A batch on its way. Nothing here knows the device, so that nobody can keep others from it while waiting for an answer.
+pub trait Flight: Send {
+    /// Gets the positions ready to be submitted.
+    ///
+    /// # Errors
+    /// Memory that is not to be had.
+    fn stage(&mut self, batch: &Batch, positions: Range<usize>) -> Result<(), Error>;
+
+    /// Waits for the answers to what was staged and submitted, the one synchronisation of a batch, and adds them to
+    /// `predictions`.
+    ///
+    /// # Errors
+    /// What the device reports late, and answers that are not finite.
+    fn collect(&mut self, batch: &Batch, positions: Range<usize>, predictions: &mut Predictions) -> Result<(), Error>;
+}
+
+/// An evaluator on a device that works in order: as many batches under way as there are slots, so that the next one is queued
+/// there while one is computed. Others on the same device come from [`beside`](Self::beside), one for each thread.
+pub struct InOrder<D: Device> {
+    device: Arc<Mutex<D>>,
+    slots: Arc<Slots<D::Flight>>,
+    attributes: Attributes,
+    takes: (ObservationShape, usize),
+    chunk: usize,
+}
+
+impl<D: Device> fmt::Debug for InOrder<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InOrder").field("attributes", &self.attributes).finish_non_exhaustive()
+    }
+}
+
+impl<D: Device> InOrder<D> {
+    /// The first on `device`. The slots may be those of other weights on the same device.
+    pub fn new(device: D, slots: Arc<Slots<D::Flight>>) -> Self {
+        let (attributes, takes, chunk) = (device.attributes(), device.takes(), device.chunk().max(1));
+        Self { device: Arc::new(Mutex::new(device)), slots, attributes, takes, chunk }
+    }
+
+    /// Another one with the same weights on the same device, for another thread.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        let (device, slots) = (Arc::clone(&self.device), Arc::clone(&self.slots));
+        Self { device, slots, attributes: self.attributes.clone(), takes: self.takes, chunk: self.chunk }
+    }
+
+    fn device(&self) -> MutexGuard<'_, D> {
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One flight there and back.
+    fn fly(
+        &self,
+        flight: &mut D::Flight,
+        batch: &Batch,
+        positions: Range<usize>,
+        predictions: &mut Predictions,
+    ) -> Result<(), Error> {
+        flight.stage(batch, positions.clone())?;
+        // Held while the batch is queued, so that those of two threads do not mix, and not a moment longer.
+        self.device().submit(flight)?;
+        flight.collect(batch, positions, predictions)
+    }
+}
+
+impl<D: Device> Evaluator for InOrder<D> {
+    fn attributes(&self) -> Attributes {
+        self.attributes.clone()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        predictions.clear();
+        let (shape, actions) = self.takes;
+        batch.check(shape, actions, self.attributes.max_batch)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut slot = self.slots.take();
+        let mut flight = slot.reclaim().unwrap_or_else(|| self.device().flight());
+        for from in (0..batch.len()).step_by(self.chunk) {
+            let positions = from..batch.len().min(from + self.chunk);
+            // With an error the flight goes: the device may not have done with it.
+            self.fly(&mut flight, batch, positions, predictions)?;
+        }
+        slot.keep(flight);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
