@@ -52,6 +52,9 @@ pub struct ActorSection {
     /// Self-play threads, one evaluator each; 0 takes one per core, and two where an inference server evaluates: while one
     /// waits for its batch another searches. For the same reason it takes at least two where an accelerator evaluates.
     pub threads: usize,
+    /// Whether each self-play thread stays on one of the cpus that this process may run on: each on a core of its own, as long as
+    /// there are any. Where the system cannot do that, it is said once and threads run anywhere.
+    pub pin_threads: bool,
     /// Where replay servers listen: `http://127.0.0.1:7001`, or several, separated by commas. Each address that a host
     /// name stands for is a server, and names are looked up again every few seconds.
     pub replay: String,
@@ -103,6 +106,8 @@ impl Default for ActorSection {
             id: 0,
             identity: Identity::Fixed,
             threads: 0,
+            // Good where nobody else wants the cores; beside a learner on the same ones it keeps threads from free ones.
+            pin_threads: false,
             replay: "http://127.0.0.1:7001".into(),
             // A server that restarts is back sooner, and what is on its way would have to be kept for it.
             replay_away_seconds_max: 10.0,

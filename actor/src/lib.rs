@@ -1,7 +1,7 @@
 //! The self-play process: newest weights in, trajectories out.
 //!
 //! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` tells where their
-//! time goes, `freshness` when their weights may be too old, and `traces` shows single games. `hand_in` gives what they finish to a replay server, which `lanes` chooses where there are several; `home`
+//! time goes, `freshness` when their weights may be too old, `pinning` which cpu they stay on, and `traces` shows single games. `hand_in` gives what they finish to a replay server, which `lanes` chooses where there are several; `home`
 //! is what an actor remembers over restarts: its epoch, and what was never acknowledged (`spool`). `backend` builds evaluators from published weights. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
@@ -15,6 +15,7 @@ mod hand_in;
 mod home;
 mod lanes;
 mod metrics;
+mod pinning;
 mod spool;
 mod stopwatch;
 mod traces;

@@ -20,6 +20,7 @@ use crate::config::Settings;
 use crate::depth::Depth;
 use crate::freshness::Freshness;
 use crate::metrics::{self, Phase, Waited};
+use crate::pinning::Pinning;
 use crate::stopwatch::Timed;
 use crate::traces::{Finished, Traces};
 
@@ -59,8 +60,10 @@ impl Workers {
         let (count, cache_positions) = (settings.actor.threads, settings.actor.cache_positions);
         let (sender, finished) = mpsc::channel(count * FINISHED_PER_THREAD_MAX);
         let cache = (cache_positions > 0).then(|| Arc::new(Cache::new(cache_positions)));
+        let pinning = Arc::new(Pinning::new(&settings.actor));
         let mut threads = Vec::with_capacity(count);
         for index in 0..count {
+            let pinning = Arc::clone(&pinning);
             let seed = thread_seed(settings, epoch, index);
             let surroundings = Surroundings {
                 backend: Arc::clone(&backend),
@@ -75,13 +78,12 @@ impl Workers {
             let (selfplay, depth) = (settings.selfplay.clone(), Depth::new(&settings.selfplay));
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
-            let thread = games::with_game!(settings.game, |game| builder.spawn(move || Worker::new(
-                Episodes::new(game.clone(), selfplay, seed).timed(Instant::now),
-                depth,
-                game,
-                surroundings
-            )
-            .run()));
+            let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
+                // Before it allocates: memory is best where its thread is.
+                pinning.pin(index);
+                let episodes = Episodes::new(game.clone(), selfplay, seed).timed(Instant::now);
+                Worker::new(episodes, depth, game, surroundings).run()
+            }));
             threads.push(thread.with_context(|| format!("start the thread {name}"))?);
         }
         Ok(Self { finished, threads: Threads(threads) })

@@ -335,3 +335,51 @@ fn until(condition: impl Fn() -> bool) {
         std::thread::yield_now();
     }
 }
+
+/// The cpus that each thread may run on when it takes its first weights.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn pinned_threads_have_one_allowed_cpu_each() {
+    use service::cpus::{Cpu, allowed};
+
+    struct Masks(Mutex<Vec<Vec<Cpu>>>);
+
+    impl Backend for Masks {
+        fn describe(&self) -> String {
+            "masks".into()
+        }
+
+        fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+            self.0.lock().unwrap().push(allowed()?);
+            let before: Before = Arc::new(|_, _| Ok(()));
+            Ok(Box::new(watched(published.manifest.version.0, &before)))
+        }
+    }
+
+    let cpus = allowed().unwrap();
+    let mut settings = settings(0, cpus.len() + 1);
+    settings.actor.pin_threads = true;
+    let (_weights, newest) = watch::channel(Some(published(&TicTacToe::new(), 1)));
+    let (masks, drain) = (Arc::new(Masks(Mutex::default())), Drain::new());
+    let (_at_hand, away) = watch::channel(None);
+    let backend = Arc::clone(&masks) as Arc<dyn Backend>;
+    let fresh = Freshness::new(away, None);
+    let Workers { mut finished, threads } =
+        Workers::start(&settings, 1, backend, newest, fresh, Readiness::starting(), &drain).unwrap();
+    let all_played = async {
+        while masks.0.lock().unwrap().len() <= cpus.len() {
+            finished.recv().await;
+        }
+        drain.start();
+        while finished.recv().await.is_some() {}
+    };
+    let (ended, ()) = within(async { tokio::join!(threads.join(), all_played) }).await;
+    ended.unwrap();
+    let mut pinned = masks.0.lock().unwrap().clone();
+    pinned.sort();
+    // One more thread than cpus: it shares the first.
+    let mut expected: Vec<Vec<Cpu>> = cpus.iter().chain([&cpus[0]]).map(|&cpu| vec![cpu]).collect();
+    expected.sort();
+    assert_eq!(pinned, expected);
+    assert_eq!(allowed().unwrap(), cpus, "other threads run where they did");
+}

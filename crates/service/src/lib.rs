@@ -8,6 +8,7 @@
 mod admin;
 mod args;
 pub mod config;
+pub mod cpus;
 pub mod descriptors;
 pub mod directory;
 mod drain;
