@@ -54,6 +54,17 @@ impl Evaluators {
         Ok(Box::new(self.libtorch.evaluator(manifest, bytes)?))
     }
 
+    /// Batches of libtorch that may be under way at once from now on; on a CPU each thread computes by itself.
+    pub fn set_in_flight(&self, depth: usize) {
+        self.libtorch.set_in_flight(depth);
+    }
+
+    /// The same; `None` on a CPU.
+    #[must_use]
+    pub fn in_flight(&self) -> Option<usize> {
+        self.libtorch.in_flight()
+    }
+
     /// For people: libtorch's device and precision, and why they were chosen.
     #[must_use]
     pub fn describe_libtorch(&self) -> String {

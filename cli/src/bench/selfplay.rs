@@ -93,6 +93,12 @@ pub struct Args {
     /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: Preference,
+    /// Batches that may be under way at once on an accelerator.
+    #[arg(long, default_value_t = 2)]
+    pub in_flight: usize,
+    /// Keeps each thread on a cpu of its own.
+    #[arg(long)]
+    pub pin: bool,
     /// Every random draw descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -133,6 +139,8 @@ impl Args {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(self.games > 0 && self.leaves > 0, "--games and --leaves must be at least 1");
         ensure!(self.simulations > 0, "--simulations must be at least 1");
+        let depths = 1..=inference::DEPTH_MAX;
+        ensure!(depths.contains(&self.in_flight), "--in-flight must be from 1 to {}", depths.end());
         ensure!(!self.batches.is_empty() && !self.batches.contains(&0), "--batches needs sizes of at least 1");
         self.turns.time().map(drop)
     }
@@ -190,7 +198,9 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
         network: format!("{}x{}", args.blocks, args.channels),
         engine: contestants.evaluator(Engine::Selfplay)?.attributes().name.to_string(),
         libtorch_engine: contestants.describe_libtorch(),
+        in_flight: contestants.in_flight(),
         threads: whole.threads,
+        pinned: args.pin,
         games: args.games,
         leaves: args.leaves,
         simulations: args.simulations,

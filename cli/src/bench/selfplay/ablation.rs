@@ -178,7 +178,8 @@ fn ablation(args: &Args, counting: &[(&str, Vec<String>, Report)]) -> Ablation {
 /// What a command needs to measure a step.
 fn options(args: &Args) -> Vec<String> {
     let Args { game, channels, blocks, threads, games, leaves, simulations, cache_positions, .. } = args;
-    let Args { subtree_reuse, symmetry_reuse, experience, device, precision, kernel, .. } = args;
+    let Args { subtree_reuse, symmetry_reuse, experience, device, precision, kernel, in_flight, .. } = args;
+    let pin = if args.pin { "--pin" } else { "" };
     let experience = match experience {
         Experience::Compact => "compact",
         Experience::Dense => "dense",
@@ -186,7 +187,8 @@ fn options(args: &Args) -> Vec<String> {
     let text = format!(
         "--whole-only --game {game} --channels {channels} --blocks {blocks} --threads {threads} --games {games} --leaves \
          {leaves} --simulations {simulations} --cache-positions {cache_positions} --subtree-reuse {subtree_reuse} \
-         --symmetry-reuse {symmetry_reuse} --experience {experience} --device {device} --precision {precision} --kernel {kernel}"
+         --symmetry-reuse {symmetry_reuse} --experience {experience} --device {device} --precision {precision} --kernel {kernel} \
+         --in-flight {in_flight} {pin}"
     );
     text.split_whitespace().map(str::to_owned).collect()
 }

@@ -1,12 +1,13 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use game::{Action, Game};
 use inference::{Batch, Evaluator, Predictions};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use service::cpus::{self, Cpu};
 use weights::Manifest;
 
 use super::Args;
@@ -29,6 +30,8 @@ pub(super) struct Contestants<'a, G: Game> {
     game: &'a G,
     seed: u64,
     threads: usize,
+    /// For each thread in turn; empty: anywhere.
+    cpus: Vec<Cpu>,
     evaluators: Evaluators,
     manifest: Manifest,
     bytes: Vec<u8>,
@@ -38,8 +41,10 @@ impl<'a, G: Game> Contestants<'a, G> {
     /// Random weights, as a published version.
     pub(super) fn new(game: &'a G, args: &Args, threads: usize) -> anyhow::Result<Self> {
         let evaluators = Evaluators::new(args.device, args.precision, args.kernel);
+        evaluators.set_in_flight(args.in_flight);
+        let cpus = if args.pin { cpus::allowed().context("pin threads")? } else { Vec::new() };
         let (manifest, bytes) = random_weights(game.spec(), args.blocks, args.channels, args.seed)?;
-        Ok(Self { game, seed: args.seed, threads, evaluators, manifest, bytes })
+        Ok(Self { game, seed: args.seed, threads, cpus, evaluators, manifest, bytes })
     }
 
     pub(super) fn evaluator(&self, engine: Engine) -> anyhow::Result<Box<dyn Evaluator>> {
@@ -51,6 +56,10 @@ impl<'a, G: Game> Contestants<'a, G> {
 
     pub(super) fn describe_libtorch(&self) -> String {
         self.evaluators.describe_libtorch()
+    }
+
+    pub(super) fn in_flight(&self) -> Option<usize> {
+        self.evaluators.in_flight()
     }
 
     /// Evaluations/s over all threads, on batches of random positions that are ready.
@@ -101,7 +110,15 @@ impl<'a, G: Game> Contestants<'a, G> {
             let threads: Vec<_> = evaluators
                 .into_iter()
                 .enumerate()
-                .map(|(index, mut evaluator)| scope.spawn(move || body(index, evaluator.as_mut(), barrier)))
+                .map(|(index, mut evaluator)| {
+                    let cpu = self.cpus.get(index % self.cpus.len().max(1));
+                    scope.spawn(move || {
+                        let pinned = cpu.map_or(Ok(()), |cpu| cpu.pin());
+                        // Also where that failed: the others wait for each one at the barrier.
+                        let result = body(index, evaluator.as_mut(), barrier);
+                        pinned.context("pin a thread").and(result)
+                    })
+                })
                 .collect();
             threads
                 .into_iter()

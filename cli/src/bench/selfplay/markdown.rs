@@ -5,10 +5,11 @@ use super::report::{EvaluatorSpeed, Report, SelfplaySpeed};
 pub fn markdown(report: &Report) -> String {
     let Report { cpu, target, cores, game, network, engine, libtorch_engine, threads, games, leaves, .. } = report;
     let Report { simulations, seconds, repeats, turn, seed, plain, whole, compared, .. } = report;
+    let pinned = if report.pinned { ", each on a cpu of its own," } else { "" };
     let mut text = format!(
         "# Self-play of {game} with a network of {network}\n\n\
          - machine: {cpu}, {target}, {cores} cores\n\
-         - {threads} threads with {games} games each, {leaves} of whose leaves are in a batch; {simulations} simulations a move\n\
+         - {threads} threads{pinned} with {games} games each, {leaves} of whose leaves are in a batch; {simulations} simulations a move\n\
          - self-play evaluates with: {engine}\n\
          - libtorch: {libtorch_engine}\n\
          - every number: the {turn} of {repeats} turns of {seconds} s; seed {seed}\n"

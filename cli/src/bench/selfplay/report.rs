@@ -19,8 +19,14 @@ pub struct Report {
     pub engine: String,
     /// Where libtorch ran and in which precision, and why.
     pub libtorch_engine: String,
+    /// Batches of libtorch that could be under way at once; none on a CPU, where each thread computes by itself.
+    #[serde(default)]
+    pub in_flight: Option<usize>,
     /// Threads of all sides.
     pub threads: usize,
+    /// Whether each of them stayed on a cpu of its own.
+    #[serde(default)]
+    pub pinned: bool,
     /// Games in each thread.
     pub games: usize,
     /// Leaves of one game in one batch.

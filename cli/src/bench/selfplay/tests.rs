@@ -26,7 +26,9 @@ pub(super) fn report() -> Report {
         network: "6x64".to_owned(),
         engine: "tower cpu avx2-f32".to_owned(),
         libtorch_engine: "libtorch on cpu".to_owned(),
+        in_flight: None,
         threads: 2,
+        pinned: false,
         games: 64,
         leaves: 1,
         simulations: 64,
@@ -62,6 +64,16 @@ fn whole_self_play_can_be_measured_by_itself() {
     let report = measure(&args(&format!("{TINY} --whole-only --experience dense"))).unwrap();
     assert!(report.evaluator.is_empty() && report.plain.is_none() && report.share.is_none());
     assert_eq!(report.whole.experience_bytes_per_position, f64::from(4 * (2 * 9 + 9 + 3)));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn pinned_threads_play_and_the_report_says_so() {
+    let report = measure(&args(&format!("{TINY} --whole-only --pin"))).unwrap();
+    assert!(report.pinned && report.whole.positions_per_second > 0.0);
+    assert!(markdown(&report).contains("2 threads, each on a cpu of its own, with 4 games each"));
+    assert_eq!(report.in_flight, None, "on a CPU nothing is in flight");
+    assert!(measure(&args(&format!("{TINY} --in-flight 5"))).unwrap_err().to_string().contains("--in-flight"));
 }
 
 #[test]

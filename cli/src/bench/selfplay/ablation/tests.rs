@@ -20,15 +20,15 @@ fn every_step_is_measured_without_what_the_steps_before_it_lack() {
 
 #[test]
 fn the_options_of_a_step_are_options_of_the_command() {
-    let mut step = args::<Args>(TINY);
+    let mut step = args::<Args>(&format!("{TINY} --in-flight 3 --pin"));
     for (without, take_away) in STEPS {
         take_away(&mut step);
         let options = options(&step);
         let read: Args = parsed(options.iter().map(String::as_str)).unwrap();
         assert_eq!(format!("{:?}", read.whole()), format!("{:?}", step.whole()), "without {without}");
         assert_eq!(
-            (read.kernel, read.precision, read.device, read.whole_only),
-            (step.kernel, step.precision, step.device, true),
+            (read.kernel, read.precision, read.device, read.whole_only, read.in_flight, read.pin),
+            (step.kernel, step.precision, step.device, true, step.in_flight, step.pin),
             "without {without}"
         );
     }
