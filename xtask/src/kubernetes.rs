@@ -43,7 +43,7 @@ const REQUIREMENTS: [&str; 10] = [
 const VALIDATE: &str = include_str!("kubernetes/validate.py");
 
 /// Components that no overlay takes, since not every cluster has what they are for; rendered over this overlay.
-const OPTIONAL_COMPONENTS: [&str; 2] = ["pod-monitor", "cert-manager"];
+const OPTIONAL_COMPONENTS: [&str; 3] = ["pod-monitor", "cert-manager", "traces"];
 const BENEATH_COMPONENTS: &str = "cpu";
 
 /// Renders and checks everything; prints what is wrong, a line for each.
