@@ -1,11 +1,18 @@
 //! A cluster in containers, by deploy/compose.yaml, with images of the binaries at hand.
 
+mod needles;
+mod program;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
+
+pub use needles::found;
+pub use program::Program;
 
 use crate::process::{program, wait_until};
 
@@ -20,7 +27,7 @@ const BELOW: [&str; 2] = ["libtorch", "system"];
 /// A project of compose; its containers, volumes and images go away with it.
 #[derive(Debug)]
 pub struct Compose {
-    compose: Vec<&'static str>,
+    program: Program,
     folder: TempDir,
     project: String,
     environment: Vec<(&'static str, String)>,
@@ -37,17 +44,16 @@ impl Compose {
     /// An image cannot be made.
     #[allow(clippy::print_stderr, reason = "whoever runs the test hears why it does nothing")]
     pub fn new(game: &str, lines: &[&str]) -> anyhow::Result<Option<Self>> {
-        let answers = |line: &[&str]| run(Command::new(line[0]).args(&line[1..])).is_ok();
         let local = cfg!(target_os = "linux") && std::env::var_os("DOCKER_HOST").is_none();
-        if !local || !answers(&["docker", "version"]) {
+        if !local || docker(&["version"]).is_err() {
             eprintln!("SKIPPED: there is no Docker engine on this machine");
             return Ok(None);
         }
-        let candidates: [&[&'static str]; 2] = [&["docker", "compose"], &["docker-compose"]];
-        let Some(compose) = candidates.into_iter().find(|line| answers(&[*line, &["version"][..]].concat())) else {
+        let Some(program) = Program::on_this_machine()?.into_iter().next() else {
             eprintln!("SKIPPED: there is neither `docker compose` nor `docker-compose`");
             return Ok(None);
         };
+        eprintln!("by compose {}", program.version()?);
         let folder = tempfile::tempdir().context("make the folder of the project")?;
         let tag = format!("test-{}", std::process::id());
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").canonicalize().context("find deploy/")?;
@@ -57,7 +63,7 @@ impl Compose {
         let path = |path: PathBuf| path.display().to_string();
         std::fs::write(folder.path().join("env"), "").context("write an empty .env")?;
         let this = Self {
-            compose: compose.to_vec(),
+            program,
             environment: vec![
                 ("COMPOSE_PROFILES", "cpu".to_owned()),
                 ("ZEROFLEET_TAG", tag.clone()),
@@ -103,8 +109,8 @@ impl Compose {
 
         let owner = std::fs::metadata(self.secrets().join("actor")).context("look at who owns the secrets")?;
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/compose.yaml");
-        let mut command = Command::new(self.compose[0]);
-        command.args(&self.compose[1..]).arg("--file").arg(file).arg("--env-file").arg(self.folder.path().join("env"));
+        let mut command = self.program.command();
+        command.arg("--file").arg(file).arg("--env-file").arg(self.folder.path().join("env"));
         command.args(["--project-name", &self.project]).args(arguments);
         command.env("ZEROFLEET_USER", format!("{}:{}", owner.uid(), owner.gid()));
         run(command.envs(self.environment.iter().map(|(name, value)| (name, value))))
@@ -164,15 +170,19 @@ impl Compose {
         format!("zerofleet/{name}:{}", self.project.trim_start_matches("zerofleet-"))
     }
 
-    /// All layers of these images, as one tar file.
+    /// Which of some texts are in these images: in a layer, in the names of its files, in how it is run.
     ///
     /// # Errors
-    /// The engine cannot write it.
-    pub fn save(&self, images: &[&str]) -> anyhow::Result<Vec<u8>> {
-        let names = images.iter().map(|image| self.image(image));
-        let file = self.folder.path().join("images.tar");
-        run(Command::new("docker").arg("save").arg("--output").arg(&file).args(names))?;
-        std::fs::read(&file).context("read the layers")
+    /// The engine cannot write them.
+    pub fn in_images<'a>(&self, images: &[&str], texts: &'a [String]) -> anyhow::Result<BTreeSet<&'a str>> {
+        let mut command = Command::new("docker");
+        command.arg("save").args(images.iter().map(|image| self.image(image)));
+        let mut save = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start docker")?;
+        let layers = save.stdout.take().context("docker writes to a pipe")?;
+        let found = found(layers, texts).context("read the layers")?;
+        let status = save.wait().context("wait for docker")?;
+        ensure!(status.success(), "{command:?} ended with {status}");
+        Ok(found)
     }
 }
 

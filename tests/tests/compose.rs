@@ -1,12 +1,12 @@
 //! The cluster of deploy/compose.yaml, in containers: from images to a second start.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use service::SecuritySection;
-use tests::compose::{Container, IMAGES};
+use tests::compose::{Container, IMAGES, Program, found};
 use tests::{Compose, wait_until};
 
 const START: Duration = Duration::from_secs(120);
@@ -86,10 +86,6 @@ fn secrets(folder: &Path) -> Vec<String> {
     found
 }
 
-fn holds(bytes: &[u8], secret: &str) -> bool {
-    bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_where_it_stopped() {
     let Some(mut cluster) = Compose::new("tic_tac_toe", &ACTORS_ARE_THE_BOTTLENECK).unwrap() else { return };
@@ -150,7 +146,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     for id in &held {
         epochs.entry((id.actor, id.epoch)).or_default().push(id.sequence);
     }
-    assert_eq!(epochs.keys().map(|(actor, _)| actor).collect::<std::collections::BTreeSet<_>>().len(), 4);
+    assert_eq!(epochs.keys().map(|(actor, _)| actor).collect::<BTreeSet<_>>().len(), 4);
     for (epoch, sequences) in &mut epochs {
         sequences.sort_unstable();
         assert!(sequences.iter().copied().eq(0..sequences.len() as u64), "{epoch:?} has no gap and nothing twice");
@@ -168,12 +164,72 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     assert!(metric(&cluster, "replay", HELD) >= held.len() as f64, "the replay server holds what it held");
     wait_until("training goes on", LEARN, || Ok(metric(&cluster, "learner", STEPS) > again[1])).unwrap();
 
-    // The layer of libtorch is made by the same lines; what the others have is all that could be in it.
-    let torch_free: Vec<&str> = IMAGES.into_iter().filter(|&image| image != "learner").collect();
-    let layers = cluster.save(&torch_free).unwrap();
     let logs = logs + &cluster.logs();
-    for secret in secrets(&cluster.secrets()) {
-        assert!(!holds(&layers, &secret), "a secret is in an image");
-        assert!(!holds(logs.as_bytes(), &secret), "a secret is in a log");
+    let secrets = secrets(&cluster.secrets());
+    assert_eq!(found(logs.as_bytes(), &secrets).unwrap(), BTreeSet::new(), "secrets that are in a log");
+    // What every image must have shows that its files were read, those of libtorch too.
+    let files = IMAGES.map(|image| format!("usr/local/bin/{image}"));
+    let there: Vec<String> = files.into_iter().chain(["usr/local/lib/libtorch_cpu.so".to_owned()]).collect();
+    let looked_for = [&there[..], &secrets].concat();
+    let in_images = cluster.in_images(&IMAGES, &looked_for).unwrap();
+    assert_eq!(in_images, there.iter().map(String::as_str).collect(), "secrets, or less than all that is in images");
+}
+
+/// Where the files of compose lie.
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(deploy().join(path)).unwrap()
+}
+
+const FILES: [&str; 2] = ["compose.yaml", "compose.native-learner.yaml"];
+
+/// The profiles that a service has, in any of the files.
+fn profiles() -> BTreeSet<String> {
+    let text = FILES.map(read).concat();
+    let lists = text.lines().filter_map(|line| line.trim().strip_prefix("profiles: [")?.strip_suffix(']'));
+    lists.flat_map(|list| list.split(", ").map(str::to_owned)).collect()
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "whoever runs the test hears what was asked")]
+fn every_profile_and_override_is_taken_by_each_compose_without_a_warning() {
+    let each = profiles();
+    let together = each.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+    let alone = each.iter().map(|profile| (profile.as_str(), &FILES[..1]));
+    let cases: Vec<_> = alone.chain([("native-learner", &FILES[..]), (&together, &FILES[..])]).collect();
+    for program in Program::on_this_machine().unwrap() {
+        eprintln!("asked: compose {}", program.version().unwrap());
+        for (profile, files) in &cases {
+            let mut command = program.command();
+            let files = files.iter().flat_map(|&file| ["--file", file]);
+            command.current_dir(deploy()).args(files).args(["--env-file", ".env.example", "config", "--quiet"]);
+            let output = command.env("COMPOSE_PROFILES", profile).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && said.is_empty(), "{command:?}: {}\n{said}", output.status);
+        }
     }
+}
+
+#[test]
+fn docs_tell_every_profile_and_the_example_every_variable() {
+    let page = read("../docs/cluster.md");
+    let table = page.lines().skip_while(|line| !line.starts_with("| profile |")).skip(2);
+    let rows = table.take_while(|line| line.starts_with('|'));
+    let told: BTreeSet<String> = rows.map(|row| row.split('`').nth(1).unwrap().to_owned()).collect();
+    assert_eq!(told, profiles());
+
+    let is_of_name = |character: char| character.is_ascii_uppercase() || character == '_';
+    let text = FILES.map(read).concat();
+    let asked = text.split("${").skip(1).map(|rest| rest.split(|character| !is_of_name(character)).next().unwrap());
+    // Handed on as they are: a key without a value.
+    let handed_on =
+        text.lines().filter_map(|line| line.trim().strip_suffix(':')).filter(|key| key.chars().all(is_of_name));
+    let example = read(".env.example");
+    let lines = example.lines().filter_map(|line| line.trim_start_matches('#').split_once('='));
+    let named =
+        lines.map(|(name, _)| name).filter(|name| name.chars().all(is_of_name) && !name.starts_with("COMPOSE_"));
+    assert_eq!(named.collect::<BTreeSet<_>>(), asked.chain(handed_on).collect::<BTreeSet<_>>());
 }
