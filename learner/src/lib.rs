@@ -14,8 +14,10 @@ pub mod training;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use game::Game;
 use network::{Network, Trainer};
+use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use weights::{Architecture, Manifest};
@@ -58,18 +60,20 @@ async fn run_game<G: Game>(
     let weighing = Weighing { exponent: settings.importance_exponent, priorities: priorities.clone() };
     let preparer = pipeline::prepare(game.clone(), settings.targets, weighing, settings.seed)?;
     let reports = tokio::spawn(pipeline::report(preparer.rejected));
-    let drain = context.drain.clone();
+    let (drain, newest) = (context.drain.clone(), NewestWeights::default());
     let (drawn, batches, prepare_thread) = (preparer.drawn, preparer.prepared, preparer.thread);
     let draw = {
         let (settings, name, drain) = (settings.clone(), game.spec().name.clone(), drain.clone());
-        tokio::spawn(async move { pipeline::draw(&settings, name, drawn, drain).await })
+        let newest = newest.clone();
+        tokio::spawn(async move { pipeline::draw(&settings, newest, name, drawn, drain).await })
     };
 
     let architecture = architecture_of(&game, &settings);
     let readiness = context.readiness.clone();
     let stop = drain.token();
+    let publish = move |manifest, bytes| publish(&publisher, &newest, manifest, bytes);
     let work =
-        move || train(&settings, architecture, publisher, &readiness, &batches, priorities, &|| stop.is_cancelled());
+        move || train(&settings, architecture, publish, &readiness, &batches, priorities, &|| stop.is_cancelled());
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
     // The training thread ends on drain or on an error; either way the rest follows it.
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
@@ -89,7 +93,7 @@ async fn run_game<G: Game>(
 fn train(
     settings: &Settings,
     architecture: Architecture,
-    publisher: Publisher,
+    publish: impl FnMut(Manifest, Bytes),
     readiness: &service::Readiness,
     batches: &crossbeam_channel::Receiver<training::Prepared>,
     priorities: Priorities,
@@ -98,12 +102,6 @@ fn train(
     let checkpoints = Checkpoints::new(settings.directory.join("checkpoints"), settings.checkpoints_kept);
     let published = Published::new(settings.directory.join("weights"), settings.versions_kept);
     let start = begin(settings, architecture, &checkpoints)?;
-    let publish = move |manifest: Manifest, bytes| {
-        let version = manifest.version;
-        if let Err(error) = publisher.publish(manifest, bytes) {
-            tracing::error!("weights {version} are not served: {error}");
-        }
-    };
     let schedule = Schedule {
         length: settings.schedule,
         publish_interval: settings.publish_interval,
@@ -111,6 +109,15 @@ fn train(
     };
     readiness.ready();
     Training::new(start, checkpoints, published, publish, schedule, priorities).run(batches, stop)
+}
+
+/// Serves a version to subscribers, and has the samplers tell that it is the newest.
+fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, bytes: Bytes) {
+    let version = manifest.version;
+    newest.set(version);
+    if let Err(error) = publisher.publish(manifest, bytes) {
+        tracing::error!("weights {version} are not served: {error}");
+    }
 }
 
 fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoints) -> anyhow::Result<Start> {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context;
 use experience::Sample;
 use game::Game;
-use proto::replay::{MAIN_TABLE, PATIENCE, UnionBatch, UnionSampler, UnionSettings};
+use proto::replay::{MAIN_TABLE, NewestWeights, PATIENCE, UnionBatch, UnionSampler, UnionSettings};
 use proto::servers::{Server, Servers};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -30,8 +30,14 @@ const REPORTS_MAX: usize = 64;
 /// Mixed into the seed of the run, so that no other stream of draws is the same.
 const UNION_SEED: u64 = 0x756E_696F_6E00;
 
-/// Draws batches from the replay servers until drained. Closes `drawn` on return.
-pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<Drawn>, drain: service::Drain) {
+/// Draws batches from the replay servers until drained, and tells them the newest version. Closes `drawn` on return.
+pub(crate) async fn draw(
+    settings: &Settings,
+    newest: NewestWeights,
+    game: String,
+    drawn: mpsc::Sender<Drawn>,
+    drain: service::Drain,
+) {
     let servers = Servers::resolved(&settings.replay);
     let settings = UnionSettings {
         game,
@@ -42,7 +48,7 @@ pub(crate) async fn draw(settings: &Settings, game: String, drawn: mpsc::Sender<
         seed: settings.seed ^ UNION_SEED,
         patience: PATIENCE,
     };
-    let mut sampler = UnionSampler::start(servers, settings);
+    let mut sampler = UnionSampler::telling(newest, servers, settings);
     loop {
         let (servers, drawn_from) = sampler.servers();
         metrics::replay_servers(servers, drawn_from);

@@ -6,6 +6,7 @@
 mod actors;
 mod batch;
 mod inspector;
+mod newest_weights;
 mod operator;
 pub mod order;
 mod sampler;
@@ -20,6 +21,7 @@ pub use actors::{Actor, ActorState, Actors};
 pub use batch::SampleBatch;
 use experience::{Invalid, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
+pub use newest_weights::NewestWeights;
 pub use operator::{
     ItemPriority, LagBound, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, UpdatedPriorities,
 };

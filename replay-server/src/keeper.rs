@@ -17,9 +17,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use experience::TrajectoryId;
+use experience::{TrajectoryId, WeightsVersion};
 use rand_chacha::ChaCha8Rng;
-use replay::{PolicyLag, SeenIds};
+use replay::SeenIds;
 use tokio::sync::mpsc;
 
 use crate::config::TableIndex;
@@ -51,8 +51,9 @@ pub struct Keeper {
     tables: Vec<Served>,
     /// What ever came in: an insert counts once.
     seen: SeenIds,
-    /// How far what comes in is behind.
-    lag: PolicyLag,
+    /// The newest weights version, as the learner last said; zero before, when nothing is behind it. What trajectories claim
+    /// does not count: one broken actor would make all others stale.
+    newest_published: WeightsVersion,
     rng: ChaCha8Rng,
     clock: Clock,
     log: SyncSender<LogCommand>,
@@ -103,11 +104,10 @@ impl Keeper {
         let Restored { tables, tables_gone, seen, segments, log_bytes } = restored;
         // Written once after a start: the log may know nothing of a table yet.
         let samples_noted = vec![u64::MAX; tables.len()];
-        let lag = PolicyLag::new(tables.iter().filter_map(|table| table.table().newest_weights_version()).max());
         let mut keeper = Self {
             tables,
             seen,
-            lag,
+            newest_published: WeightsVersion::default(),
             rng,
             clock,
             log,
@@ -158,6 +158,10 @@ impl Keeper {
                 self.insert(Arrival { trajectory, content, inserted, since: now }, reply);
             }
             Command::CountRefused => self.common.refused += 1,
+            Command::NewestWeights(version) => {
+                self.newest_published = version;
+                self.tables.iter_mut().for_each(|table| table.hold_to_newest(version));
+            }
             Command::Sample(BatchRequest { table, items, reply }) if !self.draining => {
                 self.tables[table.0].request(items, reply, now);
             }

@@ -8,7 +8,6 @@
 //! opaque, and who waits for the limiter is the caller's business. So is exactly once: [`SeenIds`] knows which
 //! trajectories ever came in, for all tables that a server keeps. Start with [`Table`].
 
-mod policy_lag;
 mod rate_limiter;
 mod retention;
 mod seen;
@@ -19,7 +18,6 @@ mod table;
 mod tree;
 mod window;
 
-pub use policy_lag::{NEWEST_KEPT, PolicyLag};
 pub use rate_limiter::{InvalidRateLimiter, RateLimiter, RateLimiterCounts, RateLimiterSettings, Wait};
 pub use retention::Retention;
 pub use seen::SeenIds;

@@ -12,7 +12,7 @@ pub struct Retention {
     /// Bytes of all trajectories held, as [`Table::trajectory_bytes`](crate::Table::trajectory_bytes) counts them.
     /// `None`: as many as the capacity allows.
     pub trajectory_bytes_max: Option<u64>,
-    /// By how many weights versions the last step of a trajectory may be behind that of the newest version held, as
-    /// [`Table::newest_weights_version`](crate::Table::newest_weights_version) counts it. `None`: by any number.
+    /// By how many weights versions the last step of a trajectory may be behind the newest, as
+    /// [`Table::hold_to_newest`](crate::Table::hold_to_newest) was told. `None`: by any number.
     pub lag_versions_max: Option<u64>,
 }

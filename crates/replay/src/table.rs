@@ -61,6 +61,8 @@ pub struct Table {
     quarantined_actors: BTreeSet<u64>,
     /// Of trajectories that are not in quarantine.
     versions: Versions,
+    /// The newest version, as it was told; zero before, when nothing is behind it.
+    newest_published: WeightsVersion,
     /// The weights version that weighs one in the tree.
     base: WeightsVersion,
     /// The greatest priority ever set; zero if none was.
@@ -88,6 +90,7 @@ impl Table {
             entries_removed: 0,
             quarantined_actors: BTreeSet::new(),
             versions: Versions::default(),
+            newest_published: WeightsVersion::default(),
             base: WeightsVersion::default(),
             priority_max: 0.0,
             totals: TableTotals::default(),
@@ -97,6 +100,12 @@ impl Table {
         };
         table.rebuild();
         table
+    }
+
+    /// Judges by this weights version, from the next insert or [`Table::expire`] on, what is too far behind. It may be an
+    /// older one than before: a learner that went on from an older checkpoint.
+    pub fn hold_to_newest(&mut self, version: WeightsVersion) {
+        self.newest_published = version;
     }
 
     /// Remembers how much came in during an earlier life, beyond the trajectories that could be read back.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use experience::{Sample, Segment, Target};
+use experience::{Sample, Segment, Target, WeightsVersion};
 use prost::Message as _;
 
 use super::policies::{self, Empty};
@@ -33,9 +33,12 @@ impl TryFrom<v1::Open> for SampleQuery {
     }
 }
 
-/// How many batches; at least one and no more than may be open at once.
-pub(crate) fn credit_from_wire(v1::Credit { batches }: v1::Credit) -> Result<u32, Invalid> {
-    between("batches", batches, 1, CREDIT_BATCHES_MAX as usize).map(|_| batches)
+/// How many batches, at least one and no more than may be open at once; and the newest version published, if the client
+/// publishes any.
+pub(crate) fn credit_from_wire(credit: v1::Credit) -> Result<(u32, Option<WeightsVersion>), Invalid> {
+    let v1::Credit { batches, newest_weights_version } = credit;
+    between("batches", batches, 1, CREDIT_BATCHES_MAX as usize)?;
+    Ok((batches, (newest_weights_version > 0).then_some(WeightsVersion(newest_weights_version))))
 }
 
 /// A `waiting` with a reason that fits.

@@ -5,7 +5,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::order::{SampleReplies, SampleReply};
 use super::v1::sample_request::Message;
-use super::{SampleBatch, SampleQuery, client, v1};
+use super::{NewestWeights, SampleBatch, SampleQuery, client, v1};
 use crate::channel::Channel;
 use crate::limits::CREDIT_BATCHES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
@@ -55,11 +55,17 @@ impl Sampler {
     /// Starts the task. Must be called inside a tokio runtime.
     #[must_use]
     pub fn start(settings: SamplerSettings) -> Self {
+        Self::telling(NewestWeights::default(), settings)
+    }
+
+    /// As [`Sampler::start`], for a learner: says with every credit which weights version is the newest.
+    #[must_use]
+    pub fn telling(newest: NewestWeights, settings: SamplerSettings) -> Self {
         let SamplerSettings { endpoint, game, table, batch_size, unroll_steps, prefetch_batches } = settings;
         let (sender, batches) = mpsc::channel(prefetch_batches.clamp(1, CREDIT_BATCHES_MAX as usize));
         let (tell, state) = watch::channel(State::Opening);
         let query = SampleQuery { game, batch_size, unroll_steps, table, timeout: None };
-        let drawing = Drawing { endpoint: endpoint.into(), query, batches: sender, slots: Vec::new(), tell };
+        let drawing = Drawing { endpoint: endpoint.into(), query, batches: sender, slots: Vec::new(), newest, tell };
         Self { batches, state, drawing: Reconnecting::start(drawing, entropy()) }
     }
 
@@ -115,6 +121,7 @@ struct Drawing {
     batches: mpsc::Sender<SampleBatch>,
     /// A reserved slot is a credit: nothing is asked for that could not be put down.
     slots: Vec<mpsc::OwnedPermit<SampleBatch>>,
+    newest: NewestWeights,
     tell: watch::Sender<State>,
 }
 
@@ -135,7 +142,7 @@ impl Client for Drawing {
         requests.try_send(request(Message::Open(self.query.clone().into()))).expect("a new channel has room");
         if let Ok(batches @ 1..) = u32::try_from(self.slots.len()) {
             order.gave(batches);
-            requests.try_send(request(Message::Credit(v1::Credit { batches }))).expect("a new channel has room");
+            requests.try_send(self.credit(batches)).expect("a new channel has room");
         }
         let mut client = client(channel);
         let mut replies = client.sample(ReceiverStream::new(receiver)).await?.into_inner();
@@ -147,8 +154,7 @@ impl Client for Drawing {
                     let Ok(slot) = slot else { return Ok(()) };
                     self.slots.push(slot);
                     order.gave(1);
-                    let credit = request(Message::Credit(v1::Credit { batches: 1 }));
-                    requests.send(credit).await.map_err(|_| Broken::Ended)?;
+                    requests.send(self.credit(1)).await.map_err(|_| Broken::Ended)?;
                 }
                 reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?)? {
                     SampleReply::Waiting(reason) => drop(self.tell.send_replace(State::Waiting(reason.into()))),
@@ -169,6 +175,10 @@ impl Client for Drawing {
 }
 
 impl Drawing {
+    fn credit(&self, batches: u32) -> v1::SampleRequest {
+        request(Message::Credit(v1::Credit { batches, newest_weights_version: self.newest.on_wire() }))
+    }
+
     fn put_down(&mut self, batch: SampleBatch) {
         self.slots.pop().expect("a batch came for a slot").send(batch);
         self.tell.send_replace(State::Serving);

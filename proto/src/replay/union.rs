@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use source::Source;
 use tokio::time::{Instant, sleep_until};
 
+use super::NewestWeights;
 use crate::servers::{Server, Servers};
 
 /// What a [`UnionSampler`] draws.
@@ -61,6 +62,7 @@ pub struct UnionBatch {
 #[derive(Debug)]
 pub struct UnionSampler {
     servers: Servers,
+    newest: NewestWeights,
     settings: UnionSettings,
     rng: ChaCha8Rng,
     /// One for each server, ascending by id.
@@ -85,8 +87,14 @@ impl UnionSampler {
     /// Starts to draw. Must be called inside a tokio runtime.
     #[must_use]
     pub fn start(servers: Servers, settings: UnionSettings) -> Self {
+        Self::telling(NewestWeights::default(), servers, settings)
+    }
+
+    /// As [`UnionSampler::start`], for a learner: says to every server which weights version is the newest.
+    #[must_use]
+    pub fn telling(newest: NewestWeights, servers: Servers, settings: UnionSettings) -> Self {
         let rng = ChaCha8Rng::seed_from_u64(settings.seed);
-        let mut sampler = Self { servers, settings, rng, sources: Vec::new(), drawn: Vec::new(), choice: None };
+        let mut sampler = Self { servers, newest, settings, rng, sources: Vec::new(), drawn: Vec::new(), choice: None };
         sampler.follow();
         sampler
     }
@@ -215,7 +223,7 @@ impl UnionSampler {
         });
         for server in set.iter() {
             if !self.sources.iter().any(|source| source.is_of(server)) {
-                self.sources.push(Source::start(server.clone(), &self.settings));
+                self.sources.push(Source::start(server.clone(), self.newest.clone(), &self.settings));
             }
         }
         self.sources.sort_by(|a, b| a.server().cmp(b.server()));

@@ -153,8 +153,13 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
 
     /// The client's next message, which is credit.
     pub async fn credit(&mut self) -> u32 {
+        self.whole_credit().await.batches
+    }
+
+    /// The same, with all that it says.
+    pub async fn whole_credit(&mut self) -> v1::Credit {
         match self.request().await.and_then(|request| request.message) {
-            Some(SampleMessage::Credit(credit)) => credit.batches,
+            Some(SampleMessage::Credit(credit)) => credit,
             other => panic!("expected credit, got {other:?}"),
         }
     }

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use experience::Sample;
+use experience::{Sample, WeightsVersion};
 use proto::convert;
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::order::{SampleOrder, Sampled as Message};
@@ -33,6 +33,8 @@ pub(super) struct SampleStream {
     drain: CancellationToken,
     reply: mpsc::Sender<Sampled>,
     replies: mpsc::Receiver<Sampled>,
+    /// The newest weights version that was said here.
+    newest: Option<WeightsVersion>,
     /// Batches asked for and not yet drawn.
     requested: u32,
     /// When a batch must have come.
@@ -65,6 +67,7 @@ impl SampleStream {
             drain,
             reply,
             replies,
+            newest: None,
             requested: 0,
             due: None,
             heard: None,
@@ -124,7 +127,8 @@ impl SampleStream {
                 tracing::info!(table = query.table, batch_size, unroll_steps, "a learner samples");
                 self.query = Some((table, query));
             }
-            Message::Credit => {
+            Message::Credit { newest } => {
+                self.tell(newest).await?;
                 let Some((table, query)) = &self.query else { return Ok(()) };
                 let (table, items) = (*table, query.batch_size as u64);
                 if self.requested == 0 {
@@ -136,6 +140,17 @@ impl SampleStream {
                     self.requested += 1;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Passes on what the learner says is the newest, where it is news.
+    async fn tell(&mut self, newest: Option<WeightsVersion>) -> Result<(), Status> {
+        if let Some(version) = newest
+            && self.newest != newest
+        {
+            self.newest = newest;
+            self.handle.send(Command::NewestWeights(version)).await.map_err(ended)?;
         }
         Ok(())
     }

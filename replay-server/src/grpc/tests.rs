@@ -3,6 +3,7 @@ mod bounds;
 mod configure;
 mod leases;
 mod operator;
+mod policy_lag;
 mod scopes;
 mod tables;
 
@@ -121,7 +122,7 @@ fn open(batch_size: u32) -> v1::SampleRequest {
 }
 
 fn credit(batches: u32) -> v1::SampleRequest {
-    ask(Ask::Credit(v1::Credit { batches }))
+    ask(Ask::Credit(v1::Credit { batches, newest_weights_version: 0 }))
 }
 
 async fn end<T>(stream: &mut Streaming<T>) -> Status {

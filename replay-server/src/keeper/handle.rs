@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use experience::{PackedTrajectory, TrajectoryId};
+use experience::{PackedTrajectory, TrajectoryId, WeightsVersion};
 use proto::replay::{ServerStats, Suspect, TableChange, TableStats};
 use replay::{Drawn, InvalidPriority, ItemKey, PriorityUpdate};
 use tokio::sync::{mpsc, oneshot};
@@ -128,6 +128,8 @@ pub enum Command {
     },
     /// An invalid trajectory was refused.
     CountRefused,
+    /// A learner says which weights version is the newest.
+    NewestWeights(WeightsVersion),
     /// A batch is wanted.
     Sample(BatchRequest),
     /// The most items that a table ever hands out at once.

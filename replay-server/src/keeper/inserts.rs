@@ -66,9 +66,9 @@ impl Keeper {
 
     /// Whether no table has a use for something whose newest weights are so far behind. It leaves no trace: sent again, it is
     /// judged again.
-    fn is_stale(&mut self, arrival: &Arrival) -> bool {
+    fn is_stale(&self, arrival: &Arrival) -> bool {
         let Some(version) = arrival.trajectory.last_weights_version() else { return false };
-        let lag = self.lag.of(version, arrival.inserted.since_1970());
+        let lag = self.newest_published.0.saturating_sub(version.0);
         let mut bounds = self.tables.iter().map(|table| table.settings().table.retention.lag_versions_max);
         // None as soon as one table bounds nothing.
         let widest = bounds.try_fold(0, |widest, bound| Some(widest.max(bound?)));

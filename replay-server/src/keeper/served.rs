@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use experience::{Mass, PackedTrajectory};
+use experience::{Mass, PackedTrajectory, WeightsVersion};
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::{Suspect, TableEdge, TableStats};
 use rand_chacha::ChaCha8Rng;
@@ -144,6 +144,11 @@ impl Served {
         self.limiter.insert(items);
         self.limiter.delete(quarantined_items);
         self.count_removed(&removed);
+    }
+
+    /// Judges by this weights version from now on what is too far behind.
+    pub(super) fn hold_to_newest(&mut self, version: WeightsVersion) {
+        self.table.hold_to_newest(version);
     }
 
     /// Lets go of what is beyond a bound.

@@ -58,7 +58,7 @@ async fn stall(server: &Server) -> anyhow::Result<impl Sized + use<>> {
     let game = "connect_four".to_owned();
     let batch_size = u32::try_from(SAMPLES_PER_BATCH_MAX)?;
     let open = Message::Open(v1::Open { game, batch_size, ..v1::Open::default() });
-    let credit = Message::Credit(v1::Credit { batches: CREDIT_BATCHES_MAX });
+    let credit = Message::Credit(v1::Credit { batches: CREDIT_BATCHES_MAX, newest_weights_version: 0 });
     let requests = [open, credit].map(|message| v1::SampleRequest { message: Some(message) });
     let requests = futures::stream::iter(requests).chain(futures::stream::pending());
     let mut client = proto::replay::client(proto::channel(&server.endpoint)?);

@@ -33,10 +33,9 @@ impl Table {
             || (front.drawable == 0 && front.is_exhausted(self.weigh()))
     }
 
-    /// How many weights versions the last step of an entry is behind the newest held; none without steps.
+    /// How many weights versions the last step of an entry is behind the newest; none without steps.
     fn lag_versions(&self, entry: &Entry) -> u64 {
-        let versions = self.versions.newest().zip(entry.last_weights_version);
-        versions.map_or(0, |(newest, version)| newest.0.saturating_sub(version.0))
+        entry.last_weights_version.map_or(0, |version| self.newest_published.0.saturating_sub(version.0))
     }
 
     /// Brings everything else up to date with an entry that has left the front.

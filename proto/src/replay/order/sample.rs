@@ -1,4 +1,4 @@
-use experience::Sample;
+use experience::{Sample, WeightsVersion};
 
 use super::{Fault, unlike};
 use crate::convert;
@@ -21,7 +21,10 @@ pub enum Sampled {
     /// The stream is open.
     Open(SampleQuery),
     /// [`SampleOrder::credit`] has grown.
-    Credit,
+    Credit {
+        /// The newest weights version that the client has published, if it publishes any.
+        newest: Option<WeightsVersion>,
+    },
 }
 
 impl SampleOrder {
@@ -67,12 +70,12 @@ impl SampleOrder {
     }
 
     fn add(&mut self, credit: v1::Credit) -> Result<Sampled, Fault> {
-        let batches = convert::sample::credit_from_wire(credit)?;
+        let (batches, newest) = convert::sample::credit_from_wire(credit)?;
         if batches > CREDIT_BATCHES_MAX - self.credit {
             return Err(Fault::OverCredit { message: "credit", credit: CREDIT_BATCHES_MAX });
         }
         self.credit += batches;
-        Ok(Sampled::Credit)
+        Ok(Sampled::Credit { newest })
     }
 }
 

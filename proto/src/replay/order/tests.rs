@@ -343,7 +343,9 @@ mod sample_requests {
     }
 
     fn credit(batches: u32) -> v1::SampleRequest {
-        v1::SampleRequest { message: Some(sample_request::Message::Credit(v1::Credit { batches })) }
+        v1::SampleRequest {
+            message: Some(sample_request::Message::Credit(v1::Credit { batches, newest_weights_version: 0 })),
+        }
     }
 
     #[test]
@@ -351,7 +353,10 @@ mod sample_requests {
         let mut order = SampleOrder::new(GAME);
         let (events, fault) = heard([open(), credit(1), credit(3)], |message| order.receive(message));
         let query = query_of(GAME, 2, 1);
-        assert_eq!((events, fault), (vec![Sampled::Open(query), Sampled::Credit, Sampled::Credit], None));
+        assert_eq!(
+            (events, fault),
+            (vec![Sampled::Open(query), Sampled::Credit { newest: None }, Sampled::Credit { newest: None }], None)
+        );
         assert_eq!(order.credit(), 4);
         order.sent();
         assert_eq!(order.credit(), 3);

@@ -1,6 +1,6 @@
 use std::pin::pin;
 
-use experience::ActionProbability;
+use experience::{ActionProbability, WeightsVersion};
 use futures::poll;
 use game::Action;
 use prost::Message as _;
@@ -9,19 +9,16 @@ use tonic::Status;
 use super::{Sampler, SamplerSettings};
 use crate::convert::waiting_to_wire;
 use crate::limits::MESSAGE_BYTES_MAX;
-use crate::replay::{MAIN_TABLE, SampleQuery, v1};
+use crate::replay::{MAIN_TABLE, NewestWeights, SampleQuery, v1};
 use crate::scripted::{Link, ReplayScript, batch, until, within};
 
 fn sampler(endpoint: String, prefetch_batches: usize) -> Sampler {
-    let game = "tic_tac_toe".into();
-    Sampler::start(SamplerSettings {
-        endpoint,
-        game,
-        table: MAIN_TABLE.into(),
-        batch_size: 2,
-        unroll_steps: 1,
-        prefetch_batches,
-    })
+    Sampler::start(settings(endpoint, prefetch_batches))
+}
+
+fn settings(endpoint: String, prefetch_batches: usize) -> SamplerSettings {
+    let (game, table) = ("tic_tac_toe".into(), MAIN_TABLE.into());
+    SamplerSettings { endpoint, game, table, batch_size: 2, unroll_steps: 1, prefetch_batches }
 }
 
 #[tokio::test]
@@ -76,6 +73,24 @@ async fn credit_is_given_only_for_batches_that_have_a_place() {
         assert_eq!(within(sampler.next()).await, batch(number, 2));
         stream.credit_of(1).await;
     }
+}
+
+#[tokio::test]
+async fn a_learner_says_the_newest_version_with_its_credit_and_again_on_a_new_stream() {
+    let mut server = ReplayScript::start().await;
+    let newest = NewestWeights::default();
+    let mut sampler = Sampler::telling(newest.clone(), settings(server.endpoint(), 1));
+    let mut first = server.sampling().await;
+    first.open().await;
+    assert_eq!(first.whole_credit().await.newest_weights_version, 0, "nothing is published yet");
+    newest.set(WeightsVersion(4));
+    first.batch(&batch(1, 2)).await;
+    within(sampler.next()).await;
+    assert_eq!(first.whole_credit().await.newest_weights_version, 4);
+    first.end(Status::unavailable("draining")).await;
+    let mut second = server.sampling().await;
+    second.open().await;
+    assert_eq!(second.whole_credit().await.newest_weights_version, 4);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::UnionSettings;
 use crate::replay::sampler::State;
-use crate::replay::{Inspector, SampleBatch, Sampler, SamplerSettings, TableStats};
+use crate::replay::{Inspector, NewestWeights, SampleBatch, Sampler, SamplerSettings, TableStats};
 use crate::servers::Server;
 
 /// How often a server is asked what it weighs: batches that wait here know no more than when they were drawn.
@@ -37,16 +37,17 @@ struct Asked {
 }
 
 impl Source {
-    pub(super) fn start(server: Server, settings: &UnionSettings) -> Self {
+    pub(super) fn start(server: Server, newest: NewestWeights, settings: &UnionSettings) -> Self {
         let UnionSettings { game, table, batch_size, unroll_steps, prefetch_batches, .. } = settings;
-        let sampler = Sampler::start(SamplerSettings {
+        let settings = SamplerSettings {
             endpoint: server.endpoint.as_ref().to_owned(),
             game: game.clone(),
             table: table.clone(),
             batch_size: *batch_size,
             unroll_steps: *unroll_steps,
             prefetch_batches: *prefetch_batches,
-        });
+        };
+        let sampler = Sampler::telling(newest, settings);
         let (queue, started) = (VecDeque::new(), Instant::now());
         Self { server, sampler, queue, table: None, asked: None, left_out: false, started }
     }

@@ -16,6 +16,7 @@ enum Event {
     Release(Index),
     QuarantineActor(u64),
     ReleaseActor(u64),
+    Publish(u64),
     Expire,
     Change(TableSettings),
 }
@@ -59,7 +60,7 @@ fn settings() -> impl Strategy<Value = TableSettings> {
 fn event() -> impl Strategy<Value = Event> {
     let version = prop_oneof![8 => 0_u64..50, 1 => 10_000_u64..10_050, 1 => u64::MAX - 50..];
     let steps = prop_oneof!["[Ffo]{0,12}", "F{1,60}"];
-    let insert = (0_u64..4, steps, version, prop::option::weighted(0.2, priority()));
+    let insert = (0_u64..4, steps, version.clone(), prop::option::weighted(0.2, priority()));
     let some_priority = prop_oneof![50 => priority(), 1 => Just(f64::NAN), 1 => Just(-1.0), 1 => Just(f64::INFINITY)];
     let update = prop::collection::vec((any::<Index>(), any::<Index>(), some_priority), 0..8);
     prop_oneof![
@@ -70,6 +71,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => any::<Index>().prop_map(Event::Release),
         1 => (0_u64..4).prop_map(Event::QuarantineActor),
         1 => (0_u64..4).prop_map(Event::ReleaseActor),
+        1 => version.prop_map(Event::Publish),
         1 => Just(Event::Expire),
         1 => settings().prop_map(Event::Change),
     ]
@@ -141,6 +143,10 @@ impl Pair {
                 let removed = self.table.expire(self.now);
                 prop_assert_eq!(&removed, &self.model.expire(self.now));
                 self.count_removed(&removed);
+            }
+            Event::Publish(version) => {
+                self.table.hold_to_newest(WeightsVersion(version));
+                self.model.newest_published = WeightsVersion(version);
             }
             Event::Change(settings) => {
                 let changed = self.table.change(settings);

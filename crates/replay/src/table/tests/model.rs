@@ -11,6 +11,7 @@ pub(super) struct Model {
     quarantined_actors: HashSet<u64>,
     totals: TableTotals,
     priority_max: f64,
+    pub(super) newest_published: WeightsVersion,
 }
 
 struct HeldTrajectory {
@@ -79,6 +80,7 @@ impl Model {
             quarantined_actors: HashSet::new(),
             totals: TableTotals::default(),
             priority_max: 0.0,
+            newest_published: WeightsVersion(0),
         }
     }
 
@@ -149,11 +151,11 @@ impl Model {
     }
 
     fn must_leave(&self, now: Duration) -> bool {
-        let State { trajectory_bytes, newest_version, held_items, .. } = self.state();
+        let State { trajectory_bytes, held_items, .. } = self.state();
         let Retention { age_max, trajectory_bytes_max, lag_versions_max } = self.settings.retention;
         let front = &self.held[0];
         let newer = held_items - front.items.len() as u64;
-        let lag = newest_version.zip(front.version).map_or(0, |(newest, version)| newest.0.saturating_sub(version.0));
+        let lag = front.version.map_or(0, |version| self.newest_published.0.saturating_sub(version.0));
         newer >= self.settings.window.capacity_items
             || age_max.is_some_and(|max| front.inserted + max < now)
             || trajectory_bytes_max.is_some_and(|max| max < trajectory_bytes)

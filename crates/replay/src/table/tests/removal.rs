@@ -54,15 +54,32 @@ fn trajectories_leave_until_their_bytes_fit_but_the_newest_stays() {
 #[test]
 fn a_trajectory_leaves_once_its_last_version_lags_too_far_behind() {
     let mut table = bounded(Retention { lag_versions_max: Some(3), ..Retention::default() });
+    let mut left = |newest, sequence, version| {
+        table.hold_to_newest(WeightsVersion(newest));
+        ids(&table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO).removed)
+    };
+    assert_eq!(left(5, 0, 5), []);
+    assert_eq!(left(8, 1, 8), []);
+    assert_eq!(left(9, 2, 9), [0]);
+    // An older one that comes late waits behind those that may stay.
+    assert_eq!(left(9, 3, 1), []);
+    assert_eq!(left(12, 4, 12), [1]);
+    assert_eq!(left(13, 5, 13), [2, 3]);
+    // A learner that goes on from an older checkpoint.
+    assert_eq!(left(4, 6, 4), []);
+}
+
+#[test]
+fn a_version_that_a_trajectory_claims_makes_nothing_leave() {
+    let mut table = bounded(Retention { lag_versions_max: Some(3), ..Retention::default() });
     let mut left =
         |sequence, version| ids(&table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO).removed);
     assert_eq!(left(0, 5), []);
-    assert_eq!(left(1, 8), []);
-    assert_eq!(left(2, 9), [0]);
-    // An older one that comes late waits behind those that may stay.
-    assert_eq!(left(3, 1), []);
-    assert_eq!(left(4, 12), [1]);
-    assert_eq!(left(5, 13), [2, 3]);
+    assert_eq!(left(1, u64::MAX), [], "before anybody said which is the newest");
+    table.hold_to_newest(WeightsVersion(8));
+    assert_eq!(ids(&table.expire(Duration::ZERO)), []);
+    table.hold_to_newest(WeightsVersion(9));
+    assert_eq!(ids(&table.expire(Duration::ZERO)), [0]);
 }
 
 #[test]

@@ -1,0 +1,155 @@
+//! Claims about which trajectories are stale. Which version is the newest is what a learner says.
+
+use super::*;
+
+const STORED: v1::Disposition = v1::Disposition::Inserted;
+const STALE: v1::Disposition = v1::Disposition::Stale;
+
+/// A server that keeps what is three versions behind, and no more.
+async fn serve_bounded(directory: &Path) -> Server {
+    // Nobody says heartbeats here, and nobody is lost for it.
+    let bounded = |replay: &mut ReplaySection| {
+        (replay.lag_versions_max, replay.error_items, replay.heartbeat_seconds) = (Some(3), 1e6, 60.0);
+    };
+    serve_with(directory, bounded).await
+}
+
+/// A learner's stream.
+struct Learner(mpsc::Sender<v1::SampleRequest>, Streaming<v1::SampleResponse>);
+
+impl Learner {
+    async fn open(server: &Server) -> Self {
+        let (sender, answers) = server.sample().await;
+        sender.send(open(1)).await.unwrap();
+        Self(sender, answers)
+    }
+
+    /// Says that a version is the newest. The batch that comes back, from a table that holds something, shows that the server
+    /// has heard it.
+    async fn publish(&mut self, version: u64) {
+        let credit = v1::Credit { batches: 1, newest_weights_version: version };
+        self.0.send(ask(Ask::Credit(credit))).await.unwrap();
+        loop {
+            let answer = self.1.message().await.unwrap().unwrap().message;
+            if matches!(answer, Some(Out::Batch(_))) {
+                return;
+            }
+        }
+    }
+}
+
+fn played_by(actor: u64, sequence: u64, version: u64) -> v1::InsertRequest {
+    let mut message = message(sequence);
+    message.id.as_mut().unwrap().actor = actor;
+    message.versions = vec![v1::VersionRun { version, steps: 4 }];
+    wrap(In::Trajectory(message))
+}
+
+/// An actor's stream, and what it has handed in.
+struct Actor {
+    number: u64,
+    sender: mpsc::Sender<v1::InsertRequest>,
+    answers: Streaming<v1::InsertResponse>,
+}
+
+impl Actor {
+    async fn open(server: &Server, number: u64, revision: u32) -> Self {
+        let (sender, mut answers) = server.insert().await;
+        sender.send(wrap(In::Hello(v1::Hello { actor: number, epoch: 1, game: GAME.into(), revision }))).await.unwrap();
+        answers.message().await.unwrap().unwrap();
+        Self { number, sender, answers }
+    }
+
+    /// What becomes of a trajectory that was played with this version.
+    async fn hand_in(&mut self, sequence: u64, version: u64) -> v1::Disposition {
+        self.sender.send(played_by(self.number, sequence, version)).await.unwrap();
+        match self.answers.message().await.unwrap().unwrap().message {
+            Some(Answer::Ack(ack)) => {
+                assert_eq!(ack.sequence, sequence);
+                ack.disposition()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_far_behind_for_every_table_is_acknowledged_and_not_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_bounded(directory.path()).await;
+    let mut actor = Actor::open(&server, 1, 1).await;
+    assert_eq!(actor.hand_in(0, 10).await, STORED);
+    let mut learner = Learner::open(&server).await;
+    learner.publish(10).await;
+    // One that lags by as much as is allowed is stored; one that is sent again is judged again.
+    assert_eq!(actor.hand_in(1, 7).await, STORED);
+    assert_eq!([actor.hand_in(2, 6).await, actor.hand_in(2, 6).await], [STALE, STALE]);
+    assert_eq!(actor.hand_in(1, 1).await, v1::Disposition::Duplicate);
+    // Who knows nothing of this hears what it shall do.
+    assert_eq!(Actor::open(&server, 1, 0).await.hand_in(4, 6).await, STORED);
+    assert_eq!(server.stats().await.trajectories_inserted_total, 2);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_version_from_the_future_that_one_actor_claims_makes_nothing_stale_and_pushes_nothing_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_bounded(directory.path()).await;
+    let (mut broken, mut sound) = (Actor::open(&server, 1, 1).await, Actor::open(&server, 2, 1).await);
+    // Before a learner was heard, and after.
+    assert_eq!(broken.hand_in(0, u64::MAX).await, STORED);
+    assert_eq!(sound.hand_in(0, 10).await, STORED);
+    Learner::open(&server).await.publish(10).await;
+    assert_eq!(broken.hand_in(1, u64::MAX).await, STORED);
+    assert_eq!(sound.hand_in(1, 10).await, STORED);
+    assert_eq!(server.stats().await.trajectories, 4);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_only_actor_is_stale_by_what_the_learner_says_and_not_by_what_it_claimed() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_bounded(directory.path()).await;
+    let mut actor = Actor::open(&server, 1, 1).await;
+    assert_eq!(actor.hand_in(0, 20).await, STORED);
+    assert_eq!(actor.hand_in(1, 3).await, STORED, "no learner has said anything yet");
+    let mut learner = Learner::open(&server).await;
+    learner.publish(20).await;
+    assert_eq!(actor.hand_in(2, 3).await, STALE);
+    // A sampler that publishes nothing changes nothing, and what was said outlives its stream.
+    drop(learner);
+    Learner::open(&server).await.publish(0).await;
+    assert_eq!(actor.hand_in(2, 3).await, STALE);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_learner_that_goes_on_from_an_older_checkpoint_is_believed_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_bounded(directory.path()).await;
+    let mut actor = Actor::open(&server, 1, 1).await;
+    assert_eq!(actor.hand_in(0, 100).await, STORED);
+    Learner::open(&server).await.publish(100).await;
+    assert_eq!(actor.hand_in(1, 8).await, STALE);
+    Learner::open(&server).await.publish(8).await;
+    assert_eq!(actor.hand_in(1, 8).await, STORED);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn after_a_restart_nothing_is_stale_until_the_learner_is_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_bounded(directory.path()).await;
+    let mut actor = Actor::open(&server, 1, 1).await;
+    assert_eq!(actor.hand_in(0, 10).await, STORED);
+    Learner::open(&server).await.publish(10).await;
+    assert_eq!(actor.hand_in(1, 1).await, STALE);
+    drop(actor);
+    server.stop().await;
+    let server = serve_bounded(directory.path()).await;
+    let mut actor = Actor::open(&server, 1, 1).await;
+    assert_eq!(actor.hand_in(1, 9).await, STORED);
+    Learner::open(&server).await.publish(10).await;
+    assert_eq!(actor.hand_in(2, 1).await, STALE);
+    server.stop().await;
+}
