@@ -238,18 +238,11 @@ impl ActorSection {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let range = |key, is_good: bool, range: String| {
-            if is_good { Ok(()) } else { Err(ConfigError::invalid(key, format!("must be from {range}"))) }
-        };
-        range("actor.threads", self.threads <= THREADS_MAX, format!("0 to {THREADS_MAX}"))?;
-        let waiting = (1..=UNACKNOWLEDGED_MAX).contains(&self.unacknowledged_max);
-        range("actor.unacknowledged_max", waiting, format!("1 to {UNACKNOWLEDGED_MAX}"))?;
-        let drain = (0.0..=DRAIN_SECONDS_MAX).contains(&self.drain_seconds);
-        range("actor.drain_seconds", drain, format!("0 to {DRAIN_SECONDS_MAX}"))?;
-        let away = (0.0..=AWAY_SECONDS_MAX).contains(&self.replay_away_seconds_max);
-        range("actor.replay_away_seconds_max", away, format!("0 to {AWAY_SECONDS_MAX}"))?;
-        let learner_away = (0.0..=AWAY_SECONDS_MAX).contains(&self.weights_away_seconds_max);
-        range("actor.weights_away_seconds_max", learner_away, format!("0 to {AWAY_SECONDS_MAX}"))?;
+        ConfigError::within("actor.threads", self.threads, 0..=THREADS_MAX)?;
+        ConfigError::within("actor.unacknowledged_max", self.unacknowledged_max, 1..=UNACKNOWLEDGED_MAX)?;
+        ConfigError::within("actor.drain_seconds", self.drain_seconds, 0.0..=DRAIN_SECONDS_MAX)?;
+        ConfigError::within("actor.replay_away_seconds_max", self.replay_away_seconds_max, 0.0..=AWAY_SECONDS_MAX)?;
+        ConfigError::within("actor.weights_away_seconds_max", self.weights_away_seconds_max, 0.0..=AWAY_SECONDS_MAX)?;
         if !self.inference.is_empty() {
             let endpoints: Result<Endpoints, InvalidEndpoint> = self.inference.parse();
             endpoints.map_err(|error| ConfigError::invalid("actor.inference", error))?;

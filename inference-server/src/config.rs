@@ -1,6 +1,5 @@
 //! `[inference]` as written, and as used.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -188,18 +187,19 @@ impl Config {
 
 impl InferenceSection {
     fn check(&self) -> Result<(), ConfigError> {
-        within("inference.threads", self.threads, 0..=THREADS_MAX)?;
-        within("inference.versions_kept", self.versions_kept, 1..=VERSIONS_MAX)?;
-        within("inference.batch_max", self.batch_max, 0..=BATCH_MAX)?;
-        within("inference.queue_delay_us", self.queue_delay_us, 0..=QUEUE_DELAY_US_MAX)?;
-        within("inference.waiting_positions_max", self.waiting_positions_max, 1..=1 << 24)?;
-        within("inference.timeout_ms", self.timeout_ms, 1..=TIMEOUT_MS_MAX)?;
-        within("inference.asks_max", self.asks_max, 1..=1 << 16)?;
-        within("inference.streams_max", self.streams_max, 1..=1 << 20)?;
-        within("inference.connections_max", self.connections_max, 1..=1 << 20)?;
-        within("inference.searches_max", self.searches_max, 1..=SEARCHES_MAX)?;
-        within("inference.simulations_max", self.simulations_max, 1..=SIMULATIONS_MAX)?;
-        within("inference.search_ms_max", self.search_ms_max, 1..=TIMEOUT_MS_MAX)
+        ConfigError::within("inference.threads", self.threads, 0..=THREADS_MAX)?;
+        ConfigError::within("inference.versions_kept", self.versions_kept, 1..=VERSIONS_MAX)?;
+        ConfigError::within("inference.batch_max", self.batch_max, 0..=BATCH_MAX)?;
+        ConfigError::within("inference.queue_delay_us", self.queue_delay_us, 0..=QUEUE_DELAY_US_MAX)?;
+        ConfigError::within("inference.waiting_positions_max", self.waiting_positions_max, 1..=1 << 24)?;
+        ConfigError::within("inference.timeout_ms", self.timeout_ms, 1..=TIMEOUT_MS_MAX)?;
+        ConfigError::within("inference.asks_max", self.asks_max, 1..=1 << 16)?;
+        ConfigError::within("inference.streams_max", self.streams_max, 1..=1 << 20)?;
+        ConfigError::within("inference.connections_max", self.connections_max, 1..=1 << 20)?;
+        ConfigError::within("inference.searches_max", self.searches_max, 1..=SEARCHES_MAX)?;
+        ConfigError::within("inference.simulations_max", self.simulations_max, 1..=SIMULATIONS_MAX)?;
+        ConfigError::within("inference.search_ms_max", self.search_ms_max, 1..=TIMEOUT_MS_MAX)?;
+        Ok(())
     }
 }
 
@@ -215,15 +215,4 @@ impl Settings {
             evaluators,
         }
     }
-}
-
-fn within<T: PartialOrd + std::fmt::Display>(
-    key: &'static str,
-    value: T,
-    range: RangeInclusive<T>,
-) -> Result<(), ConfigError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(ConfigError::invalid(key, format!("must be from {} to {}", range.start(), range.end())))
 }

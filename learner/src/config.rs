@@ -178,31 +178,28 @@ impl Config {
     /// Names the key and the range it must lie in.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let Self { run, network, learner, security } = self;
-        let in_range = |key: &str, value: f64, low: f64, high: f64| {
-            if (low..=high).contains(&value) {
-                return Ok(());
-            }
-            Err(ConfigError::invalid(key, format!("is {value}, it must lie in {low} to {high}")))
-        };
-        in_range("network.channels", network.channels as f64, 1.0, CHANNELS_MAX as f64)?;
-        in_range("network.blocks", network.blocks as f64, 1.0, BLOCKS_MAX as f64)?;
-        let hidden = network.squeeze_excitation as f64;
-        in_range("network.squeeze_excitation", hidden, 0.0, SQUEEZE_EXCITATION_MAX as f64)?;
-        in_range("network.global_pooling", network.global_pooling as f64, 0.0, network.channels as f64 - 1.0)?;
-        in_range("learner.batch_size", learner.batch_size as f64, 1.0, SAMPLES_PER_BATCH_MAX as f64)?;
-        in_range("learner.prefetch_batches", learner.prefetch_batches as f64, 1.0, CREDIT_BATCHES_MAX.into())?;
-        in_range("learner.learning_rate", learner.learning_rate, 0.0, 10.0)?;
-        in_range("learner.learning_rate_floor", learner.learning_rate_floor, 0.0, 1.0)?;
-        in_range("learner.schedule_minutes", learner.schedule_minutes, 1e-3, 1e9)?;
-        in_range("learner.momentum", learner.momentum, 0.0, 0.9999)?;
-        in_range("learner.weight_decay", learner.weight_decay, 0.0, 10.0)?;
-        in_range("learner.gradient_clip_norm", learner.gradient_clip_norm, 1e-9, 1e9)?;
-        in_range("learner.ema_decay", learner.ema_decay, 0.0, 0.999_999)?;
-        in_range("learner.value_loss_weight", learner.value_loss_weight, 0.0, 1e3)?;
-        in_range("learner.search_value_share", learner.search_value_share.into(), 0.0, 1.0)?;
-        in_range("learner.importance_exponent", learner.importance_exponent, 0.0, 1.0)?;
-        in_range("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01, 86_400.0)?;
-        in_range("learner.checkpoint_interval_seconds", learner.checkpoint_interval_seconds, 0.01, 86_400.0)?;
+        ConfigError::within("network.channels", network.channels, 1..=CHANNELS_MAX)?;
+        ConfigError::within("network.blocks", network.blocks, 1..=BLOCKS_MAX)?;
+        ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
+        ConfigError::within("network.global_pooling", network.global_pooling, 0..=network.channels - 1)?;
+        ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
+        ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;
+        ConfigError::within("learner.learning_rate", learner.learning_rate, 0.0..=10.0)?;
+        ConfigError::within("learner.learning_rate_floor", learner.learning_rate_floor, 0.0..=1.0)?;
+        ConfigError::within("learner.schedule_minutes", learner.schedule_minutes, 1e-3..=1e9)?;
+        ConfigError::within("learner.momentum", learner.momentum, 0.0..=0.9999)?;
+        ConfigError::within("learner.weight_decay", learner.weight_decay, 0.0..=10.0)?;
+        ConfigError::within("learner.gradient_clip_norm", learner.gradient_clip_norm, 1e-9..=1e9)?;
+        ConfigError::within("learner.ema_decay", learner.ema_decay, 0.0..=0.999_999)?;
+        ConfigError::within("learner.value_loss_weight", learner.value_loss_weight, 0.0..=1e3)?;
+        ConfigError::within("learner.search_value_share", learner.search_value_share, 0.0..=1.0)?;
+        ConfigError::within("learner.importance_exponent", learner.importance_exponent, 0.0..=1.0)?;
+        ConfigError::within("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01..=86_400.0)?;
+        ConfigError::within(
+            "learner.checkpoint_interval_seconds",
+            learner.checkpoint_interval_seconds,
+            0.01..=86_400.0,
+        )?;
         security.check_endpoint("learner.replay", &learner.replay)?;
         let optimiser = match learner.optimiser.as_str() {
             "adamw" => Optimiser::adamw(),

@@ -253,10 +253,8 @@ impl Config {
     /// The first key out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let replay = &self.replay;
-        let invalid = |key: &str, reason: String| ConfigError::invalid(format!("replay.{key}"), reason);
         let range = |key: &str, value: u64, low: u64, high: u64| {
-            let out = || invalid(key, format!("{value} is not between {low} and {high}"));
-            if (low..=high).contains(&value) { Ok(value) } else { Err(out()) }
+            ConfigError::within(format!("replay.{key}"), value, low..=high)
         };
         let count = |key, value, high: usize| range(key, value, 1, high as u64).map(|value| value as usize);
         Ok(Settings {
@@ -275,7 +273,8 @@ impl Config {
             },
             archive: (!replay.archive.is_empty())
                 .then(|| {
-                    Archive::address(&replay.archive).map_err(|reason| invalid("archive", reason))?;
+                    let invalid = |reason| ConfigError::invalid("replay.archive", reason);
+                    Archive::address(&replay.archive).map_err(invalid)?;
                     let seconds = range("archive_seconds", replay.archive_seconds, 1, 24 * 60 * 60)?;
                     let (url, interval) = (replay.archive.clone(), Duration::from_secs(seconds));
                     Ok::<_, ConfigError>(ArchiveSettings { url, interval })
@@ -291,12 +290,8 @@ impl Config {
                 u32::MAX.into(),
             )
             .map(|inserts| u32::try_from(inserts).ok().and_then(NonZeroU32::new))?,
-            heartbeat: if HEARTBEAT_SECONDS.contains(&replay.heartbeat_seconds) {
-                Duration::from_secs_f64(replay.heartbeat_seconds)
-            } else {
-                let (low, high) = (HEARTBEAT_SECONDS.start(), HEARTBEAT_SECONDS.end());
-                return Err(invalid("heartbeat_seconds", format!("must be from {low} to {high}")));
-            },
+            heartbeat: ConfigError::within("replay.heartbeat_seconds", replay.heartbeat_seconds, HEARTBEAT_SECONDS)
+                .map(Duration::from_secs_f64)?,
             seed: self.run.seed,
         })
     }

@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -299,6 +300,21 @@ impl ConfigError {
     /// For a process that finds a value out of range: `invalid("learner.batch", "must be at least 1")`.
     pub fn invalid(key: impl Into<String>, reason: impl fmt::Display) -> Self {
         Self::Invalid { key: key.into(), reason: reason.to_string() }
+    }
+
+    /// `value`, where it lies in `range`; what is no number lies in none.
+    ///
+    /// # Errors
+    /// [`Invalid`](Self::Invalid) with the value and the range.
+    pub fn within<T: PartialOrd + fmt::Display>(
+        key: impl Into<String>,
+        value: T,
+        range: RangeInclusive<T>,
+    ) -> Result<T, Self> {
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        Err(Self::invalid(key, format!("is {value}, must be from {} to {}", range.start(), range.end())))
     }
 }
 

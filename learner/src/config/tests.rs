@@ -19,25 +19,25 @@ fn squeeze_excitation_and_global_pooling_reach_the_settings_and_are_off_by_defau
 fn options_of_the_network_out_of_range_are_refused_by_their_key() {
     let refused = |network| answered(network).map(drop).unwrap_err();
     let error = refused(NetworkSection { squeeze_excitation: 2049, ..NetworkSection::default() });
-    assert!(error.contains("network.squeeze_excitation") && error.contains("must lie in 0 to 2048"), "{error}");
+    assert!(error.contains("network.squeeze_excitation") && error.contains("must be from 0 to 2048"), "{error}");
     let error = refused(NetworkSection { global_pooling: 64, ..NetworkSection::default() });
-    assert!(error.contains("network.global_pooling") && error.contains("must lie in 0 to 63"), "{error}");
+    assert!(error.contains("network.global_pooling") && error.contains("must be from 0 to 63"), "{error}");
 }
 
 #[test]
 fn a_network_wider_or_deeper_than_the_network_crate_makes_is_refused_by_its_key() {
     let refused = |network| answered(network).map(drop).unwrap_err();
     let error = refused(NetworkSection { channels: 2049, ..NetworkSection::default() });
-    assert!(error.contains("network.channels") && error.contains("must lie in 1 to 2048"), "{error}");
+    assert!(error.contains("network.channels") && error.contains("must be from 1 to 2048"), "{error}");
     let error = refused(NetworkSection { blocks: 257, ..NetworkSection::default() });
-    assert!(error.contains("network.blocks") && error.contains("must lie in 1 to 256"), "{error}");
+    assert!(error.contains("network.blocks") && error.contains("must be from 1 to 256"), "{error}");
 }
 
 #[test]
 fn what_the_replay_server_would_never_answer_is_refused_by_its_key() {
     let refused = |learner| Config { learner, ..Config::default() }.settings().unwrap_err().to_string();
     let error = refused(LearnerSection { batch_size: 4097, ..LearnerSection::default() });
-    assert!(error.contains("learner.batch_size") && error.contains("must lie in 1 to 4096"), "{error}");
+    assert!(error.contains("learner.batch_size") && error.contains("must be from 1 to 4096"), "{error}");
     let error = refused(LearnerSection { replay: "127.0.0.1:7001".to_owned(), ..LearnerSection::default() });
     assert!(error.contains("learner.replay") && error.contains("http://host:port"), "{error}");
 }
