@@ -166,3 +166,6 @@ fn mean_version(samples: &[Sample]) -> f64 {
     let sum: f64 = versions.map(|target| target.weights_version.0 as f64).sum();
     sum / samples.len().max(1) as f64
 }
+
+#[cfg(test)]
+mod tests;
