@@ -241,7 +241,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
     /// Makes `published` the version being measured, and measures everything but its games.
     fn adopt(&mut self, published: Arc<Published>) -> anyhow::Result<ControlFlow<()>> {
         if let Some(Current { published, .. }) = self.current.take() {
-            self.past.keep(&published.manifest, &published.bytes).context("keep an earlier version")?;
+            try_again_later(self.past.keep(&published.manifest, &published.bytes).context("keep an earlier version"));
         }
         let version = published.manifest.version;
         let evaluator = match self.evaluator(&published.manifest, &published.bytes) {
@@ -328,22 +328,21 @@ impl<G: Game, O: Outside> Worker<G, O> {
         match tally.context("play between fixed opponents")? {
             None => Ok(ControlFlow::Break(())),
             Some(tally) => {
-                self.enter(weaker, stronger, &tally)?;
+                self.enter(weaker, stronger, &tally);
                 Ok(ControlFlow::Continue(()))
             }
         }
     }
 
-    /// Enters a match into the ledger, on the disk before it counts.
-    fn enter(&mut self, player: Player, opponent: Player, tally: &matches::Tally) -> anyhow::Result<()> {
+    /// Enters a match into the ledger, on the disk before it counts; if it finds no room there, with the next match.
+    fn enter(&mut self, player: Player, opponent: Player, tally: &matches::Tally) {
         self.ledger.add(player, opponent, tally);
-        self.ledger.save(&self.ratings_path).context("keep the ratings")?;
+        try_again_later(self.ledger.save(&self.ratings_path).context("keep the ratings"));
         self.ratings = self.ledger.ratings();
         self.publish_ratings();
         let rating = self.ratings.iter().find(|rated| rated.player == player).map(|rated| rated.rating);
         let (points, games, elo) = (tally.points(), tally.games(), rating.map(|rating| rating.elo));
         tracing::info!(%player, %opponent, points, games, elo, "match");
-        Ok(())
     }
 
     /// Random play, then random playouts from the smallest budget to the greatest.
@@ -363,7 +362,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
         };
         self.current = Some(current);
         match played {
-            Ok(tally) => self.enter(player, opponent, &tally)?,
+            Ok(tally) => self.enter(player, opponent, &tally),
             Err(Unfinished::Drain) => return Ok(ControlFlow::Break(())),
             Err(Unfinished::Player(error)) => return Ok(self.settle(Err(Stop::Evaluator(error)))),
             Err(Unfinished::Opponent(error)) => self.give_up(opponent, error)?,
@@ -454,6 +453,13 @@ impl<G: Game, O: Outside> Worker<G, O> {
 impl Current {
     fn player(&self) -> Player {
         Player::Version(self.published.manifest.version)
+    }
+}
+
+/// A full disk must not end the measuring: what could not be kept is kept with what comes next.
+fn try_again_later(kept: anyhow::Result<()>) {
+    if let Err(error) = kept {
+        tracing::error!("measuring goes on: {error:#}");
     }
 }
 

@@ -1,10 +1,11 @@
 //! TensorBoard's event files: protobuf events in length-prefixed, checksummed records (TFRecord).
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use prost::Message;
+
+use crate::whole_records::WholeRecords;
 
 #[cfg(test)]
 mod tests;
@@ -41,14 +42,14 @@ struct Scalar {
 /// An event file that is being written.
 #[derive(Debug)]
 pub struct EventFile {
-    file: File,
+    records: WholeRecords,
 }
 
 impl EventFile {
     /// Begins a new file in `folder`; TensorBoard reads all files of a folder as one run.
     pub fn create(folder: &Path, unix_seconds: f64) -> io::Result<Self> {
         let name = format!("events.out.tfevents.{unix_seconds:.0}.zerofleet.{}", std::process::id());
-        let mut events = Self { file: File::create(folder.join(name))? };
+        let mut events = Self { records: WholeRecords::open(&folder.join(name))? };
         let version = Some("brain.Event:2".to_owned());
         events.append(&Event { wall_time: unix_seconds, step: 0, file_version: version, summary: None })?;
         Ok(events)
@@ -63,7 +64,7 @@ impl EventFile {
     }
 
     fn append(&mut self, event: &Event) -> io::Result<()> {
-        self.file.write_all(&record(&event.encode_to_vec()))
+        self.records.append(&record(&event.encode_to_vec()))
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{self, Child, Event};
+use crate::config::Fleet as Config;
 use crate::exposition::{self, Exposition};
 use crate::readings::Role;
 use crate::run_directory::{Inference, RunDirectory};
@@ -71,13 +72,17 @@ pub struct Fleet {
     agent: ureq::Agent,
 }
 
-/// How many actors, and where the binaries are.
+/// How many processes of which size, and where the binaries are.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Self-play processes.
     pub actors: usize,
+    /// Threads of each, whatever the run file says.
+    pub actor_threads: usize,
     /// Whether an inference server evaluates for them.
     pub inference: Inference,
+    /// Its threads, whatever the run file says.
+    pub inference_threads: usize,
     /// Where each replay server listened before; on any free port where that is not known, or not free. At least one.
     pub replay: Vec<Option<SocketAddr>>,
     /// The folder that holds `replay-server`, `learner`, `actor`, `arena` and `inference-server`.
@@ -98,20 +103,22 @@ pub enum Rating {
 }
 
 impl Settings {
-    /// Binaries beside this one.
+    /// Those of a run that is configured like this, with the binaries beside this one.
     pub fn beside_this_binary(
+        config: &Config,
         actors: usize,
         inference: Inference,
-        scheme: &'static str,
         rating: Rating,
     ) -> anyhow::Result<Self> {
-        let this = this_folder()?;
+        let (scheme, binaries) = (config.security.scheme(), this_folder()?);
         let served = (inference == Inference::Remote).then_some("inference-server");
         let rated = (rating == Rating::On).then_some("arena");
         for name in ["replay-server", "learner", "actor"].into_iter().chain(served).chain(rated) {
-            present(&this, name, name)?;
+            present(&binaries, name, name)?;
         }
-        Ok(Self { actors, inference, replay: vec![None], binaries: this, scheme, rating })
+        let (actor_threads, inference_threads) = (config.actor.threads, config.inference.threads);
+        let replay = vec![None];
+        Ok(Self { actors, actor_threads, inference, inference_threads, replay, binaries, scheme, rating })
     }
 }
 
@@ -165,11 +172,13 @@ impl Fleet {
         if is_remote {
             let mut arguments = vec!["--listen".into(), inference.to_string().into()];
             arguments.extend(set(format!("inference.learner={scheme}://{learner}")));
+            arguments.extend(set(format!("inference.threads={}", settings.inference_threads)));
             plans.push((Role::Inference, "inference-server", "inference-server".to_owned(), arguments));
         }
         for actor in 0..settings.actors {
             let mut sets = vec![
                 format!("actor.id={actor}"),
+                format!("actor.threads={}", settings.actor_threads),
                 format!("actor.replay={all}"),
                 format!("actor.learner={scheme}://{learner}"),
             ];
@@ -303,3 +312,6 @@ fn pick(wanted: impl Iterator<Item = Option<SocketAddr>>) -> anyhow::Result<Vec<
     let held: Vec<TcpListener> = wanted.map(hold).collect::<Result<_, _>>().context("find free ports")?;
     held.iter().map(|listener| listener.local_addr().context("find free ports")).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ pub mod top;
 pub mod train;
 pub mod trained;
 mod trust;
+pub mod unwritten;
+pub mod whole_records;
 
 use std::io;
 use std::process::ExitCode;

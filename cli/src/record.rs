@@ -1,13 +1,14 @@
 //! The written memory of a session: `metrics.jsonl` and TensorBoard's event file.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs;
+use std::io;
 
 use anyhow::Context;
 
 use crate::event_file::EventFile;
 use crate::readings::Readings;
 use crate::run_directory::RunDirectory;
+use crate::whole_records::WholeRecords;
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ mod tests;
 /// Appends to the memory of a run.
 #[derive(Debug)]
 pub struct Record {
-    lines: File,
+    lines: WholeRecords,
     events: EventFile,
 }
 
@@ -23,8 +24,7 @@ impl Record {
     /// Goes on with the run's memory.
     pub fn open(run: &RunDirectory, unix_seconds: f64) -> anyhow::Result<Self> {
         let path = run.metrics();
-        let lines = File::options().create(true).read(true).append(true).open(&path);
-        let mut lines = lines.with_context(|| format!("open {}", path.display()))?;
+        let mut lines = WholeRecords::open(&path).with_context(|| format!("open {}", path.display()))?;
         end_last_line(&mut lines).with_context(|| format!("go on with {}", path.display()))?;
         let events = EventFile::create(run.path(), unix_seconds).context("create the event file")?;
         Ok(Self { lines, events })
@@ -34,7 +34,7 @@ impl Record {
     pub fn append(&mut self, readings: &Readings) -> anyhow::Result<()> {
         let mut line = serde_json::to_string(readings)?;
         line.push('\n');
-        self.lines.write_all(line.as_bytes()).context("append to metrics.jsonl")?;
+        self.lines.append(line.as_bytes()).context("append to metrics.jsonl")?;
         // A diagram over training steps needs a step; before the first, time stands still at zero.
         let step = readings.steps.unwrap_or(0.0) as i64;
         self.events.scalars(readings.unix_seconds, step, &readings.scalars()).context("append to the event file")
@@ -42,14 +42,11 @@ impl Record {
 }
 
 /// A line that a crash cut short would take the next one with it.
-fn end_last_line(lines: &mut File) -> io::Result<()> {
-    if lines.metadata()?.len() == 0 {
-        return Ok(());
+fn end_last_line(lines: &mut WholeRecords) -> io::Result<()> {
+    match lines.last_byte()? {
+        None | Some(b'\n') => Ok(()),
+        Some(_) => lines.append(b"\n"),
     }
-    let mut last = [0];
-    lines.seek(SeekFrom::End(-1))?;
-    lines.read_exact(&mut last)?;
-    if last == *b"\n" { Ok(()) } else { lines.write_all(b"\n") }
 }
 
 /// The whole memory of a run, nothing if it has none yet; lines cut short by a crash are skipped.

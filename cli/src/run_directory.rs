@@ -153,7 +153,8 @@ impl RunDirectory {
     pub fn keep_progress(&self, progress: &Progress) -> anyhow::Result<()> {
         let path = self.path.join("progress.json");
         let fresh = self.path.join("progress.json.new");
-        fs::write(&fresh, serde_json::to_vec_pretty(progress)?)?;
+        fs::write(&fresh, serde_json::to_vec_pretty(progress)?)
+            .with_context(|| format!("write {}", fresh.display()))?;
         fs::rename(&fresh, &path).with_context(|| format!("replace {}", path.display()))
     }
 }

@@ -1,8 +1,6 @@
 //! What a person sees while a run is under way: live lines on a terminal, a plain line now and then elsewhere.
 
-#![allow(clippy::print_stdout, reason = "the screen is what this file is about")]
-
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -68,7 +66,7 @@ impl Screen {
                     *last = Some(now);
                     let named: Vec<String> =
                         NAMES.iter().zip(texts).map(|(name, text)| format!("{name} {text}")).collect();
-                    println!("{time} | {}", named.join(" | "));
+                    say(&format!("{time} | {}", named.join(" | ")));
                 }
             }
         }
@@ -79,7 +77,7 @@ impl Screen {
         match self {
             // A terminal that is gone must not stop the training.
             Self::Live { lines, .. } => drop(lines.println(text)),
-            Self::Plain { .. } => println!("{text}"),
+            Self::Plain { .. } => say(text),
         }
     }
 
@@ -90,6 +88,11 @@ impl Screen {
             details.iter().for_each(ProgressBar::abandon);
         }
     }
+}
+
+/// A line on standard output; a file on a full disk must not stop the training either.
+fn say(line: &str) {
+    drop(writeln!(std::io::stdout(), "{line}"));
 }
 
 /// Lines under the time, each of at most eighty columns while numbers are of the usual size.

@@ -87,3 +87,6 @@ fn shares(r: &Readings) -> Vec<(&'static str, String)> {
     }
     shares
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,7 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::run_directory::{Inference, Progress, RunDirectory};
 use crate::screen::Screen;
+use crate::unwritten::Unwritten;
 
 #[cfg(test)]
 mod tests;
@@ -82,9 +83,7 @@ pub struct Args {
 /// Trains until the time is over or somebody says stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let plan = Plan::new(&args, std::env::vars_os())?;
-    let (inference, scheme) = (plan.progress.inference, plan.config.security.scheme());
-    let settings = fleet::Settings::beside_this_binary(plan.actors, inference, scheme, Rating::On)?;
-    let settings = fleet::Settings { replay: plan.replay.clone(), ..settings };
+    let settings = plan.fleet(Rating::On)?;
     plan.run.create()?;
     let _lock = plan.run.lock()?;
     plan.write_config()?;
@@ -99,7 +98,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) run: RunDirectory,
+    /// As the processes use it.
     pub(crate) config: Config,
+    /// As the run goes on with it: threads that this machine decided are decided anew.
+    written: Config,
     pub(crate) actors: usize,
     /// For each replay server, where it listened in the session before.
     replay: Vec<Option<SocketAddr>>,
@@ -147,15 +149,24 @@ impl Plan {
         }
         let replay = replay_servers(args.replay_servers, &run, &progress.replay)?;
         progress.inference = args.inference.unwrap_or(progress.inference);
+        let written = config.clone();
         share_cores(&mut config, progress.inference, cores, actors);
         config.check()?;
-        Ok(Self { run, config, actors, replay, progress, unread })
+        Ok(Self { run, config, written, actors, replay, progress, unread })
+    }
+
+    /// The processes of the run.
+    pub(crate) fn fleet(&self, rating: Rating) -> anyhow::Result<fleet::Settings> {
+        let inference = self.progress.inference;
+        let beside = fleet::Settings::beside_this_binary(&self.config, self.actors, inference, rating)?;
+        Ok(fleet::Settings { replay: self.replay.clone(), ..beside })
     }
 
     pub(crate) fn write_config(&self) -> anyhow::Result<()> {
         let path = self.run.config();
         let fresh = self.run.path().join("config.toml.new");
-        fs::write(&fresh, service::config::print(&self.config)?)?;
+        let text = service::config::print(&self.written)?;
+        fs::write(&fresh, text).with_context(|| format!("write {}", fresh.display()))?;
         fs::rename(&fresh, &path).with_context(|| format!("replace {}", path.display()))
     }
 }
@@ -265,6 +276,7 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
         before: Duration::from_secs_f64(plan.progress.elapsed_seconds),
         begin: Instant::now(),
         last: Readings::default(),
+        unwritten: Unwritten::default(),
         progress,
     };
     let trained = session.train(drain);
@@ -292,6 +304,7 @@ struct Session<'a> {
     before: Duration,
     begin: Instant,
     last: Readings,
+    unwritten: Unwritten,
     progress: Progress,
 }
 
@@ -310,7 +323,9 @@ impl Session<'_> {
             }
             if now >= next_record {
                 next_record = now + RECORD_INTERVAL;
-                self.keep()?;
+                // A full disk must not end the training: the next interval may find room.
+                let kept = self.keep();
+                self.unwritten.kept(&kept).iter().for_each(|news| self.screen.say(news));
             }
             std::thread::sleep(WATCH_INTERVAL);
         }
@@ -325,7 +340,12 @@ impl Session<'_> {
 
     fn read(&mut self) {
         let elapsed = self.elapsed().as_secs_f64();
-        let mut readings = self.meter.read(elapsed, &self.fleet.scrape());
+        let scraped = self.fleet.scrape();
+        for (index, _, told) in scraped.iter().filter(|(_, role, _)| *role == Role::Learner) {
+            let log = self.log(*index);
+            self.unwritten.learner(told, &log).iter().for_each(|news| self.screen.say(news));
+        }
+        let mut readings = self.meter.read(elapsed, &scraped);
         readings.unix_seconds = unix_seconds();
         self.last = readings;
     }
@@ -336,6 +356,11 @@ impl Session<'_> {
         self.progress.elapsed_seconds = self.elapsed().as_secs_f64();
         self.progress.totals = self.meter.totals().clone();
         self.run.keep_progress(&self.progress)
+    }
+
+    /// Where the output of a process goes.
+    fn log(&self, index: usize) -> PathBuf {
+        self.run.logs().join(format!("{}.log", self.fleet.members()[index].child.name()))
     }
 
     fn tell(&mut self, index: usize, event: Event) -> anyhow::Result<()> {
@@ -352,7 +377,7 @@ impl Session<'_> {
                 self.meter.restarted(index);
             }
             Event::GivenUp { why } => {
-                let log = self.run.logs().join(format!("{name}.log"));
+                let log = self.log(index);
                 self.screen.say(&without(*role, &format!("{name} {why} (all of it: {})", log.display()))?);
             }
         }

@@ -12,6 +12,22 @@ pub(crate) fn begin() {
     counter!("zerofleet_learner_rejected_trajectories_total").increment(0);
 }
 
+/// What the learner writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Written {
+    Checkpoint,
+    Weights,
+}
+
+/// Whether the last try failed.
+pub(crate) fn unwritten(what: Written, failed: bool) {
+    let what = match what {
+        Written::Checkpoint => "checkpoint",
+        Written::Weights => "weights",
+    };
+    gauge!("zerofleet_learner_unwritten", "what" => what).set(if failed { 1.0 } else { 0.0 });
+}
+
 /// What the training thread spends its time on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {

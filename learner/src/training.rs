@@ -13,7 +13,7 @@ use service::trace::{self, Span};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Progress};
-use crate::metrics::{self, Phase};
+use crate::metrics::{self, Phase, Written};
 use crate::priorities::{Item, Priorities};
 use crate::published::Published;
 
@@ -131,7 +131,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             }
             let publishing = Instant::now();
             if published_at.elapsed() >= self.schedule.publish_interval {
-                try_again_later(self.publish());
+                try_again_later(Written::Weights, self.publish());
                 published_at = Instant::now();
             }
             if let Some(span) = self.trace.take() {
@@ -139,7 +139,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             }
             let publish = publishing.elapsed();
             if checkpoint_at.elapsed() >= self.schedule.checkpoint_interval {
-                try_again_later(self.checkpoint());
+                try_again_later(Written::Checkpoint, self.checkpoint());
                 checkpoint_at = Instant::now();
             }
             let both = publishing.elapsed();
@@ -298,7 +298,8 @@ fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
 }
 
 /// A full disk must not end the training: nothing is lost by going on, and the next interval may find room.
-fn try_again_later(written: anyhow::Result<()>) {
+fn try_again_later(what: Written, written: anyhow::Result<()>) {
+    metrics::unwritten(what, written.is_err());
     if let Err(error) = written {
         tracing::error!("training goes on, the next interval tries again: {error:#}");
     }

@@ -11,6 +11,7 @@ mod installation;
 mod process;
 mod prometheus;
 mod python;
+mod training_run;
 pub mod trajectories;
 
 pub use cluster::{Cluster, Role, SEED, SMALL_TIC_TAC_TOE};
@@ -20,3 +21,4 @@ pub use installation::Installation;
 pub use process::{Output, Process, program, wait_until};
 pub use prometheus::{Prometheus, PrometheusTools, Sample, Target};
 pub use python::Python;
+pub use training_run::TrainingRun;

@@ -75,6 +75,7 @@ pub struct Process {
     arguments: Vec<String>,
     program: PathBuf,
     log: PathBuf,
+    /// Zero for one that has none.
     admin: u16,
     namespace: Option<Arc<Namespace>>,
     child: Option<Child>,
@@ -86,10 +87,20 @@ impl Process {
     /// # Errors
     /// Its binary is missing.
     pub fn new(name: &str, program: &str, arguments: Vec<String>, admin: u16, logs: &Path) -> anyhow::Result<Self> {
-        let log = logs.join(format!("{name}.log"));
         let arguments = [arguments, vec!["--admin".into(), format!("127.0.0.1:{admin}")]].concat();
+        let mut process = Self::without_admin(name, program, arguments, logs)?;
+        process.admin = admin;
+        Ok(process)
+    }
+
+    /// The same of a program that has no admin port.
+    ///
+    /// # Errors
+    /// Its binary is missing.
+    pub fn without_admin(name: &str, program: &str, arguments: Vec<String>, logs: &Path) -> anyhow::Result<Self> {
+        let log = logs.join(format!("{name}.log"));
         let (name, program) = (name.to_owned(), self::program(program)?);
-        Ok(Self { name, arguments, program, log, admin, namespace: None, child: None })
+        Ok(Self { name, arguments, program, log, admin: 0, namespace: None, child: None })
     }
 
     /// From its next start on it lives in this network.
@@ -150,6 +161,11 @@ impl Process {
             child.wait().with_context(|| format!("reap {}", self.name))?;
         }
         Ok(())
+    }
+
+    /// Ctrl-C.
+    pub fn interrupt(&self) {
+        self.signal(libc::SIGINT);
     }
 
     /// Asks it to drain, as Ctrl-C does.
@@ -223,15 +239,11 @@ impl Process {
     /// A sample of its metrics, without labels; `None` while it has none or does not answer.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
-        let text = self.ask("metrics").ok()?;
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+        value_of(name, &self.ask("metrics").ok()?)
     }
 
     fn ask(&self, path: &str) -> anyhow::Result<String> {
-        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ADMIN_TIMEOUT)).build().into();
-        let url = format!("http://127.0.0.1:{}/{path}", self.admin);
-        let text = self.inside(|| agent.get(&url).call()?.body_mut().read_to_string())??;
-        Ok(text)
+        self.inside(|| ask(&format!("127.0.0.1:{}", self.admin), path))?
     }
 
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
@@ -240,6 +252,17 @@ impl Process {
             None => Ok(work()),
         }
     }
+}
+
+/// What an admin port answers.
+pub(crate) fn ask(admin: &str, path: &str) -> anyhow::Result<String> {
+    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ADMIN_TIMEOUT)).build().into();
+    Ok(agent.get(&format!("http://{admin}/{path}")).call()?.body_mut().read_to_string()?)
+}
+
+/// The sample of this name, without labels, in what `/metrics` answers.
+pub(crate) fn value_of(name: &str, metrics: &str) -> Option<f64> {
+    metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 impl Drop for Process {

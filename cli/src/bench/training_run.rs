@@ -20,9 +20,8 @@ use super::usage;
 use crate::child::Event;
 use crate::config::Fleet as Config;
 use crate::exposition::Exposition;
-use crate::fleet::{self, Fleet, Member, Rating};
+use crate::fleet::{Fleet, Member, Rating};
 use crate::readings::Role;
-use crate::run_directory::Inference;
 use crate::train::{self, Plan};
 pub(in crate::bench) use temporary_folder::TemporaryFolder;
 
@@ -124,8 +123,7 @@ pub(super) fn measure_with(args: &RunArgs, times: Times, rating: Rating) -> anyh
         },
         std::env::vars_os(),
     )?;
-    let scheme = plan.config.security.scheme();
-    let settings = fleet::Settings::beside_this_binary(plan.actors, Inference::Local, scheme, rating)?;
+    let settings = plan.fleet(rating)?;
     plan.run.create()?;
     plan.write_config()?;
     // Only signals live here.

@@ -19,18 +19,31 @@ impl Runs {
 
     /// What is planned for the run `first`.
     fn plan(&self, game: Option<&str>, config: Option<PathBuf>) -> anyhow::Result<Plan> {
-        let args = Args {
+        let game = game.map(str::to_owned);
+        Plan::new(&Args { game, config, ..self.args() }, std::iter::empty())
+    }
+
+    fn args(&self) -> Args {
+        Args {
             minutes: None,
-            game: game.map(str::to_owned),
+            game: None,
             actors: Some(1),
             replay_servers: None,
             inference: None,
             run: Some("first".to_owned()),
             runs: self.folder.path().to_owned(),
-            config,
+            config: None,
             sets: Vec::new(),
-        };
-        Plan::new(&args, std::iter::empty())
+        }
+    }
+
+    /// The threads of an actor when the run `first` goes on with so many of them, and what its run file then says.
+    fn threads(&self, actors: usize, sets: &[&str]) -> (usize, usize) {
+        let sets = sets.iter().map(|&set| set.to_owned()).collect();
+        let plan = Plan::new(&Args { actors: Some(actors), sets, ..self.args() }, std::iter::empty()).unwrap();
+        plan.run.create().unwrap();
+        plan.write_config().unwrap();
+        (plan.config.actor.threads, config::load_run::<Config>(&plan.run).unwrap().actor.threads)
     }
 
     /// Begins the run `first`.
@@ -98,4 +111,29 @@ fn a_run_keeps_its_replay_servers_and_where_they_listen_and_refuses_to_leave_one
     let progress = Progress { replay: addresses.clone(), ..Progress::default() };
     run.keep_progress(&progress).unwrap();
     assert_eq!(runs.plan(None, None).unwrap().replay, kept);
+}
+
+#[test]
+fn threads_that_the_machine_decided_are_decided_anew_and_those_that_were_set_stay() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let runs = Runs::new();
+    for actors in [1, 2, cores, 1] {
+        assert_eq!(runs.threads(actors, &[]), (threads_per_actor(cores, actors), 0));
+    }
+    assert_eq!(runs.threads(2, &["actor.threads=5"]), (5, 5));
+    assert_eq!(runs.threads(1, &[]), (5, 5));
+    assert_eq!(runs.threads(1, &["actor.threads=0"]), (threads_per_actor(cores, 1), 0));
+}
+
+#[test]
+fn actors_share_all_cores_but_one_and_search_on_two_threads_a_core_while_they_wait_for_a_server() {
+    let threads = |cores, actors, inference| {
+        let mut config = Config::default();
+        share_cores(&mut config, inference, cores, actors);
+        (config.actor.threads, config.inference.threads)
+    };
+    assert_eq!(threads(16, 1, Inference::Local), (15, 0));
+    assert_eq!(threads(16, 4, Inference::Local), (3, 0));
+    assert_eq!(threads(1, 4, Inference::Local), (1, 0));
+    assert_eq!(threads(16, 4, Inference::Remote), (6, 15));
 }

@@ -107,6 +107,8 @@ pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) ->
     let filter = EnvFilter::try_new(directives)
         .map_err(|source| TelemetryError::Directives { directives: directives.to_owned(), source })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that finds no room is lost: to say so on the same standard error would be a panic.
+    let lines = lines.log_internal_errors(false);
     let installed = match format {
         LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).finish().try_init(),
         LogFormat::Json => lines.json().map_event_format(|inner| Labelled::new(inner, identity)).finish().try_init(),

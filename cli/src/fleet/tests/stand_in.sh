@@ -1,0 +1,7 @@
+#!/bin/sh
+# Stands in for a process of the fleet, under whose name it is started: writes how, and later that it was asked to end.
+name=$(basename "$0")
+folder=$(dirname "$0")
+trap 'echo "$name" >> "$folder/ended"; exit 0' TERM
+echo "$name $*" >> "$folder/started"
+while :; do sleep 0.02; done

@@ -1,0 +1,110 @@
+//! `zerofleet train` itself, with a tiny run below a folder.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::cluster::print_log;
+use crate::process::{Output, Process, ask, value_of, wait_until};
+use crate::{SEED, SMALL_TIC_TAC_TOE};
+
+/// The supervisor ends everybody within ten seconds; a busy machine draws the picture slowly.
+const END_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A run of `zerofleet train`. Its output is printed if the test panics.
+#[derive(Debug)]
+pub struct TrainingRun {
+    supervisor: Process,
+    directory: PathBuf,
+}
+
+impl TrainingRun {
+    /// A run of tic-tac-toe below `runs`, which has not begun. What the supervisor says goes to `logs`.
+    ///
+    /// # Errors
+    /// Its binary is missing, or a folder cannot be written to.
+    pub fn new(runs: &Path, logs: &Path) -> anyhow::Result<Self> {
+        let config = logs.join("given.toml");
+        std::fs::write(&config, format!("[run]\nseed = {SEED}\n{SMALL_TIC_TAC_TOE}")).context("write the run file")?;
+        let [runs_argument, config] = [runs, &config].map(|path| path.display().to_string());
+        let arguments = ["train", "--game", "tic_tac_toe", "--actors", "1", "--minutes", "30", "--run", "first"];
+        let paths = ["--runs", &runs_argument, "--config", &config];
+        let arguments = arguments.into_iter().chain(paths).map(str::to_owned).collect();
+        let supervisor = Process::without_admin("zerofleet", "zerofleet", arguments, logs)?;
+        Ok(Self { supervisor, directory: runs.join("first") })
+    }
+
+    /// Begins it, or goes on with it.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        self.supervisor.start()
+    }
+
+    /// Ctrl-C, and what it leaves.
+    ///
+    /// # Errors
+    /// It does not end, or not as it should.
+    pub fn stop(&mut self) -> anyhow::Result<Output> {
+        self.supervisor.interrupt();
+        let output = self.supervisor.ended(END_DEADLINE)?;
+        ensure!(output.status.success(), "{}: {}", output.status, output.text);
+        Ok(output)
+    }
+
+    /// Waits until a condition holds while the supervisor runs.
+    ///
+    /// # Errors
+    /// It does not hold by the deadline, or the supervisor has ended.
+    pub fn until(&mut self, what: &str, deadline: Duration, holds: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
+        wait_until(what, deadline, || {
+            ensure!(self.supervisor.is_running(), "the supervisor has ended: {}", self.said());
+            Ok(holds(self))
+        })
+    }
+
+    /// What the supervisor has said, over all its lives.
+    #[must_use]
+    pub fn said(&self) -> String {
+        self.supervisor.log_text()
+    }
+
+    /// A metric of the process of this name; `None` while it does not answer.
+    #[must_use]
+    pub fn metric(&self, process: &str, name: &str) -> Option<f64> {
+        let admin = self.admins().into_iter().find(|(listed, _)| listed == process)?.1;
+        value_of(name, &ask(&admin, "metrics").ok()?)
+    }
+
+    /// The processes of the last session that still answer.
+    #[must_use]
+    pub fn answering(&self) -> Vec<String> {
+        let answers = |admin: &str| ask(admin, "healthz").is_ok();
+        self.admins().into_iter().filter(|(_, admin)| answers(admin)).map(|(name, _)| name).collect()
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Each process and its admin port, as the supervisor lists them.
+    fn admins(&self) -> Vec<(String, String)> {
+        let text = std::fs::read(self.directory.join("fleet.json")).unwrap_or_default();
+        let list: Vec<Value> = serde_json::from_slice(&text).unwrap_or_default();
+        let field = |entry: &Value, key: &str| Some(entry.get(key)?.as_str()?.to_owned());
+        list.iter().filter_map(|entry| Some((field(entry, "name")?, field(entry, "admin")?))).collect()
+    }
+}
+
+impl Drop for TrainingRun {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            print_log(&self.supervisor);
+        }
+    }
+}

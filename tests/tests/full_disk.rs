@@ -1,0 +1,81 @@
+//! A disk that fills up under `zerofleet train`, and empties again.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+#![cfg(target_os = "linux")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use learner::checkpoint::Checkpoints;
+use tests::TrainingRun;
+
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// A small disk of its own, for as long as it lives.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// `None` for who may not mount.
+    fn mount(at: PathBuf) -> Option<Self> {
+        fs::create_dir(&at).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"]).arg(&at).output();
+        mounted.is_ok_and(|output| output.status.success()).then(|| Self(at))
+    }
+
+    /// Takes all the room that there is.
+    fn fill(&self) {
+        let mut filler = File::create(self.0.join("filler")).unwrap();
+        for size in [1 << 16, 1] {
+            while filler.write_all(&vec![0; size]).is_ok() {}
+        }
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a process that a failed test has killed may hold a file for another moment.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// The step of the newest checkpoint; all there are must be whole.
+fn newest_checkpoint(run: &Path) -> Option<u64> {
+    let found = Checkpoints::new(run.join("checkpoints"), usize::MAX).newest().unwrap()?;
+    assert!(found.damaged.is_empty(), "{:?}", found.damaged);
+    Some(found.checkpoint.progress.training_step)
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+fn a_full_disk_is_told_ends_nothing_and_spoils_nothing_and_checkpoints_go_on_once_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(folder.path().join("disk")) else {
+        eprintln!("skipped: nobody but root can mount a small disk");
+        return;
+    };
+    let mut run = TrainingRun::new(&disk.0, folder.path()).unwrap();
+    run.start().unwrap();
+    run.until("there is a checkpoint", DEADLINE, |run| newest_checkpoint(run.directory()).is_some()).unwrap();
+    disk.fill();
+    run.until("the full disk is told", DEADLINE, |run| run.said().contains("cannot write the numbers of the run"))
+        .unwrap();
+    let before = newest_checkpoint(run.directory()).unwrap();
+    assert!(!run.said().contains("starting it again"), "{}", run.said());
+
+    disk.make_room();
+    run.until("it can be written again", DEADLINE, |run| run.said().contains("could be written again")).unwrap();
+    run.until("there is a newer checkpoint", DEADLINE, |run| newest_checkpoint(run.directory()) > Some(before))
+        .unwrap();
+    run.stop().unwrap();
+    assert!(!run.said().contains("starting it again"), "{}", run.said());
+    let numbers = fs::read_to_string(run.directory().join("metrics.jsonl")).unwrap();
+    for line in numbers.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+}
