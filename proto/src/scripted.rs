@@ -9,6 +9,7 @@ mod link;
 mod replay;
 mod weights;
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,9 +47,17 @@ pub(crate) async fn listen() -> (TcpListenerStream, SocketAddr) {
     listen_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
 }
 
-/// A listener where another one was before, and its address.
+/// A listener where another one was before, and its address. Somebody else's connection may have the port for a moment.
 pub(crate) async fn listen_at(address: SocketAddr) -> (TcpListenerStream, SocketAddr) {
-    let listener = TcpListener::bind(address).await.expect("the port is free");
+    let listener = within(async {
+        loop {
+            match TcpListener::bind(address).await {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => tokio::task::yield_now().await,
+                bound => break bound.expect("the port is free"),
+            }
+        }
+    })
+    .await;
     let address = listener.local_addr().expect("a listener has an address");
     (TcpListenerStream::new(listener), address)
 }
