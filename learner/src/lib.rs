@@ -111,12 +111,12 @@ fn train(
     Training::new(start, checkpoints, published, publish, schedule, priorities).run(batches, stop)
 }
 
-/// Serves a version to subscribers, and has the samplers tell that it is the newest.
+/// Serves a version to subscribers, and has the samplers tell that it is the newest. What nobody can get makes nothing stale.
 fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, bytes: Bytes) {
     let version = manifest.version;
-    newest.set(version);
-    if let Err(error) = publisher.publish(manifest, bytes) {
-        tracing::error!("weights {version} are not served: {error}");
+    match publisher.publish(manifest, bytes) {
+        Ok(()) => newest.set(version),
+        Err(error) => tracing::error!("weights {version} are not served: {error}"),
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use experience::{TrajectoryId, WeightsVersion};
+use experience::TrajectoryId;
 use rand_chacha::ChaCha8Rng;
 use replay::SeenIds;
 use tokio::sync::mpsc;
@@ -51,9 +51,6 @@ pub struct Keeper {
     tables: Vec<Served>,
     /// What ever came in: an insert counts once.
     seen: SeenIds,
-    /// The newest weights version, as the learner last said; zero before, when nothing is behind it. What trajectories claim
-    /// does not count: one broken actor would make all others stale.
-    newest_published: WeightsVersion,
     rng: ChaCha8Rng,
     clock: Clock,
     log: SyncSender<LogCommand>,
@@ -107,7 +104,6 @@ impl Keeper {
         let mut keeper = Self {
             tables,
             seen,
-            newest_published: WeightsVersion::default(),
             rng,
             clock,
             log,
@@ -158,10 +154,7 @@ impl Keeper {
                 self.insert(Arrival { trajectory, content, inserted, since: now }, reply);
             }
             Command::CountRefused => self.common.refused += 1,
-            Command::NewestWeights(version) => {
-                self.newest_published = version;
-                self.tables.iter_mut().for_each(|table| table.hold_to_newest(version));
-            }
+            Command::NewestWeights(version) => self.tables.iter_mut().for_each(|table| table.hold_to_newest(version)),
             Command::Sample(BatchRequest { table, items, reply }) if !self.draining => {
                 self.tables[table.0].request(items, reply, now);
             }

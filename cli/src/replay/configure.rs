@@ -5,6 +5,7 @@ use std::str::FromStr;
 use proto::replay::{Inspector, LagBound, TableChange};
 
 /// A key of `[[replay.tables]]` that may change while the server runs.
+#[derive(Debug)]
 struct Key {
     name: &'static str,
     /// Asks for a value; why it cannot be one.
@@ -23,7 +24,7 @@ macro_rules! key {
     };
 }
 
-const KEYS: [Key; 14] = [
+static KEYS: [Key; 14] = [
     key!(selector),
     key!(exponent),
     key!(half_life_versions),
@@ -59,9 +60,9 @@ fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
 }
 
 /// A setting as people write it: KEY=VALUE, with the keys of `[[replay.tables]]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Setting {
-    key: &'static str,
+    key: &'static Key,
     value: String,
 }
 
@@ -71,11 +72,11 @@ impl FromStr for Setting {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            let names = KEYS.map(|key| key.name).join(", ");
+            let names = KEYS.each_ref().map(|key| key.name).join(", ");
             return Err(format!("a table has no `{name}` that can change while it serves; there are {names}"));
         };
         (key.ask)(&mut TableChange::default(), value)?;
-        Ok(Self { key: key.name, value: value.to_owned() })
+        Ok(Self { key, value: value.to_owned() })
     }
 }
 
@@ -89,14 +90,12 @@ pub(super) async fn configure(
     let nothing = TableChange { table: table.to_owned(), ..TableChange::default() };
     let mut change = nothing.clone();
     for Setting { key, value } in settings {
-        for key in KEYS.iter().filter(|known| known.name == *key) {
-            (key.ask)(&mut change, value).map_err(anyhow::Error::msg)?;
-        }
+        (key.ask)(&mut change, value).map_err(anyhow::Error::msg)?;
     }
     let before = inspector.configure(nothing).await?;
     let now = inspector.configure(change).await?;
     writeln!(out, "table {table:<18} {:>16} {:>16}", "before", "now")?;
-    for Key { name, value, .. } in KEYS {
+    for Key { name, value, .. } in &KEYS {
         let [before, now] = [&before, &now].map(|settings| value(settings).unwrap_or_else(|| "–".to_owned()));
         let mark = if before == now { "" } else { "  changed" };
         writeln!(out, "  {name:<22} {before:>16} {now:>16}{mark}")?;

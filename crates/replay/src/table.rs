@@ -61,7 +61,8 @@ pub struct Table {
     quarantined_actors: BTreeSet<u64>,
     /// Of trajectories that are not in quarantine.
     versions: Versions,
-    /// The newest version, as it was told; zero before, when nothing is behind it.
+    /// The newest version, as the learner last said; zero before, when nothing is behind it. What trajectories claim does
+    /// not count: one broken actor would make all others stale.
     newest_published: WeightsVersion,
     /// The weights version that weighs one in the tree.
     base: WeightsVersion,
@@ -106,6 +107,13 @@ impl Table {
     /// older one than before: a learner that went on from an older checkpoint.
     pub fn hold_to_newest(&mut self, version: WeightsVersion) {
         self.newest_published = version;
+    }
+
+    /// Whether the bound on lag refuses what these weights searched last.
+    #[must_use]
+    pub fn is_stale(&self, version: WeightsVersion) -> bool {
+        let lag = self.newest_published.0.saturating_sub(version.0);
+        self.settings.retention.lag_versions_max.is_some_and(|lag_max| lag > lag_max)
     }
 
     /// Remembers how much came in during an earlier life, beyond the trajectories that could be read back.

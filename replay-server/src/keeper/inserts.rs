@@ -68,11 +68,7 @@ impl Keeper {
     /// judged again.
     fn is_stale(&self, arrival: &Arrival) -> bool {
         let Some(version) = arrival.trajectory.last_weights_version() else { return false };
-        let lag = self.newest_published.0.saturating_sub(version.0);
-        let mut bounds = self.tables.iter().map(|table| table.settings().table.retention.lag_versions_max);
-        // None as soon as one table bounds nothing.
-        let widest = bounds.try_fold(0, |widest, bound| Some(widest.max(bound?)));
-        widest.is_some_and(|widest| lag > widest)
+        self.tables.iter().all(|table| table.table().is_stale(version))
     }
 
     /// Forgets what is held up for clients that have gone: they will send and ask again. Without this a client that

@@ -38,13 +38,6 @@ struct Pick {
 }
 
 impl Table {
-    /// Draws one item, as [`Table::draw`]; `None` where there is nothing to draw.
-    pub fn sample(&mut self, rng: &mut (impl Rng + ?Sized)) -> Option<Drawn> {
-        let mut drawn = Vec::with_capacity(1);
-        self.draw(1, rng, &mut drawn);
-        drawn.pop()
-    }
-
     /// Draws so many items from the window, as the selector says, one after the other, and appends them to `drawn`;
     /// fewer where there is none, or none that weighs anything. The same rng gives the same items however many are
     /// asked for at once; together they come faster.

@@ -25,17 +25,12 @@ impl Table {
     }
 
     fn is_beyond_bounds(&self, front: &Entry, now: Duration) -> bool {
-        let Retention { age_max, trajectory_bytes_max, lag_versions_max } = self.settings.retention;
+        let Retention { age_max, trajectory_bytes_max, .. } = self.settings.retention;
         self.held_items - front.items() as u64 >= self.settings.window.capacity_items
             || trajectory_bytes_max.is_some_and(|bytes| self.trajectory_bytes > bytes)
             || age_max.is_some_and(|age| now.saturating_sub(front.inserted()) > age)
-            || lag_versions_max.is_some_and(|lag| self.lag_versions(front) > lag)
+            || front.last_weights_version.is_some_and(|version| self.is_stale(version))
             || (front.drawable == 0 && front.is_exhausted(self.weigh()))
-    }
-
-    /// How many weights versions the last step of an entry is behind the newest; none without steps.
-    fn lag_versions(&self, entry: &Entry) -> u64 {
-        entry.last_weights_version.map_or(0, |version| self.newest_published.0.saturating_sub(version.0))
     }
 
     /// Brings everything else up to date with an entry that has left the front.

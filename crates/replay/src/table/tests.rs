@@ -68,6 +68,15 @@ fn table(settings: TableSettings, steps: &[&str]) -> Table {
     table
 }
 
+impl Table {
+    /// Draws one item; `None` where there is nothing to draw.
+    fn sample(&mut self, rng: &mut ChaCha8Rng) -> Option<Drawn> {
+        let mut drawn = Vec::new();
+        self.draw(1, rng, &mut drawn);
+        drawn.pop()
+    }
+}
+
 fn rng() -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(7)
 }
