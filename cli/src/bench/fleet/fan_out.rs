@@ -1,11 +1,11 @@
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::weights::v1;
 use proto::weights::v1::weights_client::WeightsClient;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::load::{LoadArgs, PATIENCE, cpu_seconds, cpu_since, memory};
 use super::publisher::Publisher;
@@ -41,7 +41,7 @@ pub(super) async fn measure(args: &LoadArgs, mut publisher: Publisher, report: &
     for _ in 0..args.actors {
         tokio::select! {
             opened = open.recv() => opened.context("every subscriber is gone")?,
-            ended = subscribers.join_next() => bail!("a subscriber ended: {ended:?}"),
+            ended = subscribers.join_next() => return Err(why(ended)),
             () = tokio::time::sleep(PATIENCE) => bail!("not everyone is subscribed after {PATIENCE:?}"),
         }
     }
@@ -85,7 +85,7 @@ async fn all_hold_it(
         tokio::select! {
             told = hear.recv() => held.push(told.context("every subscriber is gone")?),
             _ = look.tick() => memory_max = memory_max.max(memory(id)),
-            ended = subscribers.join_next() => bail!("a subscriber ended: {ended:?}"),
+            ended = subscribers.join_next() => return Err(why(ended)),
             () = tokio::time::sleep_until(deadline) => {
                 bail!("{} of {count} hold the version after {PATIENCE:?}", held.len());
             }
@@ -93,6 +93,16 @@ async fn all_hold_it(
     }
     held.sort_by_key(|held| held.at);
     Ok((held, memory_max))
+}
+
+/// Why a subscriber ended, which none does by itself.
+fn why(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
+    let error = match ended {
+        Some(Ok(Err(error))) => error,
+        Some(Err(error)) => error.into(),
+        Some(Ok(Ok(()))) | None => anyhow!("the publisher closed the subscription"),
+    };
+    error.context("a subscriber ended")
 }
 
 /// What a subscriber does on the wire, over a connection of its own, without keeping what it gets: a thousand of them would not
