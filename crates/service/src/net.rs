@@ -3,10 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 #[cfg(test)]
 mod tests;
+
+/// Connections that may wait to be accepted. A fleet that comes back after a restart comes at once, and what the standard library
+/// asks for (128) sends most of it away to try again; the system lowers this to its own bound.
+const BACKLOG: u32 = 4096;
 
 /// A port that cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -44,10 +48,18 @@ pub enum BindError {
 
 /// Opens `address` for listening; every listener of a process, gRPC or admin, comes from here.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).await.map_err(|source| match source.kind() {
+    listen(address).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse { address },
         io::ErrorKind::PermissionDenied => BindError::Denied { address },
         io::ErrorKind::AddrNotAvailable => BindError::NoSuchAddress { address },
         _ => BindError::Other { address, source },
     })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As `TcpListener::bind` does: connections of the process before may still hold the port for a while.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }

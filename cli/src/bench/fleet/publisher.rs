@@ -10,7 +10,6 @@ use games::{GameKind, with_game};
 use proto::security::Security;
 use proto::weights::{Published, WeightsService};
 use service::Drain;
-use tokio::net::TcpListener;
 use weights::{Manifest, WeightsVersion};
 
 use super::NetworkSize;
@@ -46,7 +45,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     service::descriptors::raise_limit();
     let networks = args.networks.iter().map(|&network| made(network, args.seed)).collect::<anyhow::Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
-    let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).context("listen on loopback")?;
+    let listener = runtime.block_on(service::net::bind((Ipv4Addr::LOCALHOST, 0).into()))?;
     let (service, publisher) = WeightsService::new(KEPT);
     let service = match args.fetches {
         Some(fetches) => service.with_fetches_at_once(fetches),
