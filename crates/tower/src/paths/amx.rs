@@ -495,6 +495,10 @@ fn together(left: usize) -> usize {
     }
 }
 
+/// Segments that pass, where there are enough of them, before the previous sums are finished: they cannot be read until they have
+/// been stored, and what waits for them lets no product pass; much later they have left the first-level cache.
+const SETTLING: usize = 12;
+
 /// The sums of a few tiles of rows, while those that wait, in other sums, are finished.
 ///
 /// # Safety
@@ -511,18 +515,20 @@ unsafe fn tiles<U: Unit, F: Finish, const TILES: usize>(
 ) {
     let segments = &job.product.segments;
     // So much is finished beside each segment that all is in the end, even if a third of them is hidden.
-    let beside = FOURS.div_ceil(segments.len() * 2 / 3 + 1);
+    let sure = segments.len() * 2 / 3;
+    let beside = FOURS.div_ceil(sure + 1);
+    let settling = sure.saturating_sub(FOURS.div_ceil(beside)).min(SETTLING);
     let hidden = runs.iter().map(|run| run.edges.hidden).reduce(Taps::and).unwrap_or_default();
     // SAFETY: the caller's.
     unsafe {
         let rows = runs.map(|run| job.input.add(run.line));
         let mut weights = job.product.weights.as_ptr().add(panel.weights);
         unit.zero();
-        for segment in segments {
+        for (index, segment) in segments.iter().enumerate() {
             if !hidden.contain(segment.tap) {
                 let offset = segment.offset(job.layout);
                 unit.multiply(rows.map(|row| row.offset(offset)), weights);
-                if let Some(waiting) = waiting {
+                if index >= settling && let Some(waiting) = waiting {
                     waiting.finish::<F>(job, beside);
                 }
                 ahead.fetch();
