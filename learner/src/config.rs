@@ -60,6 +60,9 @@ pub struct LearnerSection {
     pub device: String,
     /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
     pub precision: String,
+    /// What trains stem and blocks: `libtorch`, or `auto`, which lends it a hand where that is faster: in bfloat16, with one thread, on
+    /// a CPU with matrix tiles, without pooling and excitation.
+    pub kernel: String,
     /// Threads libtorch may use for one operation; 0 leaves it to libtorch.
     pub threads: usize,
     /// Positions per training step.
@@ -106,6 +109,7 @@ impl Default for LearnerSection {
             replay: "http://127.0.0.1:7001".into(),
             device: "auto".into(),
             precision: "auto".into(),
+            kernel: "auto".into(),
             threads: 1,
             batch_size: 256,
             prefetch_batches: 4,
@@ -228,6 +232,7 @@ impl Config {
                 gradient_clip_norm: learner.gradient_clip_norm,
                 ema_decay: learner.ema_decay,
                 value_loss_weight: learner.value_loss_weight,
+                tower: parsed("learner.kernel", &learner.kernel)?,
                 ..TrainerSettings::default()
             },
             schedule: Duration::from_secs_f64(learner.schedule_minutes * 60.0),

@@ -133,6 +133,7 @@ fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoi
     let Some(found) = checkpoints.newest()? else {
         let network = Network::new(&architecture, device, settings.seed).context("make the network")?;
         let trainer = Trainer::new(network, trainer_settings).context("make the trainer")?;
+        tell_who_computes(&trainer);
         return Ok(Start { trainer, architecture, progress: None });
     };
     for damaged in &found.damaged {
@@ -147,9 +148,16 @@ fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoi
     );
     let trainer = Trainer::restore(&architecture, trainer_settings, device, &found.checkpoint.files)
         .context("restore the checkpoint")?;
+    tell_who_computes(&trainer);
     let (step, learning_rate) = (trainer.step_count(), trainer.learning_rate());
     tracing::info!("continuing at training step {step}, learning rate {learning_rate}");
     Ok(Start { trainer, architecture, progress: Some(progress) })
+}
+
+fn tell_who_computes(trainer: &Trainer) {
+    if trainer.trains_by_hand() {
+        tracing::info!("stem and blocks are trained by the kernel on matrix tiles, convolutions by libtorch");
+    }
 }
 
 fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {

@@ -87,7 +87,7 @@ enum Chore {
     Dashboards,
     /// Render deploy/kubernetes and hold it against the published schemas and what it promises.
     Kubernetes,
-    /// Run the tests of the CPU kernel under the address sanitiser.
+    /// Run the tests of the CPU kernels under the address sanitiser.
     Sanitise,
     /// Kill, pause, cut off and slow down the processes of a fleet for some minutes (Linux, as root).
     Chaos(chaos::Options),

@@ -1,4 +1,4 @@
-//! `cargo xtask sanitise`: the unsafe leaves of the CPU kernel under the address sanitiser.
+//! `cargo xtask sanitise`: the unsafe leaves of the CPU kernels under the address sanitiser.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::workspace;
 /// Where the compiler brings a sanitiser that we use.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs the tests of `crates/tower` so that a read or write outside what was allocated ends them.
+/// Runs the tests of `crates/tower` and `crates/gradients` so that a read or write outside what was allocated ends them.
 ///
 /// # Errors
 /// If they fail.
@@ -20,7 +20,8 @@ pub fn run(root: &Path) -> Result<()> {
         return Ok(());
     }
     let mut tests = workspace::cargo(root);
-    tests.args(["test", "--manifest-path", "crates/tower/Cargo.toml", "--lib", "--test", "integers", "--test", "file"]);
+    tests.args(["test", "--package", "tower", "--package", "gradients"]);
+    tests.args(["--lib", "--test", "integers", "--test", "file"]);
     tests.args(["--target", TARGET, "--target-dir", "target/sanitiser"]);
     // The option is unstable though the compiler is not; nothing that is shipped is built so.
     tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");

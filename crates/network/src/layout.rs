@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use weights::Architecture;
 
 use crate::Error;
@@ -71,11 +73,22 @@ impl Layout {
         Ok(Self { parameters, statistics: list.statistics })
     }
 
+    /// Where the parameter called `name` lies.
+    pub(crate) fn parameter(&self, name: &str) -> Range<usize> {
+        let Entry { offset, len, .. } = self.parameters[position(&self.parameters, name)];
+        offset..offset + len
+    }
+
     /// How many leading numbers of the parameters are weights of convolutions and matrices: what weight decay touches.
     pub(crate) fn decayed(&self) -> usize {
         let weights = self.parameters.iter().filter(|entry| matches!(entry.form, Form::Convolution | Form::Matrix));
         weights.map(|entry| entry.len).sum()
     }
+}
+
+/// Which of `entries` is called `name`.
+pub(crate) fn position(entries: &[Entry], name: &str) -> usize {
+    entries.iter().position(|entry| entry.name == name).expect("the tower asks for names of the layout")
 }
 
 /// Numbers in all of `entries`.

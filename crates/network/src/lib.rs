@@ -6,6 +6,8 @@
 //! themselves.
 
 mod affine;
+mod by_hand;
+mod cells;
 mod dense;
 mod device;
 mod error;
@@ -45,7 +47,7 @@ pub use product::MatrixProduct;
 pub use schedule::Decay;
 pub use tch::Device;
 pub use threads::set_threads;
-pub use trainer::{StepTimes, Trainer, TrainerSettings};
+pub use trainer::{StepTimes, TowerPreference, Trainer, TrainerSettings};
 pub use vector::{VectorOperation, Vectors};
 
 #[cfg(test)]

@@ -143,12 +143,12 @@ impl Network {
 
     /// The parameter called `name`.
     pub(crate) fn parameter(&self, name: &str) -> &Tensor {
-        &self.parameters[position(&self.layout.parameters, name)]
+        &self.parameters[layout::position(&self.layout.parameters, name)]
     }
 
     /// The running mean or variance called `name`.
     pub(crate) fn statistic(&self, name: &str) -> &Tensor {
-        &self.statistics[position(&self.layout.statistics, name)]
+        &self.statistics[layout::position(&self.layout.statistics, name)]
     }
 }
 
@@ -179,19 +179,17 @@ pub(crate) fn read(tensor: &Tensor, values: &mut [f32]) -> Result<(), Error> {
 
 /// A gradient for each of `entries`, as one tensor in the order of the flat buffer.
 pub(crate) fn flatten(entries: &[Entry], gradients: &[Tensor]) -> Result<Tensor, Error> {
-    let mut flat = Vec::with_capacity(entries.len());
-    for (entry, gradient) in entries.iter().zip(gradients) {
-        let gradient = match entry.form {
-            Form::Convolution => gradient.f_permute([0, 2, 3, 1])?,
-            Form::Matrix | Form::Vector | Form::Variance => gradient.shallow_clone(),
-        };
-        flat.push(gradient.f_reshape([-1])?);
-    }
-    Ok(Tensor::f_cat(&flat, 0)?)
+    let in_order = entries.iter().zip(gradients).map(|(entry, gradient)| in_order(entry, gradient));
+    Ok(Tensor::f_cat(&in_order.collect::<Result<Vec<_>, _>>()?, 0)?)
 }
 
-fn position(entries: &[Entry], name: &str) -> usize {
-    entries.iter().position(|entry| entry.name == name).expect("the tower asks for names of the layout")
+/// The gradient of an entry, `[len]`, in the order of the flat buffer.
+pub(crate) fn in_order(entry: &Entry, gradient: &Tensor) -> Result<Tensor, Error> {
+    let gradient = match entry.form {
+        Form::Convolution => gradient.f_permute([0, 2, 3, 1])?,
+        Form::Matrix | Form::Vector | Form::Variance => gradient.shallow_clone(),
+    };
+    Ok(gradient.f_reshape([-1])?)
 }
 
 /// Leaves of the graph that share their memory with `flat`.

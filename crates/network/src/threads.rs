@@ -23,6 +23,11 @@ pub fn set_threads(intra_op: usize) {
     apply();
 }
 
+/// Whether operations are computed by one thread alone.
+pub(crate) fn are_single() -> bool {
+    INTRA_OP.load(Ordering::Relaxed) == 1
+}
+
 /// Makes the calling thread follow [`set_threads`].
 pub(crate) fn apply() {
     let wanted = INTRA_OP.load(Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Share of the newest batch in the running statistics.
-const NORM_MOMENTUM: f64 = 0.1;
+pub(crate) const NORM_MOMENTUM: f64 = 0.1;
 /// Added to variances under the root.
 pub(crate) const NORM_EPSILON: f64 = 1e-5;
 
@@ -41,8 +41,14 @@ pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode
     for block in 0..network.architecture().blocks {
         x = tower.block(block, &x)?;
     }
-    let policy = tower.affine("policy.output")?.linear(&tower.head("policy", &x)?)?;
-    let mut hidden = tower.affine("value.hidden")?.linear(&tower.head("value", &x)?)?;
+    heads(network, &x, kind, mode)
+}
+
+/// The same from what stem and blocks made of the observations: `[B, F, H, W]`.
+pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
+    let tower = Tower { network, kind, mode };
+    let policy = tower.affine("policy.output")?.linear(&tower.head("policy", x)?)?;
+    let mut hidden = tower.affine("value.hidden")?.linear(&tower.head("value", x)?)?;
     let _ = hidden.f_relu_()?;
     let value = tower.affine("value.output")?.linear(&hidden)?;
     let wide = if network.flat_parameters().kind() == Kind::Double { Kind::Double } else { Kind::Float };

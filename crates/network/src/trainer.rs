@@ -5,6 +5,7 @@ use weights::Architecture;
 
 use crate::{
     Decay, Error, Losses, Network, Optimiser, Precision, TrainingBatch,
+    by_hand::{ByHand, Tape},
     laps::Laps,
     losses::{self, LossTensors, Targets},
     network, optimiser,
@@ -21,6 +22,29 @@ const NETWORK_FILE: &str = "network.safetensors";
 const AVERAGE_FILE: &str = "average.safetensors";
 /// The file of a checkpoint that holds the optimiser's moments, the step and the progress.
 const OPTIMISER_FILE: &str = "optimiser.safetensors";
+
+/// What computes stem and tower in training: `auto`, `libtorch`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TowerPreference {
+    /// The crate `gradients` beside libtorch where that is faster: in bfloat16, on one thread of a CPU with matrix tiles, blocks
+    /// without pooling and excitation. libtorch elsewhere.
+    #[default]
+    Auto,
+    /// libtorch alone.
+    Libtorch,
+}
+
+impl std::str::FromStr for TowerPreference {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "libtorch" => Ok(Self::Libtorch),
+            _ => Err(format!("`{text}` is not a kernel of the learner: expected auto or libtorch")),
+        }
+    }
+}
 
 /// How a network is trained.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +70,8 @@ pub struct TrainerSettings {
     pub value_loss_weight: f64,
     /// What convolutions and matrices are computed in; parameters and losses are float32.
     pub precision: Precision,
+    /// What computes stem and tower.
+    pub tower: TowerPreference,
 }
 
 impl Default for TrainerSettings {
@@ -62,6 +88,7 @@ impl Default for TrainerSettings {
             ema_decay: 0.999,
             value_loss_weight: 1.0,
             precision: Precision::F32,
+            tower: TowerPreference::Auto,
         }
     }
 }
@@ -114,6 +141,8 @@ pub struct StepTimes {
 pub struct Trainer {
     settings: TrainerSettings,
     network: Network,
+    /// What computes stem and tower where it is not libtorch alone.
+    by_hand: Option<ByHand>,
     /// `[P]` and `[S]`: averages of the parameters and of the running statistics, what is published.
     average_parameters: Tensor,
     average_statistics: Tensor,
@@ -136,10 +165,15 @@ impl Trainer {
         settings.check()?;
         let _guard = tch::no_grad_guard();
         let moments = settings.optimiser.moment_names().iter();
+        let may_be_by_hand = network.device() == Device::Cpu
+            && settings.precision == Precision::Bf16
+            && settings.tower == TowerPreference::Auto
+            && threads::are_single();
         Ok(Self {
             average_parameters: network.flat_parameters().f_detach_copy()?,
             average_statistics: network.flat_statistics().f_detach_copy()?,
             moments: moments.map(|_| network.flat_parameters().f_zeros_like()).collect::<Result<_, _>>()?,
+            by_hand: may_be_by_hand.then(|| ByHand::fastest(network.architecture())).flatten(),
             settings,
             network,
             step: 0,
@@ -302,6 +336,12 @@ impl Trainer {
         &self.value_errors
     }
 
+    /// Whether the crate `gradients` computes what lies between the convolutions of stem and tower, and the gradients of their weights.
+    #[must_use]
+    pub fn trains_by_hand(&self) -> bool {
+        self.by_hand.is_some()
+    }
+
     /// The network as trained so far, without averaging.
     #[must_use]
     pub fn network(&self) -> &Network {
@@ -318,13 +358,28 @@ impl Trainer {
         let (observations, targets) = self.stage(batch, positions)?;
         times.stage = laps.lap();
         let kind = self.settings.precision.kind();
-        let logits = tower::forward(&self.network, &observations.f_to_kind(kind)?, kind, Mode::Training)?;
-        let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
-        times.forward = laps.lap();
-        let gradients = Tensor::f_run_backward(&[&losses.total], self.network.parameters(), false, false)?;
+        let observations = observations.f_to_kind(kind)?;
+        let network = &self.network;
+        let (losses, gradient) = match &mut self.by_hand {
+            None => {
+                let logits = tower::forward(network, &observations, kind, Mode::Training)?;
+                let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
+                times.forward = laps.lap();
+                let gradients = Tensor::f_run_backward(&[&losses.total], network.parameters(), false, false)?;
+                (losses, network::flatten(&network.layout().parameters, &gradients)?)
+            }
+            Some(by_hand) => {
+                let tape = by_hand.forward(network, &observations)?;
+                let x = tape.output()?.f_set_requires_grad(true)?;
+                let logits = tower::heads(network, &x, kind, Mode::Training)?;
+                let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
+                times.forward = laps.lap();
+                let gradient = backward(network, by_hand, &tape, &x, &losses.total)?;
+                (losses, gradient)
+            }
+        };
 
         let _guard = tch::no_grad_guard();
-        let gradient = network::flatten(&self.network.layout().parameters, &gradients)?;
         let measured = self.measure(&losses, &gradient)?;
         self.value_errors = losses.value_errors.as_ref().map(network::download).transpose()?.unwrap_or_default();
         times.backward = laps.lap();
@@ -411,6 +466,22 @@ impl Trainer {
         self.step += 1;
         Ok(())
     }
+}
+
+/// The gradient `[P]` of `loss`, of which libtorch knows how it came of the parameters of the heads and of `x`, what the tower made.
+fn backward(network: &Network, by_hand: &mut ByHand, tape: &Tape, x: &Tensor, loss: &Tensor) -> Result<Tensor, Error> {
+    let entries = &network.layout().parameters;
+    let of_heads = || entries.iter().zip(network.parameters()).filter(|(entry, _)| !ByHand::owns(entry));
+    let inputs: Vec<&Tensor> = std::iter::once(x).chain(of_heads().map(|(_, parameter)| parameter)).collect();
+    let gradients = Tensor::f_run_backward(&[loss], &inputs, false, false)?;
+
+    let _guard = tch::no_grad_guard();
+    let mut flat = vec![0.0; network.parameter_count()];
+    by_hand.backward(network, tape, &gradients[0], &mut flat)?;
+    for ((entry, _), gradient) in of_heads().zip(&gradients[1..]) {
+        network::read(&network::in_order(entry, gradient)?, &mut flat[entry.offset..][..entry.len])?;
+    }
+    network::upload(&flat, network.device())
 }
 
 #[cfg(test)]

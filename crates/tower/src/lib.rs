@@ -6,13 +6,12 @@
 //! [`Path`] per instruction set multiplies them (`paths`, by way of `multiply`); [`choose_path`] takes the first that gives
 //! the right answers. No libtorch, no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`].
 //!
-//! All `unsafe` code lies in `paths`, `multiply` and `cpu`, and is called from `path` and `multiplier`, which check what it relies
+//! All `unsafe` code lies in `paths` and `multiply`, and is called from `path` and `multiplier`, which check what it relies
 //! on.
 
 mod arrangement;
 mod board;
 mod choose;
-mod cpu;
 mod drift;
 mod error;
 mod evaluator;

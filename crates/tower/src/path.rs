@@ -1,7 +1,6 @@
 use std::ops::Range;
 
 use crate::board::Board;
-use crate::cpu;
 use crate::folded::{Dense, Excitation};
 use crate::layout::Layout;
 use crate::line::{Format, INTEGERS};

@@ -1,13 +1,16 @@
 use std::time::{Duration, Instant};
 
+use gradients::Path;
 use tch::Device;
 use weights::Architecture;
 
-use super::{StepTimes, Trainer, TrainerSettings};
+use super::{StepTimes, TowerPreference, Trainer, TrainerSettings};
 use crate::{
     Decay, Error, Network, Optimiser, Precision,
+    by_hand::ByHand,
+    laps::Laps,
     layout::Form,
-    testing::{assert_close, batch, complete, numbers, small, tiny},
+    testing::{assert_close, batch, complete, numbers, seasoned, small, tiny},
 };
 
 fn settings() -> TrainerSettings {
@@ -74,6 +77,79 @@ fn bf16_learns_a_small_batch_by_heart() {
     let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
     learns_a_small_batch_by_heart(&small(), bf16.clone(), 60, 0.02);
     learns_a_small_batch_by_heart(&complete(), bf16, 60, 0.02);
+}
+
+/// In bfloat16 by hand, on every path that there is here.
+fn by_hand(network: impl Fn() -> Network) -> impl Iterator<Item = (Path, Trainer)> {
+    [Path::Portable, Path::Amx].into_iter().filter(|path| path.is_available()).map(move |path| {
+        let mut trainer =
+            Trainer::new(network(), TrainerSettings { precision: Precision::Bf16, ..settings() }).unwrap();
+        trainer.by_hand = Some(ByHand::new(path));
+        (path, trainer)
+    })
+}
+
+#[test]
+fn gradients_by_hand_are_as_near_to_those_in_float32_as_libtorchs_in_bf16() {
+    let wide = Architecture { channels: 72, height: 5, ..small() };
+    for architecture in [small(), tiny(), wide] {
+        let network = || seasoned(&architecture, 65);
+        let batch = batch(&architecture, 37, 66);
+        let gradient = |trainer: &mut Trainer| {
+            let outcome = trainer.forward_backward(&batch, 37, &mut Laps::none(), &mut StepTimes::default());
+            let (losses, gradient) = outcome.unwrap();
+            (losses.total, numbers(&gradient), numbers(trainer.network.flat_statistics()))
+        };
+        let of = |precision| {
+            let settings = TrainerSettings { precision, tower: TowerPreference::Libtorch, ..settings() };
+            gradient(&mut Trainer::new(network(), settings).unwrap())
+        };
+        let ((loss, exact, statistics), (_, libtorch, _)) = (of(Precision::F32), of(Precision::Bf16));
+        let distance = |gradient: &[f64], range: std::ops::Range<usize>| {
+            let squares = gradient[range.clone()].iter().zip(&exact[range]).map(|(a, b)| (a - b).powi(2));
+            squares.sum::<f64>().sqrt()
+        };
+        for (path, mut trainer) in by_hand(network) {
+            let (got, gradient, moved) = gradient(&mut trainer);
+            assert!((got - loss).abs() < 0.01 * loss, "{path:?}: a loss of {got} for {loss}");
+            assert_close(&moved, &statistics, 0.02);
+            for entry in &trainer.network.layout().parameters {
+                let range = entry.offset..entry.offset + entry.len;
+                let length = exact[range.clone()].iter().map(|g| g * g).sum::<f64>().sqrt();
+                let (distance, allowed) = (distance(&gradient, range.clone()), distance(&libtorch, range));
+                let name = &entry.name;
+                assert!(
+                    distance < 2.0 * allowed + 0.01 * length,
+                    "{path:?}, {name}: {distance}, libtorch {allowed}, of {length}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tower_by_hand_learns_a_small_batch_by_heart() {
+    let batch = batch(&small(), 12, 62);
+    for (path, mut trainer) in by_hand(|| Network::new(&small(), Device::Cpu, 61).unwrap()) {
+        for _ in 0..60 {
+            trainer.step(&batch).unwrap();
+        }
+        let losses = trainer.step(&batch).unwrap();
+        let (policy, value) = least_losses(&small(), &batch);
+        assert!(losses.policy - policy < 0.02 && losses.value - value < 0.02, "{path:?}: {losses:?}");
+    }
+}
+
+#[test]
+fn a_step_by_hand_that_is_not_finite_changes_nothing() {
+    for (path, mut trainer) in by_hand(|| Network::new(&small(), Device::Cpu, 61).unwrap()) {
+        trainer.step(&batch(&small(), 9, 1)).unwrap();
+        let before = trainer.save().unwrap();
+        let mut broken = batch(&small(), 9, 2);
+        broken.observations[5] = f32::NAN;
+        assert!(matches!(trainer.step(&broken), Err(Error::NotFinite { .. })), "{path:?}");
+        assert!(trainer.save().unwrap() == before, "{path:?}: a refused step left something behind");
+    }
 }
 
 fn goes_on_bit_for_bit_after_a_restore(architecture: &Architecture, settings: TrainerSettings) {

@@ -63,28 +63,8 @@ impl<L: Lanes> Hardware<L> {
     }
 }
 
-/// A configuration of palette 1: eight tiles of rows of 64 bytes.
-#[repr(C, align(64))]
-struct Configuration {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-impl Configuration {
-    /// The tiles that hold the sums of rows, or rows of the input unless three tiles of them are multiplied together.
-    const OF_ROWS: std::ops::Range<usize> = 0..6;
-
-    fn new(rows: usize) -> Self {
-        let mut configuration = Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-        configuration.row_bytes[..8].fill(size_of::<Line>() as u16);
-        configuration.rows[..8].fill(TILE_ROWS as u8);
-        configuration.rows[Self::OF_ROWS].fill(rows as u8);
-        configuration
-    }
-}
+/// The tiles that hold the sums of rows, or rows of the input unless three tiles of them are multiplied together.
+const OF_ROWS: std::ops::Range<usize> = 0..6;
 
 /// Bytes from one row of a tile of weights to the next.
 const WEIGHT_STRIDE: usize = size_of::<Line>();
@@ -94,10 +74,11 @@ const SUM_STRIDE: usize = GROUPS * GROUP * size_of::<f32>();
 impl<L: Lanes> Unit for Hardware<L> {
     #[inline(always)]
     unsafe fn configure(&mut self, rows: usize, stride: usize) {
-        let configuration = Configuration::new(rows);
         self.stride = stride;
-        // SAFETY: the configuration is valid for palette 1.
-        unsafe { asm!("ldtilecfg [{0}]", in(reg) &raw const configuration, options(nostack)) }
+        let mut of_tiles = [TILE_ROWS as u8; 8];
+        of_tiles[OF_ROWS].fill(rows as u8);
+        // SAFETY: the caller's.
+        unsafe { cpu::configure_tiles(of_tiles) }
     }
 
     #[inline(always)]
@@ -250,7 +231,7 @@ pub(crate) unsafe fn configure() {
 /// The CPU must have AMX and the system must have granted it.
 pub(crate) unsafe fn release() {
     // SAFETY: the caller's.
-    unsafe { asm!("tilerelease", options(nostack)) }
+    unsafe { cpu::release_tiles() }
 }
 
 /// What happens to a row of sums on the way out.
@@ -528,7 +509,9 @@ unsafe fn tiles<U: Unit, F: Finish, const TILES: usize>(
             if !hidden.contain(segment.tap) {
                 let offset = segment.offset(job.layout);
                 unit.multiply(rows.map(|row| row.offset(offset)), weights);
-                if index >= settling && let Some(waiting) = waiting {
+                if index >= settling
+                    && let Some(waiting) = waiting
+                {
                     waiting.finish::<F>(job, beside);
                 }
                 ahead.fetch();

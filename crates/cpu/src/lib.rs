@@ -1,8 +1,10 @@
 //! What the CPU at hand can do, where the standard library does not say.
 
-/// Whether AMX with bfloat16 and with integers of eight bits is there and the system lets this process use it. Asks the system for it once.
+/// Whether AMX with bfloat16 and with integers of eight bits is there and the system lets this process use it.
+/// Asks the system for it once.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub(crate) fn grants_amx() -> bool {
+#[must_use]
+pub fn grants_amx() -> bool {
     use std::sync::OnceLock;
 
     static GRANTED: OnceLock<bool> = OnceLock::new();
@@ -11,7 +13,8 @@ pub(crate) fn grants_amx() -> bool {
 
 /// Nobody grants it elsewhere.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-pub(crate) fn grants_amx() -> bool {
+#[must_use]
+pub fn grants_amx() -> bool {
     false
 }
 
@@ -48,4 +51,41 @@ fn ask_for_tiles() -> bool {
     const XFEATURE_XTILEDATA: libc::c_long = 18;
     // SAFETY: the call takes two numbers and touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
+}
+
+/// A configuration of palette 1: eight tiles of rows of 64 bytes.
+#[cfg(target_arch = "x86_64")]
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Configures the eight matrix tiles of this thread, so many rows of 64 bytes in each, and zeroes them.
+///
+/// # Safety
+/// [`grants_amx`] must have said that they are there; no tile has more than 16 rows.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub unsafe fn configure_tiles(rows: [u8; 8]) {
+    let mut configuration =
+        Configuration { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+    configuration.row_bytes[..rows.len()].fill(64);
+    configuration.rows[..rows.len()].copy_from_slice(&rows);
+    // SAFETY: the caller's; the configuration is valid for palette 1.
+    unsafe { std::arch::asm!("ldtilecfg [{0}]", in(reg) &raw const configuration, options(nostack, readonly)) }
+}
+
+/// Gives the tiles of this thread back, so that the system need not save them.
+///
+/// # Safety
+/// As [`configure_tiles`].
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub unsafe fn release_tiles() {
+    // SAFETY: the caller's.
+    unsafe { std::arch::asm!("tilerelease", options(nomem, nostack)) }
 }

@@ -1,0 +1,165 @@
+//! Stem and tower of a network trained on the CPU by hand: libtorch computes the convolutions, the crate `gradients` what lies
+//! between them and the gradients of their weights.
+
+use gradients::{Affine, Norm, Path, Shape, WeightGradient};
+use tch::{Kind, Tensor};
+use weights::Architecture;
+
+use crate::{
+    Error, Network,
+    cells::Cells,
+    layout::Entry,
+    network,
+    tower::{NORM_EPSILON, NORM_MOMENTUM},
+};
+
+/// Cells around the board that a convolution takes for zeros, down and right.
+const BORDER: [i64; 2] = [1, 1];
+/// A stride or a dilation that is none.
+const ONE: [i64; 2] = [1, 1];
+
+/// Trains stem and tower of a network in bfloat16, parameters and their gradients in float32.
+#[derive(Debug)]
+pub(crate) struct ByHand {
+    weights: WeightGradient,
+}
+
+/// What the forward pass leaves for the way back.
+#[derive(Debug)]
+pub(crate) struct Tape {
+    /// `[B, H, W, C]`.
+    observations: Cells,
+    /// The stem, then two of each block.
+    layers: Vec<Layer>,
+}
+
+/// A convolution with its batch norm, what is added to it, and ReLU.
+#[derive(Debug)]
+struct Layer {
+    name: String,
+    /// `[F, C, 3, 3]`, in bfloat16.
+    weight: Tensor,
+    /// What the convolution made, `[B, H, W, F]`.
+    z: Cells,
+    /// What came of it, `[B, H, W, F]`.
+    y: Cells,
+    norm: Norm,
+}
+
+impl Tape {
+    /// What the tower made of the observations, `[B, F, H, W]`; whoever has it leaves it as it is.
+    pub(crate) fn output(&self) -> Result<Tensor, Error> {
+        self.layers.last().expect("a network has a stem").y.tensor()
+    }
+}
+
+impl ByHand {
+    /// The fastest that this machine has for this architecture, where that is faster than libtorch: blocks without pooling and
+    /// excitation, on a CPU with matrix tiles.
+    pub(crate) fn fastest(architecture: &Architecture) -> Option<Self> {
+        let is_plain = architecture.squeeze_excitation == 0 && architecture.global_pooling == 0;
+        (is_plain && Path::Amx.is_available()).then(|| Self::new(Path::Amx))
+    }
+
+    pub(crate) fn new(path: Path) -> Self {
+        Self { weights: WeightGradient::new(path) }
+    }
+
+    /// Whether a parameter is one of stem and tower.
+    pub(crate) fn owns(entry: &Entry) -> bool {
+        entry.name.starts_with("stem.") || entry.name.starts_with("block.")
+    }
+
+    /// Runs observations `[B, C, H, W]` through stem and tower, and moves the running statistics.
+    pub(crate) fn forward(&self, network: &Network, observations: &Tensor) -> Result<Tape, Error> {
+        let _guard = tch::no_grad_guard();
+        let observations = Cells::from_tensor(observations)?;
+        let mut layers = vec![forward(network, "stem".to_owned(), &observations, None)?];
+        for block in 0..network.architecture().blocks {
+            let input = &layers[2 * block].y;
+            let first = forward(network, format!("block.{block}.first"), input, None)?;
+            let second = forward(network, format!("block.{block}.second"), &first.y, Some(input))?;
+            layers.extend([first, second]);
+        }
+        Ok(Tape { observations, layers })
+    }
+
+    /// The way back from the gradient `[B, F, H, W]` of what the tower made: the gradients of parameters are written to their
+    /// places in `flat`, `[P]`.
+    pub(crate) fn backward(
+        &mut self,
+        network: &Network,
+        tape: &Tape,
+        gradient: &Tensor,
+        flat: &mut [f32],
+    ) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        let Tape { observations, layers } = tape;
+        let mut gradient = Cells::from_tensor(gradient)?.copy()?;
+        // What went around a block has the gradient of the sum it was added to, and that from within the block.
+        let mut besides = None;
+        for block in (0..network.architecture().blocks).rev() {
+            let (input, first, second) = (&layers[2 * block].y, &layers[2 * block + 1], &layers[2 * block + 2]);
+            let of_second = self.through(network, second, &first.y, &mut gradient, besides.as_ref(), flat)?;
+            let mut inner = second.of_input(&of_second)?;
+            let of_first = self.through(network, first, input, &mut inner, None, flat)?;
+            besides = Some(first.of_input(&of_first)?);
+        }
+        self.through(network, &layers[0], observations, &mut gradient, besides.as_ref(), flat)?;
+        Ok(())
+    }
+
+    /// From the gradient of what came of a layer, with what came `besides` along another way, to that of its convolution;
+    /// `gradient` becomes that of what was added to the layer.
+    fn through(
+        &mut self,
+        network: &Network,
+        layer: &Layer,
+        input: &Cells,
+        gradient: &mut Cells,
+        besides: Option<&Cells>,
+        flat: &mut [f32],
+    ) -> Result<Cells, Error> {
+        let name = &layer.name;
+        let [positions, height, width, inputs] = input.size();
+        let [.., outputs] = layer.z.size();
+        let mut of_z = layer.z.room()?;
+        let scale = network::download(network.parameter(&format!("{name}.norm.weight")))?;
+        let (z, y, besides) = (layer.z.values(), layer.y.values(), besides.map(Cells::values));
+        let affine = layer.norm.backward(&scale, z, y, gradient.values_mut(), besides, of_z.values_mut());
+        let place = |part: &str| network.layout().parameter(&format!("{name}.{part}"));
+        flat[place("norm.weight")].copy_from_slice(&affine.scale);
+        flat[place("norm.bias")].copy_from_slice(&affine.shift);
+        let shape = Shape { positions, height, width, inputs, outputs };
+        self.weights.compute(shape, input.values(), of_z.values(), &mut flat[place("convolution.weight")]);
+        Ok(of_z)
+    }
+}
+
+/// A layer, with what is added to it if there is anything.
+fn forward(network: &Network, name: String, input: &Cells, around: Option<&Cells>) -> Result<Layer, Error> {
+    let part = |part: &str| network.parameter(&format!("{name}.{part}"));
+    let weight = part("convolution.weight").f_to_kind(Kind::BFloat16)?;
+    let z = Cells::from_tensor(&input.tensor()?.f_conv2d(&weight, None::<&Tensor>, ONE, BORDER, ONE, 1)?)?;
+    let mut y = z.room()?;
+    let (scale, shift) = (network::download(part("norm.weight"))?, network::download(part("norm.bias"))?);
+    let affine = Affine { scale: &scale, shift: &shift };
+    let norm = Norm::forward(affine, NORM_EPSILON as f32, z.values(), around.map(Cells::values), y.values_mut());
+
+    let count = (z.values().len() / scale.len()) as f32;
+    // Running variances are those of a sample.
+    let variance: Vec<f32> = norm.variance.iter().map(|variance| variance * count / (count - 1.0).max(1.0)).collect();
+    for (part, of_batch) in [("mean", &norm.mean), ("variance", &variance)] {
+        let running = network.statistic(&format!("{name}.norm.{part}"));
+        let _ = running.shallow_clone().f_lerp_(&Tensor::f_from_slice(of_batch)?, NORM_MOMENTUM)?;
+    }
+    Ok(Layer { name, weight, z, y, norm })
+}
+
+impl Layer {
+    /// From the gradient of the convolution to that of its input, `[B, H, W, C]`.
+    fn of_input(&self, of_z: &Cells) -> Result<Cells, Error> {
+        let of_z = of_z.tensor()?;
+        Cells::from_tensor(&of_z.f_conv_transpose2d(&self.weight, None::<&Tensor>, ONE, BORDER, [0, 0], 1, ONE)?)
+    }
+}
