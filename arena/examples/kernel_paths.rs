@@ -11,23 +11,18 @@
     reason = "a measurement reads its arguments and prints"
 )]
 
-use std::ops::ControlFlow;
+mod duel;
+
 use std::time::Instant;
 
 use anyhow::Context as _;
-use arena::contestant::{Fidelity, Searcher, analysis};
-use arena::{matches, solved};
+use arena::solved;
 use game::Game;
 use games::ConnectFour;
 use inference::{Batch, Evaluator, Predictions};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use selfplay::SearchSettings;
 use tower::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator, fastest_first};
 use weights::Manifest;
 
-/// Simulations per move of the match.
-const SIMULATIONS: u32 = 64;
 /// Everything random descends from it.
 const SEED: u64 = 1;
 
@@ -53,7 +48,7 @@ fn main() -> anyhow::Result<()> {
     compare_answers(&batch, &mut wide, &mut plain)?;
     let float32 = Path::ALL.into_iter().filter(|path| path.is_available() && !path.is_bf16()).collect();
     let mut float32 = Kernel::new(float32, Precision::F32).evaluator(&manifest, &bytes)?;
-    play_match(&game, &mut wide, &mut float32, openings)
+    duel::play(&game, [&mut wide, &mut float32], openings, SEED)
 }
 
 /// The version in integers, calibrated on every tenth position.
@@ -111,37 +106,4 @@ fn spread(mut values: Vec<f32>) -> String {
     let mean = values.iter().sum::<f32>() / values.len() as f32;
     let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
     format!("mean {mean:.5}, median {:.5}, 99 % below {:.5}, largest {:.5}", at(0.5), at(0.99), at(1.0))
-}
-
-fn play_match(
-    game: &ConnectFour,
-    wide: &mut TowerEvaluator,
-    float32: &mut TowerEvaluator,
-    openings: usize,
-) -> anyhow::Result<()> {
-    let settings = analysis(SIMULATIONS, &SearchSettings::default(), Fidelity::Exact);
-    let name = float32.attributes().name;
-    let rng = ChaCha8Rng::seed_from_u64;
-    let mut a = Searcher { evaluator: wide, settings: settings.clone(), rng: rng(SEED) };
-    let mut b = Searcher { evaluator: float32, settings, rng: rng(SEED + 1) };
-    let settings = matches::Settings { openings, opening_plies_max: 8 };
-    let tally = matches::play(game, [&mut a, &mut b], settings, &mut rng(SEED + 2), &mut || ControlFlow::Continue(()))?
-        .context("nobody breaks the match off")?;
-    let won = (tally.first_won[0] + tally.second_won[1]) as f64;
-    let lost = (tally.first_won[1] + tally.second_won[0]) as f64;
-    let drawn = tally.drawn.iter().sum::<u64>() as f64;
-    let games = won + drawn + lost;
-    let score = (won + drawn / 2.0) / games;
-    // The score's standard error from the games' own variance, and the slope of Elo at an even score.
-    let variance = (won + drawn / 4.0) / games - score * score;
-    let error = 1.96 * (variance / games).sqrt();
-    let elo = |score: f64| -400.0 * (1.0 / score - 1.0).log10();
-    println!(
-        "{games} games at {SIMULATIONS} simulations against {name}: {won} won, {drawn} drawn, {lost} lost; Elo {:.1}, 95 % \
-         interval {:.1} to {:.1}",
-        elo(score),
-        elo(score - error),
-        elo(score + error)
-    );
-    Ok(())
 }

@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
 use network::{
-    Device, LibtorchEvaluator, Network, Precision, PrecisionPreference, Trainer, TrainerSettings, TrainingBatch,
+    Device, LibtorchEvaluator, Network, Precision, PrecisionPreference, TowerPreference, Trainer, TrainerSettings,
+    TrainingBatch,
 };
 use weights::{Architecture, WeightsVersion};
 
 fn main() {
+    network::keep_memory();
     println!("{}", network::choose_precision(PrecisionPreference::Auto, Device::Cpu, &mut Instant::now));
     for blocks in [4, 6] {
         let architecture = Architecture {
@@ -35,10 +37,12 @@ fn main() {
         for threads in [1, 2] {
             network::set_threads(threads);
             for positions in [256, 512] {
-                for precision in [Precision::F32, Precision::Bf16] {
-                    let rate = training(&architecture, positions, precision);
+                let libtorch = TowerPreference::Libtorch;
+                let (f32, bf16) = (Precision::F32, Precision::Bf16);
+                for (precision, tower) in [(f32, libtorch), (bf16, libtorch), (bf16, TowerPreference::Auto)] {
+                    let (who, rate) = training(&architecture, positions, precision, tower);
                     println!(
-                        "{blocks}x64 {threads} threads train  {precision} batch {positions:4}: {rate:8.0} positions/s"
+                        "{blocks}x64 {threads} threads train {precision} {who} batch {positions:4}: {rate:8.0} positions/s"
                     );
                 }
             }
@@ -58,8 +62,14 @@ fn main() {
     }
 }
 
-fn training(architecture: &Architecture, positions: usize, precision: Precision) -> f64 {
-    let settings = TrainerSettings { precision, ..TrainerSettings::default() };
+/// Who trains stem and tower, and positions per second.
+fn training(
+    architecture: &Architecture,
+    positions: usize,
+    precision: Precision,
+    tower: TowerPreference,
+) -> (&'static str, f64) {
+    let settings = TrainerSettings { precision, tower, ..TrainerSettings::default() };
     let mut trainer = Trainer::new(Network::new(architecture, Device::Cpu, 0).unwrap(), settings).unwrap();
     let batch = TrainingBatch {
         observations: (0..positions * 84).map(|i| f32::from(u8::from(i % 5 == 0))).collect(),
@@ -69,9 +79,11 @@ fn training(architecture: &Architecture, positions: usize, precision: Precision)
         policy_weights: vec![1.0; positions],
         importance: Vec::new(),
     };
-    rate(positions, Duration::from_millis(300), || {
+    let who = if trainer.trains_by_hand() { "by hand" } else { "libtorch" };
+    let rate = rate(positions, Duration::from_millis(300), || {
         trainer.step(&batch).unwrap();
-    })
+    });
+    (who, rate)
 }
 
 fn evaluating(architecture: &Architecture, positions: usize) -> f64 {

@@ -3,8 +3,7 @@
 ///
 /// A step allocates and frees some hundred activations of a few megabytes. The allocator of the GNU C library gives them back to
 /// the system each time, and the pages are cleared when they are touched again: an eighth of the time of a step with 256
-/// positions of a 4x64 tower (the example `throughput` with and without `MALLOC_TRIM_THRESHOLD_=2147483647
-/// MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_ARENA_MAX=1`). Elsewhere this does nothing.
+/// positions of a 4x64 tower (the example `throughput` with and without this). Elsewhere this does nothing.
 pub fn keep_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
