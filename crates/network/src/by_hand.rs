@@ -18,6 +18,29 @@ const BORDER: [i64; 2] = [1, 1];
 /// A stride or a dilation that is none.
 const ONE: [i64; 2] = [1, 1];
 
+/// What computes stem and tower in training: `auto`, `libtorch`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TowerPreference {
+    /// The crate `gradients` beside libtorch where that is faster: in bfloat16, on one thread of a CPU with matrix tiles, blocks
+    /// without pooling and excitation. libtorch elsewhere.
+    #[default]
+    Auto,
+    /// libtorch alone.
+    Libtorch,
+}
+
+impl std::str::FromStr for TowerPreference {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "libtorch" => Ok(Self::Libtorch),
+            _ => Err(format!("`{text}` is not a kernel of the learner, expected auto or libtorch")),
+        }
+    }
+}
+
 /// Trains stem and tower of a network in bfloat16, parameters and their gradients in float32.
 #[derive(Debug)]
 pub(crate) struct ByHand {
@@ -65,11 +88,6 @@ impl ByHand {
         Self { weights: WeightGradient::new(path) }
     }
 
-    /// Whether a parameter is one of stem and tower.
-    pub(crate) fn owns(entry: &Entry) -> bool {
-        entry.name.starts_with("stem.") || entry.name.starts_with("block.")
-    }
-
     /// Runs observations `[B, C, H, W]` through stem and tower, and moves the running statistics.
     pub(crate) fn forward(&self, network: &Network, observations: &Tensor) -> Result<Tape, Error> {
         let _guard = tch::no_grad_guard();
@@ -84,15 +102,32 @@ impl ByHand {
         Ok(Tape { observations, layers })
     }
 
-    /// The way back from the gradient `[B, F, H, W]` of what the tower made: the gradients of parameters are written to their
-    /// places in `flat`, `[P]`.
-    pub(crate) fn backward(
+    /// The gradient `[P]` of `loss`, of which libtorch knows how it came of the parameters of the heads and of `x`
+    /// `[B, F, H, W]`, what the tower made.
+    pub(crate) fn gradient(
         &mut self,
         network: &Network,
         tape: &Tape,
-        gradient: &Tensor,
-        flat: &mut [f32],
-    ) -> Result<(), Error> {
+        x: &Tensor,
+        loss: &Tensor,
+    ) -> Result<Tensor, Error> {
+        let parameters = network.layout().parameters.iter().zip(network.parameters());
+        let (entries, of_heads): (Vec<_>, Vec<_>) = parameters.filter(|(entry, _)| !is_by_hand(entry)).unzip();
+        let inputs: Vec<&Tensor> = std::iter::once(x).chain(of_heads).collect();
+        let gradients = Tensor::f_run_backward(&[loss], &inputs, false, false)?;
+
+        let _guard = tch::no_grad_guard();
+        let mut flat = vec![0.0; network.parameter_count()];
+        self.backward(network, tape, &gradients[0], &mut flat)?;
+        for (entry, gradient) in entries.into_iter().zip(&gradients[1..]) {
+            network::read(&network::in_order(entry, gradient)?, &mut flat[entry.offset..][..entry.len])?;
+        }
+        network::upload(&flat, network.device())
+    }
+
+    /// The way back from the gradient `[B, F, H, W]` of what the tower made: the gradients of parameters are written to their
+    /// places in `flat`, `[P]`.
+    fn backward(&mut self, network: &Network, tape: &Tape, gradient: &Tensor, flat: &mut [f32]) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let Tape { observations, layers } = tape;
         let mut gradient = Cells::from_tensor(gradient)?.copy()?;
@@ -134,6 +169,11 @@ impl ByHand {
         self.weights.compute(shape, input.values(), of_z.values(), &mut flat[place("convolution.weight")]);
         Ok(of_z)
     }
+}
+
+/// Whether a parameter is one of stem and tower.
+fn is_by_hand(entry: &Entry) -> bool {
+    entry.name.starts_with("stem.") || entry.name.starts_with("block.")
 }
 
 /// A layer, with what is added to it if there is anything.

@@ -32,6 +32,7 @@ mod tower;
 mod trainer;
 mod vector;
 
+pub use by_hand::TowerPreference;
 pub use dense::{DenseNetwork, DenseShape};
 pub use device::{Chosen, DevicePreference, Devices, choose_device, device_name, devices};
 pub use error::Error;
@@ -47,7 +48,7 @@ pub use product::MatrixProduct;
 pub use schedule::Decay;
 pub use tch::Device;
 pub use threads::set_threads;
-pub use trainer::{StepTimes, TowerPreference, Trainer, TrainerSettings};
+pub use trainer::{StepTimes, Trainer, TrainerSettings};
 pub use vector::{VectorOperation, Vectors};
 
 #[cfg(test)]

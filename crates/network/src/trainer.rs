@@ -5,7 +5,7 @@ use weights::Architecture;
 
 use crate::{
     Decay, Error, Losses, Network, Optimiser, Precision, TrainingBatch,
-    by_hand::{ByHand, Tape},
+    by_hand::{ByHand, TowerPreference},
     laps::Laps,
     losses::{self, LossTensors, Targets},
     network, optimiser,
@@ -22,29 +22,6 @@ const NETWORK_FILE: &str = "network.safetensors";
 const AVERAGE_FILE: &str = "average.safetensors";
 /// The file of a checkpoint that holds the optimiser's moments, the step and the progress.
 const OPTIMISER_FILE: &str = "optimiser.safetensors";
-
-/// What computes stem and tower in training: `auto`, `libtorch`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TowerPreference {
-    /// The crate `gradients` beside libtorch where that is faster: in bfloat16, on one thread of a CPU with matrix tiles, blocks
-    /// without pooling and excitation. libtorch elsewhere.
-    #[default]
-    Auto,
-    /// libtorch alone.
-    Libtorch,
-}
-
-impl std::str::FromStr for TowerPreference {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "libtorch" => Ok(Self::Libtorch),
-            _ => Err(format!("`{text}` is not a kernel of the learner: expected auto or libtorch")),
-        }
-    }
-}
 
 /// How a network is trained.
 #[derive(Debug, Clone, PartialEq)]
@@ -374,7 +351,7 @@ impl Trainer {
                 let logits = tower::heads(network, &x, kind, Mode::Training)?;
                 let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
                 times.forward = laps.lap();
-                let gradient = backward(network, by_hand, &tape, &x, &losses.total)?;
+                let gradient = by_hand.gradient(network, &tape, &x, &losses.total)?;
                 (losses, gradient)
             }
         };
@@ -466,22 +443,6 @@ impl Trainer {
         self.step += 1;
         Ok(())
     }
-}
-
-/// The gradient `[P]` of `loss`, of which libtorch knows how it came of the parameters of the heads and of `x`, what the tower made.
-fn backward(network: &Network, by_hand: &mut ByHand, tape: &Tape, x: &Tensor, loss: &Tensor) -> Result<Tensor, Error> {
-    let entries = &network.layout().parameters;
-    let of_heads = || entries.iter().zip(network.parameters()).filter(|(entry, _)| !ByHand::owns(entry));
-    let inputs: Vec<&Tensor> = std::iter::once(x).chain(of_heads().map(|(_, parameter)| parameter)).collect();
-    let gradients = Tensor::f_run_backward(&[loss], &inputs, false, false)?;
-
-    let _guard = tch::no_grad_guard();
-    let mut flat = vec![0.0; network.parameter_count()];
-    by_hand.backward(network, tape, &gradients[0], &mut flat)?;
-    for ((entry, _), gradient) in of_heads().zip(&gradients[1..]) {
-        network::read(&network::in_order(entry, gradient)?, &mut flat[entry.offset..][..entry.len])?;
-    }
-    network::upload(&flat, network.device())
 }
 
 #[cfg(test)]

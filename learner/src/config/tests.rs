@@ -52,3 +52,15 @@ fn several_replay_servers_are_taken_and_a_wrong_one_is_named() {
     let error = answered("http://a:7001,b:7001").unwrap_err().to_string();
     assert!(error.contains("learner.replay") && error.contains("`b:7001`"), "{error}");
 }
+
+#[test]
+fn who_trains_stem_and_tower_is_named_and_another_name_is_refused_by_its_key() {
+    let answered = |kernel: &str| {
+        let learner = LearnerSection { kernel: kernel.to_owned(), ..LearnerSection::default() };
+        Config { learner, ..Config::default() }.settings().map(|settings| settings.trainer.tower)
+    };
+    assert_eq!(answered("auto").unwrap(), network::TowerPreference::Auto);
+    assert_eq!(answered("libtorch").unwrap(), network::TowerPreference::Libtorch);
+    let error = answered("amx-bf16").unwrap_err().to_string();
+    assert!(error.contains("learner.kernel") && error.contains("expected auto or libtorch"), "{error}");
+}
