@@ -23,15 +23,11 @@ use inference::{Batch, Evaluator, Predictions};
 use tower::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator, fastest_first};
 use weights::Manifest;
 
-/// Everything random descends from it.
-const SEED: u64 = 1;
-
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let stem = arguments.next().context("name a weights version: runs/NAME/weights/v000181")?;
     let openings = arguments.next().map_or(Ok(500), |openings| openings.parse()).context("a number of openings")?;
-    let manifest: Manifest = serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
-    let bytes = std::fs::read(format!("{stem}.safetensors"))?;
+    let (manifest, bytes) = duel::read(&stem)?;
     let path: Option<Path> =
         arguments.next().map(|path| path.parse()).transpose().map_err(|reason: String| anyhow::anyhow!(reason))?;
     let game = ConnectFour::new();
@@ -44,11 +40,11 @@ fn main() -> anyhow::Result<()> {
         }
     };
     let mut plain = Kernel::new(vec![Path::PortableF32], Precision::F32).evaluator(&manifest, &bytes)?;
-    println!("{} against {}, seed {SEED}", wide.attributes().name, plain.attributes().name);
+    println!("{} against {}, seed {}", wide.attributes().name, plain.attributes().name, duel::SEED);
     compare_answers(&batch, &mut wide, &mut plain)?;
     let float32 = Path::ALL.into_iter().filter(|path| path.is_available() && !path.is_bf16()).collect();
     let mut float32 = Kernel::new(float32, Precision::F32).evaluator(&manifest, &bytes)?;
-    duel::play(&game, [&mut wide, &mut float32], openings, SEED)
+    duel::play(&game, [&mut wide, &mut float32], openings)
 }
 
 /// The version in integers, calibrated on every tenth position.

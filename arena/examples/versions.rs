@@ -16,10 +16,6 @@ use std::time::Instant;
 use anyhow::Context as _;
 use games::ConnectFour;
 use tower::{Kernel, Precision, TowerEvaluator, fastest_first};
-use weights::Manifest;
-
-/// Everything random descends from it.
-const SEED: u64 = 1;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,12 +24,11 @@ fn main() -> anyhow::Result<()> {
         [one, other, openings] => ([one, other], openings.parse().context("a number of openings")?),
         _ => anyhow::bail!("name two weights versions, such as runs/NAME/weights/v000181"),
     };
-    println!("{one} against {other}, seed {SEED}");
-    duel::play(&ConnectFour::new(), [&mut evaluator(one)?, &mut evaluator(other)?], openings, SEED)
+    println!("{one} against {other}, seed {}", duel::SEED);
+    duel::play(&ConnectFour::new(), [&mut evaluator(one)?, &mut evaluator(other)?], openings)
 }
 
 fn evaluator(stem: &str) -> anyhow::Result<TowerEvaluator> {
-    let manifest: Manifest = serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
-    let bytes = std::fs::read(format!("{stem}.safetensors"))?;
+    let (manifest, bytes) = duel::read(stem)?;
     Ok(Kernel::new(fastest_first(&mut Instant::now), Precision::Bf16).evaluator(&manifest, &bytes)?)
 }

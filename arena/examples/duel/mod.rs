@@ -1,4 +1,4 @@
-//! A match of two evaluators, and what it says of their strength.
+//! A match of two evaluators of weights versions, and what it says of their strength.
 
 use std::ops::ControlFlow;
 
@@ -11,25 +11,30 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::SearchSettings;
 use tower::TowerEvaluator;
+use weights::Manifest;
+
+/// Everything random descends from it.
+pub(crate) const SEED: u64 = 1;
 
 /// Simulations per move.
 const SIMULATIONS: u32 = 64;
 
+/// A published version and its bytes: of `runs/NAME/weights/v000181`, the files with `.json` and `.safetensors`.
+pub(crate) fn read(stem: &str) -> anyhow::Result<(Manifest, Vec<u8>)> {
+    let manifest = serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
+    Ok((manifest, std::fs::read(format!("{stem}.safetensors"))?))
+}
+
 /// Plays each of so many openings twice, with either evaluator first, and prints the score of the first evaluator.
-pub(crate) fn play(
-    game: &ConnectFour,
-    evaluators: [&mut TowerEvaluator; 2],
-    openings: usize,
-    seed: u64,
-) -> anyhow::Result<()> {
+pub(crate) fn play(game: &ConnectFour, evaluators: [&mut TowerEvaluator; 2], openings: usize) -> anyhow::Result<()> {
     let settings = analysis(SIMULATIONS, &SearchSettings::default(), Fidelity::Exact);
     let rng = ChaCha8Rng::seed_from_u64;
     let [first, second] = evaluators;
     let name = second.attributes().name;
-    let mut a = Searcher { evaluator: first, settings: settings.clone(), rng: rng(seed) };
-    let mut b = Searcher { evaluator: second, settings, rng: rng(seed + 1) };
+    let mut a = Searcher { evaluator: first, settings: settings.clone(), rng: rng(SEED) };
+    let mut b = Searcher { evaluator: second, settings, rng: rng(SEED + 1) };
     let settings = matches::Settings { openings, opening_plies_max: 8 };
-    let tally = matches::play(game, [&mut a, &mut b], settings, &mut rng(seed + 2), &mut || ControlFlow::Continue(()))?
+    let tally = matches::play(game, [&mut a, &mut b], settings, &mut rng(SEED + 2), &mut || ControlFlow::Continue(()))?
         .context("nobody breaks the match off")?;
     let won = (tally.first_won[0] + tally.second_won[1]) as f64;
     let lost = (tally.first_won[1] + tally.second_won[0]) as f64;
