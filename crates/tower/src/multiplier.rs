@@ -144,6 +144,7 @@ fn check(path: Path, product: &Product, input: &Planes, runs: &[Run], output: &O
         assert!(inside, "a run of rows reaches out of its planes");
         let rows_max = if path.has_tiles() { TILE_ROWS } else { u32::BITS as usize };
         assert!(run.rows <= rows_max, "a run of too many rows");
+        assert!(path.has_tiles() || run.wants_all(), "only tiles leave rows out");
         count += run.rows;
         last = last.max(run.end());
     }

@@ -5,11 +5,9 @@
 //! tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads. Two runs as short as the rows
 //! of a small board make one tile, so that weights which come from the second-level cache are read half as often.
 
-use std::ops::Range;
-
 use crate::layout::Layout;
 use crate::line::{Format, Line, WORDS, from_bf16, to_bf16};
-use crate::product::{Edges, GROUP, Panel, Product, Run, Segment};
+use crate::product::{Edges, GROUP, Panel, Product, Run, Stretch};
 use crate::tap::Taps;
 
 /// What a path multiplies with: a register of sums and the four operations on it.
@@ -59,7 +57,28 @@ pub(crate) struct Sums([f32; SUMS]);
 
 impl Sums {
     const ZERO: Self = Self([0.0; SUMS]);
+
+    /// Where the sums of one run or two lie, `rows` in each.
+    fn place(&mut self, rows: usize, groups: usize) -> Place {
+        let first: *mut f32 = self.0.as_mut_ptr();
+        let row = groups * GROUP;
+        Place { first: [first, first.wrapping_add(rows * row)], row, group: GROUP }
+    }
 }
+
+/// Where the sums of a tile go, in groups of float32: into planes, or to be finished.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// The first row of each run.
+    first: [*mut f32; 2],
+    /// Floats from row to row.
+    row: usize,
+    /// Floats from group to group.
+    group: usize,
+}
+
+/// What sums begin with that have no bias, or get it later; all formats of sums have the same zero.
+static NOTHING: [[f32; GROUP]; 2] = [[0.0; GROUP]; 2];
 
 /// A call as the leaves see it: bounds have been checked by [`crate::path`].
 pub(crate) struct Job<'a> {
@@ -92,7 +111,7 @@ pub(crate) enum Target {
 
 /// A few rows of a panel, in one run or two.
 pub(crate) struct Tile<'a> {
-    pub(crate) segments: &'a [Segment],
+    pub(crate) stretches: &'a [Stretch],
     pub(crate) weights: *const Line,
     /// The line of the first row of each run; one run is there twice.
     pub(crate) first: [*const Line; 2],
@@ -100,7 +119,10 @@ pub(crate) struct Tile<'a> {
     /// Lines from row to row.
     pub(crate) stride: usize,
     /// Of each run; the first and last taps are the same.
-    pub(crate) edges: [Edges; 2],
+    pub(crate) edges: [&'a Edges; 2],
+    /// What the sums of a row begin with, `[groups]`.
+    pub(crate) bias: *const [f32; GROUP],
+    pub(crate) to: Place,
 }
 
 /// The sums of one tile of `RUNS` runs, `ROWS` rows in each. `UNIT` says that its rows lie beside each other; only such a tile
@@ -111,7 +133,6 @@ pub(crate) struct Tile<'a> {
 #[inline(always)]
 pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, const RUNS: usize, const UNIT: bool>(
     tile: &Tile<'_>,
-    sums: &mut Sums,
 ) {
     const {
         assert!(RUNS * ROWS * REGISTERS * L::WIDTH <= SUMS, "a tile's sums fit");
@@ -120,44 +141,58 @@ pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, c
     let stride = if UNIT { WORDS } else { tile.stride * WORDS };
     // SAFETY: the caller's.
     unsafe {
-        let mut totals = [[[L::zero(); REGISTERS]; ROWS]; RUNS];
+        let mut bias = [L::zero(); REGISTERS];
+        for (register, bias) in bias.iter_mut().enumerate() {
+            *bias = L::load(tile.bias.cast::<u32>().add(register * L::WIDTH));
+        }
+        let mut totals = [[bias; ROWS]; RUNS];
         let mut weights = tile.weights;
-        for segment in tile.segments {
-            let offset = segment.offset(tile.layout);
+        for &Stretch { first, blocks } in tile.stretches {
+            let offset = first.offset(tile.layout);
             let inputs = tile.first.map(|row| row.offset(offset).cast());
-            let part = Part { inputs, weights: weights.cast(), words: segment.words, stride };
-            weights = weights.add(segment.words * REGISTERS * L::WIDTH / WORDS);
+            let block = tile.layout.block_lines * WORDS;
+            let part = Part { inputs, weights: weights.cast(), words: first.words, stride, blocks, block };
+            weights = weights.add(blocks * first.words * REGISTERS * L::WIDTH / WORDS);
             if !UNIT {
                 of_rows::<L, ROWS, REGISTERS, RUNS, 0, 1, 0, 0>(&mut totals, part);
                 continue;
             }
-            let [first, second] = tile.edges.map(|edges| !edges.hidden.contain(segment.tap));
-            let ends = [tile.edges[0].first, tile.edges[0].last].map(|taps| taps.contain(segment.tap));
-            match (first, RUNS == 2 && second) {
+            let [one, other] = tile.edges.map(|edges| !edges.hidden.contain(first.tap));
+            let ends = [tile.edges[0].first, tile.edges[0].last].map(|taps| taps.contain(first.tap));
+            match (one, RUNS == 2 && other) {
                 (true, true) => of_runs::<L, ROWS, REGISTERS, RUNS, 0, 2>(&mut totals, part, ends),
                 (true, false) => of_runs::<L, ROWS, REGISTERS, RUNS, 0, 1>(&mut totals, part, ends),
                 (false, true) => of_runs::<L, ROWS, REGISTERS, RUNS, 1, 2>(&mut totals, part, ends),
                 (false, false) => {}
             }
         }
-        let to = sums.0.as_mut_ptr();
-        for (index, &total) in totals.as_flattened().as_flattened().iter().enumerate() {
-            L::store(total, to.add(index * L::WIDTH));
+        for (totals, first) in totals.iter().zip(tile.to.first) {
+            for (row, totals) in totals.iter().enumerate() {
+                for (register, &total) in totals.iter().enumerate() {
+                    let float = register * L::WIDTH;
+                    let group = float / GROUP * tile.to.group + float % GROUP;
+                    L::store(total, first.add(row * tile.to.row + group));
+                }
+            }
         }
     }
 }
 
-/// One segment of a tile, as words.
+/// One stretch of a tile, as words.
 struct Part {
     /// Of the first row of each run.
     inputs: [*const u32; 2],
     weights: *const u32,
+    /// Of each block.
     words: usize,
     /// From row to row.
     stride: usize,
+    blocks: usize,
+    /// From block to block.
+    block: usize,
 }
 
-/// A segment for the runs `FROM..TO`, which may leave out their first rows or their last.
+/// A stretch for the runs `FROM..TO`, which may leave out their first rows or their last.
 ///
 /// # Safety
 /// As [`tile`].
@@ -184,7 +219,7 @@ unsafe fn of_runs<
     }
 }
 
-/// One segment of a tile, for the rows from `SKIP` on of the runs `FROM..TO`, without the last `CUT`.
+/// One stretch of a tile, for the rows from `SKIP` on of the runs `FROM..TO`, without the last `CUT`.
 ///
 /// # Safety
 /// As [`tile`].
@@ -203,28 +238,33 @@ unsafe fn of_rows<
     totals: &mut [[[L::Register; REGISTERS]; ROWS]; RUNS],
     part: Part,
 ) {
-    let Part { mut inputs, mut weights, words, stride } = part;
+    let Part { mut inputs, mut weights, words, stride, blocks, block } = part;
     // SAFETY: the caller's.
     unsafe {
-        for _ in 0..words {
-            let mut of_word = [L::zero(); REGISTERS];
-            for register in 0..REGISTERS {
-                of_word[register] = L::load(weights.add(register * L::WIDTH));
-            }
-            for line in 0..REGISTERS * L::WIDTH / WORDS {
-                L::fetch(weights.wrapping_add(AHEAD * REGISTERS * L::WIDTH + line * WORDS));
+        for _ in 0..blocks {
+            for _ in 0..words {
+                let mut of_word = [L::zero(); REGISTERS];
+                for register in 0..REGISTERS {
+                    of_word[register] = L::load(weights.add(register * L::WIDTH));
+                }
+                for line in 0..REGISTERS * L::WIDTH / WORDS {
+                    L::fetch(weights.wrapping_add(AHEAD * REGISTERS * L::WIDTH + line * WORDS));
+                }
+                for run in FROM..TO {
+                    for row in SKIP..ROWS - CUT {
+                        let word = L::broadcast(inputs[run].add(row * stride));
+                        for register in 0..REGISTERS {
+                            let total = &mut totals[run][row][register];
+                            *total = L::multiply_add(*total, word, of_word[register]);
+                        }
+                    }
+                    inputs[run] = inputs[run].add(1);
+                }
+                weights = weights.add(REGISTERS * L::WIDTH);
             }
             for run in FROM..TO {
-                for row in SKIP..ROWS - CUT {
-                    let word = L::broadcast(inputs[run].add(row * stride));
-                    for register in 0..REGISTERS {
-                        let total = &mut totals[run][row][register];
-                        *total = L::multiply_add(*total, word, of_word[register]);
-                    }
-                }
-                inputs[run] = inputs[run].add(1);
+                inputs[run] = inputs[run].wrapping_add(block - words);
             }
-            weights = weights.add(REGISTERS * L::WIDTH);
         }
         for run in FROM..TO {
             for row in SKIP..ROWS - CUT {
@@ -236,27 +276,38 @@ unsafe fn of_rows<
     }
 }
 
-/// A whole product: for each panel, all rows in tiles of nearly equal size. `tile(groups, runs, rows, tile, sums)` is
-/// [`tile`] with the constants of that size.
+/// A whole product: for each panel, all rows in tiles of nearly equal size. `tile(groups, runs, rows, tile)` is [`tile`] with
+/// the constants of that size.
 ///
 /// # Safety
 /// As [`tile`]; the job must stay inside its buffers.
 #[inline(always)]
-pub(crate) unsafe fn multiply<L: Lanes>(
-    job: &Job<'_>,
-    mut tile: impl FnMut(usize, usize, usize, &Tile<'_>, &mut Sums),
-) {
+pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usize, usize, usize, &Tile<'_>)) {
     let mut sums = Sums::ZERO;
+    let lines = sums_are_output::<L>(job.target);
     for panel in &job.product.panels {
         // SAFETY: panels lie inside the weights, runs inside the input.
         let weights = unsafe { job.product.weights.as_ptr().add(panel.weights) };
-        let mut part = |runs: [&Run; 2], first: usize, rows: usize, edges: [Edges; 2]| {
+        let mut part = |runs: [&Run; 2], first: usize, rows: usize, edges: [&Edges; 2]| {
             // SAFETY: as above.
             let rows_of = runs.map(|run| unsafe { job.input.add(run.line + first * run.stride) });
-            let (segments, layout) = (&job.product.segments, job.layout);
-            let part = Tile { segments, weights, first: rows_of, layout, stride: runs[0].stride, edges };
             let count = if std::ptr::eq(runs[0], runs[1]) { 1 } else { 2 };
-            tile(panel.groups, count, rows, &part, &mut sums);
+            let (bias, to) = match lines {
+                Some((lines, block_lines)) => {
+                    let line = |run: &Run| panel.first_group * block_lines + run.line + first * run.stride;
+                    // SAFETY: the rows of the runs lie inside the output.
+                    let first = runs.map(|run| unsafe { lines.add(line(run)).cast() });
+                    let to = Place { first, row: runs[0].stride * WORDS, group: block_lines * WORDS };
+                    (job.product.bias[panel.first_group..].as_ptr(), to)
+                }
+                None => (NOTHING.as_ptr(), sums.place(rows, panel.groups)),
+            };
+            let (stretches, layout, stride) = (&job.product.stretches, job.layout, runs[0].stride);
+            let part = Tile { stretches, weights, first: rows_of, layout, stride, edges, bias, to };
+            tile(panel.groups, count, rows, &part);
+            if lines.is_some() {
+                return;
+            }
             for (run, sums) in runs.into_iter().take(count).zip(sums.0.chunks_exact(rows * panel.groups * GROUP)) {
                 // SAFETY: the rows of the run lie inside the output.
                 unsafe { finish::<L>(job, panel, run, first, rows, sums) };
@@ -270,8 +321,12 @@ pub(crate) unsafe fn multiply<L: Lanes>(
                 && run.stride == 1
                 && run.makes_pair(next)
             {
-                part([run, next], 0, run.rows, [run.edges, next.edges]);
+                part([run, next], 0, run.rows, [&run.edges, &next.edges]);
                 runs = rest;
+                continue;
+            }
+            if run.rows <= L::ROWS_MAX {
+                part([run; 2], 0, run.rows, [&run.edges; 2]);
                 continue;
             }
             let tiles = run.rows.div_ceil(L::ROWS_MAX);
@@ -283,10 +338,20 @@ pub(crate) unsafe fn multiply<L: Lanes>(
                     last: if index + 1 == tiles { run.edges.last } else { Taps::default() },
                     ..run.edges
                 };
-                part([run; 2], first, rows, [edges; 2]);
+                part([run; 2], first, rows, [&edges; 2]);
                 first += rows;
             }
         }
+    }
+}
+
+/// The planes that sums with their bias are written into as they are, and lines from block to block there: those of products
+/// at points, which are most of a network that filters.
+#[inline(always)]
+fn sums_are_output<L: Lanes>(target: Target) -> Option<(*mut Line, usize)> {
+    match (L::FORMAT, target) {
+        (Format::F32, Target::Planes { lines, block_lines, add: false, relu: false }) => Some((lines, block_lines)),
+        _ => None,
     }
 }
 
@@ -303,11 +368,6 @@ pub(crate) unsafe fn finish<L: Lanes>(
     rows: usize,
     sums: &[f32],
 ) {
-    if let (Format::F32, Target::Planes { lines, block_lines, add: false, relu: false }) = (L::FORMAT, job.target) {
-        // SAFETY: the caller's.
-        unsafe { put_down(job, panel, run, first..first + rows, sums, |group| lines.add(group * block_lines)) }
-        return;
-    }
     for row in 0..rows {
         if !run.wants(first + row) {
             continue;
@@ -320,31 +380,6 @@ pub(crate) unsafe fn finish<L: Lanes>(
             }
             // SAFETY: the target has room for every row and group of the product.
             unsafe { finish_group::<L>(job, group, run, first + row, sums) };
-        }
-    }
-}
-
-/// Sums and bias in float32 and nothing else, group by group: what becomes of products at points, which are most lines of a
-/// network that filters.
-///
-/// # Safety
-/// As [`multiply`]; `block(group)` is where a group's lines begin.
-#[inline(always)]
-unsafe fn put_down(
-    job: &Job<'_>,
-    panel: &Panel,
-    run: &Run,
-    rows: Range<usize>,
-    sums: &[f32],
-    block: impl Fn(usize) -> *mut Line,
-) {
-    for index in 0..panel.groups.min(job.product.groups - panel.first_group) {
-        let (bias, lines) = (&job.product.bias[panel.first_group + index], block(panel.first_group + index));
-        for (part, row) in rows.clone().enumerate().filter(|&(_, row)| run.wants(row)) {
-            let sums = &sums[(part * panel.groups + index) * GROUP..][..GROUP];
-            let values: [f32; GROUP] = std::array::from_fn(|lane| sums[lane] + bias[lane]);
-            // SAFETY: the caller's.
-            unsafe { lines.add(run.line + row * run.stride).cast::<[f32; GROUP]>().write(values) };
         }
     }
 }
@@ -457,10 +492,9 @@ macro_rules! leaf {
         $(#[$attribute])*
         unsafe fn tile<const ROWS: usize, const REGISTERS: usize, const RUNS: usize, const UNIT: bool>(
             tile: &$crate::multiply::Tile<'_>,
-            sums: &mut $crate::multiply::Sums,
         ) {
             // SAFETY: the caller's.
-            unsafe { $crate::multiply::tile::<$lanes, ROWS, REGISTERS, RUNS, UNIT>(tile, sums) }
+            unsafe { $crate::multiply::tile::<$lanes, ROWS, REGISTERS, RUNS, UNIT>(tile) }
         }
 
         /// A whole product.
@@ -471,13 +505,13 @@ macro_rules! leaf {
         pub(crate) unsafe fn multiply(job: &$crate::multiply::Job<'_>) {
             // SAFETY: the caller's.
             unsafe {
-                $crate::multiply::multiply::<$lanes>(job, |groups, runs, rows, part, sums| {
+                $crate::multiply::multiply::<$lanes>(job, |groups, runs, rows, part| {
                     match (groups, runs, rows, part.stride) {
                         $($(
-                            ($groups, 1, $rows, 1) => tile::<$rows, $registers, 1, true>(part, sums),
-                            ($groups, 1, $rows, _) => tile::<$rows, $registers, 1, false>(part, sums),
+                            ($groups, 1, $rows, 1) => tile::<$rows, $registers, 1, true>(part),
+                            ($groups, 1, $rows, _) => tile::<$rows, $registers, 1, false>(part),
                         )+
-                        $($(($groups, 2, $paired, 1) => tile::<$paired, $registers, 2, true>(part, sums),)+)?)+
+                        $($(($groups, 2, $paired, 1) => tile::<$paired, $registers, 2, true>(part),)+)?)+
                         _ => unreachable!("no tile of {runs} runs of {rows} rows and {groups} groups"),
                     }
                 });

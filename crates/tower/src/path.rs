@@ -112,6 +112,11 @@ impl Path {
         }
     }
 
+    /// Whether its registers hold sixteen float32, so that weights must come as fast as they are read.
+    pub(crate) fn has_wide_registers(self) -> bool {
+        matches!(self.base(), Self::Avx512F32)
+    }
+
     /// Whether it computes in matrix tiles.
     pub(crate) fn has_tiles(self) -> bool {
         matches!(self, Self::AmxBf16 | Self::AmxI8)

@@ -22,7 +22,7 @@ pub(crate) struct Packing {
 /// The largest integer weight.
 const WEIGHT_MAX: f32 = 127.0;
 
-/// A stretch of inputs: `channels` channels, at most a line's.
+/// Inputs beside each other: `channels` channels, at most a line's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) tap: Tap,
@@ -51,6 +51,21 @@ impl Segment {
     }
 }
 
+/// Segments that follow each other from block to block, of the same pixels and as many words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stretch {
+    pub(crate) first: Segment,
+    pub(crate) blocks: usize,
+}
+
+impl Stretch {
+    fn all(segments: &[Segment]) -> Vec<Self> {
+        let place = |segment: &Segment| (segment.tap, segment.pixels, segment.words);
+        let follows = |a: &Segment, b: &Segment| place(a) == place(b) && a.block + 1 == b.block;
+        segments.chunk_by(follows).map(|chunk| Self { first: chunk[0], blocks: chunk.len() }).collect()
+    }
+}
+
 /// Groups of outputs that are computed together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Panel {
@@ -68,6 +83,8 @@ pub(crate) struct Panel {
 #[derive(Debug)]
 pub(crate) struct Product {
     pub(crate) segments: Vec<Segment>,
+    /// The same, for those who take many at a time.
+    pub(crate) stretches: Vec<Stretch>,
     pub(crate) panels: Vec<Panel>,
     pub(crate) weights: Vec<Line>,
     /// Groups that hold an output; those beyond only fill the last panel, and are not written.
@@ -159,7 +176,16 @@ impl Product {
             grouped
         };
         let (bias, scales) = (grouped(bias), grouped(&scales));
-        Self { segments, panels, weights, groups: outputs.div_ceil(GROUP), bias, scales, format }
+        Self {
+            stretches: Stretch::all(&segments),
+            segments,
+            panels,
+            weights,
+            groups: outputs.div_ceil(GROUP),
+            bias,
+            scales,
+            format,
+        }
     }
 
     /// A convolution, 3×3 with a border of zeros or 1×1.
@@ -258,6 +284,11 @@ impl Run {
     pub(crate) fn makes_pair(&self, other: &Self) -> bool {
         let shape = |run: &Self| (run.rows, run.stride, run.edges.first, run.edges.last);
         shape(self) == shape(other)
+    }
+
+    /// Whether every row is computed.
+    pub(crate) fn wants_all(&self) -> bool {
+        self.wanted.count_ones() as usize == self.rows
     }
 
     /// Whether a row is computed.

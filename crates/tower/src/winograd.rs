@@ -21,8 +21,27 @@ use crate::planes::Planes;
 use crate::product::{Output, Packing, Product, Run};
 use crate::tap::Tap;
 
-/// Outputs of a piece at most. One more would save a twentieth of the products, and cost a seventh more weights.
-const OUTPUTS_MAX: usize = 5;
+/// Outputs of a piece at most, and how many rows of a position each weight is read for, at least. With larger pieces there are
+/// ever fewer products and ever more weights, and one position that is asked alone waits for those: the sooner, the wider the
+/// registers are that multiply.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    outputs_max: usize,
+    rows_min: usize,
+}
+
+impl Limits {
+    /// Registers of sixteen float32.
+    const WIDE: Self = Self { outputs_max: 5, rows_min: 10 };
+    const NARROW: Self = Self { outputs_max: NUMBERS.len() + 2 - TAPS, rows_min: 6 };
+
+    fn of(path: Path) -> Self {
+        if path.has_wide_registers() { Self::WIDE } else { Self::NARROW }
+    }
+}
+
+/// Outputs of the pieces that cut a side into equal ones, where registers are narrow: a row of Connect Four is one.
+const SEVEN: usize = 7;
 /// Taps of a filter along a side.
 const TAPS: usize = 3;
 
@@ -30,22 +49,25 @@ const TAPS: usize = 3;
 const CHANNELS_MIN: usize = 32;
 /// Along two cells, four of six taps lie on the board: as many as there are points. Across two, runs are too short for a tile.
 const SIDE_MIN: usize = 3;
-/// For how many rows of a position each weight is read, at least: with fewer, one that is asked alone waits for the weights, of
-/// which there are twice as many as of nine taps.
-const ROWS_MIN: usize = 10;
-
 /// The points that are numbers. Fractions among whole numbers round least (Barabasz et al. 2020, arXiv 1803.10986): three outputs
-/// have 1.5 times the errors of nine taps, five 2.7 times. Every piece has infinity for its first point and then as many of
-/// these as it needs, so that pieces of all sizes share the filter's values.
-const NUMBERS: [f64; OUTPUTS_MAX + TAPS - 2] = [0.0, 1.0, -1.0, 0.5, -2.0, -0.5];
+/// have 1.5 times the errors of nine taps, five and six 2.7 times. Every piece has infinity for its first point and then as many
+/// of these as it needs, so that pieces of all sizes share the filter's values.
+const NUMBERS: [f64; 7] = [0.0, 1.0, -1.0, 0.5, -2.0, -0.5, 2.0];
+/// The same for pieces of seven, which share with no other: a number more among those above would have twice these errors.
+const NUMBERS_OF_SEVEN: [f64; 8] = [-1.0, 1.0, 0.25, -0.25, 0.625, -0.625, 2.0, -2.0];
 /// Number one among the points: it goes into every output once, and so does a bias that is added there.
 const ONE: usize = 2;
 
-/// The filter `g₀ + g₁ x + g₂ x²` at a point.
-fn filter_at(point: usize, [g0, g1, g2]: [f64; TAPS]) -> f64 {
+/// A number among so many points.
+const fn number(points: usize, number: usize) -> f64 {
+    if points == SEVEN + TAPS - 1 { NUMBERS_OF_SEVEN[number] } else { NUMBERS[number] }
+}
+
+/// The filter `g₀ + g₁ x + g₂ x²` at one of so many points.
+fn filter_at(points: usize, point: usize, [g0, g1, g2]: [f64; TAPS]) -> f64 {
     match point.checked_sub(1) {
         None => g2,
-        Some(number) => g0 + NUMBERS[number] * (g1 + NUMBERS[number] * g2),
+        Some(index) => g0 + number(points, index) * (g1 + number(points, index) * g2),
     }
 }
 
@@ -64,23 +86,23 @@ impl<const M: usize, const N: usize> Minimal<M, N> {
 const fn inputs<const N: usize>() -> [[f64; N]; N] {
     let mut matrix = [[0.0; N]; N];
     matrix[0] = with_roots::<N>(N);
-    let mut number = 0;
-    while number < N - 1 {
+    let mut index = 0;
+    while index < N - 1 {
         let mut divisor = 1.0;
         let mut other = 0;
         while other < N - 1 {
-            if other != number {
-                divisor *= NUMBERS[number] - NUMBERS[other];
+            if other != index {
+                divisor *= number(N, index) - number(N, other);
             }
             other += 1;
         }
-        let polynomial = with_roots::<N>(number);
+        let polynomial = with_roots::<N>(index);
         let mut power = 0;
         while power < N {
-            matrix[number + 1][power] = polynomial[power] / divisor;
+            matrix[index + 1][power] = polynomial[power] / divisor;
             power += 1;
         }
-        number += 1;
+        index += 1;
     }
     matrix
 }
@@ -89,17 +111,17 @@ const fn inputs<const N: usize>() -> [[f64; N]; N] {
 const fn with_roots<const N: usize>(but: usize) -> [f64; N] {
     let mut coefficients = [0.0; N];
     coefficients[0] = 1.0;
-    let mut number = 0;
-    while number < N - 1 {
-        if number != but {
+    let mut index = 0;
+    while index < N - 1 {
+        if index != but {
             let mut power = N - 1;
             while power > 0 {
-                coefficients[power] = coefficients[power - 1] - NUMBERS[number] * coefficients[power];
+                coefficients[power] = coefficients[power - 1] - number(N, index) * coefficients[power];
                 power -= 1;
             }
-            coefficients[0] *= -NUMBERS[number];
+            coefficients[0] *= -number(N, index);
         }
-        number += 1;
+        index += 1;
     }
     coefficients
 }
@@ -108,15 +130,15 @@ const fn with_roots<const N: usize>(but: usize) -> [f64; N] {
 const fn outputs<const M: usize, const N: usize>() -> [[f64; N]; M] {
     let mut matrix = [[0.0; N]; M];
     matrix[M - 1][0] = 1.0;
-    let mut number = 0;
-    while number < N - 1 {
+    let mut index = 0;
+    while index < N - 1 {
         let (mut output, mut power) = (0, 1.0);
         while output < M {
-            matrix[output][number + 1] = power;
-            power *= NUMBERS[number];
+            matrix[output][index + 1] = power;
+            power *= number(N, index);
             output += 1;
         }
-        number += 1;
+        index += 1;
     }
     matrix
 }
@@ -165,19 +187,22 @@ impl Pieces {
             return None;
         }
         [Side::Down, Side::Right]
-            .map(|side| Self::along(board, side))
+            .map(|side| Self::along(path, board, side))
             .into_iter()
-            .filter(|pieces| pieces.board.cells() >= ROWS_MIN)
+            .filter(|pieces| pieces.board.cells() >= Limits::of(path).rows_min)
             .min_by_key(|pieces| pieces.tiles(path))
     }
 
-    fn along(board: Board, side: Side) -> Self {
+    fn along(path: Path, board: Board, side: Side) -> Self {
         let (cells, lines, along, across) = match side {
             Side::Down => (board.height, board.width, board.down(), board.right()),
             Side::Right => (board.width, board.height, board.right(), board.down()),
         };
         // As few as there can be, and all nearly as large.
-        let pieces = cells.div_ceil(OUTPUTS_MAX);
+        let pieces = match path.has_wide_registers() {
+            false if cells.is_multiple_of(SEVEN) => cells / SEVEN,
+            _ => cells.div_ceil(Limits::of(path).outputs_max),
+        };
         let first = |piece: usize| piece * (cells / pieces) + piece.min(cells % pieces);
         let cuts = (0..pieces).map(|piece| first(piece)..first(piece + 1)).collect();
         Self { side, cuts, along, across, board: Board::new(pieces, lines) }
@@ -210,7 +235,7 @@ impl Pieces {
                 Side::Down => f64::from(weights[along * TAPS + across]),
                 Side::Right => f64::from(weights[across * TAPS + along]),
             });
-            filter_at(point, filter) as f32
+            filter_at(self.points(), point, filter) as f32
         })
     }
 

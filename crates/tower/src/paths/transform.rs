@@ -46,6 +46,8 @@ pub(crate) unsafe fn split<L: Lanes>(pieces: &Pieces, input: &Planes, positions:
                 3 => split_pieces::<L, 3, 5>(pieces, index, input, positions, points),
                 4 => split_pieces::<L, 4, 6>(pieces, index, input, positions, points),
                 5 => split_pieces::<L, 5, 7>(pieces, index, input, positions, points),
+                6 => split_pieces::<L, 6, 8>(pieces, index, input, positions, points),
+                7 => split_pieces::<L, 7, 9>(pieces, index, input, positions, points),
                 outputs => unreachable!("no piece has {outputs} outputs"),
             }
         }
@@ -112,6 +114,8 @@ pub(crate) unsafe fn join<L: Lanes>(
                 3 => join_pieces::<L, 3, 5>(pieces, index, points, positions, output, finish),
                 4 => join_pieces::<L, 4, 6>(pieces, index, points, positions, output, finish),
                 5 => join_pieces::<L, 5, 7>(pieces, index, points, positions, output, finish),
+                6 => join_pieces::<L, 6, 8>(pieces, index, points, positions, output, finish),
+                7 => join_pieces::<L, 7, 9>(pieces, index, points, positions, output, finish),
                 outputs => unreachable!("no piece has {outputs} outputs"),
             }
         }
