@@ -7,8 +7,8 @@ use crate::path::TILE_ROWS;
 use crate::paths;
 use crate::paths::transform::Finish;
 use crate::planes::Planes;
-use crate::product::{GROUP, Output, Product, Run};
-use crate::winograd::Pieces;
+use crate::product::{GROUP, Output, Product, RUN_ROWS, Run};
+use crate::winograd::{Pieces, Squares};
 
 /// Calls a function of the leaf of a path in float32.
 macro_rules! of_float32 {
@@ -112,11 +112,34 @@ impl Multiplier {
     /// # Panics
     /// As [`split`](Self::split), and if the output is a matrix.
     pub(crate) fn join(&self, pieces: &Pieces, points: &[Planes], positions: usize, output: Output<'_>) {
-        let Output::Planes { planes, first: 0, add, relu } = output else {
-            unreachable!("a convolution of a block goes into planes from the first position on");
-        };
-        of_float32!(self.path, join(pieces, points, positions, planes, Finish { add, relu }));
+        let (planes, finish) = of_block(output);
+        of_float32!(self.path, join(pieces, points, positions, planes, finish));
     }
+
+    /// [`split`](Self::split) of squares.
+    ///
+    /// # Panics
+    /// As there.
+    pub(crate) fn split_squares(&self, squares: &Squares, input: &Planes, positions: usize, points: &mut [Planes]) {
+        of_float32!(self.path, split_squares(squares, input, positions, points));
+    }
+
+    /// [`join`](Self::join) of squares.
+    ///
+    /// # Panics
+    /// As there.
+    pub(crate) fn join_squares(&self, squares: &Squares, points: &[Planes], positions: usize, output: Output<'_>) {
+        let (planes, finish) = of_block(output);
+        of_float32!(self.path, join_squares(squares, points, positions, planes, finish));
+    }
+}
+
+/// Where a convolution of a block goes: into planes, from the first position on.
+fn of_block(output: Output<'_>) -> (&mut Planes, Finish) {
+    let Output::Planes { planes, first: 0, add, relu } = output else {
+        unreachable!("a convolution of a block goes into planes from the first position on");
+    };
+    (planes, Finish { add, relu })
 }
 
 impl Drop for Multiplier {
@@ -142,7 +165,7 @@ fn check(path: Path, product: &Product, input: &Planes, runs: &[Run], output: &O
         let inside = run.line.checked_add_signed(before).is_some()
             && run.end().checked_add_signed(after + OVERREAD).is_some_and(|line| line < input.lines.len());
         assert!(inside, "a run of rows reaches out of its planes");
-        let rows_max = if path.has_tiles() { TILE_ROWS } else { u32::BITS as usize };
+        let rows_max = if path.has_tiles() { TILE_ROWS } else { RUN_ROWS };
         assert!(run.rows <= rows_max, "a run of too many rows");
         assert!(path.has_tiles() || run.wants_all(), "only tiles leave rows out");
         count += run.rows;

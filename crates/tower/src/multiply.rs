@@ -288,10 +288,12 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
     for panel in &job.product.panels {
         // SAFETY: panels lie inside the weights, runs inside the input.
         let weights = unsafe { job.product.weights.as_ptr().add(panel.weights) };
-        let mut part = |runs: [&Run; 2], first: usize, rows: usize, edges: [&Edges; 2]| {
+        // Edges come one by one: the CPU would wait for an array of them, which is copied before both are written.
+        let mut part = |one: &Run, other: &Run, first: usize, rows: usize, edges: &Edges, others: &Edges| {
+            let (runs, edges) = ([one, other], [edges, others]);
             // SAFETY: as above.
             let rows_of = runs.map(|run| unsafe { job.input.add(run.line + first * run.stride) });
-            let count = if std::ptr::eq(runs[0], runs[1]) { 1 } else { 2 };
+            let count = if std::ptr::eq(one, other) { 1 } else { 2 };
             let (bias, to) = match lines {
                 Some((lines, block_lines)) => {
                     let line = |run: &Run| panel.first_group * block_lines + run.line + first * run.stride;
@@ -321,12 +323,12 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
                 && run.stride == 1
                 && run.makes_pair(next)
             {
-                part([run, next], 0, run.rows, [&run.edges, &next.edges]);
+                part(run, next, 0, run.rows, &run.edges, &next.edges);
                 runs = rest;
                 continue;
             }
             if run.rows <= L::ROWS_MAX {
-                part([run; 2], 0, run.rows, [&run.edges; 2]);
+                part(run, run, 0, run.rows, &run.edges, &run.edges);
                 continue;
             }
             let tiles = run.rows.div_ceil(L::ROWS_MAX);
@@ -338,7 +340,7 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
                     last: if index + 1 == tiles { run.edges.last } else { Taps::default() },
                     ..run.edges
                 };
-                part([run; 2], first, rows, [&edges; 2]);
+                part(run, run, first, rows, &edges, &edges);
                 first += rows;
             }
         }

@@ -8,7 +8,7 @@ use crate::multiply::Lanes;
 use crate::paths;
 use crate::planes::Planes;
 use crate::pooling::Summaries;
-use crate::product::{Edges, Packing, Run};
+use crate::product::{Edges, Packing, RUN_ROWS, Run};
 use crate::quantise::quantise_pixels;
 use crate::tap::Taps;
 
@@ -197,6 +197,11 @@ impl Path {
             Self::NeonF32 => paths::neon::Neon::ROWS_MAX,
             _ => paths::portable::Portable::ROWS_MAX,
         }
+    }
+
+    /// The most rows that make whole tiles of a run.
+    pub(crate) fn rows_of_run(self) -> usize {
+        RUN_ROWS / self.rows_max() * self.rows_max()
     }
 
     /// Tiles of a position that lies by itself.

@@ -256,11 +256,14 @@ pub(crate) struct Edges {
     pub(crate) last: Taps,
 }
 
+/// Rows of a run at most.
+pub(crate) const RUN_ROWS: usize = u32::BITS as usize;
+
 /// Rows that lie a constant number of lines apart, from `line` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) line: usize,
-    /// At most 32.
+    /// At most [`RUN_ROWS`].
     pub(crate) rows: usize,
     /// Lines from one row to the next.
     pub(crate) stride: usize,
@@ -272,7 +275,7 @@ pub(crate) struct Run {
 impl Run {
     /// A run without an edge, all of whose rows are wanted.
     pub(crate) fn new(line: usize, rows: usize, stride: usize) -> Self {
-        Self { line, rows, stride, wanted: u32::MAX >> (u32::BITS as usize - rows), edges: Edges::default() }
+        Self { line, rows, stride, wanted: u32::MAX >> (RUN_ROWS - rows), edges: Edges::default() }
     }
 
     /// The line of the last row.

@@ -8,6 +8,8 @@ use crate::multiply::{Lanes, rectify};
 use crate::planes::Planes;
 use crate::winograd::{Minimal, Pieces};
 
+pub(crate) mod squares;
+
 /// A piece of all lines of a position, in a block of channels.
 struct Piece {
     /// Its first output on the first line, in planes of the board.
@@ -249,6 +251,37 @@ macro_rules! transforms {
         ) {
             // SAFETY: the caller's.
             unsafe { $crate::paths::transform::join::<$lanes>(pieces, points, positions, output, finish) }
+        }
+
+        /// [`crate::paths::transform::squares::split`] with the path's instructions.
+        ///
+        /// # Safety
+        /// The CPU must have them.
+        $(#[$attribute])*
+        pub(crate) unsafe fn split_squares(
+            squares: &$crate::winograd::Squares,
+            input: &$crate::planes::Planes,
+            positions: usize,
+            points: &mut [$crate::planes::Planes],
+        ) {
+            // SAFETY: the caller's.
+            unsafe { $crate::paths::transform::squares::split::<$lanes>(squares, input, positions, points) }
+        }
+
+        /// [`crate::paths::transform::squares::join`] with the path's instructions.
+        ///
+        /// # Safety
+        /// The CPU must have them.
+        $(#[$attribute])*
+        pub(crate) unsafe fn join_squares(
+            squares: &$crate::winograd::Squares,
+            points: &[$crate::planes::Planes],
+            positions: usize,
+            output: &mut $crate::planes::Planes,
+            finish: $crate::paths::transform::Finish,
+        ) {
+            // SAFETY: the caller's.
+            unsafe { $crate::paths::transform::squares::join::<$lanes>(squares, points, positions, output, finish) }
         }
     };
 }
