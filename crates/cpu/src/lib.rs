@@ -1,4 +1,4 @@
-//! What the CPU at hand can do, where the standard library does not say.
+//! What the CPU at hand can do and what the system gives it, where the standard library does not say.
 
 /// Whether AMX with bfloat16 and with integers of eight bits is there and the system lets this process use it.
 /// Asks the system for it once.
@@ -88,4 +88,20 @@ pub unsafe fn configure_tiles(rows: [u8; 8]) {
 pub unsafe fn release_tiles() {
     // SAFETY: the caller's.
     unsafe { std::arch::asm!("tilerelease", options(nomem, nostack)) }
+}
+
+/// Bytes of a huge page, and what it begins at a multiple of.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Asks the system to hold the huge pages that lie in `memory` as such, before they are used. Where it does not, nothing changes.
+pub fn ask_for_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
+    let bytes = size_of_val(memory);
+    let start = memory.as_mut_ptr().cast::<u8>();
+    let before = start.align_offset(HUGE_PAGE_BYTES);
+    let pages = bytes.saturating_sub(before) / HUGE_PAGE_BYTES;
+    #[cfg(target_os = "linux")]
+    if pages > 0 {
+        // SAFETY: the pages lie in the memory, whose contents the call leaves as they are.
+        unsafe { libc::madvise(start.add(before).cast(), pages * HUGE_PAGE_BYTES, libc::MADV_HUGEPAGE) };
+    }
 }

@@ -31,6 +31,7 @@ mod product;
 mod quantise;
 mod recent;
 mod reference;
+mod slab;
 mod tap;
 mod tower;
 mod winograd;

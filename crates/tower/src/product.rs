@@ -3,6 +3,7 @@ use crate::folded::{Affine, Dense};
 use crate::layout::Layout;
 use crate::line::{Format, Line, WORDS};
 use crate::planes::Planes;
+use crate::slab::Slab;
 use crate::tap::{Tap, Taps};
 
 /// Outputs that lie beside each other in memory: the lanes of one line of weights.
@@ -86,7 +87,7 @@ pub(crate) struct Product {
     /// The same, for those who take many at a time.
     pub(crate) stretches: Vec<Stretch>,
     pub(crate) panels: Vec<Panel>,
-    pub(crate) weights: Vec<Line>,
+    pub(crate) weights: Slab,
     /// Groups that hold an output; those beyond only fill the last panel, and are not written.
     pub(crate) groups: usize,
     /// `[groups]`, 16 outputs in each.
@@ -180,7 +181,7 @@ impl Product {
             stretches: Stretch::all(&segments),
             segments,
             panels,
-            weights,
+            weights: weights.into(),
             groups: outputs.div_ceil(GROUP),
             bias,
             scales,

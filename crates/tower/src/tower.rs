@@ -13,6 +13,7 @@ use crate::planes::Planes;
 use crate::pooling::Summaries;
 use crate::product::{Output, Product, Run};
 use crate::quantise::Ranges;
+use crate::slab::Slab;
 use crate::winograd::Winograd;
 use crate::{Error, Path};
 
@@ -184,7 +185,7 @@ impl Tower {
         let over_cells = |dense, first| Product::over_cells(packing, dense, board, first);
         let weights: usize =
             folded.blocks.iter().map(|block| block.first.weight.len() + block.second.weight.len()).sum();
-        Ok(Self {
+        let mut tower = Self {
             path,
             board,
             is_far: weights / path.packing().format.per_word() * size_of::<u32>() > NEAR_BYTES,
@@ -208,7 +209,19 @@ impl Tower {
             winograd,
             arrangements,
             architecture,
-        })
+        };
+        Slab::gather(&mut tower.products_mut().map(|product| &mut product.weights).collect::<Vec<_>>());
+        Ok(tower)
+    }
+
+    /// Everything that is multiplied, in its order.
+    fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
+        let convolutions = self.blocks.iter_mut().flat_map(|block| [&mut block.first, &mut block.second]);
+        std::iter::once(&mut self.stem).chain(convolutions.flat_map(|convolution| &mut convolution.products)).chain([
+            &mut self.heads,
+            &mut self.policy,
+            &mut self.hidden,
+        ])
     }
 
     /// The network's shape.
