@@ -15,10 +15,11 @@ impl Slab {
     /// for every pass, and looking up where thousands of small pages lie takes a core longer than reading some of them.
     pub(crate) fn gather(slabs: &mut [&mut Self]) {
         let len = slabs.iter().map(|slab| slab.len()).sum::<usize>();
-        let before = cpu::HUGE_PAGE_BYTES / size_of::<Line>();
+        let page = cpu::HUGE_PAGE_BYTES / size_of::<Line>();
+        // From the beginning of a page on, if there is a page of them.
+        let before = if len < page { 0 } else { page };
         let mut piece = Vec::<Line>::with_capacity(before + len);
         cpu::ask_for_huge_pages(piece.spare_capacity_mut());
-        // From the beginning of a page on.
         let first = piece.as_ptr().align_offset(cpu::HUGE_PAGE_BYTES).min(before);
         piece.resize(first, Line::default());
         let mut ranges = Vec::with_capacity(slabs.len());

@@ -53,7 +53,7 @@ struct Cost {
 impl Cost {
     /// In products. As many are made while a weight is waited for if a position is asked alone: the more, the wider the registers
     /// are that multiply.
-    fn of(self, path: Path) -> usize {
+    fn on(self, path: Path) -> usize {
         self.products + self.weights * if path.has_wide_registers() { 8 } else { 2 }
     }
 }
@@ -66,7 +66,7 @@ impl Cut {
         }
         let pieces = Pieces::of(path, board)?;
         // Transforms take a tenth more along both sides.
-        let saves = |squares: &Squares| 10 * squares.cost().of(path) < 9 * pieces.cost().of(path);
+        let saves = |squares: &Squares| 10 * squares.cost().on(path) < 9 * pieces.cost().on(path);
         let squares = Squares::of(path, board).filter(|squares| channels >= SQUARE_CHANNELS_MIN && saves(squares));
         Some(squares.map_or(Self::OneSide(pieces), Self::BothSides))
     }

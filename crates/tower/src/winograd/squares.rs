@@ -23,7 +23,7 @@ pub(crate) struct Squares {
 impl Squares {
     /// The cut that costs a path least.
     pub(super) fn of(path: Path, board: Board) -> Option<Self> {
-        OUTPUTS.map(|outputs| Self::new(board, outputs)).min_by_key(|squares| squares.cost().of(path))
+        OUTPUTS.map(|outputs| Self::new(board, outputs)).min_by_key(|squares| squares.cost().on(path))
     }
 
     pub(super) fn new(board: Board, outputs: usize) -> Self {
