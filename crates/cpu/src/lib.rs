@@ -94,14 +94,17 @@ pub unsafe fn release_tiles() {
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Asks the system to hold the huge pages that lie in `memory` as such, before they are used. Where it does not, nothing changes.
+#[cfg(target_os = "linux")]
 pub fn ask_for_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
-    let bytes = size_of_val(memory);
     let start = memory.as_mut_ptr().cast::<u8>();
     let before = start.align_offset(HUGE_PAGE_BYTES);
-    let pages = bytes.saturating_sub(before) / HUGE_PAGE_BYTES;
-    #[cfg(target_os = "linux")]
+    let pages = size_of_val(memory).saturating_sub(before) / HUGE_PAGE_BYTES;
     if pages > 0 {
         // SAFETY: the pages lie in the memory, whose contents the call leaves as they are.
         unsafe { libc::madvise(start.add(before).cast(), pages * HUGE_PAGE_BYTES, libc::MADV_HUGEPAGE) };
     }
 }
+
+/// Nobody is asked elsewhere.
+#[cfg(not(target_os = "linux"))]
+pub fn ask_for_huge_pages<T>(_memory: &mut [std::mem::MaybeUninit<T>]) {}

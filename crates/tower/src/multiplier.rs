@@ -8,7 +8,7 @@ use crate::paths;
 use crate::paths::transform::Finish;
 use crate::planes::Planes;
 use crate::product::{GROUP, Output, Product, RUN_ROWS, Run};
-use crate::winograd::{Pieces, Squares};
+use crate::winograd::Cut;
 
 /// Calls a function of the leaf of a path in float32.
 macro_rules! of_float32 {
@@ -102,44 +102,21 @@ impl Multiplier {
     /// The values of the first positions of `input` at the points of minimal filtering.
     ///
     /// # Panics
-    /// If the path is not one of float32, or planes lie otherwise than the pieces.
-    pub(crate) fn split(&self, pieces: &Pieces, input: &Planes, positions: usize, points: &mut [Planes]) {
-        of_float32!(self.path, split(pieces, input, positions, points));
+    /// If the path is not one of float32, or planes lie otherwise than the cut.
+    pub(crate) fn split(&self, cut: &Cut, input: &Planes, positions: usize, points: &mut [Planes]) {
+        of_float32!(self.path, split(cut, input, positions, points));
     }
 
     /// The inverse, from products at the points into planes.
     ///
     /// # Panics
     /// As [`split`](Self::split), and if the output is a matrix.
-    pub(crate) fn join(&self, pieces: &Pieces, points: &[Planes], positions: usize, output: Output<'_>) {
-        let (planes, finish) = of_block(output);
-        of_float32!(self.path, join(pieces, points, positions, planes, finish));
+    pub(crate) fn join(&self, cut: &Cut, points: &[Planes], positions: usize, output: Output<'_>) {
+        let Output::Planes { planes, first: 0, add, relu } = output else {
+            unreachable!("a convolution of a block goes into planes from the first position on");
+        };
+        of_float32!(self.path, join(cut, points, positions, planes, Finish { add, relu }));
     }
-
-    /// [`split`](Self::split) of squares.
-    ///
-    /// # Panics
-    /// As there.
-    pub(crate) fn split_squares(&self, squares: &Squares, input: &Planes, positions: usize, points: &mut [Planes]) {
-        of_float32!(self.path, split_squares(squares, input, positions, points));
-    }
-
-    /// [`join`](Self::join) of squares.
-    ///
-    /// # Panics
-    /// As there.
-    pub(crate) fn join_squares(&self, squares: &Squares, points: &[Planes], positions: usize, output: Output<'_>) {
-        let (planes, finish) = of_block(output);
-        of_float32!(self.path, join_squares(squares, points, positions, planes, finish));
-    }
-}
-
-/// Where a convolution of a block goes: into planes, from the first position on.
-fn of_block(output: Output<'_>) -> (&mut Planes, Finish) {
-    let Output::Planes { planes, first: 0, add, relu } = output else {
-        unreachable!("a convolution of a block goes into planes from the first position on");
-    };
-    (planes, Finish { add, relu })
 }
 
 impl Drop for Multiplier {

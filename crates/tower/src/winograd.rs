@@ -37,7 +37,7 @@ const SIDE_MIN: usize = 3;
 
 /// How the cells of a board are cut.
 #[derive(Debug, Clone)]
-enum Cut {
+pub(crate) enum Cut {
     OneSide(Pieces),
     BothSides(Squares),
 }
@@ -144,20 +144,14 @@ impl Winograd {
         points: &mut [Planes],
         output: Output<'_>,
     ) {
-        match &self.cut {
-            Cut::OneSide(pieces) => multiplier.split(pieces, input, positions, &mut points[1..]),
-            Cut::BothSides(squares) => multiplier.split_squares(squares, input, positions, &mut points[1..]),
-        }
+        multiplier.split(&self.cut, input, positions, &mut points[1..]);
         for (point, product) in products.iter().enumerate() {
             // The products at a point take the place of the values at the one before, which are no longer needed.
             let (before, values) = points.split_at_mut(point + 1);
             let sums = Output::Planes { planes: &mut before[point], first: 0, add: false, relu: false };
             multiplier.multiply(product, &values[0], self.rows(point, positions), sums, None);
         }
-        match &self.cut {
-            Cut::OneSide(pieces) => multiplier.join(pieces, points, positions, output),
-            Cut::BothSides(squares) => multiplier.join_squares(squares, points, positions, output),
-        }
+        multiplier.join(&self.cut, points, positions, output);
     }
 }
 

@@ -26,7 +26,7 @@ pub fn markdown(report: &Report) -> String {
          - threads: {threads}, each with an engine of its own that computes on one thread\n\
          - every number: the {turn} of {repeats} turns of {seconds} s; seed {seed}\n\
          - share of the peak: multiply-adds of nine taps that lie on the board, over what the instructions do from registers \
-         alone; paths in float32 make up to half as many in the blocks, so theirs may exceed 100 %\n\
+         alone; paths in float32 make down to a quarter as many in the blocks, so theirs may exceed 100 %\n\
          - left out (–): batches that take longer than {batch_seconds_max} s\n"
     );
     if let Some(peers) = peers {

@@ -2,29 +2,13 @@
 //!
 //! Memory is reached through slices: all that is left to the caller is that the CPU has the path's instructions.
 
-use crate::layout::Layout;
 use crate::line::{Line, WORDS};
 use crate::multiply::{Lanes, rectify};
 use crate::planes::Planes;
-use crate::winograd::{Minimal, Pieces};
+use crate::winograd::Cut;
 
-pub(crate) mod squares;
-
-/// A piece of all lines of a position, in a block of channels.
-struct Piece {
-    /// Its first output on the first line, in planes of the board.
-    first: usize,
-    /// The same of the first line in planes of a point, where the lines lie beside each other.
-    at: usize,
-}
-
-impl Piece {
-    #[inline(always)]
-    fn new(pieces: &Pieces, index: usize, planes: Layout, points: Layout, [block, position]: [usize; 2]) -> Self {
-        let first = planes.index(block, position, 0) + pieces.cuts[index].start * pieces.along;
-        Self { first, at: points.index(block, position, index * pieces.board.pitch()) }
-    }
-}
+mod pieces;
+mod squares;
 
 /// What happens to outputs on their way into planes.
 #[derive(Clone, Copy)]
@@ -35,152 +19,40 @@ pub(crate) struct Finish {
     pub(crate) relu: bool,
 }
 
-/// Values at the points of all pieces of the first positions of `input`.
+/// Values at the points of a cut of the first positions of `input`.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
 #[inline(always)]
-pub(crate) unsafe fn split<L: Lanes>(pieces: &Pieces, input: &Planes, positions: usize, points: &mut [Planes]) {
-    for (index, cut) in pieces.cuts.iter().enumerate() {
-        // SAFETY: the caller's.
-        unsafe {
-            match cut.len() {
-                3 => split_pieces::<L, 3, 5>(pieces, index, input, positions, points),
-                4 => split_pieces::<L, 4, 6>(pieces, index, input, positions, points),
-                5 => split_pieces::<L, 5, 7>(pieces, index, input, positions, points),
-                6 => split_pieces::<L, 6, 8>(pieces, index, input, positions, points),
-                7 => split_pieces::<L, 7, 9>(pieces, index, input, positions, points),
-                outputs => unreachable!("no piece has {outputs} outputs"),
-            }
+pub(crate) unsafe fn split<L: Lanes>(cut: &Cut, input: &Planes, positions: usize, points: &mut [Planes]) {
+    // SAFETY: the caller's.
+    unsafe {
+        match cut {
+            Cut::OneSide(cut) => pieces::split::<L>(cut, input, positions, points),
+            Cut::BothSides(cut) => squares::split::<L>(cut, input, positions, points),
         }
     }
 }
 
-/// The pieces of one cut.
-///
-/// # Safety
-/// As [`split`].
-#[inline(always)]
-unsafe fn split_pieces<L: Lanes, const M: usize, const N: usize>(
-    pieces: &Pieces,
-    index: usize,
-    input: &Planes,
-    positions: usize,
-    points: &mut [Planes],
-) {
-    let (lines, along, layout) = (pieces.board.width, pieces.along, points[0].layout);
-    let mut planes = points.iter_mut();
-    let to: [&mut [Line]; N] = std::array::from_fn(|_| {
-        planes.next().expect("a piece has no more points than there are planes").lines.as_mut_slice()
-    });
-    for place in places(input.blocks(), positions) {
-        let piece = Piece::new(pieces, index, input.layout, layout, place);
-        for line in 0..lines {
-            // A piece begins one input before its first output; what lies beyond the board is zero.
-            let first = piece.first + line * pieces.across - along;
-            let from: [&Line; N] = std::array::from_fn(|index| &input.lines[first + index * along]);
-            for part in 0..WORDS / L::WIDTH {
-                // SAFETY: the caller's; the parts of a line lie inside it.
-                unsafe {
-                    let mut inputs = [L::zero(); N];
-                    for index in 0..N {
-                        inputs[index] = L::load(from[index].0.as_ptr().add(part * L::WIDTH));
-                    }
-                    for point in 0..N {
-                        let value = combine::<L, N>(const { &Minimal::<M, N>::INPUTS }, point, &inputs);
-                        let to = &mut to[point][piece.at + line];
-                        L::store(value, to.0.as_mut_ptr().add(part * L::WIDTH).cast());
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The outputs of all pieces of the first positions from the products at their points.
+/// The outputs of the first positions from the products at the points of a cut.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
 #[inline(always)]
 pub(crate) unsafe fn join<L: Lanes>(
-    pieces: &Pieces,
+    cut: &Cut,
     points: &[Planes],
     positions: usize,
     output: &mut Planes,
     finish: Finish,
 ) {
-    for (index, cut) in pieces.cuts.iter().enumerate() {
-        // SAFETY: the caller's.
-        unsafe {
-            match cut.len() {
-                3 => join_pieces::<L, 3, 5>(pieces, index, points, positions, output, finish),
-                4 => join_pieces::<L, 4, 6>(pieces, index, points, positions, output, finish),
-                5 => join_pieces::<L, 5, 7>(pieces, index, points, positions, output, finish),
-                6 => join_pieces::<L, 6, 8>(pieces, index, points, positions, output, finish),
-                7 => join_pieces::<L, 7, 9>(pieces, index, points, positions, output, finish),
-                outputs => unreachable!("no piece has {outputs} outputs"),
-            }
+    // SAFETY: the caller's.
+    unsafe {
+        match cut {
+            Cut::OneSide(cut) => pieces::join::<L>(cut, points, positions, output, finish),
+            Cut::BothSides(cut) => squares::join::<L>(cut, points, positions, output, finish),
         }
     }
-}
-
-/// The pieces of one cut.
-///
-/// # Safety
-/// As [`join`].
-#[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
-unsafe fn join_pieces<L: Lanes, const M: usize, const N: usize>(
-    pieces: &Pieces,
-    index: usize,
-    points: &[Planes],
-    positions: usize,
-    output: &mut Planes,
-    finish: Finish,
-) {
-    let from: [&[Line]; N] = std::array::from_fn(|point| points[point].lines.as_slice());
-    for place in places(points[0].blocks(), positions) {
-        let piece = Piece::new(pieces, index, output.layout, points[0].layout, place);
-        for line in 0..pieces.board.width {
-            let products: [&Line; N] = std::array::from_fn(|point| &from[point][piece.at + line]);
-            // SAFETY: the caller's.
-            let outputs = unsafe { outputs_of::<L, M, N>(products) };
-            for index in 0..M {
-                let to = piece.first + line * pieces.across + index * pieces.along;
-                finish.write(&outputs[index], &mut output.lines[to]);
-            }
-        }
-    }
-}
-
-/// The outputs of a piece.
-///
-/// # Safety
-/// As [`join`].
-#[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
-unsafe fn outputs_of<L: Lanes, const M: usize, const N: usize>(from: [&Line; N]) -> [[f32; WORDS]; M] {
-    let mut outputs = [[0.0; WORDS]; M];
-    for part in 0..WORDS / L::WIDTH {
-        // SAFETY: the caller's; the parts of a line lie inside it.
-        unsafe {
-            let mut products = [L::zero(); N];
-            for point in 0..N {
-                products[point] = L::load(from[point].0.as_ptr().add(part * L::WIDTH));
-            }
-            for index in 0..M {
-                let sum = combine::<L, N>(const { &Minimal::<M, N>::OUTPUTS }, index, &products);
-                L::store(sum, outputs[index].as_mut_ptr().add(part * L::WIDTH));
-            }
-        }
-    }
-    outputs
-}
-
-/// Every block of channels, in each every position.
-#[inline(always)]
-fn places(blocks: usize, positions: usize) -> impl Iterator<Item = [usize; 2]> {
-    (0..blocks * positions).map(move |place| [place / positions, place % positions])
 }
 
 impl Finish {
@@ -228,13 +100,13 @@ macro_rules! transforms {
         /// The CPU must have them.
         $(#[$attribute])*
         pub(crate) unsafe fn split(
-            pieces: &$crate::winograd::Pieces,
+            cut: &$crate::winograd::Cut,
             input: &$crate::planes::Planes,
             positions: usize,
             points: &mut [$crate::planes::Planes],
         ) {
             // SAFETY: the caller's.
-            unsafe { $crate::paths::transform::split::<$lanes>(pieces, input, positions, points) }
+            unsafe { $crate::paths::transform::split::<$lanes>(cut, input, positions, points) }
         }
 
         /// [`crate::paths::transform::join`] with the path's instructions.
@@ -243,45 +115,14 @@ macro_rules! transforms {
         /// The CPU must have them.
         $(#[$attribute])*
         pub(crate) unsafe fn join(
-            pieces: &$crate::winograd::Pieces,
+            cut: &$crate::winograd::Cut,
             points: &[$crate::planes::Planes],
             positions: usize,
             output: &mut $crate::planes::Planes,
             finish: $crate::paths::transform::Finish,
         ) {
             // SAFETY: the caller's.
-            unsafe { $crate::paths::transform::join::<$lanes>(pieces, points, positions, output, finish) }
-        }
-
-        /// [`crate::paths::transform::squares::split`] with the path's instructions.
-        ///
-        /// # Safety
-        /// The CPU must have them.
-        $(#[$attribute])*
-        pub(crate) unsafe fn split_squares(
-            squares: &$crate::winograd::Squares,
-            input: &$crate::planes::Planes,
-            positions: usize,
-            points: &mut [$crate::planes::Planes],
-        ) {
-            // SAFETY: the caller's.
-            unsafe { $crate::paths::transform::squares::split::<$lanes>(squares, input, positions, points) }
-        }
-
-        /// [`crate::paths::transform::squares::join`] with the path's instructions.
-        ///
-        /// # Safety
-        /// The CPU must have them.
-        $(#[$attribute])*
-        pub(crate) unsafe fn join_squares(
-            squares: &$crate::winograd::Squares,
-            points: &[$crate::planes::Planes],
-            positions: usize,
-            output: &mut $crate::planes::Planes,
-            finish: $crate::paths::transform::Finish,
-        ) {
-            // SAFETY: the caller's.
-            unsafe { $crate::paths::transform::squares::join::<$lanes>(squares, points, positions, output, finish) }
+            unsafe { $crate::paths::transform::join::<$lanes>(cut, points, positions, output, finish) }
         }
     };
 }
