@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use game::Game as _;
 use inference::Evaluator;
+use network_cpu::{ChosenPath, Kernel, Precision, Preference};
 #[cfg(feature = "torch")]
-use network::Libtorch;
+use network_torch::Libtorch;
 use proto::inference::{Evaluations, EvaluationsSettings, Hello};
 use proto::weights::Published;
 use service::{ConfigError, Drain};
-use tower::{ChosenPath, Kernel, Precision, Preference};
 
 use crate::config::Settings;
 use remote::Remote;
@@ -173,7 +173,7 @@ impl Cpu {
 }
 
 /// What to say of weights that the kernel does not take.
-fn otherwise(error: tower::Error) -> anyhow::Error {
+fn otherwise(error: network_cpu::Error) -> anyhow::Error {
     let error = anyhow::Error::from(error);
     if cfg!(feature = "torch") {
         return error;

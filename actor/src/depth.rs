@@ -3,9 +3,6 @@
 
 use std::time::Duration;
 
-#[cfg(test)]
-mod tests;
-
 /// Between two revisions: long enough that waits, which come in bursts, even out.
 const WINDOW: Duration = Duration::from_secs(10);
 /// The share of waiting that is aimed at. Without any, the learner would soon be the one that waits.
@@ -64,5 +61,75 @@ impl Depth {
 
     fn rounded(&self) -> u32 {
         self.simulations.round() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn depth(least: u32, most: u32) -> Depth {
+        Depth::new(&selfplay::Settings {
+            full_simulations: least,
+            full_simulations_max: most,
+            ..selfplay::Settings::default()
+        })
+    }
+
+    /// Ten seconds, of which this share is spent waiting.
+    fn window(depth: &mut Depth, wait_share: f64) -> Option<u32> {
+        depth.played(WINDOW.mul_f64(1.0 - wait_share));
+        depth.waited(WINDOW.mul_f64(wait_share) + Duration::from_millis(1));
+        depth.revise()
+    }
+
+    /// What a thread settles at that could play `rate` times as fast with 32 simulations as the learner takes it.
+    fn settled(depth: &mut Depth, rate: f64) -> u32 {
+        let mut simulations = 32;
+        for _ in 0..100 {
+            let busy = (f64::from(simulations) / 32.0 / rate).min(1.0);
+            simulations = window(depth, 1.0 - busy).unwrap_or(simulations);
+        }
+        simulations
+    }
+
+    #[test]
+    fn threads_that_would_wait_search_deeper_until_they_hardly_wait() {
+        assert!((85..=88).contains(&settled(&mut depth(32, 1000), 3.0)), "0.9 · 3 · 32");
+        assert_eq!(settled(&mut depth(32, 64), 3.0), 64, "no deeper than what is allowed");
+        assert_eq!(settled(&mut depth(32, 1000), 0.7), 32, "no shallower than what was asked for");
+    }
+
+    #[test]
+    fn what_was_deepened_is_taken_back_when_nobody_waits() {
+        let mut depth = depth(32, 1000);
+        assert!(settled(&mut depth, 10.0) > 200);
+        assert!((56..=59).contains(&settled(&mut depth, 2.0)), "0.9 · 2 · 32");
+    }
+
+    #[test]
+    fn depth_stays_where_no_more_is_allowed() {
+        for most in [0, 31, 32] {
+            assert_eq!(window(&mut depth(32, most), 0.8), None);
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_no_reason_to_search_deeper() {
+        let mut depth = depth(32, 64);
+        assert_eq!(window(&mut depth, 0.99), None);
+        assert_eq!(window(&mut depth, 0.5), Some(40));
+    }
+
+    #[test]
+    fn depth_is_revised_once_in_a_window() {
+        let mut depth = depth(32, 64);
+        depth.played(WINDOW / 4);
+        depth.waited(WINDOW / 4);
+        assert_eq!(depth.revise(), None);
+        depth.played(WINDOW / 4);
+        depth.waited(WINDOW / 4);
+        assert_eq!(depth.revise(), Some(40));
+        assert_eq!(depth.revise(), None);
     }
 }

@@ -20,7 +20,7 @@ use arena::solved;
 use game::Game;
 use games::ConnectFour;
 use inference::{Batch, Evaluator, Predictions};
-use tower::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator, fastest_first};
+use network_cpu::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator, fastest_first};
 use weights::Manifest;
 
 fn main() -> anyhow::Result<()> {

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use games::ConnectFour;
-use tower::{Kernel, Precision, TowerEvaluator, fastest_first};
+use network_cpu::{Kernel, Precision, TowerEvaluator, fastest_first};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -48,4 +48,57 @@ pub fn measure<G: Game>(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! Claims about measuring on solved positions.
+
+    use std::ops::ControlFlow;
+
+    use games::ConnectFour;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::{measure, subset};
+    use crate::contestant::RandomMover;
+    use crate::solved::{SolvedPosition, bundled};
+
+    fn positions() -> Vec<SolvedPosition> {
+        bundled(&ConnectFour::new()).unwrap()
+    }
+
+    fn random() -> RandomMover {
+        RandomMover { rng: ChaCha8Rng::seed_from_u64(3) }
+    }
+
+    #[test]
+    fn a_subset_has_the_size_asked_for_and_spreads_over_all_bands() {
+        let all = positions();
+        let band = |of: &[SolvedPosition], name: &str| of.iter().filter(|p| p.band().name() == name).count() as f64;
+        let some = subset(all.clone(), 300);
+        assert_eq!(some.len(), 300);
+        for name in ["early", "middle", "late"] {
+            let (share, expected) = (band(&some, name) / 300.0, band(&all, name) / all.len() as f64);
+            assert!((share - expected).abs() < 0.01, "{name}: {share} instead of {expected}");
+        }
+        assert_eq!(subset(all.clone(), usize::MAX), all);
+        assert!(subset(all, 0).is_empty());
+    }
+
+    /// Random play keeps the outcome in 37 % of the bundled positions. All of them are asked; five standard errors
+    /// of that many coin tosses.
+    #[test]
+    fn random_play_has_the_accuracy_that_is_known_of_it() {
+        let all = positions();
+        let accuracy =
+            measure(&ConnectFour::new(), &all, &mut random(), &mut || ControlFlow::Continue(())).unwrap().unwrap();
+        let tolerance = 5.0 * (0.37 * 0.63 / all.len() as f64).sqrt();
+        let share = accuracy.overall.outcome_preserving_share();
+        assert!((share - 0.37).abs() < tolerance, "{share} ± {tolerance}");
+        assert_eq!(accuracy.overall.positions, all.len() as u64);
+    }
+
+    #[test]
+    fn a_measurement_that_is_broken_off_has_no_result() {
+        let broken = measure(&ConnectFour::new(), &positions(), &mut random(), &mut || ControlFlow::Break(())).unwrap();
+        assert_eq!(broken, None);
+    }
+}

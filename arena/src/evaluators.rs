@@ -1,8 +1,8 @@
 //! From published weights to something that evaluates; the one place that knows which builds have libtorch.
 
 use inference::Evaluator;
+use network_cpu::{Kernel, Precision, Preference};
 use service::ConfigError;
-use tower::{Kernel, Precision, Preference};
 use weights::Manifest;
 
 use crate::config::Settings;
@@ -46,7 +46,7 @@ fn of_device(settings: &Settings, kernel: Option<Kernel>, preference: Preference
     let device = settings.device.parse().map_err(|reason: String| ConfigError::invalid("arena.device", reason))?;
     let precision =
         settings.precision.parse().map_err(|reason: String| ConfigError::invalid("arena.precision", reason))?;
-    let libtorch = network::Libtorch::new(device, precision, std::time::Instant::now);
+    let libtorch = network_torch::Libtorch::new(device, precision, std::time::Instant::now);
     let Some(kernel) = kernel.filter(|_| !libtorch.is_accelerated()) else {
         return Ok(Box::new(move |manifest, bytes| Ok(Box::new(libtorch.evaluator(manifest, bytes)?))));
     };

@@ -15,9 +15,6 @@ use crate::run_directory::RunDirectory;
 use crate::trained::{self, Trained};
 use crate::{bench, eval, play};
 
-#[cfg(test)]
-mod tests;
-
 /// Plays against you in the terminal with the newest weights of a run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Play {
@@ -170,5 +167,35 @@ impl Picture {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         Report::again(&run)?.print(&mut io::stdout().lock())?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::{Cli, Command};
+
+    fn play(line: &str) -> play::Settings {
+        let words = ["zerofleet", "play", "--run", "first"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Play(command) => command.settings(SearchSettings::default()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_person_begins_unless_told_otherwise() {
+        assert_eq!(play("").person, Player::First);
+        assert_eq!(play("--second").person, Player::Second);
+    }
+
+    #[test]
+    fn a_picture_of_an_unknown_run_is_answered_with_the_runs_there_are() {
+        let runs = tempfile::tempdir().unwrap();
+        let picture = Picture { run: "second".to_owned(), runs: runs.path().to_owned() };
+        let error = picture.run().unwrap_err().to_string();
+        assert!(error.starts_with("no run second in") && error.ends_with("zerofleet train makes one"), "{error}");
     }
 }

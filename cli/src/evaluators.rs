@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use inference::Evaluator;
-use network::{DevicePreference, Libtorch, PrecisionPreference};
-use tower::{Kernel, Precision, Preference};
+use network_cpu::{Kernel, Precision, Preference};
+use network_torch::{DevicePreference, Libtorch, PrecisionPreference};
 use weights::Manifest;
 
 /// Hands out evaluators, one per thread.

@@ -7,9 +7,6 @@ use prost::Message;
 
 use crate::whole_records::WholeRecords;
 
-#[cfg(test)]
-mod tests;
-
 /// `tensorflow.Event`, as far as scalars need it.
 #[derive(Clone, PartialEq, Message)]
 struct Event {
@@ -82,4 +79,25 @@ fn record(payload: &[u8]) -> Vec<u8> {
 /// CRC-32C, rotated and shifted, so that a checksum of data that holds checksums keeps its strength (TFRecord's rule).
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CRC-32C of nine digits is 0xe3069283 (RFC 3720's polynomial); rotated and shifted by hand.
+    #[test]
+    fn checksums_are_masked_crc32c() {
+        assert_eq!(masked_crc(b"123456789"), 0xc78a_b0e5);
+    }
+
+    #[test]
+    fn a_record_holds_length_payload_and_both_checksums() {
+        let record = record(b"abc");
+        assert_eq!(record.len(), 8 + 4 + 3 + 4);
+        assert_eq!(record[..8], 3_u64.to_le_bytes());
+        assert_eq!(record[8..12], masked_crc(&3_u64.to_le_bytes()).to_le_bytes());
+        assert_eq!(record[12..15], *b"abc");
+        assert_eq!(record[15..], masked_crc(b"abc").to_le_bytes());
+    }
 }

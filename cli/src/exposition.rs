@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-#[cfg(test)]
-mod tests;
-
 /// A process that does not answer in this time is busy or gone; its numbers are missing this once.
 const SCRAPE_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -90,4 +87,21 @@ fn parse_labels(mut rest: &str) -> Option<Vec<(String, String)>> {
         rest = &quoted[end + 1..];
     }
     Some(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_escapes_and_comments_are_understood() {
+        let text =
+            "# TYPE a counter\na 3\nb{part=\"policy\",who=\"say \\\"x\\\"\"} 0.5\nb{part=\"value\"} NaN\nrubbish\n";
+        let exposition = Exposition::parse(text);
+        assert_eq!(exposition.get("a", &[]), Some(3.0));
+        assert_eq!(exposition.get("b", &[("part", "policy")]), Some(0.5));
+        assert_eq!(exposition.series[1].label("who"), Some("say \"x\""));
+        assert_eq!(exposition.get("b", &[("part", "value")]), None, "what is not finite counts as missing");
+        assert_eq!(exposition.get("c", &[]), None);
+    }
 }

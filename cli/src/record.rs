@@ -10,9 +10,6 @@ use crate::readings::Readings;
 use crate::run_directory::RunDirectory;
 use crate::whole_records::WholeRecords;
 
-#[cfg(test)]
-mod tests;
-
 /// Appends to the memory of a run.
 #[derive(Debug)]
 pub struct Record {
@@ -57,4 +54,31 @@ pub fn read(run: &RunDirectory) -> anyhow::Result<Vec<Readings>> {
     }
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the memory of a run holds after a session that goes on from `before` and writes once.
+    fn remembered(before: &str) -> Vec<f64> {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::new(folder.path(), "first").unwrap();
+        run.create().unwrap();
+        fs::write(run.metrics(), before).unwrap();
+        let readings = Readings { elapsed_seconds: 7.0, ..Readings::default() };
+        Record::open(&run, 0.0).unwrap().append(&readings).unwrap();
+        read(&run).unwrap().into_iter().map(|readings| readings.elapsed_seconds).collect()
+    }
+
+    #[test]
+    fn a_session_goes_on_where_the_last_one_stopped() {
+        assert_eq!(remembered(""), [7.0]);
+        assert_eq!(remembered("{\"elapsed_seconds\": 5.0}\n"), [5.0, 7.0]);
+    }
+
+    #[test]
+    fn a_line_cut_short_by_a_crash_takes_no_other_with_it() {
+        assert_eq!(remembered("{\"elapsed_seconds\": 5.0}\n{\"elapsed_sec"), [5.0, 7.0]);
+    }
 }

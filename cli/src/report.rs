@@ -16,9 +16,6 @@ use crate::record;
 use crate::run_directory::RunDirectory;
 use crate::summary::Summary;
 
-#[cfg(test)]
-mod tests;
-
 /// What was written, and where.
 #[derive(Debug)]
 pub struct Report {
@@ -75,5 +72,87 @@ impl Report {
     /// Those of `output`.
     pub fn print(&self, output: &mut impl Write) -> io::Result<()> {
         writeln!(output, "{}\npicture: {}", self.summary.plain(), self.picture.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Fleet;
+    use crate::readings::Readings;
+    use crate::record::Record;
+
+    /// A run of forty minutes of Hex that has written nothing but its configuration.
+    fn begin(runs: &Path) -> RunDirectory {
+        let run = RunDirectory::new(runs, "first").unwrap();
+        run.create().unwrap();
+        let mut config = Fleet::default();
+        (config.run.game, config.run.seed) = ("hex-5".to_owned(), 7);
+        config.learner.schedule_minutes = 40.0;
+        fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
+        run
+    }
+
+    /// Ten minutes, in which the loss falls to one.
+    fn train(run: &RunDirectory) {
+        let mut record = Record::open(run, 0.0).unwrap();
+        for minute in 0..=10 {
+            let loss_total = Some(2.0 - f64::from(minute) / 10.0);
+            let elapsed_seconds = f64::from(60 * minute);
+            record.append(&Readings { elapsed_seconds, loss_total, ..Readings::default() }).unwrap();
+        }
+    }
+
+    fn written(run: &RunDirectory) -> Vec<String> {
+        let names = ["summary.md", "summary.json", "picture.svg"];
+        names.iter().map(|name| fs::read_to_string(run.path().join(name)).unwrap()).collect()
+    }
+
+    #[test]
+    fn numbers_and_configuration_are_all_it_takes() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin(runs.path());
+        train(&run);
+        Report::again(&run).unwrap();
+        let [summary, _, picture] = written(&run).try_into().unwrap();
+        assert!(summary.contains("| game, seed | hex-5, 7 |"), "{summary}");
+        assert!(summary.contains("| trained | 10:00 of 40:00 |"), "{summary}");
+        assert!(summary.contains("| loss | 1.000"), "{summary}");
+        assert!(picture.contains("zerofleet learns hex-5: run first") && picture.contains("1.20 total"), "{picture}");
+    }
+
+    #[test]
+    fn made_again_it_says_the_same_also_what_the_numbers_do_not_tell() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin(runs.path());
+        train(&run);
+        Report::write(&run, vec![("learner".to_owned(), 2)]).unwrap();
+        let before = written(&run);
+        assert!(before[0].contains("| restarts of learner | 2 |"), "{}", before[0]);
+        Report::again(&run).unwrap();
+        assert_eq!(written(&run), before);
+    }
+
+    #[test]
+    fn a_line_cut_short_by_a_crash_is_passed_over() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin(runs.path());
+        train(&run);
+        let mut lines = fs::read(run.metrics()).unwrap();
+        lines.extend(b"{\"elapsed_seconds\": 660.0, \"loss_to");
+        fs::write(run.metrics(), lines).unwrap();
+        let mut printed = Vec::new();
+        Report::again(&run).unwrap().print(&mut printed).unwrap();
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(printed.contains("10:00 of 40:00") && printed.ends_with("picture.svg\n"), "{printed}");
+    }
+
+    #[test]
+    fn a_run_without_numbers_says_what_to_do() {
+        let runs = tempfile::tempdir().unwrap();
+        let error = Report::again(&begin(runs.path())).unwrap_err().to_string();
+        assert_eq!(error, "run first has no numbers to draw yet; train it with zerofleet train --run first");
     }
 }

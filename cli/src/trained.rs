@@ -9,17 +9,14 @@ use game::Game;
 use games::{GameKind, with_game};
 use inference::Evaluator;
 use learner::published::Published;
-use network::{DevicePreference, PrecisionPreference};
+use network_cpu::Preference;
+use network_torch::{DevicePreference, PrecisionPreference};
 use selfplay::SearchSettings;
-use tower::Preference;
 use weights::{Architecture, Manifest};
 
 use crate::config::{Fleet, load_run};
 use crate::evaluators::Evaluators;
 use crate::run_directory::RunDirectory;
-
-#[cfg(test)]
-mod tests;
 
 /// Which run, and what evaluates its weights.
 #[derive(Debug, Clone, clap::Args)]
@@ -128,4 +125,153 @@ fn check<G: Game>(game: &G, manifest: &Manifest, run: &RunDirectory) -> anyhow::
         run.name(),
         expected.game
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use game::{Action, ObservationShape};
+    use inference::{Batch, Predictions};
+    use network_cpu::Path as KernelPath;
+    use network_torch::{Device, Network};
+    use weights::{Digest, WeightsVersion};
+
+    use super::*;
+    use crate::config::Fleet;
+
+    fn args(runs: &Path, run: &str) -> Args {
+        let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, Preference::Auto);
+        Args { run: run.to_owned(), runs: runs.to_owned(), device, precision, kernel }
+    }
+
+    fn refusal(runs: &Path, run: &str) -> String {
+        Trained::open(&args(runs, run), 1).unwrap_err().to_string()
+    }
+
+    /// A run of tic-tac-toe that has published nothing.
+    fn begin(runs: &Path) -> RunDirectory {
+        let run = RunDirectory::new(runs, "noughts").unwrap();
+        run.create().unwrap();
+        let mut config = Fleet::default();
+        config.run.game = "tic_tac_toe".to_owned();
+        fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
+        run
+    }
+
+    /// A small network for `kind`.
+    fn architecture(kind: GameKind) -> Architecture {
+        with_game!(kind, |game| {
+            let (spec, shape) = (game.spec(), game.spec().observation);
+            Architecture {
+                game: spec.name.clone(),
+                planes: shape.planes,
+                height: shape.height,
+                width: shape.width,
+                actions: spec.actions,
+                channels: 16,
+                blocks: 3,
+                squeeze_excitation: 8,
+                global_pooling: 4,
+            }
+        })
+    }
+
+    /// Publishes untrained weights.
+    fn publish(run: &RunDirectory, architecture: Architecture, version: u64) {
+        let bytes = Network::new(&architecture, Device::Cpu, 1).unwrap().to_safetensors().unwrap();
+        let digest = Digest::of(&bytes);
+        let (version, size_bytes) = (WeightsVersion(version), bytes.len() as u64);
+        let manifest = Manifest { version, training_step: 1, digest, size_bytes, architecture };
+        Published::new(run.path().join("weights"), 4).write(&manifest, &bytes).unwrap();
+    }
+
+    /// The answers of a run's weights to a few observations.
+    fn answers(args: &Args) -> Vec<f32> {
+        let mut batch = Batch::new(ObservationShape { planes: 2, height: 3, width: 3 });
+        for position in 0..40 {
+            let legal = [Action(0), Action(4), Action(8)];
+            batch.push(&legal, |cells| {
+                cells.iter_mut().enumerate().for_each(|(i, cell)| *cell = f32::from((i * i + position) % 5 < 2));
+            });
+        }
+        let mut predictions = Predictions::new();
+        Trained::open(args, 1).unwrap().evaluators[0].evaluate(&batch, &mut predictions).unwrap();
+        let numbers = |i| {
+            let value = predictions.value(i);
+            predictions.priors(i).iter().copied().chain([value.win, value.draw, value.loss]).collect::<Vec<_>>()
+        };
+        (0..batch.len()).flat_map(numbers).collect()
+    }
+
+    #[test]
+    fn the_newest_weights_of_a_run_evaluate_its_game() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin(runs.path());
+        publish(&run, architecture(GameKind::TicTacToe), 1);
+        publish(&run, architecture(GameKind::TicTacToe), 2);
+        let trained = Trained::open(&args(runs.path(), "noughts"), 1).unwrap();
+        assert_eq!(trained.game, GameKind::TicTacToe);
+        assert_eq!(trained.evaluators[0].attributes().weights_version, 2);
+    }
+
+    #[test]
+    fn an_unknown_run_is_answered_with_those_there_are() {
+        let runs = tempfile::tempdir().unwrap();
+        assert!(refusal(runs.path(), "crosses").ends_with("there is none yet, zerofleet train makes one"));
+        begin(runs.path());
+        let error = refusal(runs.path(), "crosses");
+        assert!(error.starts_with("no run crosses in") && error.ends_with("there are noughts"), "{error}");
+    }
+
+    #[test]
+    fn a_run_without_whole_weights_says_what_to_do() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin(runs.path());
+        let error = refusal(runs.path(), "noughts");
+        assert!(error.starts_with("run noughts has published no weights yet"), "{error}");
+        publish(&run, architecture(GameKind::TicTacToe), 1);
+        fs::write(run.path().join("weights/v000001.safetensors"), b"not what was written").unwrap();
+        let error = refusal(runs.path(), "noughts");
+        assert!(error.contains("is damaged"), "{error}");
+    }
+
+    #[test]
+    fn weights_of_another_game_are_refused() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin(runs.path());
+        publish(&run, architecture(GameKind::ConnectFour), 1);
+        let error = refusal(runs.path(), "noughts");
+        assert!(error.contains("play connect_four, and the run is about tic_tac_toe"), "{error}");
+    }
+
+    #[test]
+    fn every_path_of_the_cpu_kernel_answers_as_libtorch_does() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin(runs.path());
+        publish(&run, architecture(GameKind::TicTacToe), 1);
+        let args = args(runs.path(), "noughts");
+        let libtorch = answers(&Args { kernel: Preference::Libtorch, ..args.clone() });
+        for path in KernelPath::ALL.into_iter().filter(|path| path.is_available()) {
+            let precision = if path.is_bf16() { PrecisionPreference::Bf16 } else { PrecisionPreference::F32 };
+            let kernel = answers(&Args { kernel: Preference::Only(path), precision, ..args.clone() });
+            let tolerance = if path.is_bf16() { 5e-3 } else { 1e-5 };
+            for (kernel, libtorch) in kernel.iter().zip(&libtorch) {
+                assert!((kernel - libtorch).abs() <= tolerance, "{path}: {kernel}, not {libtorch}");
+            }
+        }
+    }
+
+    #[test]
+    fn libtorch_takes_over_what_the_cpu_kernel_does_not_take() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin(runs.path());
+        publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);
+        let trained = Trained::open(&args(runs.path(), "noughts"), 1).unwrap();
+        assert_eq!(&*trained.evaluators[0].attributes().name, "libtorch cpu f32");
+        let only = Args { kernel: Preference::Only(KernelPath::PortableF32), ..args(runs.path(), "noughts") };
+        let error = service::chain(&Trained::open(&only, 1).unwrap_err());
+        assert!(error.contains("the CPU kernel does not take channels of 12"), "{error}");
+    }
 }

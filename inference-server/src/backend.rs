@@ -5,8 +5,8 @@ use std::time::Instant;
 #[cfg(feature = "torch")]
 use inference::DEPTH_MAX;
 use inference::Evaluator;
+use network_cpu::{Kernel, Precision, Preference};
 use service::ConfigError;
-use tower::{Kernel, Precision, Preference};
 use weights::Manifest;
 
 use crate::config::InferenceSection;
@@ -66,7 +66,7 @@ impl Backend {
             section.device.parse().map_err(|reason: String| ConfigError::invalid("inference.device", reason))?;
         let precision =
             section.precision.parse().map_err(|reason: String| ConfigError::invalid("inference.precision", reason))?;
-        let libtorch = network::Libtorch::new(device, precision, Instant::now);
+        let libtorch = network_torch::Libtorch::new(device, precision, Instant::now);
         let threads = if libtorch.is_accelerated() { ACCELERATOR_THREADS } else { cores() };
         // Each thread has its batch in flight: on an accelerator in a slot, in which the next one waits for the device.
         let in_flight = if section.threads == 0 { threads } else { section.threads };

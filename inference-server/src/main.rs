@@ -14,6 +14,6 @@ struct Args {
 
 fn main() -> ExitCode {
     #[cfg(feature = "torch")]
-    network::keep_memory();
+    network_torch::keep_memory();
     service::run("inference-server", Args::parse().common, inference_server::run)
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use game::Game;
-use network::{Network, Trainer};
+use network_torch::{Network, Trainer};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
@@ -122,14 +122,14 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, by
 
 fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
     if settings.threads > 0 {
-        network::set_threads(settings.threads);
+        network_torch::set_threads(settings.threads);
     }
-    let device = network::choose_device(settings.device);
-    let precision = network::choose_precision(settings.precision, device.device, &mut std::time::Instant::now);
+    let device = network_torch::choose_device(settings.device);
+    let precision = network_torch::choose_precision(settings.precision, device.device, &mut std::time::Instant::now);
     tracing::info!("training on {device}, {precision}; seed {}", settings.seed);
     metrics::device(device.name(), precision.precision.to_string());
     let (device, precision) = (device.device, precision.precision);
-    let trainer_settings = network::TrainerSettings { precision, ..settings.trainer.clone() };
+    let trainer_settings = network_torch::TrainerSettings { precision, ..settings.trainer.clone() };
     let Some(found) = checkpoints.newest()? else {
         let network = Network::new(&architecture, device, settings.seed).context("make the network")?;
         let trainer = Trainer::new(network, trainer_settings).context("make the trainer")?;

@@ -11,6 +11,6 @@ struct Args {
 }
 
 fn main() -> std::process::ExitCode {
-    network::keep_memory();
+    network_torch::keep_memory();
     service::run("learner", Args::parse().common, learner::run)
 }

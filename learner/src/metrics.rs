@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use network::{Losses, StepTimes};
+use network_torch::{Losses, StepTimes};
 use weights::WeightsVersion;
 
 /// What happens seldom is counted from zero: a counter that appears with its first event hides that event from every rate.

@@ -7,9 +7,6 @@ use service::Drain;
 
 use crate::metrics;
 
-#[cfg(test)]
-mod tests;
-
 /// A log at full speed writes some hundred megabytes between two looks.
 const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -54,4 +51,23 @@ fn room(folder: &Path) -> std::io::Result<Room> {
     let said = rustix::fs::statvfs(folder)?;
     let bytes = |blocks: u64| blocks.saturating_mul(said.f_frsize);
     Ok(Room { free_bytes: bytes(said.f_bavail), bytes: bytes(said.f_blocks) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Room, room};
+
+    #[test]
+    fn a_folder_tells_the_room_of_its_file_system() {
+        let folder = tempfile::tempdir().unwrap();
+        let Room { free_bytes, bytes } = room(folder.path()).unwrap();
+        assert!(0 < bytes && free_bytes <= bytes, "{free_bytes} of {bytes} bytes are free");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_an_error() {
+        assert!(room(Path::new("/nothing/is/here")).is_err());
+    }
 }

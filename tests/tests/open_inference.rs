@@ -9,16 +9,16 @@ use std::sync::Arc;
 use game::{Action, Game as _, Spec};
 use games::{ConnectFour, TicTacToe};
 use inference::{Batch, Evaluator as _, Predictions};
+use network_cpu::{Tower, TowerEvaluator};
 use random_weights::Published;
 use tests::{InferenceServer, Python};
-use tower::{Tower, TowerEvaluator};
 use weights::WeightsVersion;
 
 /// Lines of play; the longest fills three columns.
 const MOVES: [&str; 7] = ["", "4", "44", "445", "1212", "123456712", "444444333333222222"];
 
 /// What the server computes with: what the expected answers are computed with too.
-const PATH: tower::Path = tower::Path::PortableF32;
+const PATH: network_cpu::Path = network_cpu::Path::PortableF32;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use games::ConnectFour;
 use inference::Cache;
+use network_cpu::{Path, Tower, TowerEvaluator};
 use selfplay::{Episodes, FinishedEpisode, Settings};
-use tower::{Path, Tower, TowerEvaluator};
 use weights::{Architecture, WeightsVersion};
 
 const SEED: u64 = 7;

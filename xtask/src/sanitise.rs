@@ -10,7 +10,7 @@ use crate::workspace;
 /// Where the compiler brings a sanitiser that we use.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs the tests of `crates/tower` and `crates/gradients` so that a read or write outside what was allocated ends them.
+/// Runs the tests of `crates/network-cpu` and `crates/gradients` so that a read or write outside what was allocated ends them.
 ///
 /// # Errors
 /// If they fail.
@@ -20,7 +20,7 @@ pub fn run(root: &Path) -> Result<()> {
         return Ok(());
     }
     let mut tests = workspace::cargo(root);
-    tests.args(["test", "--package", "tower", "--package", "gradients"]);
+    tests.args(["test", "--package", "network-cpu", "--package", "gradients"]);
     tests.args(["--lib", "--test", "integers", "--test", "file"]);
     tests.args(["--target", TARGET, "--target-dir", "target/sanitiser"]);
     // The option is unstable though the compiler is not; nothing that is shipped is built so.

@@ -7,10 +7,10 @@ use arena::contestant::{Fidelity, Searcher, analysis};
 use arena::matches;
 use games::ConnectFour;
 use inference::Evaluator as _;
+use network_cpu::TowerEvaluator;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::SearchSettings;
-use tower::TowerEvaluator;
 use weights::Manifest;
 
 /// Everything random descends from it.

@@ -1,5 +1,5 @@
 use game::Spec;
-use network::{Device, Network};
+use network_torch::{Device, Network};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 /// A tower of random weights for a game, as the first published version; the seed alone decides them.

@@ -27,4 +27,37 @@ impl Signature {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use experience::{Step, StepKind, TrajectoryId, WeightsVersion};
+    use game::{Action, Outcome};
+
+    use super::*;
+
+    fn signature() -> Signature {
+        Signature { game: "connect_four".to_owned(), limits: Limits { steps_max: 2, actions: 7 } }
+    }
+
+    fn trajectory(game: &str, actions: &[u16]) -> Trajectory {
+        let step = |&action| Step {
+            action: Action(action),
+            reward: 0.0,
+            kind: StepKind::Opening,
+            weights_version: WeightsVersion(0),
+        };
+        Trajectory {
+            id: TrajectoryId { actor: 1, epoch: 1, sequence: 1 },
+            game: game.to_owned(),
+            steps: actions.iter().map(step).collect(),
+            outcome: Outcome::Draw,
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let said = |game, actions: &[u16]| signature().check(&trajectory(game, actions)).unwrap_err().to_string();
+        assert_eq!(said("chess", &[1]), "game: is \"chess\", the table holds \"connect_four\"");
+        assert_eq!(said("connect_four", &[1, 2, 3]), "steps: has 3 steps, the limit is 2");
+        assert_eq!(said("connect_four", &[1, 7]), "steps[1].action: 7 is not below 7");
+        assert_eq!(signature().check(&trajectory("connect_four", &[1, 6])), Ok(()));
+    }
+}

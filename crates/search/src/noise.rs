@@ -36,4 +36,76 @@ pub(crate) fn draw_gumbel(noise: &mut Vec<f32>, len: usize, rng: &mut impl Rng) 
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::toy::Silent;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    fn noisy(priors: &[f32], total_concentration: f32, fraction: f32, seed: u64) -> Vec<f32> {
+        let mut noisy = priors.to_vec();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        add_dirichlet(&mut noisy, Dirichlet { total_concentration, fraction }, &mut Vec::new(), &mut rng);
+        noisy
+    }
+
+    #[test]
+    fn noisy_priors_sum_to_one() {
+        for seed in 0..100 {
+            for legal in [1, 2, 7, 82, 362] {
+                let noisy = noisy(&vec![1.0 / legal as f32; legal], 10.83, 0.25, seed);
+                assert!((noisy.iter().sum::<f32>() - 1.0).abs() < 1e-4);
+                assert!(noisy.iter().all(|prior| prior.is_finite() && *prior >= 0.0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_prior_keeps_its_share() {
+        for seed in 0..100 {
+            let noisy = noisy(&[0.9, 0.1, 0.0], 10.83, 0.25, seed);
+            assert!(noisy[0] >= 0.75 * 0.9 && noisy[1] >= 0.75 * 0.1);
+        }
+    }
+
+    /// The variance of one coordinate of Dir(α, …, α) over K is `(K − 1) / (K² (Kα + 1))`.
+    #[test]
+    fn the_concentration_is_shared_among_the_legal_actions() {
+        let (legal, draws) = (7_usize, 20_000_u64);
+        let squares = |seed| {
+            let first = f64::from(noisy(&vec![0.0; legal], 10.83, 1.0, seed)[0]);
+            (first - 1.0 / legal as f64).powi(2)
+        };
+        let variance = (0..draws).map(squares).sum::<f64>() / draws as f64;
+        let expected = 6.0 / (49.0 * (10.83 + 1.0));
+        // The standard error of a variance from 20 000 draws is about 1.5 % here; five of them.
+        assert!((variance / expected - 1.0).abs() < 0.075, "{variance} against {expected}");
+    }
+
+    #[test]
+    fn draws_that_all_vanish_leave_a_distribution() {
+        for seed in 0..20 {
+            let noisy = noisy(&[0.5, 0.5], 1e-30, 0.25, seed);
+            assert!((noisy.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{noisy:?}");
+        }
+    }
+
+    #[test]
+    fn no_fraction_no_draw() {
+        let mut priors = [0.5, 0.5];
+        let dirichlet = Dirichlet { total_concentration: 10.83, fraction: 0.0 };
+        add_dirichlet(&mut priors, dirichlet, &mut Vec::new(), &mut Silent);
+        assert_eq!(priors, [0.5, 0.5]);
+    }
+
+    /// The standard Gumbel distribution has mean γ and variance π²/6.
+    #[test]
+    fn gumbel_noise_is_standard() {
+        let mut noise = Vec::new();
+        draw_gumbel(&mut noise, 50_000, &mut ChaCha8Rng::seed_from_u64(1));
+        let mean = noise.iter().map(|&g| f64::from(g)).sum::<f64>() / 50_000.0;
+        let variance = noise.iter().map(|&g| (f64::from(g) - mean).powi(2)).sum::<f64>() / 50_000.0;
+        // Five standard errors: 1.28/√50000 for the mean, about 1.2 % for the variance.
+        assert!((mean - 0.5772).abs() < 0.03 && (variance - 1.6449).abs() < 0.1, "{mean} {variance}");
+    }
+}

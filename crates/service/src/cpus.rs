@@ -12,9 +12,6 @@ mod elsewhere;
 #[cfg(not(target_os = "linux"))]
 use elsewhere as system;
 
-#[cfg(test)]
-mod tests;
-
 /// A logical cpu, by the number that the system gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cpu(usize);
@@ -53,4 +50,48 @@ fn cores_first<C: PartialEq>(cpus: &[usize], core: impl Fn(usize) -> C) -> Vec<u
     let mut ranked: Vec<(usize, usize)> = cpus.iter().enumerate().map(|(index, &cpu)| (rank(index), cpu)).collect();
     ranked.sort_unstable();
     ranked.into_iter().map(|(_, cpu)| cpu).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_come_before_their_second_cpus() {
+        // Two cores of two, their cpus side by side; then one after another.
+        assert_eq!(cores_first(&[0, 1, 2, 3], |cpu| cpu / 2), [0, 2, 1, 3]);
+        assert_eq!(cores_first(&[0, 1, 2, 3], |cpu| cpu % 2), [0, 1, 2, 3]);
+        // A mask that leaves out half of a core.
+        assert_eq!(cores_first(&[1, 4, 5], |cpu| cpu / 2), [1, 4, 5]);
+        assert_eq!(cores_first(&[], |cpu| cpu), [0_usize; 0]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn each_pinned_thread_may_run_on_one_allowed_cpu_that_no_other_has() {
+        let cpus = allowed().unwrap();
+        assert!(!cpus.is_empty());
+        let pinned = std::thread::scope(|scope| {
+            let threads: Vec<_> = cpus
+                .iter()
+                .map(|&cpu| {
+                    scope.spawn(move || {
+                        cpu.pin().unwrap();
+                        allowed().unwrap()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(pinned, cpus.iter().map(|&cpu| vec![cpu]).collect::<Vec<_>>());
+        let distinct: std::collections::BTreeSet<Cpu> = cpus.iter().copied().collect();
+        assert_eq!(distinct.len(), cpus.len());
+        assert_eq!(allowed().unwrap(), cpus, "other threads stay where they were");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused() {
+        assert!(Cpu(1023).pin().is_err());
+    }
 }

@@ -38,4 +38,72 @@ pub async fn serve(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tokio::task::JoinSet;
+    use tokio_util::sync::CancellationToken;
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_check_response::ServingStatus;
+    use tonic_health::pb::health_client::HealthClient;
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+    use super::serve;
+    use crate::scripted::{endpoint, within};
+    use crate::security::Security;
+    use crate::weights::{Publisher, WeightsService};
+
+    const WEIGHTS: &str = "zerofleet.weights.v1.Weights";
+
+    /// A server of weights, until it is dropped.
+    async fn server() -> (String, Publisher, JoinSet<Result<(), tonic::transport::Error>>) {
+        let (service, publisher) = WeightsService::new(1);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = endpoint(listener.local_addr().unwrap());
+        let mut task = JoinSet::new();
+        task.spawn(serve(service, Security::default(), listener, CancellationToken::new()));
+        (endpoint, publisher, task)
+    }
+
+    #[tokio::test]
+    async fn health_is_served_for_the_process_and_for_its_service() {
+        let (endpoint, _publisher, _task) = server().await;
+        let mut client = HealthClient::new(crate::channel(&endpoint).unwrap());
+        for service in ["", WEIGHTS] {
+            let request = HealthCheckRequest { service: service.into() };
+            let response = within(client.check(request)).await.unwrap().into_inner();
+            assert_eq!(response.status(), ServingStatus::Serving);
+        }
+    }
+
+    async fn reflected(endpoint: &str, question: MessageRequest) -> MessageResponse {
+        let mut client = ServerReflectionClient::new(crate::channel(endpoint).unwrap());
+        let request = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
+        let answers = within(client.server_reflection_info(tokio_stream::once(request))).await.unwrap();
+        within(answers.into_inner().message()).await.unwrap().unwrap().message_response.unwrap()
+    }
+
+    #[tokio::test]
+    async fn reflection_lists_what_is_served() {
+        let (endpoint, _publisher, _task) = server().await;
+        let answer = reflected(&endpoint, MessageRequest::ListServices(String::new())).await;
+        let MessageResponse::ListServicesResponse(services) = answer else {
+            panic!("expected services, got {answer:?}")
+        };
+        let names = services.service.into_iter().map(|service| service.name).collect::<BTreeSet<_>>();
+        let expected = ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", WEIGHTS];
+        assert_eq!(names, expected.map(str::to_owned).into());
+    }
+
+    #[tokio::test]
+    async fn reflection_knows_the_messages_of_what_is_served() {
+        let (endpoint, _publisher, _task) = server().await;
+        for symbol in [WEIGHTS, "zerofleet.weights.v1.Manifest", "grpc.health.v1.Health"] {
+            let answer = reflected(&endpoint, MessageRequest::FileContainingSymbol(symbol.into())).await;
+            assert!(matches!(answer, MessageResponse::FileDescriptorResponse(_)), "{symbol}: {answer:?}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use network::{Device, Precision};
+use network_torch::{Device, Precision};
 use serde::{Deserialize, Serialize};
 
 /// What computes, and how.
@@ -52,7 +52,7 @@ impl Setting {
 
     fn new(device: Device, engine: &str, precision: Precision, Split { evaluators, threads }: Split) -> Self {
         Self {
-            device: network::device_name(device),
+            device: network_torch::device_name(device),
             engine: engine.to_owned(),
             precision: precision.to_string(),
             evaluators,
@@ -63,7 +63,7 @@ impl Setting {
     /// Whether it is no accelerator.
     #[must_use]
     pub fn is_cpu(&self) -> bool {
-        self.device == network::device_name(Device::Cpu)
+        self.device == network_torch::device_name(Device::Cpu)
     }
 
     /// Engine and precision; a path of the kernel has its precision in its name.
@@ -88,4 +88,24 @@ impl fmt::Display for Setting {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_names_device_engine_precision_and_cores() {
+        let split = |evaluators, threads| Split { evaluators, threads };
+        let libtorch = |device, split| Setting::libtorch(device, Precision::Bf16, split).to_string();
+        assert_eq!(libtorch(Device::Cpu, Split::SINGLE), "cpu libtorch bf16, 1 thread");
+        assert_eq!(libtorch(Device::Cpu, split(1, 4)), "cpu libtorch bf16, 4 threads");
+        assert_eq!(libtorch(Device::Cpu, split(4, 1)), "cpu libtorch bf16, 4 evaluators");
+        assert_eq!(libtorch(Device::Cuda(1), Split::SINGLE), "cuda:1 libtorch bf16");
+        assert_eq!(Setting::kernel("avx2-f32", Precision::F32, split(2, 1)).to_string(), "cpu avx2-f32, 2 evaluators");
+        assert_eq!(Setting::kernel("kernel", Precision::F32, Split::SINGLE).to_string(), "cpu kernel f32, 1 thread");
+    }
+
+    #[test]
+    fn a_single_core_is_used_in_one_way() {
+        assert_eq!(Split::all(1), [Split::SINGLE]);
+        assert_eq!(Split::all(4).len(), 3);
+    }
+}

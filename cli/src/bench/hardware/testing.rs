@@ -1,6 +1,6 @@
 //! Reports of made-up numbers.
 
-use network::{Device, Precision};
+use network_torch::{Device, Precision};
 
 use super::report::{Kind, Report, SettingReport, Speed, WorkloadReport};
 use super::setting::{Setting, Split};

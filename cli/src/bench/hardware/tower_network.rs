@@ -1,9 +1,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::network::{Device, LibtorchEvaluator, Network, Precision};
-use ::tower::{Error, Path, Tower, TowerEvaluator, choose_path, fastest_first};
 use inference::Evaluator;
+use network_cpu::{Error, Path, Tower, TowerEvaluator, choose_path, fastest_first};
+use network_torch::{Device, LibtorchEvaluator, Network, Precision};
 use weights::{Architecture, WeightsVersion};
 
 use super::series::Series;

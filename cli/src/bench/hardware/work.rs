@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use inference::{Batch, Evaluator, Predictions};
-use network::{DenseNetwork, DenseShape, Device, MatrixProduct, Precision, VectorOperation, Vectors};
+use network_torch::{DenseNetwork, DenseShape, Device, MatrixProduct, Precision, VectorOperation, Vectors};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -36,7 +36,7 @@ impl Work for Products {
     }
 
     fn rate(&mut self, size: usize, time: Duration) -> anyhow::Result<f64> {
-        network::set_threads(self.threads);
+        network_torch::set_threads(self.threads);
         // Made anew each time: matrices of one size are in memory, not of all.
         let product = MatrixProduct::new(size, self.device, self.precision, self.seed)?;
         in_bursts(product, time, |product, times| Ok(product.multiply(times)?))
@@ -58,7 +58,7 @@ impl Work for Operations {
     }
 
     fn rate(&mut self, size: usize, time: Duration) -> anyhow::Result<f64> {
-        network::set_threads(self.threads);
+        network_torch::set_threads(self.threads);
         let vectors = Vectors::new(self.operation, size, self.device, self.precision, self.seed)?;
         in_bursts(vectors, time, |vectors, times| Ok(vectors.operate(times)?))
     }
@@ -94,7 +94,7 @@ impl<E: Evaluator> Work for Evaluators<E> {
     }
 
     fn rate(&mut self, size: usize, time: Duration) -> anyhow::Result<f64> {
-        network::set_threads(self.threads);
+        network_torch::set_threads(self.threads);
         let with_batch = |(index, evaluator)| {
             (evaluator, positions::random(&self.architecture, seed_of(self.seed, index), size), Predictions::new())
         };
@@ -121,7 +121,7 @@ impl Work for DenseNetworks {
     }
 
     fn rate(&mut self, size: usize, time: Duration) -> anyhow::Result<f64> {
-        network::set_threads(self.threads);
+        network_torch::set_threads(self.threads);
         let with_observations =
             |(index, network)| (network, observations(self.shape, seed_of(self.seed, index), size), Vec::new());
         let mut workers: Vec<(&mut DenseNetwork, Vec<f32>, Vec<f32>)> =

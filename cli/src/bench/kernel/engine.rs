@@ -1,8 +1,8 @@
 use std::fmt;
 
-use network::Precision;
+use network_cpu::Path;
+use network_torch::Precision;
 use serde::{Serialize, Serializer};
-use tower::Path;
 
 /// Something that evaluates positions on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Reports of made-up numbers.
 
-use network::Precision;
-use tower::Path;
+use network_cpu::Path;
+use network_torch::Precision;
 
 use super::{Engine, EngineReport, LayerTimes, NetworkReport, Report, Speed, ratios};
 use crate::bench::Turn;

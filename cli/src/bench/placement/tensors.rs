@@ -49,4 +49,55 @@ pub(super) fn placed(devices: &Devices, arena: &str) -> Vec<Placed> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn devices(learner: &str, evaluator: &str) -> Devices {
+        Devices {
+            learner: Some(learner.to_owned()),
+            precision: Some("bf16".to_owned()),
+            evaluator: Some(evaluator.to_owned()),
+        }
+    }
+
+    fn device(placed: &[Placed], what: &str) -> Option<String> {
+        placed.iter().find(|placed| placed.what.starts_with(what)).unwrap().device.clone()
+    }
+
+    #[test]
+    fn on_a_machine_without_accelerator_everything_is_on_the_cpu() {
+        let placed = placed(&devices("cpu", "CPU kernel, avx512-bf16"), "cpu");
+        assert!(placed.iter().all(|placed| placed.device.as_deref() == Some("cpu")), "{placed:?}");
+        let evaluator = placed.iter().find(|placed| placed.what.starts_with("weights and activations of self-play"));
+        assert_eq!(evaluator.unwrap().computed_by.as_deref(), Some("CPU kernel, avx512-bf16"));
+    }
+
+    #[test]
+    fn an_accelerator_holds_what_is_computed_and_not_what_is_searched() {
+        let devices = devices("cuda", "libtorch on cuda:1 (the first CUDA device works), bf16 (measured)");
+        let placed = placed(&devices, "cpu");
+        assert_eq!(device(&placed, "parameters").as_deref(), Some("cuda"));
+        assert_eq!(device(&placed, "weights and activations of self-play").as_deref(), Some("cuda:1"));
+        assert_eq!(device(&placed, "positions, trees").as_deref(), Some("cpu"));
+    }
+
+    #[test]
+    fn an_evaluator_that_was_measured_tells_its_device_too() {
+        let of = |evaluator: &str| devices("cuda", evaluator).of_evaluator().map(str::to_owned);
+        assert_eq!(of("libtorch cuda:1 bf16, 2 in flight").as_deref(), Some("cuda:1"));
+        let both = "tower cpu avx2-f32, libtorch mps f32 from batches of 16, 3 in flight";
+        assert_eq!(of(both).as_deref(), Some("mps"));
+        assert_eq!(of("tower cpu avx2-f32").as_deref(), Some("cpu"));
+        let asked =
+            "libtorch on cpu (using the CPU: libtorch finds no CUDA device, libtorch has no MPS), f32 (asked for)";
+        assert_eq!(of(asked).as_deref(), Some("cpu"));
+    }
+
+    #[test]
+    fn what_nobody_tells_is_not_known() {
+        let placed = placed(&Devices::default(), "auto");
+        assert_eq!(device(&placed, "parameters"), None);
+        assert_eq!(device(&placed, "weights and activations of rated games"), None);
+        assert_eq!(device(&placed, "weights and activations of self-play"), None);
+    }
+}

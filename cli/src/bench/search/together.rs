@@ -3,11 +3,11 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use game::Game;
 use inference::Evaluator;
-use network::{DevicePreference, PrecisionPreference};
+use network_cpu::Preference;
+use network_torch::{DevicePreference, PrecisionPreference};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use selfplay::{AnalysisSettings, SearchSettings, analyse_together};
-use tower::Preference;
 
 use crate::bench::random_weights::random_weights;
 use crate::evaluators::Evaluators;

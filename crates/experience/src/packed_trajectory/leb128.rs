@@ -25,4 +25,42 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(number: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put(&mut bytes, number);
+        bytes
+    }
+
+    #[test]
+    fn numbers_take_a_byte_for_every_seven_bits() {
+        assert_eq!(bytes(0), [0]);
+        assert_eq!(bytes(127), [0x7f]);
+        assert_eq!(bytes(128), [0x80, 1]);
+        // The example of the DWARF standard.
+        assert_eq!(bytes(12857), [0xb9, 0x64]);
+        assert_eq!(bytes(u64::MAX).len(), 10);
+    }
+
+    #[test]
+    fn what_ends_early_or_never_is_no_number() {
+        assert_eq!(take(&mut [].as_slice()), None);
+        assert_eq!(take(&mut [0x80].as_slice()), None);
+        assert_eq!(take(&mut [0x80; 11].as_slice()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_come_back_in_their_order(numbers in prop::collection::vec(any::<u64>(), 0..9), shift in 0..64_u32) {
+            let numbers: Vec<u64> = numbers.iter().map(|number| number >> shift).collect();
+            let bytes: Vec<u8> = numbers.iter().flat_map(|&number| bytes(number)).collect();
+            let mut rest = bytes.as_slice();
+            let back: Vec<u64> = std::iter::from_fn(|| take(&mut rest)).collect();
+            prop_assert_eq!(back, numbers);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+use std::time::{Duration, Instant};
+
+use weights::Architecture;
+
+use crate::folded::Folded;
+use crate::tower::Tower;
+use crate::{Error, Path, reference};
+
+/// A path and why it was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChosenPath {
+    /// What to compute with.
+    pub path: Path,
+    /// For people: what was passed over, and why.
+    pub reason: String,
+}
+
+impl std::fmt::Display for ChosenPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.path, self.reason)
+    }
+}
+
+/// A narrower path must be this much faster than a wider one to come before it: two runs on one machine should choose alike.
+const WORTH_IT: f64 = 1.2;
+
+/// The paths that this machine has, by how fast they multiply in registers; `now` is the clock. Of two that are nearly as fast
+/// the wider comes first. Takes a few milliseconds.
+///
+/// The widest is not always the fastest: there are CPUs whose instruction for bfloat16 makes twice the products of that for
+/// float32, in four times the time.
+#[must_use]
+pub fn fastest_first(now: &mut dyn FnMut() -> Instant) -> Vec<Path> {
+    let available = Path::ALL.into_iter().filter(|path| path.is_available());
+    order(available.map(|path| (path, speed(path, now))).collect())
+}
+
+/// Multiply-adds a second, the best of a few short turns.
+fn speed(path: Path, now: &mut dyn FnMut() -> Instant) -> f64 {
+    const ROUNDS: usize = 10_000;
+    const TURNS: usize = 5;
+    let turn = |_| {
+        let begun = now();
+        let multiply_adds = path.burst(ROUNDS);
+        multiply_adds as f64 / now().duration_since(begun).max(Duration::from_nanos(1)).as_secs_f64()
+    };
+    (0..TURNS).map(turn).fold(0.0, f64::max)
+}
+
+/// Paths with their speeds, the widest first, in the order to try them in.
+fn order(mut paths: Vec<(Path, f64)>) -> Vec<Path> {
+    let mut ordered = Vec::with_capacity(paths.len());
+    while !paths.is_empty() {
+        let fastest = paths.iter().map(|&(_, speed)| speed).fold(0.0, f64::max);
+        let next = paths.iter().position(|&(_, speed)| speed * WORTH_IT >= fastest).unwrap_or(0);
+        ordered.push(paths.remove(next).0);
+    }
+    ordered
+}
+
+/// The first of `paths` that this machine has and that gives the right answers on a small network of the same board and
+/// parts.
+///
+/// Takes some milliseconds; whoever swaps weights versions asks once.
+///
+/// # Errors
+/// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] where no path is left.
+pub fn choose_path(architecture: &Architecture, paths: &[Path]) -> Result<ChosenPath, Error> {
+    // Says what the kernel does not take before anything is made smaller.
+    crate::folded::check(architecture)?;
+    let mut passed_over = Vec::new();
+    let mut last = None;
+    for &path in paths {
+        match self_check(path, architecture)? {
+            Ok(()) => {
+                let wider = Path::ALL.into_iter().find(|other| paths.contains(other) && other.is_available());
+                let reason = match wider {
+                    _ if !passed_over.is_empty() => passed_over.join(", "),
+                    Some(wider) if wider != path => format!("faster than {wider}"),
+                    _ => "the widest".to_owned(),
+                };
+                return Ok(ChosenPath { path, reason });
+            }
+            Err(reason) => {
+                passed_over.push(format!("{path}: {reason}"));
+                last = Some((path, reason));
+            }
+        }
+    }
+    let (path, reason) = last.unwrap_or((Path::PortableF32, "no path was allowed".to_owned()));
+    Err(Error::Unavailable { path, reason })
+}
+
+/// Random networks' logits are of the order of one; this much may they be off.
+fn tolerance(path: Path) -> f64 {
+    if path.is_bf16() { 0.05 } else { 1e-3 }
+}
+
+/// Holds the path against float64 on a small random network; the inner error says why it is not to be used.
+fn self_check(path: Path, architecture: &Architecture) -> Result<Result<(), String>, Error> {
+    const SEED: u64 = 1;
+    const TIMES: usize = 9;
+    if !path.is_available() {
+        return Ok(Err("not there".to_owned()));
+    }
+    let small = smaller(architecture);
+    let network = Folded::random(&small, SEED)?;
+    let tower = Tower::from_folded(&network, path, None)?;
+    let mut workspace = tower.workspace();
+    let len = small.planes * small.height * small.width;
+    // Two positions, so that one has a neighbour, often enough for every way to lay them out; a pattern of zeros and ones
+    // without a period that a board has.
+    let observations: Vec<f32> = (0..2 * len).map(|i| if i * i % 11 < 4 { 1.0 } else { 0.0 }).collect();
+    let expected: Vec<Vec<f64>> =
+        observations.chunks_exact(len).map(|observation| reference::logits(&network, observation)).collect();
+    let observations = observations.repeat(TIMES);
+    for pass in tower.passes(2 * TIMES) {
+        tower.forward(&mut workspace, pass, &observations, |_, _, _| {});
+        for position in 0..pass.positions {
+            let value = tower.value(&workspace, position);
+            let got = tower.policy(&workspace, position).iter().chain(&value).map(|&logit| f64::from(logit));
+            let expected = &expected[(pass.first + position) % 2];
+            let errors = got.zip(expected).map(|(got, expected)| (got - expected).abs());
+            // A maximum passes over NaN, which must not pass the check.
+            let worst = errors.map(|error| if error.is_nan() { f64::INFINITY } else { error }).fold(0.0, f64::max);
+            if worst > tolerance(path) {
+                return Ok(Err(format!("off by {worst:.3} in its self-check")));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// The same board and parts with fewer channels, blocks and actions, for a check in milliseconds.
+fn smaller(architecture: &Architecture) -> Architecture {
+    let channels = architecture.channels.min(48);
+    Architecture {
+        game: architecture.game.clone(),
+        channels,
+        blocks: architecture.blocks.min(3),
+        actions: architecture.actions.min(40),
+        squeeze_excitation: architecture.squeeze_excitation.min(8),
+        global_pooling: architecture.global_pooling.min(channels / 2),
+        ..*architecture
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_faster_path_comes_first_and_of_two_alike_the_wider() {
+        use Path::{Avx2F32, Avx512Bf16, Avx512F32, PortableF32};
+        let order =
+            |speeds: [f64; 4]| order([Avx512Bf16, Avx512F32, Avx2F32, PortableF32].into_iter().zip(speeds).collect());
+        assert_eq!(order([160.0, 80.0, 40.0, 3.0]), [Avx512Bf16, Avx512F32, Avx2F32, PortableF32]);
+        assert_eq!(order([40.0, 90.0, 48.0, 3.0]), [Avx512F32, Avx512Bf16, Avx2F32, PortableF32]);
+        assert_eq!(order([40.0, 90.0, 49.0, 3.0]), [Avx512F32, Avx2F32, Avx512Bf16, PortableF32]);
+        assert_eq!(order([80.0, 90.0, 48.0, 3.0]), [Avx512Bf16, Avx512F32, Avx2F32, PortableF32]);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "paths are measured with a real clock")]
+    fn every_path_of_this_machine_is_measured_and_listed() {
+        let mut ticks = 0;
+        let mut now = || {
+            ticks += 1;
+            Instant::now()
+        };
+        let paths = fastest_first(&mut now);
+        let mut available: Vec<Path> = Path::ALL.into_iter().filter(|path| path.is_available()).collect();
+        assert!(ticks >= 2 * available.len());
+        available.sort_by_key(|path| path.name());
+        let mut sorted = paths;
+        sorted.sort_by_key(|path| path.name());
+        assert_eq!(sorted, available);
+    }
+}

@@ -1,0 +1,69 @@
+//! bfloat16 in the life of a process: used while it answers as float32 does.
+
+mod asked;
+mod published;
+
+use asked::{manifest, positions};
+use inference::{Evaluator, Predictions};
+use network_cpu::{Kernel, Path, Precision, Tower, TowerEvaluator};
+use published::{Tensors, architecture, file, tensors};
+use weights::WeightsVersion;
+
+/// A path with bfloat16 and one with float32, where this CPU has both.
+fn paths() -> Option<[Path; 2]> {
+    let coarse = Path::ALL.into_iter().find(|path| path.is_bf16() && path.is_available())?;
+    Some([coarse, Path::PortableF32])
+}
+
+/// A network that makes much of what distinguishes a position from the first one, whose priors are even.
+fn drifting() -> Tensors {
+    const SCALE: f32 = 300.0;
+    let mut tensors = tensors();
+    let bytes = file(&tensors);
+    let calm = Tower::new(&architecture(), &bytes, Path::PortableF32).expect("a tower");
+    let mut predictions = Predictions::new();
+    TowerEvaluator::new(calm.into(), WeightsVersion(1)).evaluate(&positions(), &mut predictions).expect("answers");
+    tensors.get_mut("policy.output.weight").expect("weights").1.iter_mut().for_each(|weight| *weight *= SCALE);
+    let (_, biases) = tensors.get_mut("policy.output.bias").expect("a bias");
+    for (action, prior) in positions().legal(0).iter().zip(predictions.priors(0)) {
+        let bias = &mut biases[action.index()];
+        *bias = -SCALE * (prior.ln() - *bias);
+    }
+    tensors
+}
+
+/// The path of the second version, after positions were asked of the first.
+fn path_of_second(kernel: &Kernel, second: &Tensors) -> Path {
+    let bytes = file(&tensors());
+    let mut evaluator = kernel.evaluator(&manifest(1, &bytes), &bytes).expect("an evaluator");
+    evaluator.evaluate(&positions(), &mut Predictions::new()).expect("answers");
+    let bytes = file(second);
+    kernel.evaluator(&manifest(2, &bytes), &bytes).expect("an evaluator").tower().path()
+}
+
+#[test]
+fn a_version_that_drifts_in_bfloat16_is_answered_in_float32() {
+    let Some([coarse, fine]) = paths() else { return };
+    let kernel = Kernel::new(vec![coarse, fine], Precision::Bf16).adaptive();
+    assert_eq!(path_of_second(&kernel, &drifting()), fine);
+    let chosen = kernel.chosen().expect("a choice").to_string();
+    assert!(chosen.contains(&format!("{coarse} drifts from it: priors by ")), "{chosen}");
+}
+
+#[test]
+fn one_that_does_not_stays_in_bfloat16() {
+    let Some([coarse, fine]) = paths() else { return };
+    let mut calm = tensors();
+    calm.get_mut("value.output.bias").expect("a bias").1[0] += 0.1;
+    let kernel = Kernel::new(vec![coarse, fine], Precision::Bf16).adaptive();
+    assert_eq!(path_of_second(&kernel, &calm), coarse, "{:?}", kernel.chosen());
+}
+
+#[test]
+fn who_allows_nothing_else_or_does_not_ask_gets_what_was_chosen() {
+    let Some([coarse, fine]) = paths() else { return };
+    let only = Kernel::new(vec![coarse], Precision::Bf16).adaptive();
+    assert_eq!(path_of_second(&only, &drifting()), coarse);
+    let steady = Kernel::new(vec![coarse, fine], Precision::Bf16);
+    assert_eq!(path_of_second(&steady, &drifting()), coarse);
+}

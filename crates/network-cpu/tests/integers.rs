@@ -1,0 +1,69 @@
+//! Integers in the life of a process: calibrated on what was asked, used while they answer as floating point does.
+
+mod asked;
+mod published;
+
+use asked::{manifest, positions};
+use inference::{Evaluator, Predictions};
+use network_cpu::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator};
+use published::{Tensors, architecture, file, tensors};
+use weights::WeightsVersion;
+
+/// The same network after another training step.
+fn later(mut tensors: Tensors) -> Tensors {
+    let (_, values) = tensors.get_mut("value.output.bias").expect("a bias");
+    values[0] += 0.1;
+    tensors
+}
+
+/// A kernel of integers in plain Rust, with the first version in use and positions seen.
+fn warm() -> Kernel {
+    let kernel = Kernel::new(vec![Path::PortableI8], Precision::Int8);
+    let bytes = file(&tensors());
+    let mut evaluator = kernel.evaluator(&manifest(1, &bytes), &bytes).expect("an evaluator");
+    assert!(!evaluator.tower().path().is_int8(), "nothing has been seen to calibrate on");
+    let chosen = kernel.chosen().expect("a choice").to_string();
+    assert!(chosen.ends_with("(until portable-i8 has positions to be calibrated on)"), "{chosen}");
+    evaluator.evaluate(&positions(), &mut Predictions::new()).expect("answers");
+    kernel
+}
+
+fn answers(evaluator: &mut TowerEvaluator) -> Predictions {
+    let mut predictions = Predictions::new();
+    evaluator.evaluate(&positions(), &mut predictions).expect("answers");
+    predictions
+}
+
+#[test]
+fn the_next_version_is_answered_in_integers() {
+    let kernel = warm();
+    let bytes = file(&later(tensors()));
+    let mut integers = kernel.evaluator(&manifest(2, &bytes), &bytes).expect("an evaluator");
+    assert_eq!(integers.tower().path(), Path::PortableI8, "{:?}", kernel.chosen());
+    assert_eq!(&*integers.attributes().name, "tower cpu portable-i8");
+    let float = Tower::new(&architecture(), &bytes, Path::PortableF32).expect("a tower");
+    let mut float = TowerEvaluator::new(float.into(), WeightsVersion(2));
+    let drift = Drift::between(&answers(&mut float), &answers(&mut integers));
+    assert!(drift.is_small() && drift.divergence > 0.0, "{drift}");
+}
+
+#[test]
+fn a_version_that_drifts_is_answered_in_floating_point() {
+    let kernel = warm();
+    let mut drifting = later(tensors());
+    // In each block a channel that is always zero, and weights for it beside which all others round to zero.
+    for block in 0..3 {
+        drifting.get_mut(&format!("block.{block}.first.norm.bias")).expect("a bias").1[0] = -1e3;
+        let (_, weights) = drifting.get_mut(&format!("block.{block}.second.convolution.weight")).expect("weights");
+        weights.chunks_exact_mut(16 * 9).for_each(|of_output| of_output[..9].fill(1e9));
+    }
+    let bytes = file(&drifting);
+    let evaluator = kernel.evaluator(&manifest(2, &bytes), &bytes).expect("an evaluator");
+    assert!(!evaluator.tower().path().is_int8());
+    let chosen = kernel.chosen().expect("a choice").to_string();
+    assert!(chosen.contains("portable-i8 drifts from it: priors by "), "{chosen}");
+    // The version after it may be calm again.
+    let bytes = file(&later(later(tensors())));
+    let evaluator = kernel.evaluator(&manifest(3, &bytes), &bytes).expect("an evaluator");
+    assert_eq!(evaluator.tower().path(), Path::PortableI8);
+}

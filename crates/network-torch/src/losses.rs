@@ -1,0 +1,225 @@
+use tch::{Kind, Tensor};
+use weights::Architecture;
+
+use crate::{Error, tower::Logits};
+
+/// Logit of an illegal action: its prior is exactly zero, and zero times its logarithm is zero and not NaN.
+const ILLEGAL: f64 = -1e9;
+
+/// Positions to train on together, as plain numbers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TrainingBatch {
+    /// Observations, `[B, C, H, W]`.
+    pub observations: Vec<f32>,
+    /// Search policies, `[B, A]`: zero where illegal, summing to one in each row that has a policy weight.
+    pub policies: Vec<f32>,
+    /// 1 where an action is legal, 0 elsewhere, `[B, A]`.
+    pub legal: Vec<f32>,
+    /// Targets of the value, `[B, 3]`: win, draw, loss of the player to move, summing to one.
+    pub wdl: Vec<f32>,
+    /// How much each row's policy counts, `[B]`: 0 where the position has no policy target.
+    pub policy_weights: Vec<f32>,
+    /// How much each row counts in both losses, `[B]`, above 0 and at most 1: the importance of a draw that was not uniform
+    /// (Schaul et al. 2016, section 3.4). Empty: all count alike, and nobody asks how wrong the values were.
+    pub importance: Vec<f32>,
+}
+
+impl TrainingBatch {
+    /// B, once every field has the length that B and `architecture` ask for.
+    pub(crate) fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
+        let positions = self.policy_weights.len();
+        let observation = architecture.planes * architecture.height * architecture.width;
+        let lengths = [
+            ("policy_weights", positions, positions.max(1)),
+            ("observations", self.observations.len(), positions * observation),
+            ("policies", self.policies.len(), positions * architecture.actions),
+            ("legal", self.legal.len(), positions * architecture.actions),
+            ("wdl", self.wdl.len(), positions * 3),
+            ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
+        ];
+        match lengths.into_iter().find(|(_, got, expected)| got != expected) {
+            Some((field, got, expected)) => Err(Error::Batch { field, expected, got }),
+            None => Ok(positions),
+        }
+    }
+}
+
+/// What one training step measured, before it moved the weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Losses {
+    /// What was minimised: policy + `value_loss_weight` · value.
+    pub total: f64,
+    /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights.
+    pub policy: f64,
+    /// Cross-entropy of win/draw/loss against their targets, in nats.
+    pub value: f64,
+    /// ½ · weight decay · ‖weights‖²: the L2 term that weight decay stands for.
+    pub l2: f64,
+    /// Euclidean norm of the whole gradient before clipping.
+    pub gradient_norm: f64,
+    /// Mean entropy of the priors over legal actions, in nats.
+    pub policy_entropy: f64,
+    /// Share of positions whose likeliest result is the target's.
+    pub value_accuracy: f64,
+}
+
+/// The targets of a batch on the device.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    /// `[B, A]`.
+    pub(crate) policies: Tensor,
+    /// `[B, A]`, true where illegal.
+    pub(crate) illegal: Tensor,
+    /// `[B, 3]`.
+    pub(crate) wdl: Tensor,
+    /// `[B]`.
+    pub(crate) policy_weights: Tensor,
+    /// `[B]`; `None` where all rows count alike.
+    pub(crate) importance: Option<Tensor>,
+}
+
+/// Losses as scalars that are still on the device.
+#[derive(Debug)]
+pub(crate) struct LossTensors {
+    pub(crate) total: Tensor,
+    pub(crate) policy: Tensor,
+    pub(crate) value: Tensor,
+    pub(crate) policy_entropy: Tensor,
+    pub(crate) value_accuracy: Tensor,
+    /// `[B]`: how far the value to move, win less loss, was from its target; only with importance.
+    pub(crate) value_errors: Option<Tensor>,
+}
+
+/// `policy = Σᵢ rᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions and r the importance, 1 without;
+/// `value = mean over i of rᵢ Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
+pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64) -> Result<LossTensors, Error> {
+    let rows = |cross: Tensor| cross.f_sum_dim_intlist([-1].as_slice(), false, None::<Kind>);
+    let log_priors = logits.policy.f_masked_fill(&targets.illegal, ILLEGAL)?.f_log_softmax(-1, None::<Kind>)?;
+    let log_values = logits.value.f_log_softmax(-1, None::<Kind>)?;
+
+    let weight = targets.policy_weights.f_sum(None::<Kind>)?.f_clamp_min(1.0)?;
+    let policy = rows(targets.policies.f_mul(&log_priors)?)?;
+    let policy = important(policy.f_mul(&targets.policy_weights)?, targets)?;
+    let policy = policy.f_sum(None::<Kind>)?.f_div(&weight)?.f_neg()?;
+    let value = important(rows(targets.wdl.f_mul(&log_values)?)?, targets)?.f_mean(None::<Kind>)?.f_neg()?;
+    let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?;
+
+    let (log_priors, log_values) = (log_priors.f_detach()?, log_values.f_detach()?);
+    let policy_entropy = rows(log_priors.f_exp()?.f_mul(&log_priors)?)?.f_mean(None::<Kind>)?.f_neg()?;
+    let right = log_values.f_argmax(-1, false)?.f_eq_tensor(&targets.wdl.f_argmax(-1, false)?)?;
+    let value_accuracy = right.f_to_kind(total.f_kind()?)?.f_mean(None::<Kind>)?;
+    let value_errors = targets.importance.as_ref().map(|_| value_errors(&log_values, &targets.wdl)).transpose()?;
+    Ok(LossTensors { total, policy, value, policy_entropy, value_accuracy, value_errors })
+}
+
+/// Rows `[B]`, each counted by its importance.
+fn important(rows: Tensor, targets: &Targets) -> Result<Tensor, Error> {
+    Ok(match &targets.importance {
+        Some(importance) => rows.f_mul(importance)?,
+        None => rows,
+    })
+}
+
+/// `[B]`, from 0 to 2: |win − loss| apart.
+fn value_errors(log_values: &Tensor, wdl: &Tensor) -> Result<Tensor, Error> {
+    let apart = log_values.f_exp()?.f_sub(wdl)?;
+    Ok(apart.f_select(-1, 0)?.f_sub(&apart.f_select(-1, 2)?)?.f_abs()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Tensor;
+
+    use super::{Targets, losses};
+    use crate::{
+        Error, TrainingBatch,
+        testing::{batch, tiny},
+        tower::Logits,
+    };
+
+    /// Two positions with three actions; the second has no policy target, the first may not play action 2.
+    fn example() -> (Logits, Targets) {
+        let logits = Logits {
+            policy: Tensor::from_slice(&[0.0_f32, 1.0, 9.0, 5.0, -5.0, 0.0]).view([2, 3]),
+            value: Tensor::from_slice(&[2.0_f32, 0.0, 0.0, 0.0, 0.0, 1.0]).view([2, 3]),
+        };
+        let targets = Targets {
+            policies: Tensor::from_slice(&[0.25_f32, 0.75, 0.0, 0.0, 0.0, 0.0]).view([2, 3]),
+            illegal: Tensor::from_slice(&[false, false, true, false, false, false]).view([2, 3]),
+            wdl: Tensor::from_slice(&[1.0_f32, 0.0, 0.0, 0.5, 0.5, 0.0]).view([2, 3]),
+            policy_weights: Tensor::from_slice(&[1.0_f32, 0.0]),
+            importance: None,
+        };
+        (logits, targets)
+    }
+
+    fn close(got: &Tensor, expected: f64) {
+        let got = got.double_value(&[]);
+        assert!((got - expected).abs() < 1e-5, "{got} instead of {expected}");
+    }
+
+    #[test]
+    fn losses_are_cross_entropies_over_legal_actions_and_results() {
+        let (logits, targets) = example();
+        let losses = losses(&logits, &targets, 0.5).unwrap();
+        let e = std::f64::consts::E;
+        let policy = -(0.25 * (1.0 / (1.0 + e)).ln() + 0.75 * (e / (1.0 + e)).ln());
+        let value = -((e * e / (e * e + 2.0)).ln() + (1.0 / (2.0 + e)).ln()) / 2.0;
+        close(&losses.policy, policy);
+        close(&losses.value, value);
+        close(&losses.total, policy + 0.5 * value);
+    }
+
+    #[test]
+    fn the_first_value_is_right_and_the_second_wrong() {
+        let (logits, targets) = example();
+        close(&losses(&logits, &targets, 1.0).unwrap().value_accuracy, 0.5);
+    }
+
+    #[test]
+    fn rows_count_by_their_importance_and_tell_how_wrong_their_values_were() {
+        let (logits, mut targets) = example();
+        targets.importance = Some(Tensor::from_slice(&[0.5_f32, 0.25]));
+        let weighted = losses(&logits, &targets, 0.5).unwrap();
+        let e = std::f64::consts::E;
+        let policy = -(0.25 * (1.0 / (1.0 + e)).ln() + 0.75 * (e / (1.0 + e)).ln());
+        close(&weighted.policy, 0.5 * policy);
+        close(&weighted.value, -(0.5 * (e * e / (e * e + 2.0)).ln() + 0.25 * (1.0 / (2.0 + e)).ln()) / 2.0);
+        let errors = weighted.value_errors.unwrap();
+        let (first, second) = ((e * e - 1.0) / (e * e + 2.0), (1.0 - e) / (2.0 + e));
+        close(&errors.get(0), 1.0 - first);
+        close(&errors.get(1), 0.5 - second);
+        targets.importance = Some(Tensor::from_slice(&[1.0_f32, 1.0]));
+        close(&losses(&logits, &targets, 0.5).unwrap().total, policy + 0.5 * weighted_alike(e));
+    }
+
+    /// The value loss of the example where both rows count alike.
+    fn weighted_alike(e: f64) -> f64 {
+        -((e * e / (e * e + 2.0)).ln() + (1.0 / (2.0 + e)).ln()) / 2.0
+    }
+
+    #[test]
+    fn a_batch_without_any_policy_target_has_a_policy_loss_of_zero() {
+        let (logits, mut targets) = example();
+        targets.policy_weights = Tensor::from_slice(&[0.0_f32, 0.0]);
+        close(&losses(&logits, &targets, 1.0).unwrap().policy, 0.0);
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_refused_by_field() {
+        let spoilt = |spoil: fn(&mut TrainingBatch)| {
+            let mut batch = batch(&tiny(), 3, 41);
+            spoil(&mut batch);
+            match batch.positions(&tiny()) {
+                Err(Error::Batch { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(spoilt(|batch| batch.observations.truncate(5)), "observations");
+        assert_eq!(spoilt(|batch| batch.policies.push(0.0)), "policies");
+        assert_eq!(spoilt(|batch| batch.legal.clear()), "legal");
+        assert_eq!(spoilt(|batch| batch.wdl.push(0.0)), "wdl");
+        assert_eq!(spoilt(|batch| batch.importance.push(1.0)), "importance");
+        assert_eq!(spoilt(|batch| *batch = TrainingBatch::default()), "policy_weights");
+    }
+}
