@@ -11,7 +11,8 @@ use prost::Message as _;
 use proto::replay::order::{InsertOrder, Inserted};
 use proto::replay::v1;
 use replay_server::log::{
-    Entry, Framed, Log, LogSettings, Note, Record, Recovered, SegmentNumber, UnixMillis, Volume, VolumeFile, frame,
+    EncodedTrajectory, Entry, Log, LogSettings, Note, Record, Recovered, SegmentNumber, UnixMillis, Volume, VolumeFile,
+    frame,
 };
 
 /// What a record may hold at most, decompressed.
@@ -26,17 +27,17 @@ pub(crate) fn record(payload: &[u8]) {
 
 /// Any bytes are a log, or are refused: all whole records are kept, each once, and the log grows on.
 ///
-/// The first byte says how many segments the rest is cut into, and whether checksums are put right, so that a fuzzer gets
-/// behind them.
+/// The first byte gives how many segments the rest is cut into, and whether the parts are files or payloads to be framed
+/// with good checksums, so that a fuzzer gets behind them.
 pub(crate) fn segments(bytes: &[u8]) {
     let Some((&how, bytes)) = bytes.split_first() else { return };
     let count = usize::from(how & 3) + 1;
-    let bytes = if how & 4 == 0 { bytes.to_vec() } else { framed(bytes) };
     let memory = Memory::default();
     for (number, part) in (1..).zip(bytes.chunks(bytes.len().div_ceil(count).max(1))) {
-        memory.files().insert(SegmentNumber(number).file_name(), part.to_vec());
+        let file = if how & 4 == 0 { part.to_vec() } else { segment(number, &payloads(part)) };
+        memory.files().insert(SegmentNumber(number).file_name(), file);
     }
-    let whole: Vec<TrajectoryId> = memory.files().values().flat_map(|bytes| trajectories(bytes)).collect();
+    let whole: Vec<TrajectoryId> = memory.files().iter().flat_map(|(name, bytes)| trajectories(name, bytes)).collect();
     let Some((mut log, held)) = open(&memory) else { return };
     assert!(is_each_once(&held), "one came twice");
     // In seen and not told is what the head of an earlier segment says it had.
@@ -46,7 +47,7 @@ pub(crate) fn segments(bytes: &[u8]) {
     let new = (0..u64::MAX).map(|sequence| TrajectoryId { actor: 77, epoch: 77, sequence });
     let new = new.take(4).find(|id| !log.state().seen.contains(*id));
     let Some(id) = new else { return };
-    let content = Framed::trajectory(id, 1, UnixMillis(0), b"more").expect("it is small");
+    let content = EncodedTrajectory::new(id, 1, UnixMillis(0), b"more").expect("it is small");
     let entries = [Entry::Trajectory { id, items: 1, content }, Entry::Note(Note::Quarantine(id))];
     log.commit(&entries, 0).expect("memory does not fail");
     let state = log.state().clone();
@@ -89,20 +90,32 @@ fn is_each_once(ids: &[TrajectoryId]) -> bool {
     ids.iter().collect::<BTreeSet<_>>().len() == ids.len()
 }
 
-/// Frames with good checksums: each payload stands behind its length in two bytes.
-fn framed(bytes: &[u8]) -> Vec<u8> {
+/// A segment of frames with good checksums.
+pub(crate) fn segment(number: u64, payloads: &[Vec<u8>]) -> Vec<u8> {
+    let prologue = frame::Prologue::new(SegmentNumber(number), [7; 32]);
+    let mut file = prologue.encode();
+    for payload in payloads {
+        prologue.append(&mut file, 0, payload).expect("it is small");
+    }
+    file
+}
+
+/// Each payload stands behind its length in two bytes.
+fn payloads(bytes: &[u8]) -> Vec<Vec<u8>> {
     let (mut out, mut rest) = (Vec::new(), bytes);
     while let Some((length, after)) = rest.split_first_chunk::<2>() {
         let (payload, after) = after.split_at(after.len().min(usize::from(u16::from_le_bytes(*length))));
         rest = after;
-        frame::append(&mut out, payload).expect("it is small");
+        out.push(payload.to_vec());
     }
     out
 }
 
 /// The ids of all whole trajectories in a file.
-fn trajectories(bytes: &[u8]) -> Vec<TrajectoryId> {
-    let records = frame::scan(bytes).frames.into_iter().filter_map(|(_, payload)| Record::decode(payload).ok());
+fn trajectories(name: &str, bytes: &[u8]) -> Vec<TrajectoryId> {
+    let number = SegmentNumber::from_file_name(name).expect("it was named here");
+    let Ok(scan) = frame::scan(number, bytes) else { return Vec::new() };
+    let records = scan.frames.into_iter().filter_map(|(_, payload)| Record::decode(payload).ok());
     let ids = records.filter_map(|record| match record {
         Record::Trajectory(trajectory) => Some(trajectory.id),
         _ => None,
@@ -111,7 +124,8 @@ fn trajectories(bytes: &[u8]) -> Vec<TrajectoryId> {
 }
 
 fn open(memory: &Memory) -> Option<(Log<Memory>, Vec<TrajectoryId>)> {
-    let settings = LogSettings { game: "connect_four".into(), segment_bytes: 400, threads: NonZeroUsize::MIN };
+    let settings =
+        LogSettings { game: "connect_four".into(), segment_bytes: 400, threads: NonZeroUsize::MIN, salt_seed: [0; 32] };
     let mut held = Vec::new();
     let opened = Log::open(
         memory.clone(),

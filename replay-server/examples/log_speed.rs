@@ -88,7 +88,7 @@ fn main() {
     let settings = config.settings().unwrap();
 
     let open = Instant::now();
-    let (log, restored, _) = storage::restore(Disk::new(&directory), &settings).unwrap();
+    let (log, restored, _) = storage::restore(Disk::new(&directory), &settings, [0; 32]).unwrap();
     println!(
         "read back {} trajectories, {} items, {} MB in {:.2} s",
         restored.tables[0].table().trajectories(),

@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
     use crate::log::tests::Memory;
-    use crate::log::{Entry, Framed, SegmentNumber, UnixMillis, committer};
+    use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis, committer};
 
     impl Keeper {
         /// What is out of sampling, for simulations.
@@ -265,7 +265,7 @@ mod tests {
     /// A keeper whose log is played by the test.
     fn keeper() -> (Keeper, Receiver<LogCommand>) {
         let settings = crate::Config::default().settings().unwrap();
-        let (_, restored, _) = crate::storage::restore(Memory::default(), &settings).unwrap();
+        let (_, restored, _) = crate::storage::restore(Memory::default(), &settings, [0; 32]).unwrap();
         let (to_log, log) = sync_channel(LOG_COMMANDS_MAX);
         (Keeper::new(restored, Clock::start(), ChaCha8Rng::seed_from_u64(1), to_log), log)
     }
@@ -274,7 +274,7 @@ mod tests {
         let (reply, answers) = mpsc::channel(4);
         let command = Command::Insert {
             trajectory: trajectory(sequence),
-            content: Framed::default(),
+            content: EncodedTrajectory::default(),
             inserted: UnixMillis(0),
             reply,
         };

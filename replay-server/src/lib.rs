@@ -17,6 +17,7 @@ mod metrics;
 pub mod storage;
 pub mod verify;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle as Thread;
@@ -163,7 +164,7 @@ impl Threads {
 }
 
 fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
-    let (log, restored, repairs) = storage::restore(Disk::new(&settings.directory), settings)?;
+    let (log, restored, repairs) = storage::restore(Disk::new(&settings.directory), settings, entropy())?;
     for log::Repair { name, offset, length, what, cut } in repairs {
         let done = if cut { "cut off" } else { "skipped" };
         tracing::warn!(file = name, offset, bytes = length, "the replay log holds {what}: {done}");
@@ -184,6 +185,13 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
         .within(settings.memory_bytes_max);
     let keeper = std::thread::Builder::new().name("replay-table".to_owned()).spawn(move || keeper.run(commands))?;
     Ok((handle, Threads { keeper, log }))
+}
+
+/// Random bytes from the system.
+fn entropy() -> [u8; 32] {
+    let state = RandomState::new();
+    let words: [u64; 4] = std::array::from_fn(|word| state.hash_one(word));
+    *blake3::hash(&words.map(u64::to_le_bytes).concat()).as_bytes()
 }
 
 fn tell_restored(served: &Served) {

@@ -1,10 +1,11 @@
 //! The log: every trajectory that was acknowledged, in append-only segment files.
 //!
-//! A segment is a row of checksummed [`frame`]s; the first is a [`Head`] that carries over what earlier segments knew
-//! (ids seen, totals), so old segments are dropped by unlinking them. A commit is one write and one fsync for many
+//! A segment is a row of [`frame`]s, which only the process can make; the first is a [`Head`] that carries over what
+//! earlier segments knew (ids seen, totals), so old segments are dropped by unlinking them. A commit is one write and one fsync for many
 //! records. It knows nothing of the table nor of what a trajectory's content means. Start with [`Log::open`].
 
 pub mod committer;
+mod fields;
 pub mod frame;
 pub mod head;
 pub mod note;
@@ -17,10 +18,14 @@ use std::io;
 use std::num::NonZeroUsize;
 
 use experience::TrajectoryId;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
-pub use head::{Counters, Head, TableCounters, TableState};
-pub use note::{Note, PriorityUpdate};
-pub use record::{Framed, Record, UnixMillis, UnreadableRecord};
+pub use fields::UnreadableRecord;
+use frame::{Prologue, Salt};
+pub use head::{Counters, Head, TableState};
+pub use note::{Note, PriorityUpdate, TableCounters};
+pub use record::{EncodedTrajectory, Record, UnixMillis};
 pub use recovery::{OpenError, Recovered, Repair};
 pub use volume::{Disk, Volume, VolumeFile};
 
@@ -36,6 +41,8 @@ pub struct LogSettings {
     pub segment_bytes: u64,
     /// How many threads read it back.
     pub threads: NonZeroUsize,
+    /// The salts of new segments descend from this; only real entropy keeps clients from forging records.
+    pub salt_seed: [u8; 32],
 }
 
 /// Which segment; they count up from one.
@@ -67,7 +74,7 @@ pub enum Entry {
         /// Its items.
         items: u32,
         /// Its record.
-        content: Framed,
+        content: EncodedTrajectory,
     },
     /// Anything else.
     Note(Note),
@@ -77,7 +84,7 @@ impl Entry {
     /// About how many bytes of the log it will be; notes are small.
     fn bytes(&self) -> usize {
         match self {
-            Self::Trajectory { content, .. } => content.bytes().len(),
+            Self::Trajectory { content, .. } => frame::HEADER_BYTES + content.payload().len(),
             Self::Note(Note::Priorities { updates, .. }) => size_of_val(updates.as_slice()),
             Self::Note(_) => frame::HEADER_BYTES,
         }
@@ -95,12 +102,20 @@ pub struct Log<V: Volume> {
     synced: Counters,
     /// Oldest first, with their sizes; the last one may be open.
     segments: VecDeque<(SegmentNumber, u64)>,
-    open: Option<V::File>,
+    open: Option<OpenSegment<V::File>>,
+    salts: ChaCha8Rng,
     /// Whether the open file was written to since it was synced.
     is_dirty: bool,
     /// Where the open file must be cut before it grows again: what a commit that failed has left there may be whole.
     cut_due: Option<u64>,
     buffer: Vec<u8>,
+}
+
+/// The segment that grows.
+#[derive(Debug)]
+struct OpenSegment<F> {
+    file: F,
+    prologue: Prologue,
 }
 
 /// What one write put at the end of which segment.
@@ -129,6 +144,7 @@ impl<V: Volume> Log<V> {
     }
 
     fn empty(volume: V, settings: LogSettings) -> Self {
+        let salts = ChaCha8Rng::from_seed(settings.salt_seed);
         let state = Head { game: settings.game.clone(), ..Head::default() };
         Self {
             volume,
@@ -137,6 +153,7 @@ impl<V: Volume> Log<V> {
             synced: Counters::default(),
             segments: VecDeque::new(),
             open: None,
+            salts,
             is_dirty: false,
             cut_due: None,
             buffer: Vec::new(),
@@ -149,8 +166,8 @@ impl<V: Volume> Log<V> {
     /// None of the entries counts; the log is as it was and may be tried again.
     pub fn commit(&mut self, entries: &[Entry], samples: u64) -> io::Result<SegmentNumber> {
         let written = self.append(entries, samples)?;
-        let file = self.open.as_mut().expect("the segment that grew is open");
-        if let Err(error) = file.sync() {
+        let open = self.open.as_mut().expect("the segment that grew is open");
+        if let Err(error) = open.file.sync() {
             // After a failed fsync nobody knows what is on the disk: what has been there before stays, the rest goes.
             self.cut_back(written.start);
             return Err(error);
@@ -181,7 +198,7 @@ impl<V: Volume> Log<V> {
         if !std::mem::take(&mut self.is_dirty) {
             return Ok(());
         }
-        let synced = self.open.as_mut().map_or(Ok(()), VolumeFile::sync);
+        let synced = self.open.as_mut().map_or(Ok(()), |open| open.file.sync());
         match synced {
             Ok(()) => {
                 self.synced = self.state.counters;
@@ -251,25 +268,19 @@ impl<V: Volume> Log<V> {
     /// The totals stand before the entries and are those that are durable: of what is not synced, any part may be lost,
     /// and no total may count what is.
     fn append(&mut self, entries: &[Entry], samples: u64) -> io::Result<Written> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        let written =
-            encode(&mut buffer, entries, Counters { samples: self.synced.samples.max(samples), ..self.synced })
-                .and_then(|()| self.append_bytes(&buffer));
-        buffer.clear();
-        buffer.shrink_to(BUFFER_BYTES_KEPT);
-        self.buffer = buffer;
-        written
-    }
-
-    fn append_bytes(&mut self, bytes: &[u8]) -> io::Result<Written> {
         let (number, start) = self.segment_to_grow()?;
-        let file = self.open.as_mut().expect("the segment to grow is open");
-        if let Err(error) = file.append(bytes) {
+        let OpenSegment { file, prologue } = self.open.as_mut().expect("the segment to grow is open");
+        let counters = Counters { samples: self.synced.samples.max(samples), ..self.synced };
+        self.buffer.clear();
+        encode(&mut self.buffer, prologue, start, entries, counters)?;
+        let (written, end) = (file.append(&self.buffer), start + self.buffer.len() as u64);
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        if let Err(error) = written {
             self.cut_back(start);
             return Err(error);
         }
-        Ok(Written { number, start, end: start + bytes.len() as u64 })
+        Ok(Written { number, start, end })
     }
 
     /// Forgets what a failed write or sync has left behind `start`, now or before anything else is written.
@@ -280,8 +291,8 @@ impl<V: Volume> Log<V> {
     }
 
     fn cut(&mut self) -> io::Result<()> {
-        if let (Some(start), Some(file)) = (self.cut_due, &mut self.open) {
-            file.truncate(start)?;
+        if let (Some(start), Some(open)) = (self.cut_due, &mut self.open) {
+            open.file.truncate(start)?;
         }
         self.cut_due = None;
         Ok(())
@@ -322,8 +333,11 @@ impl<V: Volume> Log<V> {
         let number = last.checked_add(1).ok_or_else(|| io::Error::other("no number is left for a segment"))?;
         let number = SegmentNumber(number);
         let name = number.file_name();
-        let mut bytes = Vec::new();
-        frame::append(&mut bytes, &Record::encode_head(&self.state)?)?;
+        let mut salt = Salt::default();
+        self.salts.fill_bytes(&mut salt);
+        let prologue = Prologue::new(number, salt);
+        let mut bytes = prologue.encode();
+        prologue.append(&mut bytes, 0, &Record::encode_head(&self.state)?)?;
         let mut file = self.volume.create(&name)?;
         if let Err(error) = file.append(&bytes).and_then(|()| file.sync()).and_then(|()| self.volume.sync()) {
             // Best effort: a head without records does no harm, but its name would be in the way of the next attempt.
@@ -332,18 +346,21 @@ impl<V: Volume> Log<V> {
         }
         let size = bytes.len() as u64;
         self.segments.push_back((number, size));
-        self.open = Some(file);
+        self.open = Some(OpenSegment { file, prologue });
         self.synced = self.state.counters;
         Ok((number, size))
     }
 }
 
-fn encode(out: &mut Vec<u8>, entries: &[Entry], counters: Counters) -> io::Result<()> {
-    frame::append(out, &Record::encode_counters(counters))?;
+/// The frames of one commit, which will lie at `base` of the segment with this prologue.
+fn encode(out: &mut Vec<u8>, prologue: &Prologue, base: u64, entries: &[Entry], counters: Counters) -> io::Result<()> {
+    prologue.append(out, base, &Record::encode_counters(counters))?;
     for entry in entries {
         match entry {
-            Entry::Trajectory { content, .. } => out.extend_from_slice(content.bytes()),
-            Entry::Note(note) => frame::append(out, &note.encode()?)?,
+            Entry::Trajectory { content, .. } => {
+                prologue.append_checked(out, base, content.payload(), content.checksum())?;
+            }
+            Entry::Note(note) => prologue.append(out, base, &note.encode()?)?,
         }
     }
     Ok(())

@@ -13,15 +13,17 @@ use replay::{ItemKey, Retention, Signature, TableTotals};
 
 use crate::config::{LiveTable, NamedTable, Settings, TableIndex};
 use crate::keeper::{Restored, Segments, Served};
-use crate::log::{self, Framed, Head, Log, LogSettings, Note, OpenError, Recovered, Repair, UnixMillis, Volume};
+use crate::log::{
+    self, EncodedTrajectory, Head, Log, LogSettings, Note, OpenError, Recovered, Repair, UnixMillis, Volume,
+};
 
 /// A trajectory as it lies in the log: the wire's message, which may grow fields without breaking old logs; compressed.
 ///
 /// # Errors
 /// It is larger than any that comes over the wire.
-pub fn encode(trajectory: &Trajectory, inserted: UnixMillis) -> io::Result<Framed> {
+pub fn encode(trajectory: &Trajectory, inserted: UnixMillis) -> io::Result<EncodedTrajectory> {
     let items = u32::try_from(trajectory.full_plies().count()).expect("an episode has under 2^32 steps");
-    Framed::trajectory(trajectory.id, items, inserted, &v1::Trajectory::from(trajectory).encode_to_vec())
+    EncodedTrajectory::new(trajectory.id, items, inserted, &v1::Trajectory::from(trajectory).encode_to_vec())
 }
 
 /// The other way around; the log is checked like the wire, since bits may rot.
@@ -33,33 +35,38 @@ pub(crate) fn decode(content: &[u8], signature: &Signature) -> Result<PackedTraj
 }
 
 /// What a log is opened with.
-pub(crate) fn log_settings(settings: &Settings) -> LogSettings {
+pub(crate) fn log_settings(settings: &Settings, salt_seed: [u8; 32]) -> LogSettings {
     LogSettings {
         game: settings.game.clone(),
         segment_bytes: settings.segment_bytes,
         threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        salt_seed,
     }
 }
 
-/// Opens the log and rebuilds the tables with their limiters from it.
+/// Opens the log and rebuilds the tables with their limiters from it. The salts of new segments descend from `salt_seed`.
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn restore<V: Volume>(volume: V, settings: &Settings) -> Result<(Log<V>, Restored, Vec<Repair>), OpenError> {
+pub fn restore<V: Volume>(
+    volume: V,
+    settings: &Settings,
+    salt_seed: [u8; 32],
+) -> Result<(Log<V>, Restored, Vec<Repair>), OpenError> {
     let mut tables: Vec<Served> = settings.tables.iter().map(unbounded).collect();
     let mut segments = Segments::default();
     let (signature, start) = (settings.signature(), UnixMillis::now());
     let decode = |content: &[u8]| decode(content, &signature);
-    let (log, repairs) = Log::open(volume, log_settings(settings), decode, |segment, recovered| match recovered {
-        Recovered::Trajectory { content, inserted, .. } => {
-            // Who does not know its age takes it for new.
-            let inserted = inserted.unwrap_or(start).since_1970();
-            let trajectory = Arc::new(content);
-            segments.push(segment);
-            tables.iter_mut().for_each(|table| table.insert(Arc::clone(&trajectory), inserted));
-        }
-        Recovered::Note(note) => replay_note(&mut tables, note),
-    })?;
+    let (log, repairs) =
+        Log::open(volume, log_settings(settings, salt_seed), decode, |segment, recovered| match recovered {
+            Recovered::Trajectory { content, inserted, .. } => {
+                let inserted = inserted.since_1970();
+                let trajectory = Arc::new(content);
+                segments.push(segment);
+                tables.iter_mut().for_each(|table| table.insert(Arc::clone(&trajectory), inserted));
+            }
+            Recovered::Note(note) => replay_note(&mut tables, note),
+        })?;
     let Head { counters, seen, quarantined_actors, tables: states, .. } = log.state();
     let now = start.since_1970();
     for (table, written) in tables.iter_mut().zip(&settings.tables) {

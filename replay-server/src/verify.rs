@@ -34,7 +34,7 @@ pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
     let signature = settings.signature();
     let decode = |content: &[u8]| decode(content, &signature);
     let volume = ReadOnly(Disk::new(&settings.directory));
-    let (log, damage) = Log::open(volume, log_settings(settings), decode, |_, recovered| match recovered {
+    let (log, damage) = Log::open(volume, log_settings(settings, [0; 32]), decode, |_, recovered| match recovered {
         Recovered::Trajectory { content, .. } => {
             trajectories += 1;
             items += PackedTrajectory::full_plies(&content).count() as u64;

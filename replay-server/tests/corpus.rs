@@ -7,7 +7,7 @@ use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use prost::Message as _;
 use proto::replay::v1;
-use replay_server::log::{Framed, Head, Note, PriorityUpdate, Record, TableCounters, UnixMillis, frame};
+use replay_server::log::{EncodedTrajectory, Head, Note, PriorityUpdate, Record, TableCounters, UnixMillis};
 use weights::WeightsVersion;
 
 #[path = "../../fuzz/checks.rs"]
@@ -84,7 +84,7 @@ fn seeds_are_written() {
     let head = Head { game: "connect_four".into(), ..Head::default() };
     let framed = |sequence| {
         let content = trajectory(sequence).encode_to_vec();
-        Framed::trajectory(id(sequence), 3, UnixMillis(7), &content).unwrap().bytes()[frame::HEADER_BYTES..].to_vec()
+        EncodedTrajectory::new(id(sequence), 3, UnixMillis(7), &content).unwrap().payload().to_vec()
     };
     let update = PriorityUpdate { id: id(0), ply: 2, priority: 0.5 };
     let notes = [
@@ -112,10 +112,9 @@ fn seeds_are_written() {
         let with_length = |message: &Vec<u8>| [&(message.len() as u16).to_le_bytes()[..], message].concat();
         messages.iter().flat_map(with_length).collect::<Vec<u8>>()
     };
-    let mut file = Vec::new();
-    records.iter().for_each(|record| frame::append(&mut file, record).unwrap());
+    let file = checks::segment(1, &records);
     put("segments", 0, &[&[0], file.as_slice()].concat());
-    put("segments", 1, &[&[2], file.as_slice(), &file].concat());
+    put("segments", 1, &[&[2], file.as_slice(), &checks::segment(2, &records)].concat());
     put("segments", 2, &[&[4], behind_lengths(&records).as_slice()].concat());
     put("segments", 3, &[&[5], behind_lengths(&[records.clone(), records.clone()].concat()).as_slice()].concat());
 

@@ -170,7 +170,7 @@ impl InsertStream {
                     storage::encode(&trajectory, inserted).map_err(|error| Status::internal(error.to_string()))?;
                 let trajectory = Arc::new(PackedTrajectory::pack(&trajectory));
                 let id = trajectory.id();
-                let bytes = trajectory.bytes() + content.bytes().len();
+                let bytes = trajectory.bytes() + content.payload().len();
                 // One that comes twice before it is answered is kept once.
                 self.traces.extend(trace.map(|span| (id.sequence, span)));
                 self.in_flight_bytes += bytes - self.in_flight.insert(id.sequence, bytes).unwrap_or(0).min(bytes);

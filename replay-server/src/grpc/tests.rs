@@ -439,11 +439,10 @@ async fn a_log_that_cannot_be_written_or_is_of_a_newer_program_is_named() {
     server.insert_all([0]).await;
     server.stop().await;
     let segment = directory.path().join("replay").join(crate::log::SegmentNumber(2).file_name());
-    let mut newer = Vec::new();
-    crate::log::frame::append(&mut newer, &[1, 200]).unwrap();
-    std::fs::write(&segment, newer).unwrap();
+    let newer = [&b"zfreplay"[..], &200_u32.to_le_bytes(), &[0; 36]].concat();
+    std::fs::write(&segment, newer.repeat(2)).unwrap();
     let error = started(directory.path()).await.unwrap_err();
-    assert!(format!("{error:#}").contains("is of format 200, this program reads formats up to 2"), "{error:#}");
+    assert!(format!("{error:#}").contains("is of format 200, this program reads format 3"), "{error:#}");
     std::fs::remove_file(&segment).unwrap();
 
     std::fs::create_dir(&segment).unwrap();

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::COMMANDS_MAX;
 use crate::config::{InvalidKey, TableIndex};
 use crate::log::committer::LogEvent;
-use crate::log::{Framed, UnixMillis};
+use crate::log::{EncodedTrajectory, UnixMillis};
 
 /// What became of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,7 +120,7 @@ pub enum Command {
         /// It.
         trajectory: Arc<PackedTrajectory>,
         /// Its record for the log.
-        content: Framed,
+        content: EncodedTrajectory,
         /// When it came in, as the record says.
         inserted: UnixMillis,
         /// Who waits for the answer. Must have room for it.

@@ -13,13 +13,13 @@ use super::handle::Inserted;
 use super::{IN_LOG_MAX, Keeper, Served};
 use crate::config::TableIndex;
 use crate::log::committer::LogCommand;
-use crate::log::{Entry, Framed, SegmentNumber, UnixMillis};
+use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis};
 
 /// A trajectory that nobody has admitted yet.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) trajectory: Arc<PackedTrajectory>,
-    pub(super) content: Framed,
+    pub(super) content: EncodedTrajectory,
     pub(super) inserted: UnixMillis,
     pub(super) since: Instant,
 }
@@ -134,7 +134,14 @@ impl Keeper {
         self.drop_segments();
     }
 
-    fn stored(&mut self, id: TrajectoryId, items: u32, content: &Framed, segment: SegmentNumber, now: Instant) {
+    fn stored(
+        &mut self,
+        id: TrajectoryId,
+        items: u32,
+        content: &EncodedTrajectory,
+        segment: SegmentNumber,
+        now: Instant,
+    ) {
         let Some(InLog { trajectory, inserted, since }) = self.in_log.remove(&id) else { return };
         self.metrics.inserted_after(now.saturating_duration_since(since));
         self.in_flight_bytes -= in_flight_bytes(&trajectory, content);
@@ -198,8 +205,8 @@ impl Keeper {
 }
 
 /// What a trajectory takes while it is on its way, with its record.
-fn in_flight_bytes(trajectory: &PackedTrajectory, content: &Framed) -> u64 {
-    (trajectory.bytes() + content.bytes().len()) as u64
+fn in_flight_bytes(trajectory: &PackedTrajectory, content: &EncodedTrajectory) -> u64 {
+    (trajectory.bytes() + content.payload().len()) as u64
 }
 
 /// The items of a trajectory, as the log counts them.

@@ -1,41 +1,180 @@
-//! Frames: how a record lies in a segment file, and how to find the next one after damage.
+//! Frames: how records lie in a segment file, and how the next one is found after damage.
 //!
-//! `length u32 | crc32c of the payload u32 | crc32c of these eight bytes u32 | payload`, little-endian. The header has
-//! a checksum of its own, so a flipped bit in a length cannot swallow the records behind it.
+//! A file begins with two copies of its prologue: `magic | format u32 | salt | crc32c u32`. Frames follow:
+//! `length u32 | crc32c of the payload u32 | tag u64 | payload`. Integers are little-endian.
+//!
+//! The tag is a hash of length, checksum, segment number and offset, keyed with the salt of the segment. Nobody outside
+//! the process knows the salt, so no bytes that a client sends are a frame, wherever they lie in a payload; and a flipped
+//! bit in a length cannot swallow the records behind it.
 
 use std::io;
 
-/// Length, checksum of the payload, checksum of both.
-pub const HEADER_BYTES: usize = 12;
+use super::SegmentNumber;
+
+/// The format of the files that this code writes and reads.
+pub const FORMAT: u32 = 3;
+
+/// Length, checksum of the payload, tag of both.
+pub const HEADER_BYTES: usize = 16;
+
+/// What a file holds before its first frame: the prologue twice, so that one damaged sector does not cost the file.
+pub const PROLOGUE_BYTES: usize = 2 * COPY_BYTES;
 
 /// Payloads are no longer than this; longer lengths are damage. Twice what a message may have.
 pub const PAYLOAD_BYTES_MAX: usize = 32 << 20;
 
-/// Appends a frame around `payload`.
-///
-/// # Errors
-/// A payload over [`PAYLOAD_BYTES_MAX`], which could not be read back; `out` is as it was.
-pub fn append(out: &mut Vec<u8>, payload: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(payload.len()).ok().filter(|&length| length as usize <= PAYLOAD_BYTES_MAX);
-    let too_large = || io::Error::other(format!("a record of {} bytes is over {PAYLOAD_BYTES_MAX}", payload.len()));
-    let length = length.ok_or_else(too_large)?;
-    let start = out.len();
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-    let header = crc32c::crc32c(&out[start..start + 8]);
-    out.extend_from_slice(&header.to_le_bytes());
-    out.extend_from_slice(payload);
-    Ok(())
+const MAGIC: [u8; 8] = *b"zfreplay";
+const SALT_AT: usize = MAGIC.len() + size_of::<u32>();
+const CHECKSUM_AT: usize = SALT_AT + size_of::<Salt>();
+const COPY_BYTES: usize = CHECKSUM_AT + size_of::<u32>();
+
+/// Random bytes of one segment: the key of its tags.
+pub type Salt = [u8; 32];
+
+/// The prologue of one segment, which is the key to its frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prologue {
+    number: SegmentNumber,
+    salt: Salt,
+}
+
+impl Prologue {
+    /// The prologue of a new segment.
+    #[must_use]
+    pub fn new(number: SegmentNumber, salt: Salt) -> Self {
+        Self { number, salt }
+    }
+
+    /// The first [`PROLOGUE_BYTES`] of the file.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut copy = [&MAGIC[..], &FORMAT.to_le_bytes(), &self.salt].concat();
+        copy.extend_from_slice(&self.checksum().to_le_bytes());
+        copy.repeat(2)
+    }
+
+    /// Reads the prologue of segment `number` from the beginning of its file.
+    ///
+    /// # Errors
+    /// The file is of another format, is too short, or neither copy is whole.
+    pub fn decode(number: SegmentNumber, bytes: &[u8]) -> Result<Self, Unreadable> {
+        if let Some(format) = older_format(bytes) {
+            return Err(Unreadable::Format(format));
+        }
+        let Some(bytes) = bytes.get(..PROLOGUE_BYTES) else { return Err(Unreadable::Torn) };
+        let (copies, _) = bytes.as_chunks::<COPY_BYTES>();
+        let whole = copies.iter().find_map(|copy| {
+            let salt = Salt::try_from(&copy[SALT_AT..CHECKSUM_AT]).ok()?;
+            let prologue = Self::new(number, salt);
+            let is_whole = copy[..MAGIC.len()] == MAGIC
+                && format_of(copy) == FORMAT
+                && copy[CHECKSUM_AT..] == prologue.checksum().to_le_bytes();
+            is_whole.then_some(prologue)
+        });
+        let newer = || {
+            let formats = copies.iter().filter(|copy| copy[..MAGIC.len()] == MAGIC).map(|copy| format_of(copy));
+            // A single copy of another format is a flipped bit.
+            let formats: Vec<u32> = formats.collect();
+            if let [first, second] = formats[..] { (first == second && first != FORMAT).then_some(first) } else { None }
+        };
+        whole.ok_or_else(|| newer().map_or(Unreadable::Prologue, Unreadable::Format))
+    }
+
+    /// Appends a frame around `payload` to `out`, whose first byte will lie at `base` in the file.
+    ///
+    /// # Errors
+    /// A payload over [`PAYLOAD_BYTES_MAX`], which could not be read back; `out` is as it was.
+    pub fn append(&self, out: &mut Vec<u8>, base: u64, payload: &[u8]) -> io::Result<()> {
+        self.append_checked(out, base, payload, crc32c::crc32c(payload))
+    }
+
+    /// Appends a frame around `payload` whose `checksum` is known already, as [`Prologue::append`] does.
+    ///
+    /// # Errors
+    /// As [`Prologue::append`].
+    pub fn append_checked(&self, out: &mut Vec<u8>, base: u64, payload: &[u8], checksum: u32) -> io::Result<()> {
+        let length = u32::try_from(payload.len()).ok().filter(|&length| length as usize <= PAYLOAD_BYTES_MAX);
+        let too_large = || io::Error::other(format!("a record of {} bytes is over {PAYLOAD_BYTES_MAX}", payload.len()));
+        let length = length.ok_or_else(too_large)?;
+        let tag = self.tag(base + out.len() as u64, length, checksum);
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out.extend_from_slice(&tag.to_le_bytes());
+        out.extend_from_slice(payload);
+        Ok(())
+    }
+
+    fn checksum(&self) -> u32 {
+        let fields = [&MAGIC[..], &FORMAT.to_le_bytes(), &self.salt, &self.number.0.to_le_bytes()];
+        crc32c::crc32c(&fields.concat())
+    }
+
+    fn tag(&self, offset: u64, length: u32, checksum: u32) -> u64 {
+        let mut input = [0; 24];
+        input[..8].copy_from_slice(&self.number.0.to_le_bytes());
+        input[8..16].copy_from_slice(&offset.to_le_bytes());
+        input[16..20].copy_from_slice(&length.to_le_bytes());
+        input[20..].copy_from_slice(&checksum.to_le_bytes());
+        let hash = blake3::keyed_hash(&self.salt, &input);
+        let (first, _) = hash.as_bytes().split_first_chunk().expect("a hash has 32 bytes");
+        u64::from_le_bytes(*first)
+    }
+
+    /// The extent and the payload of the frame at `offset`, if there is one.
+    fn frame_at<'a>(&self, bytes: &'a [u8], offset: usize) -> Result<(usize, Option<&'a [u8]>), Fault> {
+        let (header, rest) = bytes[offset..].split_at_checked(HEADER_BYTES).ok_or(Fault::Torn)?;
+        let (words, _) = header.as_chunks::<4>();
+        let (length, checksum) = (u32::from_le_bytes(words[0]), u32::from_le_bytes(words[1]));
+        // What the tag costs is paid for lengths only that could be one.
+        if length as usize > PAYLOAD_BYTES_MAX || header[8..] != self.tag(offset as u64, length, checksum).to_le_bytes()
+        {
+            return Err(Fault::Header);
+        }
+        let payload = rest.get(..length as usize);
+        let is_whole = payload.is_some_and(|payload| crc32c::crc32c(payload) == checksum);
+        Ok((HEADER_BYTES + length as usize, payload.filter(|_| is_whole)))
+    }
+}
+
+/// Formats 1 and 2 began with a frame of the head: `length | crc32c | crc32c of these eight bytes | 1 | format`.
+fn older_format(bytes: &[u8]) -> Option<u32> {
+    let (header, payload) = bytes.split_at_checked(12)?;
+    let is_header = header[8..] == crc32c::crc32c(&header[..8]).to_le_bytes();
+    match *payload {
+        [1, format, ..] if is_header => Some(format.into()),
+        _ => None,
+    }
+}
+
+fn format_of(copy: &[u8; COPY_BYTES]) -> u32 {
+    let format = copy[MAGIC.len()..SALT_AT].try_into();
+    format.map_or(0, u32::from_le_bytes)
+}
+
+/// Why no frame of a file can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// The file is of another format.
+    #[error("it is of format {0}, this program reads format {FORMAT}")]
+    Format(u32),
+    /// The file ends before its first frame: its creation was cut short.
+    #[error("a beginning that was not written to its end")]
+    Torn,
+    /// Neither copy of the prologue matches its checksum.
+    #[error("a beginning that does not match its checksum")]
+    Prologue,
 }
 
 /// What a segment's bytes hold.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Scan<'a> {
+    /// The key to the frames.
+    pub prologue: Prologue,
     /// Whole frames in order: offset of the frame and its payload.
     pub frames: Vec<(usize, &'a [u8])>,
     /// Damage with whole frames behind it.
     pub damage: Vec<Damage>,
-    /// What lies behind the last whole frame, if anything does.
+    /// The bytes behind the last whole frame, if there are any.
     pub tail: Option<Damage>,
 }
 
@@ -56,7 +195,7 @@ pub enum Fault {
     /// The file ends inside the header or the payload: a write that was cut short.
     #[error("a record that was not written to its end")]
     Torn,
-    /// The header does not match its checksum.
+    /// The header does not match its tag.
     #[error("a record whose header does not match its checksum")]
     Header,
     /// The payload does not match its checksum.
@@ -64,100 +203,173 @@ pub enum Fault {
     Payload,
 }
 
-/// Finds every whole frame; what is damaged is skipped and told.
-pub fn scan(bytes: &[u8]) -> Scan<'_> {
-    let mut scan = Scan { frames: Vec::new(), damage: Vec::new(), tail: None };
-    let mut offset = 0;
+/// Finds every whole frame of segment `number`; damage is skipped and returned beside them.
+///
+/// The payload of a frame whose header is whole is never searched for frames, even where the payload is damaged.
+///
+/// # Errors
+/// No frame can be read.
+pub fn scan(number: SegmentNumber, bytes: &[u8]) -> Result<Scan<'_>, Unreadable> {
+    let prologue = Prologue::decode(number, bytes)?;
+    let mut scan = Scan { prologue, frames: Vec::new(), damage: Vec::new(), tail: None };
+    let mut offset = PROLOGUE_BYTES;
+    // Where the damage began that has no whole frame behind it yet.
+    let mut damaged: Option<(usize, Fault)> = None;
     while offset < bytes.len() {
-        match frame_at(bytes, offset) {
-            Ok(payload) => {
+        let fault = match prologue.frame_at(bytes, offset) {
+            Ok((extent, Some(payload))) => {
+                let damage = damaged.take();
+                let damage = damage.map(|(start, fault)| Damage { offset: start, length: offset - start, fault });
+                scan.damage.extend(damage);
                 scan.frames.push((offset, payload));
-                offset += HEADER_BYTES + payload.len();
+                offset += extent;
+                continue;
             }
-            Err(fault) => {
-                let next = (offset + 1..bytes.len()).find(|&next| frame_at(bytes, next).is_ok());
-                let end = next.unwrap_or(bytes.len());
-                let damage = Damage { offset, length: end - offset, fault };
-                match next {
-                    Some(_) => scan.damage.push(damage),
-                    None => scan.tail = Some(damage),
-                }
-                offset = end;
+            Ok((extent, None)) => {
+                let end = offset + extent;
+                let fault = if end > bytes.len() { Fault::Torn } else { Fault::Payload };
+                damaged.get_or_insert((offset, fault));
+                offset = end.min(bytes.len());
+                continue;
             }
-        }
+            Err(fault) => fault,
+        };
+        damaged.get_or_insert((offset, fault));
+        offset += 1;
     }
-    scan
-}
-
-fn frame_at(bytes: &[u8], offset: usize) -> Result<&[u8], Fault> {
-    let (header, rest) = bytes[offset..].split_at_checked(HEADER_BYTES).ok_or(Fault::Torn)?;
-    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let length = word(0) as usize;
-    if crc32c::crc32c(&header[..8]) != word(8) || length > PAYLOAD_BYTES_MAX {
-        return Err(Fault::Header);
-    }
-    let payload = rest.get(..length).ok_or(Fault::Torn)?;
-    if crc32c::crc32c(payload) == word(4) { Ok(payload) } else { Err(Fault::Payload) }
+    scan.tail = damaged.map(|(start, fault)| Damage { offset: start, length: bytes.len() - start, fault });
+    Ok(scan)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    fn three() -> (Vec<u8>, [&'static [u8]; 3]) {
-        let payloads: [&[u8]; 3] = [b"first record", b"second", b"the third one"];
-        let mut bytes = Vec::new();
-        payloads.iter().for_each(|payload| append(&mut bytes, payload).unwrap());
-        (bytes, payloads)
+    const NUMBER: SegmentNumber = SegmentNumber(7);
+    const PROLOGUE: Prologue = Prologue { number: NUMBER, salt: [3; 32] };
+    const PAYLOADS: [&[u8]; 3] = [b"first record", b"second", b"the third one"];
+
+    fn file(payloads: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = PROLOGUE.encode();
+        payloads.iter().for_each(|payload| PROLOGUE.append(&mut bytes, 0, payload).unwrap());
+        bytes
+    }
+
+    fn payloads<'a>(scan: &Scan<'a>) -> Vec<&'a [u8]> {
+        scan.frames.iter().map(|(_, payload)| *payload).collect()
     }
 
     #[test]
     fn what_is_appended_is_found() {
-        let (bytes, payloads) = three();
-        let scan = scan(&bytes);
-        assert_eq!(scan.frames.iter().map(|(_, payload)| *payload).collect::<Vec<_>>(), payloads);
+        let bytes = file(&PAYLOADS);
+        let scan = scan(NUMBER, &bytes).unwrap();
+        assert_eq!(payloads(&scan), PAYLOADS);
         assert_eq!((scan.damage, scan.tail), (Vec::new(), None));
     }
 
     #[test]
     fn a_file_cut_anywhere_keeps_its_whole_frames_and_names_the_torn_one() {
-        let (bytes, _) = three();
-        let ends: Vec<usize> =
-            scan(&bytes).frames.iter().map(|(at, payload)| at + HEADER_BYTES + payload.len()).collect();
+        let bytes = file(&PAYLOADS);
+        let whole = scan(NUMBER, &bytes).unwrap();
+        let ends: Vec<usize> = whole.frames.iter().map(|(at, payload)| at + HEADER_BYTES + payload.len()).collect();
         for length in 0..bytes.len() {
-            let scan = scan(&bytes[..length]);
+            if length < PROLOGUE_BYTES {
+                assert_eq!(scan(NUMBER, &bytes[..length]), Err(Unreadable::Torn), "cut at {length}");
+                continue;
+            }
+            let scan = scan(NUMBER, &bytes[..length]).unwrap();
             let whole = ends.iter().filter(|&&end| end <= length).count();
             assert_eq!(scan.frames.len(), whole, "cut at {length}");
-            let end = if whole == 0 { 0 } else { ends[whole - 1] };
-            let torn = (length > end).then_some(Damage { offset: end, length: length - end, fault: Fault::Torn });
-            assert_eq!(scan.tail, torn, "cut at {length}");
+            let end = if whole == 0 { PROLOGUE_BYTES } else { ends[whole - 1] };
+            let torn = (length > end).then_some((end, length - end));
+            assert_eq!(scan.tail.map(|tail| (tail.offset, tail.length)), torn, "cut at {length}");
         }
     }
 
     #[test]
     fn a_flipped_bit_anywhere_costs_the_record_it_is_in_and_no_other() {
-        let (bytes, payloads) = three();
-        let starts: Vec<usize> = scan(&bytes).frames.iter().map(|(offset, _)| *offset).collect();
+        let bytes = file(&PAYLOADS);
+        let starts: Vec<usize> = scan(NUMBER, &bytes).unwrap().frames.iter().map(|(offset, _)| *offset).collect();
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            let hit = starts.iter().rposition(|&start| start <= at).unwrap();
-            let scan = scan(&damaged);
-            let mut expected = payloads.to_vec();
-            expected.remove(hit);
-            assert_eq!(scan.frames.iter().map(|(_, payload)| *payload).collect::<Vec<_>>(), expected, "flipped {at}");
+            let scan = scan(NUMBER, &damaged).unwrap();
+            let hit = starts.iter().rposition(|&start| start <= at);
+            let mut expected = PAYLOADS.to_vec();
+            hit.map(|hit| expected.remove(hit));
+            assert_eq!(payloads(&scan), expected, "flipped {at}");
             let named: Vec<usize> = scan.damage.iter().chain(&scan.tail).map(|damage| damage.offset).collect();
-            assert_eq!(named, [starts[hit]], "flipped {at}");
+            assert_eq!(named, hit.map(|hit| starts[hit]).as_slice(), "flipped {at}");
         }
     }
 
     #[test]
     fn a_payload_that_could_not_be_read_back_is_not_written() {
-        let mut bytes = Vec::new();
-        append(&mut bytes, &vec![0; PAYLOAD_BYTES_MAX + 1]).unwrap_err();
-        assert!(bytes.is_empty());
+        let mut bytes = PROLOGUE.encode();
+        PROLOGUE.append(&mut bytes, 0, &vec![0; PAYLOAD_BYTES_MAX + 1]).unwrap_err();
+        assert_eq!(bytes.len(), PROLOGUE_BYTES);
         let largest = vec![0; PAYLOAD_BYTES_MAX];
-        append(&mut bytes, &largest).unwrap();
-        assert!(scan(&bytes).frames == [(0, largest.as_slice())], "the largest payload is read back");
+        PROLOGUE.append(&mut bytes, 0, &largest).unwrap();
+        let scan = scan(NUMBER, &bytes).unwrap();
+        assert!(scan.frames == [(PROLOGUE_BYTES, largest.as_slice())], "the largest payload is read back");
+    }
+
+    #[test]
+    fn files_of_older_and_newer_formats_are_refused_with_their_version() {
+        for format in [1, 2] {
+            let payload = [1, format, 77];
+            let mut old = (payload.len() as u32).to_le_bytes().to_vec();
+            old.extend(crc32c::crc32c(&payload).to_le_bytes());
+            old.extend(crc32c::crc32c(&old).to_le_bytes());
+            old.extend(payload);
+            assert_eq!(scan(NUMBER, &old), Err(Unreadable::Format(format.into())));
+        }
+        let mut newer = file(&PAYLOADS);
+        newer[MAGIC.len()] += 1;
+        newer[COPY_BYTES + MAGIC.len()] += 1;
+        assert_eq!(scan(NUMBER, &newer), Err(Unreadable::Format(FORMAT + 1)));
+    }
+
+    #[test]
+    fn a_segment_is_read_under_its_own_number_only() {
+        assert_eq!(scan(SegmentNumber(8), &file(&PAYLOADS)), Err(Unreadable::Prologue));
+    }
+
+    proptest! {
+        /// The salt of the file is known here to nobody but the file: what a client can send is any bytes, also whole
+        /// files with frames of their own.
+        #[test]
+        fn no_frame_is_found_inside_the_extent_of_another(
+            planted in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..4),
+            salt in any::<[u8; 32]>(),
+            offset in 0..300_u64,
+            flipped in any::<prop::sample::Index>(),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            prop_assume!(salt != PROLOGUE.salt);
+            let mut outer = Prologue::new(NUMBER, salt).encode();
+            for payload in &planted {
+                Prologue::new(NUMBER, salt).append(&mut outer, offset, payload).unwrap();
+            }
+            let mut bytes = file(&[b"before", &outer, b"behind"]);
+            let at = flipped.index(bytes.len());
+            bytes[at] ^= 0x20;
+            bytes.truncate(cut.index(bytes.len()) + 1);
+            let Ok(scan) = scan(NUMBER, &bytes) else { return Ok(()) };
+            let known: [&[u8]; 3] = [b"before", &outer, b"behind"];
+            for (_, payload) in &scan.frames {
+                prop_assert!(known.contains(payload), "found {payload:?}");
+            }
+            // A payload that is damaged under a whole header is not searched at all, whatever it holds.
+            let mut inner = PROLOGUE.encode();
+            inner.clear();
+            let inside = PROLOGUE_BYTES + HEADER_BYTES;
+            PROLOGUE.append(&mut inner, inside as u64, b"planted").unwrap();
+            let mut bytes = file(&[&[inner.as_slice(), b"rest"].concat()]);
+            *bytes.last_mut().unwrap() ^= 1;
+            prop_assert_eq!(super::scan(NUMBER, &bytes).unwrap().frames, Vec::new());
+        }
     }
 }

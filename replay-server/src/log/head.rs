@@ -6,8 +6,8 @@ use std::io::Read as _;
 use replay::SeenIds;
 use serde::{Deserialize, Serialize};
 
-use super::note::Note;
-use super::record::{COMPRESSION_LEVEL, FORMAT, UnreadableRecord};
+use super::fields::{COMPRESSION_LEVEL, UnreadableRecord};
+use super::note::{Note, TableCounters};
 
 /// Room for the intervals of millions of gaps; a head that claims more is damage, and is not written.
 const HEAD_BYTES_MAX: usize = 256 << 20;
@@ -18,15 +18,6 @@ pub struct Counters {
     /// Trajectories that came in.
     pub trajectories: u64,
     /// Their items.
-    pub items: u64,
-    /// Items drawn.
-    pub samples: u64,
-}
-
-/// What was counted for one table since the run began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct TableCounters {
-    /// Items that came in.
     pub items: u64,
     /// Items drawn.
     pub samples: u64,
@@ -68,10 +59,7 @@ struct HeadText {
     counters: Counters,
     /// Actor, epoch, first and last sequence.
     seen: Vec<[u64; 4]>,
-    // Format 1 had neither of these.
-    #[serde(default)]
     quarantined_actors: BTreeSet<u64>,
-    #[serde(default)]
     tables: BTreeMap<String, TableState>,
 }
 
@@ -91,14 +79,6 @@ impl Counters {
             items: self.items.max(other.items),
             samples: self.samples.max(other.samples),
         }
-    }
-}
-
-impl TableCounters {
-    /// The larger of each: totals only grow.
-    #[must_use]
-    pub fn max(self, other: Self) -> Self {
-        Self { items: self.items.max(other.items), samples: self.samples.max(other.samples) }
     }
 }
 
@@ -131,7 +111,7 @@ impl Head {
         self.tables = tables;
     }
 
-    /// Behind the byte that names the format.
+    /// The payload of its record behind the kind.
     pub(super) fn encode(&self) -> std::io::Result<Vec<u8>> {
         let seen = self.seen.intervals().map(|(actor, epoch, s)| [actor, epoch, *s.start(), *s.end()]).collect();
         let Self { game, counters, seen: _, quarantined_actors, tables } = self.clone();
@@ -142,13 +122,9 @@ impl Head {
         zstd::bulk::compress(&text, COMPRESSION_LEVEL)
     }
 
-    /// The format it was written in, and it.
-    pub(super) fn decode(rest: &[u8]) -> Result<(u8, Self), UnreadableRecord> {
-        let content = UnreadableRecord::Content;
-        let (&format, compressed) = rest.split_first().ok_or_else(|| content("it is too short".to_owned()))?;
-        if !(1..=FORMAT).contains(&format) {
-            return Err(UnreadableRecord::Format(format));
-        }
+    /// Reads what [`Head::encode`] wrote.
+    pub(super) fn decode(compressed: &[u8]) -> Result<Self, UnreadableRecord> {
+        let content = UnreadableRecord;
         let mut text = Vec::new();
         // Memory grows with what is really there, not with what the bytes claim.
         let decoder = zstd::stream::read::Decoder::new(compressed);
@@ -160,6 +136,6 @@ impl Head {
         for [actor, epoch, first, last] in intervals {
             seen.insert_interval(actor, epoch, first..=last);
         }
-        Ok((format, Self { game, counters, seen, quarantined_actors, tables }))
+        Ok(Self { game, counters, seen, quarantined_actors, tables })
     }
 }

@@ -1,12 +1,12 @@
-//! Notes: what becomes durable besides trajectories.
+//! Operator records: changes to quarantines, priorities and tables, which become durable beside the trajectories.
 
 use std::io;
 
 use experience::TrajectoryId;
 use proto::limits::NAME_BYTES_MAX;
+use serde::{Deserialize, Serialize};
 
-use super::head::TableCounters;
-use super::record::UnreadableRecord;
+use super::fields::{Fields, UnreadableRecord, put_id, put_text, put_words, too_large};
 
 /// The most updates in one note of priorities: a few of the largest batches.
 pub const PRIORITIES_MAX: usize = 1 << 16;
@@ -70,6 +70,23 @@ pub struct PriorityUpdate {
     pub priority: f64,
 }
 
+/// The totals of one table since the run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TableCounters {
+    /// Items that came in.
+    pub items: u64,
+    /// Items drawn.
+    pub samples: u64,
+}
+
+impl TableCounters {
+    /// The larger of each: totals only grow.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { items: self.items.max(other.items), samples: self.samples.max(other.samples) }
+    }
+}
+
 impl Note {
     /// The payload of a frame, kind first.
     ///
@@ -111,7 +128,7 @@ impl Note {
 
     /// What stands behind the kind; `None` for a kind that is no note's.
     pub(super) fn decode(kind: u8, rest: &[u8]) -> Result<Option<Self>, UnreadableRecord> {
-        let mut rest = Rest(rest);
+        let mut rest = Fields(rest);
         let note = match kind {
             KIND_QUARANTINE => Self::Quarantine(rest.id()?),
             KIND_RELEASE => Self::Release(rest.id()?),
@@ -130,82 +147,30 @@ impl Note {
             }
             _ => return Ok(None),
         };
-        if rest.0.is_empty() { Ok(Some(note)) } else { Err(UnreadableRecord::Content("it is too long".to_owned())) }
+        rest.end().map(|()| Some(note))
     }
 
-    fn decode_priorities(rest: &mut Rest<'_>) -> Result<Self, UnreadableRecord> {
+    fn decode_priorities(rest: &mut Fields<'_>) -> Result<Self, UnreadableRecord> {
         let table = rest.text(NAME_BYTES_MAX)?;
         let count = u32::from_le_bytes(rest.take()?) as usize;
         // Before anything is allocated.
         if count > PRIORITIES_MAX || rest.0.len() != count * PRIORITY_BYTES {
-            return Err(UnreadableRecord::Content(format!("{} bytes are not {count} priorities", rest.0.len())));
+            return Err(UnreadableRecord(format!("{} bytes are not {count} priorities", rest.0.len())));
         }
         let update = |_| {
             let (id, ply) = (rest.id()?, u32::from_le_bytes(rest.take()?));
             let priority = f64::from_le_bytes(rest.take()?);
             let is_priority = priority.is_finite() && priority >= 0.0;
             let update = is_priority.then_some(PriorityUpdate { id, ply, priority });
-            update.ok_or_else(|| UnreadableRecord::Content(format!("{priority} is not a priority")))
+            update.ok_or_else(|| UnreadableRecord(format!("{priority} is not a priority")))
         };
         Ok(Self::Priorities { table, updates: (0..count).map(update).collect::<Result<_, _>>()? })
     }
 }
 
-/// What of a payload is not read yet.
-#[derive(Debug)]
-pub(super) struct Rest<'a>(pub(super) &'a [u8]);
-
-impl Rest<'_> {
-    /// The next bytes.
-    pub(super) fn take<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], UnreadableRecord> {
-        let short = || UnreadableRecord::Content("it is too short".to_owned());
-        let (taken, rest) = self.0.split_first_chunk::<BYTES>().ok_or_else(short)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    pub(super) fn word(&mut self) -> Result<u64, UnreadableRecord> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    pub(super) fn id(&mut self) -> Result<TrajectoryId, UnreadableRecord> {
-        Ok(TrajectoryId { actor: self.word()?, epoch: self.word()?, sequence: self.word()? })
-    }
-
-    fn text(&mut self, bytes_max: usize) -> Result<String, UnreadableRecord> {
-        let length = u32::from_le_bytes(self.take()?) as usize;
-        let fits = self.0.split_at_checked(length).filter(|_| length <= bytes_max);
-        let (text, rest) = fits.ok_or_else(|| UnreadableRecord::Content(format!("a text has {length} bytes")))?;
-        self.0 = rest;
-        let text = std::str::from_utf8(text).map_err(|error| UnreadableRecord::Content(error.to_string()))?;
-        Ok(text.to_owned())
-    }
-}
-
-pub(super) fn put_id(out: &mut Vec<u8>, TrajectoryId { actor, epoch, sequence }: TrajectoryId) {
-    [actor, epoch, sequence].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
-}
-
-pub(super) fn put_words<const WORDS: usize>(out: &mut Vec<u8>, kind: u8, words: [u64; WORDS]) {
-    out.push(kind);
-    words.iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
-}
-
 fn put_with_id(out: &mut Vec<u8>, kind: u8, id: TrajectoryId) {
     out.push(kind);
     put_id(out, id);
-}
-
-fn put_text(out: &mut Vec<u8>, text: &str, bytes_max: usize) -> io::Result<()> {
-    let length = u32::try_from(text.len()).ok().filter(|&length| length as usize <= bytes_max);
-    let length = length.ok_or_else(|| too_large("a text", text.len(), bytes_max))?;
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(text.as_bytes());
-    Ok(())
-}
-
-fn too_large(what: &str, size: usize, most: usize) -> io::Error {
-    io::Error::other(format!("{what} of {size} is over {most}"))
 }
 
 #[cfg(test)]

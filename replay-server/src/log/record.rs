@@ -5,27 +5,17 @@ use std::io;
 
 use experience::TrajectoryId;
 
-use super::frame;
+use super::fields::{COMPRESSION_LEVEL, Fields, UnreadableRecord, put_id, put_words};
 use super::head::{Counters, Head};
-use super::note::{Note, Rest, put_id, put_words};
-
-/// The format this code writes; a head names its format. Format 1, which had trajectories without a time and no notes but
-/// quarantines, is still read.
-pub const FORMAT: u8 = 2;
+use super::note::Note;
 
 const KIND_HEAD: u8 = 1;
-/// As format 1 wrote it.
-const KIND_TRAJECTORY_WITHOUT_TIME: u8 = 2;
 const KIND_COUNTERS: u8 = 4;
 const KIND_TRAJECTORY: u8 = 5;
 
 /// Trajectories are bounded by the message limit of the wire; a record that claims more is damage.
 const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
-/// A trajectory of Connect Four is mostly floats: levels 1 and 3 both make 1044 bytes of 1551 (`examples/log_speed.rs`), and
-/// level 1 asks for less memory in each thread that compresses.
-pub(super) const COMPRESSION_LEVEL: i32 = 1;
-
-/// Milliseconds since 1970 in UTC, by the clock of whoever inserted.
+/// Milliseconds since 1970 in UTC, by the clock of the server that took the trajectory in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct UnixMillis(pub u64);
 
@@ -33,12 +23,7 @@ pub struct UnixMillis(pub u64);
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// First in every segment: everything that the segments before it had to say about what is gone.
-    Head {
-        /// In which format the segment was begun.
-        format: u8,
-        /// It.
-        head: Head,
-    },
+    Head(Head),
     /// A trajectory came in.
     Trajectory(TrajectoryRecord),
     /// Anything else that came in.
@@ -54,28 +39,21 @@ pub struct TrajectoryRecord {
     pub id: TrajectoryId,
     /// Its items.
     pub items: u32,
-    /// When it came in; format 1 did not say.
-    pub inserted: Option<UnixMillis>,
+    /// When it came in.
+    pub inserted: UnixMillis,
     /// It, in the encoding of its owner; compressed in the file.
     pub content: Vec<u8>,
 }
 
-/// Why a payload with a good checksum cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnreadableRecord {
-    /// Written by newer code.
-    #[error("its format is {0}, this program reads formats up to {FORMAT}")]
-    Format(u8),
-    /// Its content makes no sense.
-    #[error("{0}")]
-    Content(String),
-}
-
-/// The record of a trajectory in its frame, as it will lie in the file.
+/// The record of a trajectory, compressed and with its checksum, ready to be framed.
 ///
-/// Compressing is what costs: it is done where the trajectory comes from, over all cores, and not by the log's thread.
+/// Compressing and checksums are the costly part: both are made by the thread of the connection, on all cores, and not by
+/// the log's thread. The frame itself depends on where in which segment it will lie.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Framed(Vec<u8>);
+pub struct EncodedTrajectory {
+    payload: Vec<u8>,
+    checksum: u32,
+}
 
 thread_local! {
     /// A context takes longer to make than a trajectory to compress.
@@ -83,12 +61,12 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-impl Framed {
-    /// Compresses and frames `content`.
+impl EncodedTrajectory {
+    /// Compresses `content`.
     ///
     /// # Errors
     /// It is too large to be read back.
-    pub fn trajectory(id: TrajectoryId, items: u32, inserted: UnixMillis, content: &[u8]) -> io::Result<Self> {
+    pub fn new(id: TrajectoryId, items: u32, inserted: UnixMillis, content: &[u8]) -> io::Result<Self> {
         if content.len() > CONTENT_BYTES_MAX {
             let reason = format!("a trajectory of {} bytes is over {CONTENT_BYTES_MAX}", content.len());
             return Err(io::Error::other(reason));
@@ -106,15 +84,20 @@ impl Framed {
             payload.extend_from_slice(&compressor.compress(content)?);
             Ok::<_, io::Error>(())
         })?;
-        let mut framed = Vec::with_capacity(frame::HEADER_BYTES + payload.len());
-        frame::append(&mut framed, &payload)?;
-        Ok(Self(framed))
+        payload.shrink_to_fit();
+        Ok(Self { checksum: crc32c::crc32c(&payload), payload })
     }
 
-    /// As it will lie in the file.
+    /// The payload of the frame.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The CRC-32C of the payload.
+    #[must_use]
+    pub fn checksum(&self) -> u32 {
+        self.checksum
     }
 }
 
@@ -124,7 +107,7 @@ impl Record {
     /// # Errors
     /// A head that has grown too large to be read back.
     pub fn encode_head(head: &Head) -> io::Result<Vec<u8>> {
-        Ok([&[KIND_HEAD, FORMAT], head.encode()?.as_slice()].concat())
+        Ok([&[KIND_HEAD], head.encode()?.as_slice()].concat())
     }
 
     /// The payload of the frame of totals.
@@ -140,36 +123,37 @@ impl Record {
     /// # Errors
     /// [`UnreadableRecord`]: a bug or other code wrote it, since its checksum was good.
     pub fn decode(payload: &[u8]) -> Result<Self, UnreadableRecord> {
-        let short = || UnreadableRecord::Content("it is too short".to_owned());
-        let (&kind, rest) = payload.split_first().ok_or_else(short)?;
-        let mut words = Rest(rest);
+        let mut words = Fields(payload);
+        let [kind] = words.take()?;
+        let rest = words.0;
         match kind {
-            KIND_HEAD => Head::decode(rest).map(|(format, head)| Self::Head { format, head }),
-            KIND_TRAJECTORY | KIND_TRAJECTORY_WITHOUT_TIME => {
+            KIND_HEAD => Head::decode(rest).map(Self::Head),
+            KIND_TRAJECTORY => {
                 let id = words.id()?;
                 let items = u32::from_le_bytes(words.take()?);
-                let inserted = if kind == KIND_TRAJECTORY { Some(words.word().map(UnixMillis)?) } else { None };
+                let inserted = UnixMillis(words.word()?);
                 let content = decompress(words.0)?;
                 Ok(Self::Trajectory(TrajectoryRecord { id, items, inserted, content }))
             }
             KIND_COUNTERS => {
                 let (trajectories, items, samples) = (words.word()?, words.word()?, words.word()?);
+                words.end()?;
                 Ok(Self::Counters(Counters { trajectories, items, samples }))
             }
             kind => match Note::decode(kind, rest)? {
                 Some(note) => Ok(Self::Note(note)),
-                None => Err(UnreadableRecord::Content(format!("kind {kind} is unknown"))),
+                None => Err(UnreadableRecord(format!("kind {kind} is unknown"))),
             },
         }
     }
 }
 
 fn decompress(compressed: &[u8]) -> Result<Vec<u8>, UnreadableRecord> {
-    let content = |error: io::Error| UnreadableRecord::Content(error.to_string());
+    let content = |error: io::Error| UnreadableRecord(error.to_string());
     // Bounded before anything is allocated: what the bytes claim is not trusted beyond the limit.
     let claimed = zstd::zstd_safe::get_frame_content_size(compressed).ok().flatten();
     let size = claimed.and_then(|size| usize::try_from(size).ok()).filter(|&size| size <= CONTENT_BYTES_MAX);
-    let size = size.ok_or_else(|| UnreadableRecord::Content(format!("it is not within {CONTENT_BYTES_MAX} bytes")))?;
+    let size = size.ok_or_else(|| UnreadableRecord(format!("it is not within {CONTENT_BYTES_MAX} bytes")))?;
     DECOMPRESSOR.with_borrow_mut(|decompressor| {
         let decompressor = match decompressor {
             Some(decompressor) => decompressor,
@@ -183,18 +167,16 @@ fn decompress(compressed: &[u8]) -> Result<Vec<u8>, UnreadableRecord> {
 mod tests {
     use super::*;
 
-    fn framed(content: &[u8]) -> Framed {
-        Framed::trajectory(TrajectoryId { actor: 1, epoch: 2, sequence: 3 }, 4, UnixMillis(5), content).unwrap()
+    fn encoded(content: &[u8]) -> EncodedTrajectory {
+        EncodedTrajectory::new(TrajectoryId { actor: 1, epoch: 2, sequence: 3 }, 4, UnixMillis(5), content).unwrap()
     }
 
     #[test]
     fn a_trajectory_comes_back_with_its_id_items_and_time() {
         for content in [&b""[..], b"a trajectory", &[7; 100_000]] {
-            let framed = framed(content);
-            let [(0, payload)] = frame::scan(framed.bytes()).frames[..] else { panic!("one frame") };
             let id = TrajectoryId { actor: 1, epoch: 2, sequence: 3 };
-            let record = TrajectoryRecord { id, items: 4, inserted: Some(UnixMillis(5)), content: content.to_vec() };
-            assert_eq!(Record::decode(payload), Ok(Record::Trajectory(record)));
+            let record = TrajectoryRecord { id, items: 4, inserted: UnixMillis(5), content: content.to_vec() };
+            assert_eq!(Record::decode(encoded(content).payload()), Ok(Record::Trajectory(record)));
         }
     }
 
@@ -202,20 +184,20 @@ mod tests {
     fn a_trajectory_that_could_not_be_read_back_is_not_written() {
         let content = vec![0; CONTENT_BYTES_MAX + 1];
         let id = TrajectoryId { actor: 1, epoch: 2, sequence: 3 };
-        Framed::trajectory(id, 4, UnixMillis(5), &content).unwrap_err();
+        EncodedTrajectory::new(id, 4, UnixMillis(5), &content).unwrap_err();
     }
 
     #[test]
     fn content_that_claims_to_be_larger_than_any_is_refused_before_memory_is_taken() {
         let compressed = zstd::bulk::compress(&vec![0; CONTENT_BYTES_MAX + 1], 1).unwrap();
         let payload = [&[KIND_TRAJECTORY; 1 + 24 + 4 + 8][..], &compressed].concat();
-        assert!(matches!(Record::decode(&payload), Err(UnreadableRecord::Content(_))));
+        assert!(matches!(Record::decode(&payload), Err(UnreadableRecord(_))));
     }
 
     #[test]
     fn a_cut_or_unknown_payload_is_refused() {
-        let framed = framed(b"a trajectory");
-        let payload = &framed.bytes()[frame::HEADER_BYTES..];
+        let encoded = encoded(b"a trajectory");
+        let payload = encoded.payload();
         (0..payload.len()).for_each(|length| drop(Record::decode(&payload[..length]).unwrap_err()));
         (12..=u8::MAX).for_each(|kind| drop(Record::decode(&[&[kind], &payload[1..]].concat()).unwrap_err()));
     }

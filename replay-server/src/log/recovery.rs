@@ -8,11 +8,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use experience::TrajectoryId;
 
+use super::fields::UnreadableRecord;
+use super::frame::{self, Unreadable};
 use super::head::{Counters, Head};
 use super::note::Note;
-use super::record::{self, Record, TrajectoryRecord, UnixMillis, UnreadableRecord};
+use super::record::{Record, TrajectoryRecord, UnixMillis};
 use super::volume::{Volume, VolumeFile};
-use super::{Log, LogSettings, SegmentNumber, frame};
+use super::{Log, LogSettings, OpenSegment, SegmentNumber};
 
 /// Frames that a thread decodes before it hands them over.
 const CHUNK_FRAMES: usize = 256;
@@ -31,17 +33,17 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// It was written by a newer program.
+    /// It was written by an older or a newer program.
     #[error(
-        "the replay log's file {name} is of format {found}, this program reads formats up to {}: use the program that \
-         wrote it, or another run",
-        record::FORMAT
+        "the replay log's file {name} is of format {found}, this program reads format {}: use the program that wrote it, \
+         or another run",
+        frame::FORMAT
     )]
     Format {
         /// The file.
         name: String,
         /// Its format.
-        found: u8,
+        found: u32,
     },
     /// It holds another game.
     #[error("the replay log holds trajectories of {found}, this run plays {expected}: use another run")]
@@ -75,8 +77,8 @@ pub enum Recovered<T> {
     Trajectory {
         /// Its id.
         id: TrajectoryId,
-        /// When it came in, if it is known.
-        inserted: Option<UnixMillis>,
+        /// When it came in.
+        inserted: UnixMillis,
         /// It, decoded.
         content: T,
     },
@@ -86,8 +88,8 @@ pub enum Recovered<T> {
 
 /// A record whose content is decoded.
 enum Decoded<T> {
-    Head { format: u8, head: Head },
-    Trajectory { id: TrajectoryId, items: u32, inserted: Option<UnixMillis>, content: Result<T, String> },
+    Head(Head),
+    Trajectory { id: TrajectoryId, items: u32, inserted: UnixMillis, content: Result<T, String> },
     Note(Note),
     Counters(Counters),
 }
@@ -118,14 +120,35 @@ pub(super) fn open<V: Volume, T: Send>(
     for (index, &number) in numbers.iter().enumerate() {
         let name = number.file_name();
         let bytes = log.volume.read(&name).map_err(io("read", &name))?;
-        let scan = frame::scan(&bytes);
+        let is_last = index + 1 == numbers.len();
+        let scan = match frame::scan(number, &bytes) {
+            Ok(scan) => scan,
+            Err(Unreadable::Format(found)) => return Err(OpenError::Format { name, found }),
+            Err(fault @ (Unreadable::Torn | Unreadable::Prologue)) => {
+                // A file whose creation was cut short holds nothing. Any other is left alone, for a person to look at.
+                let cut = is_last && fault == Unreadable::Torn;
+                if cut {
+                    log.volume.remove(&name).map_err(io("remove", &name))?;
+                } else {
+                    log.segments.push_back((number, bytes.len() as u64));
+                }
+                if !bytes.is_empty() {
+                    repairs.push(Repair { name, offset: 0, length: bytes.len(), what: fault.to_string(), cut });
+                }
+                continue;
+            }
+        };
         let mut size = bytes.len();
-        let mut format = None;
+        let mut has_head = false;
         decode_all(&scan.frames, threads, &decode, |(offset, payload), decoded| {
             let length = frame::HEADER_BYTES + payload.len();
             let used = match decoded {
-                Ok(decoded) => replay(&mut log, number, &mut format, decoded, &mut apply)?,
-                Err(UnreadableRecord::Format(found)) => return Err(OpenError::Format { name: name.clone(), found }),
+                // What earlier segments knew is believed only where the log writes it.
+                Ok(Decoded::Head(_)) if offset != frame::PROLOGUE_BYTES => Err("a head inside a file".to_owned()),
+                Ok(decoded) => {
+                    has_head |= matches!(decoded, Decoded::Head(_));
+                    replay(&mut log, number, decoded, &mut apply)?
+                }
                 Err(error) => Err(format!("a record that cannot be read: {error}")),
             };
             if let Err(what) = used {
@@ -138,20 +161,20 @@ pub(super) fn open<V: Volume, T: Send>(
             Repair { name: name.clone(), offset, length, what, cut }
         };
         // Only the newest segment grows again; in the others a bad tail is damage like any other.
-        let is_last = index + 1 == numbers.len();
         let mut file = log.volume.open(&name).map_err(io("open", &name))?;
         if let Some(tail) = scan.tail.as_ref().filter(|_| is_last) {
             size = tail.offset;
             file.truncate(tail.offset as u64).map_err(io("cut", &name))?;
         }
         file.sync().map_err(io("sync", &name))?;
-        // A segment of an older format is not mixed with records that its readers do not know.
-        if is_last && (size as u64) < log.settings.segment_bytes && format == Some(record::FORMAT) {
-            log.open = Some(file);
+        // Without its head a segment is not worth to grow: the next one begins with another.
+        if is_last && (size as u64) < log.settings.segment_bytes && has_head {
+            log.open = Some(OpenSegment { file, prologue: scan.prologue });
         }
         repairs.extend(scan.tail.map(|tail| damaged(tail, is_last)));
         repairs.extend(scan.damage.into_iter().map(|damage| damaged(damage, false)));
-        if size == 0 {
+        // The creation of the file was cut short behind its prologue.
+        if size == frame::PROLOGUE_BYTES {
             log.open = None;
             log.volume.remove(&name).map_err(io("remove", &name))?;
             continue;
@@ -167,16 +190,14 @@ pub(super) fn open<V: Volume, T: Send>(
 fn replay<V: Volume, T>(
     log: &mut Log<V>,
     number: SegmentNumber,
-    segment_format: &mut Option<u8>,
     decoded: Decoded<T>,
     apply: &mut impl FnMut(SegmentNumber, Recovered<T>),
 ) -> Result<Result<(), String>, OpenError> {
     match decoded {
-        Decoded::Head { format, head } => {
+        Decoded::Head(head) => {
             if head.game != log.settings.game {
                 return Err(OpenError::Game { found: head.game, expected: log.settings.game.clone() });
             }
-            *segment_format = Some(format);
             log.state.merge(head);
         }
         // Written twice only if a commit failed, could not be cut back and was tried again: it counts once.
@@ -203,7 +224,7 @@ fn decode_frame<T>(
     decode: &impl Fn(&[u8]) -> Result<T, String>,
 ) -> Result<Decoded<T>, UnreadableRecord> {
     Ok(match Record::decode(payload)? {
-        Record::Head { format, head } => Decoded::Head { format, head },
+        Record::Head(head) => Decoded::Head(head),
         Record::Trajectory(TrajectoryRecord { id, items, inserted, content }) => {
             Decoded::Trajectory { id, items, inserted, content: decode(&content) }
         }

@@ -18,13 +18,13 @@ fn text(sequence: u64) -> Vec<u8> {
 }
 
 fn entry(sequence: u64) -> Entry {
-    let content = Framed::trajectory(id(sequence), 10, UnixMillis(1000 + sequence), &text(sequence)).unwrap();
+    let content = EncodedTrajectory::new(id(sequence), 10, UnixMillis(1000 + sequence), &text(sequence)).unwrap();
     Entry::Trajectory { id: id(sequence), items: 10, content }
 }
 
 /// What comes back of [`entry`].
 fn read_back(sequence: u64) -> Recovered<Vec<u8>> {
-    Recovered::Trajectory { id: id(sequence), inserted: Some(UnixMillis(1000 + sequence)), content: text(sequence) }
+    Recovered::Trajectory { id: id(sequence), inserted: UnixMillis(1000 + sequence), content: text(sequence) }
 }
 
 fn all_read_back(sequences: std::ops::Range<u64>) -> Vec<Recovered<Vec<u8>>> {
@@ -32,7 +32,7 @@ fn all_read_back(sequences: std::ops::Range<u64>) -> Vec<Recovered<Vec<u8>>> {
 }
 
 fn settings(segment_bytes: u64) -> LogSettings {
-    LogSettings { game: "test".into(), segment_bytes, threads: NonZeroUsize::MIN }
+    LogSettings { game: "test".into(), segment_bytes, threads: NonZeroUsize::MIN, salt_seed: [9; 32] }
 }
 
 type Opened<V> = (Log<V>, Vec<Recovered<Vec<u8>>>, Vec<Repair>);
@@ -46,6 +46,11 @@ fn open_with<V: Volume + Clone>(volume: &V, settings: LogSettings) -> Result<Ope
     let (log, repairs) =
         Log::open(volume.clone(), settings, |content| Ok(content.to_vec()), |_, record| recovered.push(record))?;
     Ok((log, recovered, repairs))
+}
+
+/// The frames of the first segment.
+fn scan(bytes: &[u8]) -> frame::Scan<'_> {
+    frame::scan(SegmentNumber(1), bytes).unwrap()
 }
 
 /// A log of `commits` commits of one trajectory each.
@@ -84,14 +89,15 @@ fn a_log_cut_anywhere_keeps_what_was_committed_before_the_cut() {
     let memory = written(4, 1 << 20);
     let (name, bytes) = memory.files().pop_first().unwrap();
     let ends: Vec<usize> =
-        frame::scan(&bytes).frames.iter().map(|(at, payload)| at + frame::HEADER_BYTES + payload.len()).collect();
+        scan(&bytes).frames.iter().map(|(at, payload)| at + frame::HEADER_BYTES + payload.len()).collect();
     for length in 0..bytes.len() {
         let torn = Memory::with([(name.clone(), bytes[..length].to_vec())].into());
         let (mut log, entries, repairs) = open(&torn, 1 << 20).unwrap();
         // Frames: the head, then the counters and a trajectory for each commit.
         let whole = ends.iter().filter(|&&end| end <= length).count() as u64;
         assert_eq!(entries, all_read_back(0..whole.saturating_sub(1) / 2), "cut at {length}");
-        let expected = (!ends.contains(&length) && length > 0).then_some(true);
+        let is_whole = [0, frame::PROLOGUE_BYTES].contains(&length) || ends.contains(&length);
+        let expected = (!is_whole).then_some(true);
         assert_eq!(repairs.first().map(|repair| repair.cut), expected, "cut at {length}");
         // And it grows on as if nothing had been.
         log.commit(&[entry(99)], 0).unwrap();
@@ -104,19 +110,21 @@ fn a_log_cut_anywhere_keeps_what_was_committed_before_the_cut() {
 fn a_flipped_byte_anywhere_costs_at_most_its_own_record_and_is_named() {
     let memory = written(4, 1 << 20);
     let (name, bytes) = memory.files().pop_first().unwrap();
-    let starts: Vec<usize> = frame::scan(&bytes).frames.iter().map(|(offset, _)| *offset).collect();
+    let starts: Vec<usize> = scan(&bytes).frames.iter().map(|(offset, _)| *offset).collect();
     for at in 0..bytes.len() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 0x04;
         let damaged = Memory::with([(name.clone(), flipped)].into());
         let (_, entries, repairs) = open(&damaged, 1 << 20).unwrap();
-        let hit = starts.iter().rposition(|&start| start <= at).unwrap();
+        // The prologue is there twice.
+        let hit = starts.iter().rposition(|&start| start <= at);
         // Even frames but the head are the trajectories.
-        let lost = (hit % 2 == 0 && hit > 0).then(|| hit as u64 / 2 - 1);
+        let lost = hit.filter(|hit| hit % 2 == 0 && *hit > 0).map(|hit| hit as u64 / 2 - 1);
         let expected: Vec<_> = (0..4).filter(|&sequence| Some(sequence) != lost).map(read_back).collect();
         assert_eq!(entries, expected, "flipped {at}");
         let named: Vec<_> = repairs.iter().map(|repair| (repair.name.as_str(), repair.offset)).collect();
-        assert_eq!(named, [(name.as_str(), starts[hit])], "flipped {at}");
+        let expected = hit.map(|hit| (name.as_str(), starts[hit]));
+        assert_eq!(named, expected.as_slice(), "flipped {at}");
     }
 }
 
@@ -124,7 +132,7 @@ fn a_flipped_byte_anywhere_costs_at_most_its_own_record_and_is_named() {
 fn totals_survive_a_damaged_trajectory() {
     let memory = written(4, 1 << 20);
     let (name, mut bytes) = memory.files().pop_first().unwrap();
-    let (offset, _) = frame::scan(&bytes).frames[4];
+    let (offset, _) = scan(&bytes).frames[4];
     bytes[offset + frame::HEADER_BYTES + 30] ^= 1;
     let (log, entries, _) = open(&Memory::with([(name, bytes)].into()), 1 << 20).unwrap();
     assert_eq!((entries.len(), log.state().counters.items), (3, 40));
@@ -203,11 +211,10 @@ fn a_log_of_another_game_or_format_is_refused_and_left_alone() {
     assert_eq!(error.to_string(), "the replay log holds trajectories of test, this run plays hex11: use another run");
     assert_eq!(memory.files(), files);
 
-    let mut bytes = Vec::new();
-    frame::append(&mut bytes, &[1, 77]).unwrap();
-    let newer = Memory::with([("00000000000000000001.log".into(), bytes)].into());
+    let newer = [&b"zfreplay"[..], &77_u32.to_le_bytes(), &[0; 36]].concat().repeat(2);
+    let newer = Memory::with([("00000000000000000001.log".into(), newer)].into());
     let error = open(&newer, 1 << 20).map(drop).unwrap_err();
-    let words = "is of format 77, this program reads formats up to 2: use the program that wrote it, or another run";
+    let words = "is of format 77, this program reads format 3: use the program that wrote it, or another run";
     assert!(error.to_string().contains(words), "{error}");
 }
 
@@ -224,11 +231,12 @@ fn files_of_other_names_are_no_segments() {
 
 #[test]
 fn a_log_whose_numbers_have_run_out_refuses_to_grow() {
-    let memory = written(1, 1 << 20);
-    let (_, bytes) = memory.files().pop_first().unwrap();
+    let prologue = Prologue::new(SegmentNumber(u64::MAX), [1; 32]);
+    let mut bytes = prologue.encode();
+    let head = Head { game: "test".into(), ..Head::default() };
+    prologue.append(&mut bytes, 0, &Record::encode_head(&head).unwrap()).unwrap();
     let last = Memory::with([(SegmentNumber(u64::MAX).file_name(), bytes)].into());
-    let (mut log, entries, _) = open(&last, 1).unwrap();
-    assert_eq!(entries, all_read_back(0..1));
+    let (mut log, _, _) = open(&last, 1).unwrap();
     log.commit(&[entry(1)], 0).unwrap_err();
     assert_eq!(last.files().len(), 1);
 }
@@ -259,4 +267,54 @@ fn after_any_failure_of_the_disk_nothing_is_half_there() {
         log.commit(&[entry(3)], 0).unwrap();
         assert_eq!(open(&memory, 1 << 20).unwrap().1, all_read_back(0..4));
     }
+}
+
+/// Everything that a client chooses lies in a payload. The frames of another segment, and those of this one at another place,
+/// are what a client could have got hold of.
+#[test]
+fn a_frame_inside_a_payload_is_never_found_whatever_becomes_of_the_frame_around_it() {
+    let memory = written(2, 1 << 20);
+    let (_, stolen) = memory.files().pop_first().unwrap();
+    let forged = Head { game: "test".into(), quarantined_actors: [3].into(), ..Head::default() };
+    let forged = Record::encode_head(&forged).unwrap();
+    let mut planted = Vec::new();
+    // As formats 1 and 2 had frames.
+    planted.extend((forged.len() as u32).to_le_bytes());
+    planted.extend(crc32c::crc32c(&forged).to_le_bytes());
+    planted.extend(crc32c::crc32c(&planted).to_le_bytes());
+    planted.extend(&forged);
+    Prologue::new(SegmentNumber(1), [1; 32]).append(&mut planted, 0, &forged).unwrap();
+    planted.extend(stolen);
+    // Not compressible, so that it lies in the payload as it is.
+    let content = EncodedTrajectory::new(id(2), 10, UnixMillis(0), &planted).unwrap();
+    let (mut log, _, _) = open(&memory, 1 << 20).unwrap();
+    let before = log.bytes() as usize;
+    log.commit(&[Entry::Trajectory { id: id(2), items: 10, content }], 0).unwrap();
+    let (name, bytes) = memory.files().pop_first().unwrap();
+    let mut torn: Vec<Vec<u8>> = (before..bytes.len()).map(|length| bytes[..length].to_vec()).collect();
+    torn.extend((before..before + 100).map(|at| {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1;
+        flipped
+    }));
+    for bytes in torn {
+        let damaged = Memory::with([(name.clone(), bytes)].into());
+        let (log, entries, _) = open(&damaged, 1 << 20).unwrap();
+        let others =
+            entries.iter().filter(|entry| !matches!(entry, Recovered::Trajectory { id, .. } if id.sequence == 2));
+        assert!(others.eq(&all_read_back(0..2)), "{entries:?}");
+        assert!(log.state().quarantined_actors.is_empty());
+    }
+}
+
+#[test]
+fn a_head_is_believed_at_the_beginning_of_a_file_only() {
+    let memory = written(1, 1 << 20);
+    let (name, mut bytes) = memory.files().pop_first().unwrap();
+    let prologue = scan(&bytes).prologue;
+    let head = Head { game: "another".into(), ..Head::default() };
+    prologue.append(&mut bytes, 0, &Record::encode_head(&head).unwrap()).unwrap();
+    let (_, entries, repairs) = open(&Memory::with([(name, bytes)].into()), 1 << 20).unwrap();
+    assert_eq!(entries, all_read_back(0..1));
+    assert_eq!(repairs[0].what, "a head inside a file");
 }

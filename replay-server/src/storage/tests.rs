@@ -103,7 +103,7 @@ enum Survival {
 }
 
 fn start(disk: &PowerDisk, settings: &Settings, ack: Ack) -> Result<(Server, Counters), String> {
-    let (log, restored, _) = restore(disk.clone(), settings).map_err(|error| format!("{error:?}"))?;
+    let (log, restored, _) = restore(disk.clone(), settings, [5; 32]).map_err(|error| format!("{error:?}"))?;
     let counters = log.state().counters;
     let seen: u64 = log.state().seen.intervals().map(|(_, _, ids)| ids.end() - ids.start() + 1).sum();
     assert_eq!(counters.trajectories, seen, "what was counted is what was seen");

@@ -2,34 +2,26 @@
 
 use super::*;
 
-/// A segment as format 1 wrote it: trajectories without a time, totals behind them.
-fn format_1(sequences: std::ops::Range<u64>) -> Vec<u8> {
+/// The first frame of a segment as formats 1 and 2 wrote it.
+fn old(format: u8) -> Vec<u8> {
     let head = br#"{"game":"test","counters":{"trajectories":0,"items":0,"samples":0},"seen":[]}"#;
-    let mut bytes = Vec::new();
-    frame::append(&mut bytes, &[&[1, 1], zstd::bulk::compress(head, 3).unwrap().as_slice()].concat()).unwrap();
-    for sequence in sequences {
-        let words = |kind: u8, words: [u64; 3]| [&[kind][..], &words.map(u64::to_le_bytes).concat()].concat();
-        let content = zstd::bulk::compress(&text(sequence), 3).unwrap();
-        let trajectory = [words(2, [3, 1, sequence]), 10_u32.to_le_bytes().to_vec(), content].concat();
-        frame::append(&mut bytes, &trajectory).unwrap();
-        frame::append(&mut bytes, &words(4, [sequence + 1, 10 * (sequence + 1), sequence])).unwrap();
-    }
+    let payload = [&[1, format], zstd::bulk::compress(head, 3).unwrap().as_slice()].concat();
+    let mut bytes = (payload.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(crc32c::crc32c(&payload).to_le_bytes());
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    bytes.extend(payload);
     bytes
 }
 
 #[test]
-fn a_log_of_format_1_is_read_and_goes_on_in_a_segment_of_its_own() {
-    let old = format_1(0..3);
-    let memory = Memory::with([(SegmentNumber(1).file_name(), old.clone())].into());
-    let (mut log, recovered, repairs) = open(&memory, 1 << 20).unwrap();
-    let without_time = |sequence| Recovered::Trajectory { id: id(sequence), inserted: None, content: text(sequence) };
-    assert_eq!((recovered, repairs), ((0..3).map(without_time).collect(), Vec::new()));
-    assert_eq!(log.state().counters, Counters { trajectories: 3, items: 30, samples: 2 });
-    assert_eq!(log.commit(&[entry(3)], 5).unwrap(), SegmentNumber(2));
-    assert_eq!(memory.files()[&SegmentNumber(1).file_name()], old);
-    let (again, recovered, _) = open(&memory, 1 << 20).unwrap();
-    assert_eq!(recovered.last(), Some(&read_back(3)));
-    assert_eq!((recovered.len(), again.state()), (4, log.state()));
+fn a_log_of_an_older_format_is_refused_with_its_version_and_left_alone() {
+    for format in [1, 2] {
+        let memory = Memory::with([(SegmentNumber(1).file_name(), old(format))].into());
+        let files = memory.files();
+        let error = open(&memory, 1 << 20).map(drop).unwrap_err().to_string();
+        assert!(error.contains(&format!("is of format {format}, this program reads format 3")), "{error}");
+        assert_eq!(memory.files(), files);
+    }
 }
 
 #[test]
@@ -76,13 +68,14 @@ fn several_threads_read_back_what_one_does_in_the_same_order() {
 }
 
 #[test]
-fn a_newer_format_behind_many_records_still_ends_the_reading() {
-    let memory = written(0, 1 << 20);
-    let (mut log, _, _) = open(&memory, 1 << 20).unwrap();
-    log.commit(&(0..2000).map(entry).collect::<Vec<_>>(), 0).unwrap();
+fn a_segment_whose_beginning_is_damaged_is_named_and_left_alone_and_the_log_goes_on_behind_it() {
+    let memory = written(3, 1 << 20);
     let (name, mut bytes) = memory.files().pop_first().unwrap();
-    frame::append(&mut bytes, &[1, 77]).unwrap();
-    let many = LogSettings { threads: NonZeroUsize::new(4).unwrap(), ..settings(1 << 20) };
-    let error = open_with(&Memory::with([(name, bytes)].into()), many).map(drop).unwrap_err();
-    assert!(matches!(error, OpenError::Format { found: 77, .. }), "{error}");
+    bytes[..frame::PROLOGUE_BYTES].fill(0);
+    let damaged = Memory::with([(name.clone(), bytes.clone())].into());
+    let (mut log, entries, repairs) = open(&damaged, 1 << 20).unwrap();
+    assert_eq!((entries.len(), repairs.len(), repairs[0].cut), (0, 1, false));
+    assert_eq!(log.commit(&[entry(9)], 0).unwrap(), SegmentNumber(2));
+    assert_eq!(damaged.files()[&name], bytes);
+    assert_eq!(open(&damaged, 1 << 20).unwrap().1, [read_back(9)]);
 }

@@ -90,7 +90,7 @@ fn what_is_acknowledged_from_memory_is_written_once_there_is_room_and_more_is_re
 #[test]
 fn a_commit_of_many_bytes_takes_no_more_entries() {
     let mut committer = committer(&Memory::default(), Ack::Fsync);
-    let content = Framed::trajectory(id(0), 1, UnixMillis(0), &noise(3 << 20)).unwrap();
+    let content = EncodedTrajectory::new(id(0), 1, UnixMillis(0), &noise(3 << 20)).unwrap();
     let mut taken = 0;
     while !committer.is_full() {
         committer.take(LogCommand::Append(Entry::Trajectory { id: id(taken), items: 1, content: content.clone() }));
