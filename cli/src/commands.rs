@@ -1,9 +1,11 @@
-//! The command lines of `play`, `eval`, `bench` and `picture`: from what was typed to what [`crate::play`],
-//! [`crate::eval`], [`crate::bench`] and [`mod@crate::report`] want.
+//! The command lines of `play`, `eval`, `bench` and `picture`, and their translation to the settings of [`crate::play`],
+//! [`crate::eval`] and [`mod@crate::report`].
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use game::Player;
@@ -11,9 +13,9 @@ use games::{GameKind, with_game};
 use selfplay::SearchSettings;
 
 use crate::report::Report;
-use crate::run_directory::RunDirectory;
 use crate::trained::{self, Trained};
-use crate::{bench, eval, play};
+use crate::{eval, play, sibling};
+use fleet::run_directory::RunDirectory;
 
 /// Plays against you in the terminal with the newest weights of a run.
 #[derive(Debug, Clone, clap::Args)]
@@ -37,7 +39,7 @@ pub struct Play {
 impl Play {
     /// Plays until the person has enough.
     pub fn run(self) -> anyhow::Result<()> {
-        let threads = bench::machine::threads(self.threads);
+        let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
         let Trained { game, search, mut evaluators } = Trained::open(&self.trained, threads)?;
         let settings = self.settings(search);
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
@@ -99,53 +101,19 @@ impl Eval {
     }
 }
 
-/// Measures how fast the parts are.
+/// Measures how fast the parts are: runs `zerofleet-bench`, a program of its own, with these arguments.
 #[derive(Debug, Clone, clap::Args)]
+#[command(disable_help_flag = true)]
 pub struct Bench {
-    #[command(subcommand)]
-    part: Part,
-}
-
-#[derive(Debug, Clone, clap::Subcommand)]
-enum Part {
-    /// The replay server: durable inserts, samples, and how long a restart takes.
-    Replay(bench::replay::Args),
-    /// The inference server over loopback, as a share of what the same evaluator does in a process.
-    Inference(bench::inference::Args),
-    /// Self-play, as a share of what the evaluator alone does.
-    Selfplay(bench::selfplay::Args),
-    /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of what the instructions can do.
-    Kernel(bench::kernel::Args),
-    /// The search tree alone, with an evaluator that says nothing.
-    Search(bench::search::Args),
-    /// Matrix products, vector operations and whole networks on every device in every precision, and what to use.
-    Hardware(bench::hardware::Args),
-    /// A real training run: where its time goes, what holds it up, and what a longer one takes.
-    Phases(bench::phases::Args),
-    /// Fleets of actors with a simulated evaluator, and the connections of a thousand: inserts, memory, weights.
-    Fleet(bench::fleet::Args),
-    /// What `bench fleet` starts in a process of its own: serves weights that it is told to publish.
-    #[command(hide = true)]
-    Publisher(bench::fleet::publisher::Args),
-    /// A real training run: which device everything lies on, and what an accelerator gains.
-    Placement(bench::placement::Args),
+    /// A benchmark and its options; `--help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
 }
 
 impl Bench {
-    /// Measures and prints.
-    pub fn run(self) -> anyhow::Result<()> {
-        match self.part {
-            Part::Replay(args) => bench::replay::run(&args, &mut io::stdout().lock()),
-            Part::Inference(args) => bench::inference::run(&args, &mut io::stdout().lock()),
-            Part::Selfplay(args) => bench::selfplay::run(&args, &mut io::stdout().lock()),
-            Part::Kernel(args) => bench::kernel::run(&args, &mut io::stdout().lock()),
-            Part::Search(args) => bench::search::run(&args, &mut io::stdout().lock()),
-            Part::Hardware(args) => bench::hardware::run(&args, &mut io::stdout().lock()),
-            Part::Phases(args) => bench::phases::run(&args, &mut io::stdout().lock()),
-            Part::Fleet(args) => bench::fleet::run(&args, &mut io::stdout().lock()),
-            Part::Publisher(args) => bench::fleet::publisher::run(&args, &mut io::stdout().lock()),
-            Part::Placement(args) => bench::placement::run(&args, &mut io::stdout().lock()),
-        }
+    /// Runs `zerofleet-bench`; returns its exit status.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        sibling::run("zerofleet-bench", "bench", self.arguments)
     }
 }
 

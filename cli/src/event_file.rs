@@ -5,7 +5,7 @@ use std::path::Path;
 
 use prost::Message;
 
-use crate::whole_records::WholeRecords;
+use crate::append_log::AppendLog;
 
 /// `tensorflow.Event`, as far as scalars need it.
 #[derive(Clone, PartialEq, Message)]
@@ -39,14 +39,14 @@ struct Scalar {
 /// An event file that is being written.
 #[derive(Debug)]
 pub struct EventFile {
-    records: WholeRecords,
+    records: AppendLog,
 }
 
 impl EventFile {
     /// Begins a new file in `folder`; TensorBoard reads all files of a folder as one run.
     pub fn create(folder: &Path, unix_seconds: f64) -> io::Result<Self> {
         let name = format!("events.out.tfevents.{unix_seconds:.0}.zerofleet.{}", std::process::id());
-        let mut events = Self { records: WholeRecords::open(&folder.join(name))? };
+        let mut events = Self { records: AppendLog::open(&folder.join(name))? };
         let version = Some("brain.Event:2".to_owned());
         events.append(&Event { wall_time: unix_seconds, step: 0, file_version: version, summary: None })?;
         Ok(events)

@@ -1,37 +1,30 @@
-//! `zerofleet`: train, play, eval, bench, picture, replay, inference, top.
+//! `zerofleet`: train, play, eval, picture, replay, inference, top.
 //!
-//! The command line of the fleet. [`train`] is the supervisor of a run's processes; it knows them by their command lines,
-//! their admin ports and their exit statuses, and nothing of games or networks. Start reading there. [`play`], [`eval`] and
-//! most of [`mod@bench`] need no fleet: they ask the newest weights of a run themselves. [`mod@report`] says what a run came
-//! to.
+//! The command line of a run. [`train`] supervises the processes of a run, which the crate `fleet` starts; it knows them by
+//! their command lines, admin ports and exit statuses, and nothing of games or networks. Start reading there. [`play`] and
+//! [`eval`] need no fleet: they evaluate the newest weights of a run themselves. [`mod@report`] summarises a run. `bench` runs
+//! another program, [`sibling`].
 
-pub mod bench;
-pub mod child;
+pub mod append_log;
 pub mod commands;
-pub mod companion;
-pub mod config;
 pub mod eval;
 pub mod evaluators;
 pub mod event_file;
-pub mod exposition;
-pub mod fleet;
 pub mod inference;
 pub mod picture;
 pub mod play;
-pub mod preset;
-pub mod readings;
 pub mod record;
 pub mod replay;
 pub mod report;
-pub mod run_directory;
+pub mod run_metrics;
 pub mod screen;
+pub mod sibling;
 pub mod summary;
 pub mod top;
 pub mod train;
 pub mod trained;
 mod trust;
-pub mod unwritten;
-pub mod whole_records;
+pub mod write_failures;
 
 use std::io;
 use std::process::ExitCode;
@@ -57,7 +50,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what was asked. Commands that ask a network are done by the [`companion`].
+    /// Runs the command. `zerofleet-torch`, a [`sibling`], runs those that evaluate a network.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Train(args) => train::run(args).map(|()| ExitCode::SUCCESS),
@@ -65,34 +58,20 @@ impl Cli {
             Command::Top(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Inference(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Replay(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
-            Command::Play(_) | Command::Eval(_) | Command::Bench(_) => companion::run(),
+            Command::Bench(command) => command.run(),
+            Command::Play(_) | Command::Eval(_) => sibling::run("zerofleet-torch", "cli", std::env::args_os().skip(1)),
         }
     }
 
-    /// Does what was asked of the companion, in this process.
+    /// Runs a command that evaluates a network, in this process.
     ///
-    /// Only the companion may reach this: it is what ties a program to libtorch.
+    /// Only `zerofleet-torch` may call this: it is what links a program with libtorch.
     pub fn run_with_libtorch(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Train(_) | Command::Picture(_) | Command::Replay(_) | Command::Inference(_) | Command::Top(_) => {
-                anyhow::bail!("zerofleet trains, draws and asks servers; this program plays, evaluates and measures")
-            }
             Command::Play(command) => command.run()?,
             Command::Eval(command) => command.run()?,
-            Command::Bench(command) => command.run()?,
+            _ => anyhow::bail!("zerofleet-torch only plays and evaluates; use zerofleet"),
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// What `main` returns; an error becomes one line on standard error.
-#[expect(clippy::print_stderr, reason = "the one place where the program reports its own failure")]
-pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {}", service::chain(&error));
-            train::exit_code(&error)
-        }
     }
 }

@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    cli::report(cli::Cli::parse().run())
+    fleet::report(cli::Cli::parse().run())
 }

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
-use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
+use anyhow::Context;
+use plot::{Area, BLUE, Chart, GREEN, GRID, INK, ORANGE, failed, moved_apart};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::readings::Readings;
+use crate::run_metrics::RunMetrics;
 
 /// Width and height in pixels: shown at two thirds, as in a README, its smallest letters can still be read.
 const SIZE: (u32, u32) = (1200, 680);
@@ -16,21 +15,10 @@ const SIZE: (u32, u32) = (1200, 680);
 const LEFT_WIDTH: u32 = 640;
 /// Room for the names at the right ends of the lines.
 const NAMES_WIDTH: u32 = 128;
-/// Names that end closer to each other are moved apart.
-const NAME_HEIGHT: i32 = 17;
 /// Losses are averaged over so many readings before and after: single batches are noise.
 const SMOOTHED_READINGS: usize = 4;
-/// Colours that stay apart for colour-blind readers (Okabe and Ito).
-pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
-pub(crate) const ORANGE: RGBColor = RGBColor(213, 94, 0);
-pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
 const OPPONENTS: [RGBColor; 4] =
     [RGBColor(120, 120, 120), RGBColor(204, 121, 167), RGBColor(200, 140, 0), RGBColor(86, 150, 200)];
-pub(crate) const INK: RGBColor = RGBColor(60, 60, 60);
-pub(crate) const GRID: RGBColor = RGBColor(232, 232, 232);
-
-pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// How heavily a line is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,13 +60,13 @@ struct Panel<'a> {
 }
 
 /// Draws the run to `path` (SVG).
-pub fn draw(path: &Path, title: &str, readings: &[Readings]) -> anyhow::Result<()> {
+pub fn draw(path: &Path, title: &str, readings: &[RunMetrics]) -> anyhow::Result<()> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     let drawn = draw_panels(&area, title, readings).and_then(|()| area.present().map_err(failed));
     drawn.with_context(|| format!("draw {}", path.display()))
 }
 
-fn draw_panels(root: &Area<'_>, title: &str, readings: &[Readings]) -> anyhow::Result<()> {
+fn draw_panels(root: &Area<'_>, title: &str, readings: &[RunMetrics]) -> anyhow::Result<()> {
     root.fill(&WHITE).map_err(failed)?;
     let area = root.margin(6, 2, 8, 4).titled(title, ("sans-serif", 24).into_font().color(&INK)).map_err(failed)?;
     let (left, right) = area.split_horizontally(LEFT_WIDTH);
@@ -89,7 +77,7 @@ fn draw_panels(root: &Area<'_>, title: &str, readings: &[Readings]) -> anyhow::R
     elo(readings).draw(root, &right[1], minutes)
 }
 
-fn accuracy(readings: &[Readings]) -> Panel<'static> {
+fn accuracy(readings: &[RunMetrics]) -> Panel<'static> {
     let line = |name: &str, colour, weight, search: &'static str, measure: &'static str| {
         let points = measured(points(readings, |r| r.accuracy_of(search, measure).map(|share| 100.0 * share)));
         Line { name: name.to_owned(), colour, weight, points }
@@ -105,9 +93,9 @@ fn accuracy(readings: &[Readings]) -> Panel<'static> {
     Panel { caption, range: Some((0.0, 102.0)), lines, interval: Vec::new(), value: |share| format!("{share:.0} %") }
 }
 
-fn losses(readings: &[Readings]) -> Panel<'static> {
+fn losses(readings: &[RunMetrics]) -> Panel<'static> {
     let mut lines = Vec::new();
-    let mut part = |name: &str, colour, value: fn(&Readings) -> Option<f64>| {
+    let mut part = |name: &str, colour, value: fn(&RunMetrics) -> Option<f64>| {
         let raw = points(readings, value);
         let smooth = smoothed(&raw);
         lines.push(Line { name: name.to_owned(), colour, weight: Weight::Main, points: smooth });
@@ -119,7 +107,7 @@ fn losses(readings: &[Readings]) -> Panel<'static> {
     Panel { caption: "Loss", range: None, lines, interval: Vec::new(), value: |loss| format!("{loss:.2}") }
 }
 
-fn elo(readings: &[Readings]) -> Panel<'static> {
+fn elo(readings: &[RunMetrics]) -> Panel<'static> {
     let weights = measured(points(readings, |r| r.elo));
     let mut lines = vec![Line { name: "weights".to_owned(), colour: BLUE, weight: Weight::Main, points: weights }];
     let opponents = readings.last().map(|last| last.opponents.clone()).unwrap_or_default();
@@ -238,24 +226,8 @@ fn write(root: &Area<'_>, text: &str, at: (i32, i32), colour: RGBColor, align: H
     root.draw(&Text::new(text.to_owned(), at, style)).map_err(failed)
 }
 
-/// Heights, ascending, at least [`NAME_HEIGHT`] apart and between the edges as far as there is room.
-pub(crate) fn moved_apart(heights: &[i32], top: i32, bottom: i32) -> Vec<i32> {
-    let mut moved = heights.to_vec();
-    let mut free = top;
-    for height in &mut moved {
-        *height = (*height).max(free);
-        free = *height + NAME_HEIGHT;
-    }
-    let mut free = bottom;
-    for height in moved.iter_mut().rev() {
-        *height = (*height).min(free);
-        free = *height - NAME_HEIGHT;
-    }
-    moved
-}
-
-fn points(readings: &[Readings], value: impl Fn(&Readings) -> Option<f64>) -> Vec<(f64, f64)> {
-    let value = |r: &Readings| value(r).filter(|value| value.is_finite());
+fn points(readings: &[RunMetrics], value: impl Fn(&RunMetrics) -> Option<f64>) -> Vec<(f64, f64)> {
+    let value = |r: &RunMetrics| value(r).filter(|value| value.is_finite());
     readings.iter().filter_map(|r| Some((r.elapsed_seconds / 60.0, value(r)?))).collect()
 }
 
@@ -274,19 +246,15 @@ fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     (0..points.len()).map(|i| (points[i].0, mean(i))).collect()
 }
 
-pub(crate) fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("{error}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A run that learns evenly for fifteen minutes.
-    fn run() -> Vec<Readings> {
+    fn run() -> Vec<RunMetrics> {
         let reading = |i: i32| {
             let t = f64::from(i) / 60.0;
-            let mut r = Readings { elapsed_seconds: t * 900.0, loss_total: Some(2.5 - t), ..Readings::default() };
+            let mut r = RunMetrics { elapsed_seconds: t * 900.0, loss_total: Some(2.5 - t), ..RunMetrics::default() };
             (r.loss_policy, r.loss_value) = (Some(1.6 - 0.6 * t), Some(0.9 - 0.4 * t));
             (r.elo, r.elo_low, r.elo_high) = (Some(900.0 * t), Some(900.0 * t - 80.0), Some(900.0 * t + 80.0));
             r.accuracy.insert("raw/preserving/overall".to_owned(), 0.4 + 0.4 * t);
@@ -297,7 +265,7 @@ mod tests {
         (0..=60).map(reading).collect()
     }
 
-    fn drawn(readings: &[Readings]) -> String {
+    fn drawn(readings: &[RunMetrics]) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.svg");
         draw(&path, "a run", readings).unwrap();
@@ -315,14 +283,8 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_called_so() {
         assert_eq!(drawn(&[]).matches("not measured").count(), 3);
-        let readings = [Readings { elapsed_seconds: 5.0, elo: Some(f64::NAN), ..Readings::default() }];
+        let readings = [RunMetrics { elapsed_seconds: 5.0, elo: Some(f64::NAN), ..RunMetrics::default() }];
         assert_eq!(drawn(&readings).matches("not measured").count(), 3);
-    }
-
-    #[test]
-    fn names_are_moved_apart_and_stay_inside() {
-        assert_eq!(moved_apart(&[0, 5, 90, 100], 0, 100), [0, 17, 83, 100]);
-        assert!(moved_apart(&[], 0, 100).is_empty());
     }
 
     #[test]

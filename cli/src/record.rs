@@ -5,15 +5,15 @@ use std::io;
 
 use anyhow::Context;
 
+use crate::append_log::AppendLog;
 use crate::event_file::EventFile;
-use crate::readings::Readings;
-use crate::run_directory::RunDirectory;
-use crate::whole_records::WholeRecords;
+use crate::run_metrics::RunMetrics;
+use fleet::run_directory::RunDirectory;
 
 /// Appends to the memory of a run.
 #[derive(Debug)]
 pub struct Record {
-    lines: WholeRecords,
+    lines: AppendLog,
     events: EventFile,
 }
 
@@ -21,14 +21,14 @@ impl Record {
     /// Goes on with the run's memory.
     pub fn open(run: &RunDirectory, unix_seconds: f64) -> anyhow::Result<Self> {
         let path = run.metrics();
-        let mut lines = WholeRecords::open(&path).with_context(|| format!("open {}", path.display()))?;
+        let mut lines = AppendLog::open(&path).with_context(|| format!("open {}", path.display()))?;
         end_last_line(&mut lines).with_context(|| format!("go on with {}", path.display()))?;
         let events = EventFile::create(run.path(), unix_seconds).context("create the event file")?;
         Ok(Self { lines, events })
     }
 
     /// Appends the numbers of now.
-    pub fn append(&mut self, readings: &Readings) -> anyhow::Result<()> {
+    pub fn append(&mut self, readings: &RunMetrics) -> anyhow::Result<()> {
         let mut line = serde_json::to_string(readings)?;
         line.push('\n');
         self.lines.append(line.as_bytes()).context("append to metrics.jsonl")?;
@@ -39,7 +39,7 @@ impl Record {
 }
 
 /// A line that a crash cut short would take the next one with it.
-fn end_last_line(lines: &mut WholeRecords) -> io::Result<()> {
+fn end_last_line(lines: &mut AppendLog) -> io::Result<()> {
     match lines.last_byte()? {
         None | Some(b'\n') => Ok(()),
         Some(_) => lines.append(b"\n"),
@@ -47,7 +47,7 @@ fn end_last_line(lines: &mut WholeRecords) -> io::Result<()> {
 }
 
 /// The whole memory of a run, nothing if it has none yet; lines cut short by a crash are skipped.
-pub fn read(run: &RunDirectory) -> anyhow::Result<Vec<Readings>> {
+pub fn read(run: &RunDirectory) -> anyhow::Result<Vec<RunMetrics>> {
     let path = run.metrics();
     if !path.exists() {
         return Ok(Vec::new());
@@ -66,7 +66,7 @@ mod tests {
         let run = RunDirectory::new(folder.path(), "first").unwrap();
         run.create().unwrap();
         fs::write(run.metrics(), before).unwrap();
-        let readings = Readings { elapsed_seconds: 7.0, ..Readings::default() };
+        let readings = RunMetrics { elapsed_seconds: 7.0, ..RunMetrics::default() };
         Record::open(&run, 0.0).unwrap().append(&readings).unwrap();
         read(&run).unwrap().into_iter().map(|readings| readings.elapsed_seconds).collect()
     }

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use crate::config::{Fleet, load_run};
 use crate::picture;
 use crate::record;
-use crate::run_directory::RunDirectory;
 use crate::summary::Summary;
+use fleet::config::{Fleet, load_run};
+use fleet::run_directory::RunDirectory;
 
 /// What was written, and where.
 #[derive(Debug)]
@@ -80,9 +80,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Fleet;
-    use crate::readings::Readings;
     use crate::record::Record;
+    use crate::run_metrics::RunMetrics;
+    use fleet::config::Fleet;
 
     /// A run of forty minutes of Hex that has written nothing but its configuration.
     fn begin(runs: &Path) -> RunDirectory {
@@ -101,7 +101,7 @@ mod tests {
         for minute in 0..=10 {
             let loss_total = Some(2.0 - f64::from(minute) / 10.0);
             let elapsed_seconds = f64::from(60 * minute);
-            record.append(&Readings { elapsed_seconds, loss_total, ..Readings::default() }).unwrap();
+            record.append(&RunMetrics { elapsed_seconds, loss_total, ..RunMetrics::default() }).unwrap();
         }
     }
 

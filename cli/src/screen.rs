@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::readings::Readings;
+use crate::run_metrics::RunMetrics;
 
 /// How often a line is written where there is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
@@ -50,7 +50,7 @@ impl Screen {
     }
 
     /// Shows the numbers of now.
-    pub fn show(&mut self, readings: &Readings, total: Duration, now: Instant) {
+    pub fn show(&mut self, readings: &RunMetrics, total: Duration, now: Instant) {
         let time = time_line(readings.elapsed_seconds, total);
         let texts = detail_lines(readings);
         match self {
@@ -103,7 +103,7 @@ fn time_line(elapsed_seconds: f64, total: Duration) -> String {
     format!("{} of {}, {} left", clock(elapsed_seconds), clock(total.as_secs_f64()), clock(left))
 }
 
-fn detail_lines(r: &Readings) -> [String; NAMES.len()] {
+fn detail_lines(r: &RunMetrics) -> [String; NAMES.len()] {
     let play = format!(
         "{} games/s · {} positions/s · {} evaluations/s",
         number(r.games_per_second),
@@ -138,7 +138,7 @@ fn detail_lines(r: &Readings) -> [String; NAMES.len()] {
 }
 
 /// A rating with its confidence interval.
-pub(crate) fn elo(r: &Readings) -> String {
+pub(crate) fn elo(r: &RunMetrics) -> String {
     match (r.elo, r.elo_low, r.elo_high) {
         (Some(elo), Some(low), Some(high)) => format!("{elo:.0} ({low:.0} to {high:.0})"),
         (Some(elo), ..) => format!("{elo:.0}"),

@@ -1,14 +1,14 @@
 //! `zerofleet top`: the fleet in the terminal.
 //!
-//! It reads what every process tells on its admin port and asks nothing else of anybody. `sources` says where processes
-//! are, `ask` asks one, `roster` remembers who was there; `snapshot` is what is made of it at one time, `table` and JSON show
-//! it. What processes say is data: it is cleaned where it comes in, and nothing in it ends this program.
+//! It reads the admin ports of all processes and sends nothing else. `sources` finds the processes, `ask` reads one,
+//! `roster` remembers them over time; `snapshot` computes the state at one time, and `table` and JSON show it. Text from
+//! processes is untrusted: `sanitize` cleans it on arrival, and no text ends this program.
 
 mod ask;
-mod clean;
 mod cost;
-mod growth;
+mod rates;
 mod roster;
+mod sanitize;
 mod snapshot;
 mod sources;
 mod table;

@@ -14,9 +14,9 @@ use network_torch::{DevicePreference, PrecisionPreference};
 use selfplay::SearchSettings;
 use weights::{Architecture, Manifest};
 
-use crate::config::{Fleet, load_run};
 use crate::evaluators::Evaluators;
-use crate::run_directory::RunDirectory;
+use fleet::config::{Fleet, load_run};
+use fleet::run_directory::RunDirectory;
 
 /// Which run, and what evaluates its weights.
 #[derive(Debug, Clone, clap::Args)]
@@ -139,7 +139,7 @@ mod tests {
     use weights::{Digest, WeightsVersion};
 
     use super::*;
-    use crate::config::Fleet;
+    use fleet::config::Fleet;
 
     fn args(runs: &Path, run: &str) -> Args {
         let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, Preference::Auto);

@@ -13,10 +13,10 @@ const SMALL: &str = "--game tic_tac_toe --scale 1,2 --delay-us 2000 --games 8 --
 
 #[test]
 fn real_fleets_and_many_actors_from_one_process_are_measured_and_leave_nothing_behind() {
-    let programs = ["zerofleet-torch", "replay-server", "learner", "actor"];
+    let programs = ["zerofleet-bench", "replay-server", "learner", "actor"];
     let installation = Installation::new(&programs).unwrap();
-    let arguments: Vec<&str> = ["bench", "fleet"].into_iter().chain(SMALL.split_whitespace()).collect();
-    let output = installation.run("zerofleet-torch", &arguments, DEADLINE).unwrap();
+    let arguments: Vec<&str> = ["fleet"].into_iter().chain(SMALL.split_whitespace()).collect();
+    let output = installation.run("zerofleet-bench", &arguments, DEADLINE).unwrap();
     assert!(output.status.success(), "{}", output.text);
     for said in ["\n| 1 | ", "\n| 2 | ", "| replay-server | 12 |", "| publisher of weights | 12 |", "| 5/s | 60.0/s |"]
     {

@@ -13,10 +13,10 @@ const SMALL: &str = "--game tic_tac_toe --seconds 2 --warm-up-seconds 0 --actors
 
 #[test]
 fn a_run_of_seconds_tells_its_phases_its_bottleneck_and_its_cost_and_leaves_nothing_behind() {
-    let programs = ["zerofleet-torch", "replay-server", "learner", "actor", "arena"];
+    let programs = ["zerofleet-bench", "replay-server", "learner", "actor", "arena"];
     let installation = Installation::new(&programs).unwrap();
-    let arguments: Vec<&str> = ["bench", "phases"].into_iter().chain(SMALL.split_whitespace()).collect();
-    let output = installation.run("zerofleet-torch", &arguments, DEADLINE).unwrap();
+    let arguments: Vec<&str> = ["phases"].into_iter().chain(SMALL.split_whitespace()).collect();
+    let output = installation.run("zerofleet-bench", &arguments, DEADLINE).unwrap();
     assert!(output.status.success(), "{}", output.text);
     for said in [
         "| self-play (1) | evaluation |",

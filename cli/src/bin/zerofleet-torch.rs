@@ -1,13 +1,9 @@
-//! The binary `zerofleet-torch`: what `zerofleet` starts for the commands that ask a network.
+//! The binary `zerofleet-torch`: `zerofleet` starts it for commands that evaluate a network.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// `bench replay` has a replay server in this process, which has the same in its own.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
-    cli::report(cli::Cli::parse().run_with_libtorch())
+    fleet::report(cli::Cli::parse().run_with_libtorch())
 }

@@ -7,9 +7,9 @@ use replay_server::{Config, Running, Settings};
 use service::Drain;
 use tokio::net::TcpListener;
 
-use crate::config::load_run;
-use crate::run_directory::RunDirectory;
 use crate::trust::Trust;
+use fleet::config::load_run;
+use fleet::run_directory::RunDirectory;
 
 /// A server, or a run whose server does not run.
 #[derive(Debug, Clone, clap::Args)]

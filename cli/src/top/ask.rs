@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::exposition::Exposition;
+use fleet::exposition::Exposition;
 
-use super::clean::clean;
+use super::sanitize::sanitize;
 
 /// A process that takes longer is busy, or gone.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ impl Asker {
             return None;
         }
         let (status, reason) = self.get(address, "readyz")?;
-        let not_ready = (status != 200).then(|| clean(reason.lines().next().unwrap_or_default(), REASON_LENGTH_MAX));
+        let not_ready = (status != 200).then(|| sanitize(reason.lines().next().unwrap_or_default(), REASON_LENGTH_MAX));
         Some(Answer { not_ready, exposition: Exposition::parse(&metrics) })
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{anyhow, bail, ensure};
 use serde::Serialize;
 
-use crate::readings::Role;
+use fleet::Role;
 
 /// Nobody pays more an hour, in any money.
 const PRICE_MAX: f64 = 1e12;

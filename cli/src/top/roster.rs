@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::exposition::Exposition;
-use crate::readings::Role;
+use fleet::Role;
+use fleet::exposition::Exposition;
 
 use super::ask::{Answer, Asker};
-use super::clean::clean;
-use super::growth::Growth;
+use super::rates::CounterRates;
+use super::sanitize::sanitize;
 
 /// How long a process that nobody lists any more is shown as lost.
 const LOST_SHOWN: Duration = Duration::from_secs(600);
@@ -42,19 +42,19 @@ pub(super) struct Process {
     pub(super) started: Option<f64>,
     /// How long it ran before it was started again, while it was watched.
     pub(super) earlier_seconds: f64,
-    pub(super) growth: Growth,
+    pub(super) rates: CounterRates,
 }
 
 impl Process {
     fn new(name: &str) -> Self {
         Self {
-            name: clean(name, NAME_LENGTH_MAX),
+            name: sanitize(name, NAME_LENGTH_MAX),
             role: None,
             version: None,
             state: State::Silent,
             started: None,
             earlier_seconds: 0.0,
-            growth: Growth::default(),
+            rates: CounterRates::default(),
         }
     }
 
@@ -70,7 +70,7 @@ impl Process {
             return;
         };
         if matches!(self.state, State::Lost(_)) {
-            self.growth.begin_anew();
+            self.rates.begin_anew();
         }
         self.state = not_ready.map_or(State::Ready, State::NotReady);
         self.role = role_of(&exposition).or(self.role);
@@ -82,7 +82,7 @@ impl Process {
             self.earlier_seconds += after - before;
         }
         self.started = started;
-        self.growth.remember(now, exposition);
+        self.rates.remember(now, exposition);
     }
 }
 
@@ -179,5 +179,5 @@ fn role_named(name: &str) -> Option<Role> {
 
 fn label(told: &Exposition, name: &str, label: &str) -> Option<String> {
     let series = told.series.iter().find(|series| series.name == name)?;
-    series.label(label).map(|value| clean(value, NAME_LENGTH_MAX))
+    series.label(label).map(|value| sanitize(value, NAME_LENGTH_MAX))
 }

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::bench::phases::{Bottleneck, Load, bottleneck};
-use crate::readings::Role;
+use fleet::Role;
+use fleet::bottleneck::{Bottleneck, Load, bottleneck};
 
-use super::clean::clean;
 use super::cost::{Cost, Price, Running, cost};
-use super::growth::Growth;
+use super::rates::CounterRates;
 use super::roster::{Process, Roster, State};
+use super::sanitize::sanitize;
 
 /// Whoever waits less is not said to wait.
 const WAITS_SHARE_MIN: f64 = 0.005;
@@ -150,12 +150,12 @@ fn lost_seconds(process: &Process, now: Instant) -> Option<f64> {
 }
 
 fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, unix_seconds: f64) -> Row {
-    let Process { name, role, version, state, started, growth, .. } = process;
-    let told = growth.newest().filter(|_| process.answers());
+    let Process { name, role, version, state, started, rates, .. } = process;
+    let told = rates.newest().filter(|_| process.answers());
     let weights = role.and_then(weights_of).and_then(|series| told?.get(series, &[]));
     // Who has none yet is behind by all of them, which says nothing.
     let weights_version = weights.filter(|version| *version > 0.0);
-    let work = role.filter(|_| process.answers()).and_then(work_of).and_then(|series| growth.rate(series, &[]));
+    let work = role.filter(|_| process.answers()).and_then(work_of).and_then(|series| rates.rate(series, &[]));
     Row {
         role: *role,
         name: name.clone(),
@@ -209,12 +209,12 @@ fn work_of(role: Role) -> Option<&'static str> {
 struct Fleet<'a>(Vec<&'a Process>);
 
 impl Fleet<'_> {
-    fn of(&self, role: Role) -> impl Iterator<Item = &Growth> {
-        self.0.iter().filter(move |process| process.role == Some(role)).map(|process| &process.growth)
+    fn of(&self, role: Role) -> impl Iterator<Item = &CounterRates> {
+        self.0.iter().filter(move |process| process.role == Some(role)).map(|process| &process.rates)
     }
 
     fn values(&self, role: Role, name: &str) -> impl Iterator<Item = f64> {
-        self.of(role).filter_map(move |growth| growth.newest()?.get(name, &[]))
+        self.of(role).filter_map(move |rates| rates.newest()?.get(name, &[]))
     }
 
     fn sum(&self, role: Role, name: &str) -> Option<f64> {
@@ -222,7 +222,7 @@ impl Fleet<'_> {
     }
 
     fn rate(&self, role: Role, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        self.of(role).filter_map(|growth| growth.rate(name, labels)).reduce(|a, b| a + b)
+        self.of(role).filter_map(|rates| rates.rate(name, labels)).reduce(|a, b| a + b)
     }
 
     fn rates(&self) -> Rates {
@@ -240,13 +240,13 @@ impl Fleet<'_> {
     fn replay(&self) -> Replay {
         let servers = self.of(Role::Replay).count().max(1) as f64;
         let mut shares: BTreeMap<(String, String), f64> = BTreeMap::new();
-        for growth in self.of(Role::Replay) {
-            let rates = growth.rates_by("zerofleet_replay_held_up_seconds_total", &["table", "side", "reason"]);
+        for rates in self.of(Role::Replay) {
+            let rates = rates.rates_by("zerofleet_replay_held_up_seconds_total", &["table", "side", "reason"]);
             for (labels, rate) in rates {
                 if let [table, side, reason] = labels.as_slice()
                     && table == "main"
                 {
-                    let key = (clean(side, LABEL_LENGTH_MAX), clean(reason, LABEL_LENGTH_MAX));
+                    let key = (sanitize(side, LABEL_LENGTH_MAX), sanitize(reason, LABEL_LENGTH_MAX));
                     *shares.entry(key).or_default() += rate / servers;
                 }
             }
@@ -271,7 +271,7 @@ impl Fleet<'_> {
 
     fn strength(&self) -> Strength {
         let arena = |name: &str, labels: &[(&str, &str)]| {
-            self.of(Role::Arena).find_map(|growth| growth.newest()?.get(name, labels))
+            self.of(Role::Arena).find_map(|rates| rates.newest()?.get(name, labels))
         };
         let accuracy = |search| {
             let labels = [("search", search), ("measure", "preserving"), ("band", "overall")];
@@ -290,8 +290,8 @@ impl Fleet<'_> {
     fn bottleneck(&self) -> Option<Bottleneck> {
         let shares = |role, series, label| {
             let mut times: BTreeMap<String, f64> = BTreeMap::new();
-            for growth in self.of(role) {
-                for (value, rate) in growth.rates_by(series, &[label]) {
+            for rates in self.of(role) {
+                for (value, rate) in rates.rates_by(series, &[label]) {
                     *times.entry(value.concat()).or_default() += rate;
                 }
             }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use crate::fleet::{self, Listed};
-use crate::run_directory::RunDirectory;
+use fleet::Listed;
+use fleet::run_directory::RunDirectory;
 
 /// What services are called where nobody says otherwise, and the port that they tell their numbers on.
 const SERVICES: [&str; 5] = ["replay", "learner", "inference", "actor", "arena"];

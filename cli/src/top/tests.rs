@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 use super::*;
-use crate::readings::Role;
+use fleet::Role;
 
 /// What an admin port says; `None` closes every connection at once.
 type Script = Arc<Mutex<Option<(String, Result<(), String>)>>>;

@@ -1,0 +1,146 @@
+//! What a learner is to its subscribers, in a process of its own whose memory and CPU time are nobody else's: the service, the
+//! server and the shelf of the learner, and networks of random weights. It is told by its standard input when to publish.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, bail, ensure};
+use games::{GameKind, with_game};
+use proto::security::Security;
+use proto::weights::{Published, WeightsService};
+use service::Drain;
+use weights::{Manifest, WeightsVersion};
+
+use super::NetworkSize;
+use crate::random_weights::random_weights;
+
+/// Versions on the shelf, as many as the learner keeps unless told otherwise.
+const KEPT: usize = 4;
+/// Threads for sockets, as every process has.
+const WORKERS: usize = 2;
+/// The command that this program is started with again.
+pub const COMMAND: &str = "publisher";
+
+/// Options of `zerofleet bench publisher`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Networks, which are published in turns, one for each line of the standard input.
+    #[arg(long, value_delimiter = ',')]
+    pub networks: Vec<NetworkSize>,
+    /// Fetches served at once [default: as a learner does].
+    #[arg(long)]
+    pub fetches: Option<usize>,
+    /// Every weight descends from it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Serves until the standard input ends. Prints where, and then the bytes of each version that is published.
+///
+/// # Errors
+/// A network that cannot be made, a port that cannot be opened.
+pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    ensure!(!args.networks.is_empty(), "--networks must name at least one");
+    service::descriptors::raise_limit();
+    let networks = args.networks.iter().map(|&network| made(network, args.seed)).collect::<anyhow::Result<Vec<_>>>()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
+    let listener = runtime.block_on(service::net::bind((Ipv4Addr::LOCALHOST, 0).into()))?;
+    let (service, publisher) = WeightsService::new(KEPT);
+    let service = match args.fetches {
+        Some(fetches) => service.with_fetches_at_once(fetches),
+        None => service,
+    };
+    let (address, drain) = (listener.local_addr()?, Drain::new());
+    let serving = runtime.spawn(proto::weights::serve(service, Security::default(), listener, drain.token()));
+    writeln!(out, "http://{address}")?;
+    out.flush()?;
+    let mut networks = networks.iter().cycle();
+    for (version, line) in (1..).zip(std::io::stdin().lock().lines()) {
+        line.context("read what to do")?;
+        let Published { manifest, bytes } = networks.next().context("no network")?;
+        publisher.publish(Manifest { version: WeightsVersion(version), ..manifest.clone() }, bytes.clone())?;
+        writeln!(out, "{}", bytes.len())?;
+        out.flush()?;
+    }
+    drain.start();
+    runtime.block_on(serving)?.context("serve weights")
+}
+
+fn made(network: NetworkSize, seed: u64) -> anyhow::Result<Published> {
+    let spec = with_game!(GameKind::ConnectFour, |game| game::Game::spec(&game).clone());
+    let made = random_weights(&spec, network.blocks, network.channels, seed);
+    let (manifest, bytes) = made.with_context(|| format!("make a network of {network}"))?;
+    Ok(Published { manifest, bytes: bytes.into() })
+}
+
+/// A publisher in another process, which ends with this.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    /// Where it serves.
+    pub(super) endpoint: String,
+    process: std::process::Child,
+    /// `None` once it was told to end.
+    orders: Option<ChildStdin>,
+    told: BufReader<ChildStdout>,
+}
+
+impl Publisher {
+    /// Starts this program again.
+    ///
+    /// # Errors
+    /// It cannot be started, or says something else than where it serves.
+    pub(super) fn start(networks: &[NetworkSize], fetches: Option<usize>, seed: u64) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("find this program")?;
+        let networks: Vec<String> = networks.iter().map(NetworkSize::to_string).collect();
+        let mut command = Command::new(program);
+        command.args([COMMAND, "--networks", &networks.join(","), "--seed", &seed.to_string()]);
+        command.args(fetches.iter().flat_map(|fetches| ["--fetches".to_owned(), fetches.to_string()]));
+        let mut process =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the publisher")?;
+        let (orders, told) = (process.stdin.take(), process.stdout.take().context("hear the publisher")?);
+        let mut publisher = Self { endpoint: String::new(), process, orders, told: BufReader::new(told) };
+        publisher.endpoint = publisher.hear()?;
+        Ok(publisher)
+    }
+
+    /// Its process.
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Has the next network published.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(super) fn publish(&mut self) -> anyhow::Result<()> {
+        let orders = self.orders.as_mut().context("the publisher was told to end")?;
+        orders.write_all(b"\n").and_then(|()| orders.flush()).context("tell the publisher")
+    }
+
+    /// How many bytes the version has that was published last.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(super) fn published_bytes(&mut self) -> anyhow::Result<u64> {
+        let told = self.hear()?;
+        told.parse().with_context(|| format!("the publisher said `{told}`"))
+    }
+
+    fn hear(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        if self.told.read_line(&mut line).context("hear the publisher")? == 0 {
+            bail!("the publisher has ended");
+        }
+        Ok(line.trim().to_owned())
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.orders = None;
+        // It may have ended by itself; whatever it is doing is not waited for.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,13 @@
+//! The binary `zerofleet-bench`: parse, measure, report.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// `bench replay` runs a replay server in this process; the server's own binary uses the same allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    fleet::report(bench::Bench::parse().run().map(|()| ExitCode::SUCCESS))
+}

@@ -1,0 +1,104 @@
+use std::sync::Arc;
+
+use anyhow::ensure;
+use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId, WeightsVersion};
+use game::{Action, Game, Outcome};
+use games::ConnectFour;
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+/// Different games that are handed in again and again under new ids: enough that a compressor does not learn them.
+const COUNT: usize = 256;
+/// A game of Connect Four has no more.
+const STEPS_MAX: usize = 42;
+
+/// Trajectories of Connect Four as self-play makes them, every step a full search.
+#[derive(Debug, Clone)]
+pub(crate) struct Games(Arc<[Trajectory]>);
+
+impl Games {
+    /// Games of exactly so many steps; the seed alone decides them.
+    ///
+    /// # Errors
+    /// More steps than a game has.
+    pub(crate) fn new(steps: usize, seed: u64) -> anyhow::Result<Self> {
+        ensure!((1..=STEPS_MAX).contains(&steps), "--steps must be from 1 to {STEPS_MAX}");
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        Ok(Self((0..COUNT).map(|_| trajectory(steps, &mut rng)).collect()))
+    }
+
+    /// Steps of each.
+    pub(crate) fn steps(&self) -> usize {
+        self.0[0].steps.len()
+    }
+
+    /// The mean of what they take on the wire.
+    pub(crate) fn mean_wire_bytes(&self) -> f64 {
+        let bytes: usize =
+            self.0.iter().map(|game| prost::Message::encoded_len(&proto::replay::v1::Trajectory::from(game))).sum();
+        bytes as f64 / self.0.len() as f64
+    }
+
+    /// One of them, as the trajectory of this number by this actor.
+    pub(crate) fn trajectory(&self, actor: u64, epoch: u64, sequence: u64) -> Trajectory {
+        // Exact: the remainder is below a small number.
+        let mut trajectory = self.0[(sequence.wrapping_add(actor * 37) % COUNT as u64) as usize].clone();
+        trajectory.id = TrajectoryId { actor, epoch, sequence };
+        trajectory
+    }
+}
+
+fn trajectory(steps: usize, rng: &mut ChaCha8Rng) -> Trajectory {
+    let game = ConnectFour::new();
+    let steps = actions(&game, steps, rng).into_iter().map(|(action, legal)| step(action, &legal, rng)).collect();
+    let id = TrajectoryId { actor: 0, epoch: 0, sequence: 0 };
+    Trajectory { id, game: game.spec().name.clone(), steps, outcome: Outcome::Draw }
+}
+
+/// The first actions of a random game that lasts long enough, each with what was legal.
+fn actions(game: &ConnectFour, steps: usize, rng: &mut ChaCha8Rng) -> Vec<(Action, Vec<Action>)> {
+    loop {
+        let (mut position, mut actions, mut legal) = (game.start(), Vec::new(), Vec::new());
+        while actions.len() < steps && game.outcome(&position).is_none() {
+            game.legal_actions(&position, &mut legal);
+            let action = legal[rng.random_range(0..legal.len())];
+            actions.push((action, legal.clone()));
+            game.play(&mut position, action);
+        }
+        if actions.len() == steps {
+            return actions;
+        }
+    }
+}
+
+/// A search policy of made-up visits and a made-up value.
+fn step(action: Action, legal: &[Action], rng: &mut ChaCha8Rng) -> Step {
+    let visits: Vec<u16> = legal.iter().map(|_| rng.random_range(1..60)).collect();
+    let sum: f32 = visits.iter().map(|&visits| f32::from(visits)).sum();
+    let policy = legal.iter().zip(&visits);
+    let policy = policy.map(|(&action, &visits)| ActionProbability { action, probability: f32::from(visits) / sum });
+    let value = rng.random_range(-1.0..1.0);
+    let kind = StepKind::Full { policy: policy.collect(), value };
+    Step { action, reward: 0.0, kind, weights_version: WeightsVersion(1 + rng.random_range(0..2)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use experience::Limits;
+
+    use super::*;
+
+    #[test]
+    fn a_server_takes_them_and_every_step_is_an_item() {
+        let games = Games::new(30, 1).unwrap();
+        for sequence in 0..COUNT as u64 + 3 {
+            let trajectory = games.trajectory(5, 2, sequence);
+            trajectory.validate(Limits { steps_max: 42, actions: 7 }).unwrap();
+            assert_eq!(trajectory.id, TrajectoryId { actor: 5, epoch: 2, sequence });
+            assert_eq!(trajectory.full_plies().count(), 30);
+            ConnectFour::new().replay(&trajectory.actions().collect::<Vec<_>>()).unwrap();
+        }
+        assert!(Games::new(43, 1).unwrap_err().to_string().contains("--steps"));
+    }
+}

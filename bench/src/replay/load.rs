@@ -1,0 +1,146 @@
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use proto::replay::{MAIN_TABLE, Sampler, SamplerSettings, Writer, WriterSettings};
+use tokio::task::JoinSet;
+
+use super::Args;
+use super::games::Games;
+use super::server::Server;
+use crate::latency::Latency;
+
+/// Share of the measured time that is spent before it, so that connections stand and buffers have grown.
+const WARM_UP: f64 = 0.25;
+/// Batches that a sampler has asked for ahead.
+const PREFETCH: usize = 4;
+/// How long the last acknowledgements are waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Writers that fill a table, and what each has unacknowledged.
+const FILLERS: (usize, usize) = (4, 256);
+
+/// What writers made.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Inserting {
+    /// Trajectories acknowledged each second.
+    pub(super) speed: f64,
+    /// From one acknowledgement to the next where one was unacknowledged: what each took.
+    pub(super) latency: Latency,
+}
+
+/// What a sampler made.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sampling {
+    /// Samples each second.
+    pub(super) speed: f64,
+    /// From one batch to the next.
+    pub(super) latency: Latency,
+}
+
+/// As many writers as asked for hand in as fast as they can for `time`.
+///
+/// # Errors
+/// A server that does not answer.
+pub(super) async fn insert(
+    server: &Server,
+    games: &Games,
+    writers: usize,
+    in_flight: usize,
+    time: Duration,
+) -> anyhow::Result<Inserting> {
+    let mut tasks = JoinSet::new();
+    // Every call is another life of the same actors: no id comes twice.
+    let epoch = server.stats().await?.trajectories_inserted_total + 1;
+    for actor in 0..writers as u64 {
+        let (writer, games) = (writer(server, actor, epoch, in_flight), games.clone());
+        tasks.spawn(async move {
+            let mut sequence = 0;
+            let mut write = async |until: Instant| -> anyhow::Result<Vec<Duration>> {
+                let (mut took, mut last) = (Vec::new(), Instant::now());
+                while last < until {
+                    writer.insert(games.trajectory(actor, epoch, sequence)).await?;
+                    sequence += 1;
+                    let now = Instant::now();
+                    took.push(now - last);
+                    last = now;
+                }
+                Ok(took)
+            };
+            write(Instant::now() + time.mul_f64(WARM_UP)).await?;
+            let (before, start) = (writer.stats().inserted, Instant::now());
+            let took = write(start + time).await?;
+            let (inserted, seconds) = (writer.stats().inserted - before, start.elapsed().as_secs_f64());
+            let left = writer.close(PATIENCE).await;
+            ensure!(left.is_empty(), "{} trajectories were not acknowledged", left.len());
+            Ok((inserted as f64 / seconds, took))
+        });
+    }
+    let (mut speed, mut all) = (0.0, Vec::new());
+    while let Some(done) = tasks.join_next().await {
+        let (inserts_per_second, took) = done.context("join a writer")??;
+        speed += inserts_per_second;
+        all.extend(took);
+    }
+    Ok(Inserting { speed, latency: Latency::of(&mut all) })
+}
+
+/// One sampler draws as fast as it can for `time`.
+pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Sampling {
+    let mut sampler = Sampler::start(SamplerSettings {
+        endpoint: server.endpoint.clone(),
+        game: "connect_four".to_owned(),
+        table: MAIN_TABLE.to_owned(),
+        batch_size: args.batch,
+        unroll_steps: args.unroll,
+        prefetch_batches: PREFETCH,
+    });
+    let mut draw = async |until: Instant| {
+        let (mut took, mut last) = (Vec::new(), Instant::now());
+        while last < until {
+            drop(sampler.next().await);
+            let now = Instant::now();
+            took.push(now - last);
+            last = now;
+        }
+        took
+    };
+    draw(Instant::now() + time.mul_f64(WARM_UP)).await;
+    let start = Instant::now();
+    let mut took = draw(start + time).await;
+    let seconds = start.elapsed().as_secs_f64();
+    let speed = (took.len() * args.batch) as f64 / seconds;
+    sampler.close().await;
+    Sampling { speed, latency: Latency::of(&mut took) }
+}
+
+/// Hands in until the table holds at least so many positions.
+///
+/// # Errors
+/// A server that does not answer.
+pub(super) async fn fill(server: &Server, games: &Games, positions: u64) -> anyhow::Result<()> {
+    let (writers, in_flight) = FILLERS;
+    let stats = server.stats().await?;
+    let missing = positions.saturating_sub(stats.items).div_ceil(games.steps() as u64);
+    let epoch = stats.trajectories_inserted_total + 1;
+    let mut tasks = JoinSet::new();
+    for actor in 0..writers as u64 {
+        let (writer, games) = (writer(server, actor, epoch, in_flight), games.clone());
+        let count = missing / writers as u64 + u64::from(actor < missing % writers as u64);
+        tasks.spawn(async move {
+            for sequence in 0..count {
+                writer.insert(games.trajectory(actor, epoch, sequence)).await?;
+            }
+            let left = writer.close(PATIENCE).await;
+            ensure!(left.is_empty(), "{} trajectories were not acknowledged", left.len());
+            Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.context("join a writer")??;
+    }
+    Ok(())
+}
+
+fn writer(server: &Server, actor: u64, epoch: u64, in_flight_max: usize) -> Writer {
+    let (endpoint, game) = (server.endpoint.clone(), "connect_four".to_owned());
+    Writer::start(WriterSettings { endpoint, actor, epoch, game, in_flight_max })
+}

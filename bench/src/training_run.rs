@@ -1,0 +1,275 @@
+//! A real training run while it is measured: the processes of `zerofleet train` in a folder that is removed.
+//!
+//! Waits until the learner trains, then reads what every process tells and takes at the beginning and at the end of a window
+//! of time. What that means is for others to say. Start with [`measure`].
+
+mod temporary_folder;
+mod window;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use games::GameKind;
+use service::Drain;
+
+pub(super) use window::{Reading, Window, cpu_seconds, of_threads};
+
+use super::accelerator::{self, Accelerator};
+use super::usage;
+use fleet::Role;
+use fleet::child::Event;
+use fleet::config::Fleet as Config;
+use fleet::exposition::Exposition;
+use fleet::plan::{self, Plan};
+use fleet::{Fleet, Member, Rating};
+pub(crate) use temporary_folder::TemporaryFolder;
+
+/// How often processes are looked at, and how soon Ctrl-C is heard.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+/// A run that has not taken its first training step by then is not what anybody wanted to measure.
+const FIRST_STEP_DEADLINE: Duration = Duration::from_secs(600);
+/// Every process must tell its numbers in this time; a busy one may need several tries.
+const READ_DEADLINE: Duration = Duration::from_secs(20);
+/// How often accelerators are asked; they tell what they did for about as long.
+const ACCELERATOR_INTERVAL: Duration = Duration::from_secs(1);
+/// The run's name in its folder.
+const NAME: &str = "bench";
+
+/// Which run, and for how long.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RunArgs {
+    /// The game.
+    #[arg(long, default_value = "connect_four")]
+    pub game: GameKind,
+    /// How long is measured.
+    #[arg(long, default_value_t = 60.0)]
+    pub seconds: f64,
+    /// How long is waited before that, from the first training step on.
+    #[arg(long, default_value_t = 15.0)]
+    pub warm_up_seconds: f64,
+    /// Self-play processes [default: what fits the cores].
+    #[arg(long)]
+    pub actors: Option<usize>,
+    /// A run file to begin from (TOML, one section per role).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Overrides one key of the run file; may be given many times.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// Where the run lies while it is measured [default: where the system keeps what is temporary].
+    #[arg(long, value_name = "FOLDER")]
+    pub runs: Option<PathBuf>,
+}
+
+impl RunArgs {
+    /// How long things take.
+    ///
+    /// # Errors
+    /// Times that are none.
+    pub(super) fn times(&self) -> anyhow::Result<Times> {
+        let measured = Duration::try_from_secs_f64(self.seconds).context("read --seconds")?;
+        ensure!(!measured.is_zero(), "--seconds must be above 0");
+        let warm_up = Duration::try_from_secs_f64(self.warm_up_seconds).context("read --warm-up-seconds")?;
+        Ok(Times { warm_up, measured })
+    }
+}
+
+/// How long things take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    warm_up: Duration,
+    measured: Duration,
+}
+
+/// A run that was measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) config: Config,
+    pub(super) actors: usize,
+    pub(super) window: Window,
+    /// Over the window.
+    pub(super) accelerators: Vec<Accelerator>,
+}
+
+/// Trains as `zerofleet train` does, in a folder that is removed, and reads what processes tell in the meantime.
+///
+/// # Errors
+/// A configuration that makes no sense, a process that dies or never trains, Ctrl-C.
+pub(super) fn measure(args: &RunArgs, times: Times) -> anyhow::Result<Measured> {
+    measure_with(args, times, Rating::On)
+}
+
+/// [`measure`], with or without an arena.
+///
+/// # Errors
+/// As [`measure`].
+pub(super) fn measure_with(args: &RunArgs, times: Times, rating: Rating) -> anyhow::Result<Measured> {
+    let folder = TemporaryFolder::new(args.runs.as_deref())?;
+    let plan = Plan::new(
+        &plan::Args {
+            minutes: None,
+            game: Some(args.game.to_string()),
+            actors: args.actors,
+            replay_servers: None,
+            inference: None,
+            run: Some(NAME.to_owned()),
+            runs: folder.path().to_owned(),
+            config: args.config.clone(),
+            sets: args.sets.clone(),
+        },
+        std::env::vars_os(),
+    )?;
+    let settings = plan.fleet(rating)?;
+    plan.run.create()?;
+    plan.write_config()?;
+    // Only signals live here.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let drain = Drain::new();
+    runtime.block_on(async { drain.on_signals() }).context("listen to signals")?;
+    // After the folder, so that processes which are killed on the way out are gone before it is.
+    let mut session = Session { fleet: Fleet::start(&settings, &plan.run, Instant::now())?, drain };
+    let measured = session.measure(times);
+    let drained = session.fleet.drain();
+    let (window, accelerators) = measured?;
+    drained?;
+    Ok(Measured { config: plan.config, actors: plan.actors, window, accelerators })
+}
+
+struct Session {
+    fleet: Fleet,
+    drain: Drain,
+}
+
+impl Session {
+    fn measure(&mut self, times: Times) -> anyhow::Result<(Window, Vec<Accelerator>)> {
+        self.wait_for_the_first_step()?;
+        self.run_for(times.warm_up)?;
+        let (began, begin) = self.read()?;
+        let accelerators = self.watch_accelerators_for(times.measured)?;
+        let (ended, end) = self.read()?;
+        Ok((Window { seconds: ended.duration_since(began).as_secs_f64(), begin, end }, accelerators))
+    }
+
+    fn wait_for_the_first_step(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + FIRST_STEP_DEADLINE;
+        while !has_trained(&self.fleet.scrape()) {
+            ensure!(Instant::now() < deadline, "no training step was taken within {FIRST_STEP_DEADLINE:?}");
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    fn run_for(&mut self, time: Duration) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    /// What accelerators do meanwhile, if there are any.
+    fn watch_accelerators_for(&mut self, time: Duration) -> anyhow::Result<Vec<Accelerator>> {
+        let start = Instant::now();
+        let mut readings = vec![accelerator::read()];
+        while !readings[0].is_empty() && start.elapsed() + ACCELERATOR_INTERVAL < time {
+            self.run_for(ACCELERATOR_INTERVAL)?;
+            readings.push(accelerator::read());
+        }
+        self.run_for(time.saturating_sub(start.elapsed()))?;
+        Ok(accelerator::mean(&readings))
+    }
+
+    /// Waits a little; whoever dies would be measured in two lives, and Ctrl-C ends it all.
+    fn look(&mut self) -> anyhow::Result<()> {
+        if let Some((index, event)) = self.fleet.watch(Instant::now())?.into_iter().next() {
+            let name = self.fleet.members()[index].child.name().to_owned();
+            match event {
+                Event::Died { how, last_words, .. } => bail!("{name} {how}; its last words: {last_words}"),
+                Event::GivenUp { why } => bail!("{name} {why}"),
+                Event::Restarted => bail!("{name} was started again"),
+            }
+        }
+        ensure!(!self.drain.started(), "stopped before everything was measured");
+        std::thread::sleep(WATCH_INTERVAL);
+        Ok(())
+    }
+
+    /// What every process tells, and when.
+    fn read(&mut self) -> anyhow::Result<(Instant, Vec<Reading>)> {
+        let deadline = Instant::now() + READ_DEADLINE;
+        loop {
+            let scrapes = self.fleet.scrape();
+            let now = Instant::now();
+            if scrapes.len() == self.fleet.members().len() {
+                return Ok((now, readings(self.fleet.members(), scrapes)));
+            }
+            ensure!(now < deadline, "not every process told its numbers within {READ_DEADLINE:?}");
+            self.look()?;
+        }
+    }
+}
+
+fn has_trained(scrapes: &[(usize, Role, Exposition)]) -> bool {
+    let steps = |exposition: &Exposition| exposition.get("zerofleet_learner_steps_total", &[]);
+    scrapes.iter().any(|(_, role, told)| *role == Role::Learner && steps(told).is_some_and(|steps| steps > 0.0))
+}
+
+fn readings(members: &[Member], scrapes: Vec<(usize, Role, Exposition)>) -> Vec<Reading> {
+    let reading = |(index, role, exposition): (usize, Role, Exposition)| {
+        let child = &members[index].child;
+        Reading { name: child.name().to_owned(), role, exposition, usage: child.id().and_then(usage::of) }
+    };
+    scrapes.into_iter().map(reading).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::tests::args;
+    use crate::usage::{ThreadUsage, Usage};
+
+    /// An actor that tells this.
+    pub(crate) fn actor(exposition: &str) -> Reading {
+        Reading {
+            name: "actor-0".to_owned(),
+            role: Role::Actor,
+            exposition: Exposition::parse(exposition),
+            usage: None,
+        }
+    }
+
+    /// A learner that tells this.
+    pub(crate) fn learner(exposition: &str) -> Reading {
+        Reading { name: "learner".to_owned(), role: Role::Learner, ..actor(exposition) }
+    }
+
+    /// A process of these threads: id, name, CPU time.
+    pub(crate) fn usage(threads: &[(u64, &str, f64)]) -> Usage {
+        let thread =
+            |&(id, name, cpu_seconds): &(u64, &str, f64)| ThreadUsage { id, name: name.to_owned(), cpu_seconds };
+        Usage {
+            cpu_seconds: threads.iter().map(|(.., cpu)| cpu).sum(),
+            threads: threads.iter().map(thread).collect(),
+            memory_bytes: Some(64 << 20),
+        }
+    }
+
+    #[test]
+    fn a_key_that_does_not_exist_is_refused_before_anything_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let args: RunArgs = args(&format!("--runs {} --set learner.speed=1", folder.path().display()));
+        let error = measure(&args, args.times().unwrap()).unwrap_err();
+        assert!(format!("{error:#}").contains("learner.speed"), "{error:#}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_learner_trains_from_its_first_step_on() {
+        let told =
+            |steps: &str| [(0, Role::Learner, Exposition::parse(steps)), (1, Role::Actor, Exposition::default())];
+        assert!(!has_trained(&told("")));
+        assert!(!has_trained(&told("zerofleet_learner_steps_total 0")));
+        assert!(has_trained(&told("zerofleet_learner_steps_total 1")));
+    }
+}

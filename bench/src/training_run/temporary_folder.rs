@@ -1,0 +1,60 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+/// A folder that is new, and removed with everything in it.
+#[derive(Debug)]
+pub(crate) struct TemporaryFolder {
+    path: PathBuf,
+}
+
+impl TemporaryFolder {
+    /// Below `parent`, or where this system keeps what is temporary.
+    ///
+    /// # Errors
+    /// A folder that cannot be made.
+    pub(crate) fn new(parent: Option<&Path>) -> anyhow::Result<Self> {
+        let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+        fs::create_dir_all(&parent).with_context(|| format!("make the folder {}", parent.display()))?;
+        let path = parent.join(format!("zerofleet-bench-{}", std::process::id()));
+        // Whatever is there already is not ours to remove.
+        fs::create_dir(&path).with_context(|| format!("make the folder {}", path.display()))?;
+        Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "the folder of the run cannot be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_leaves_nothing_behind() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = TemporaryFolder::new(Some(parent.path())).unwrap();
+        fs::write(folder.path().join("config.toml"), "x").unwrap();
+        drop(folder);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_there_already_is_not_taken() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = TemporaryFolder::new(Some(parent.path())).unwrap();
+        let error = TemporaryFolder::new(Some(parent.path())).unwrap_err();
+        assert!(format!("{error:#}").contains("zerofleet-bench-"), "{error:#}");
+        assert!(folder.path().is_dir());
+    }
+}

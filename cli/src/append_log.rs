@@ -1,0 +1,81 @@
+//! An append-only file of whole records.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+/// Appends whole records; a record that is written in part is truncated away again.
+#[derive(Debug)]
+pub struct AppendLog {
+    file: File,
+    length: u64,
+}
+
+impl AppendLog {
+    /// Opens the file at `path`, or creates it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().create(true).read(true).append(true).open(path)?;
+        let length = file.metadata()?.len();
+        Ok(Self { file, length })
+    }
+
+    /// Appends a record whole or not at all.
+    ///
+    /// # Errors
+    /// Those of the file system, with the file as it was.
+    pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.file.write_all(record) {
+            // Truncating needs no space. If it fails too, readers skip the torn record.
+            let _ = self.file.set_len(self.length);
+            return Err(error);
+        }
+        self.length += record.len() as u64;
+        Ok(())
+    }
+
+    /// The last byte; `None` of an empty file.
+    pub fn last_byte(&mut self) -> io::Result<Option<u8>> {
+        if self.length == 0 {
+            return Ok(None);
+        }
+        let mut last = [0];
+        self.file.seek(SeekFrom::End(-1))?;
+        self.file.read_exact(&mut last)?;
+        Ok(Some(last[0]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A limit of the size of files, which holds for this whole process; below it nothing else of this crate's tests writes.
+    const BYTES_MAX: u64 = 64 << 20;
+
+    /// A file that may not grow beyond [`BYTES_MAX`], and room for `free` more bytes in it.
+    fn nearly_full(path: &Path, free: u64) -> AppendLog {
+        // SAFETY: plain numbers and a handler that ignores; without it the signal would end the process.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let limit = libc::rlimit { rlim_cur: BYTES_MAX, rlim_max: libc::RLIM_INFINITY };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
+        }
+        // Sparse: it takes no room.
+        File::create(path).unwrap().set_len(BYTES_MAX - free).unwrap();
+        AppendLog::open(path).unwrap()
+    }
+
+    #[test]
+    fn a_record_that_does_not_fit_leaves_the_file_as_it_was_and_the_next_one_may_fit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("records");
+        let mut records = nearly_full(&path, 5);
+        assert!(records.append(b"longer\n").is_err());
+        assert_eq!(fs::metadata(&path).unwrap().len(), BYTES_MAX - 5);
+        records.append(b"fit\n").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), BYTES_MAX - 1);
+        assert_eq!(records.last_byte().unwrap(), Some(b'\n'));
+    }
+}

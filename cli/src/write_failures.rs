@@ -1,0 +1,78 @@
+//! Reports failed writes of a run, most often because its disk is full: once when they begin and once when they end.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use fleet::exposition::Exposition;
+
+/// Labels of `zerofleet_learner_unwritten`, and the words shown for them.
+const LEARNER_WRITES: [(&str, &str); 2] = [("checkpoint", "a checkpoint"), ("weights", "new weights")];
+
+/// The writes that fail now.
+#[derive(Debug, Default)]
+pub struct WriteFailures {
+    failing: BTreeSet<&'static str>,
+}
+
+impl WriteFailures {
+    /// Takes the result of writing metrics and progress; returns a message if it differs from the last one.
+    pub fn kept(&mut self, kept: &anyhow::Result<()>) -> Option<String> {
+        self.news("the numbers of the run", kept.as_ref().err().map(|error| format!("{error:#}")))
+    }
+
+    /// Takes the learner's write status; returns a message for each change.
+    pub fn learner(&mut self, exposition: &Exposition, log: &Path) -> Vec<String> {
+        let news = LEARNER_WRITES.iter().filter_map(|&(label, what)| {
+            let failed = exposition.get("zerofleet_learner_unwritten", &[("what", label)])? > 0.0;
+            self.news(what, failed.then(|| format!("see {}", log.display())))
+        });
+        news.collect()
+    }
+
+    fn news(&mut self, what: &'static str, failed: Option<String>) -> Option<String> {
+        match failed {
+            Some(why) => self.failing.insert(what).then(|| {
+                format!("cannot write {what} ({why}): make room; training goes on, and what failed is tried again")
+            }),
+            None => self.failing.remove(what).then(|| format!("{what} could be written again")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    fn learner(failures: &mut WriteFailures, checkpoint: u8) -> Vec<String> {
+        let text = format!("zerofleet_learner_unwritten{{what=\"checkpoint\"}} {checkpoint}\n");
+        failures.learner(&Exposition::parse(&text), Path::new("logs/learner.log"))
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_said_once_with_its_reason_and_once_more_when_it_is_over() {
+        let mut failures = WriteFailures::default();
+        assert_eq!(failures.kept(&Ok(())), None);
+        let full = Err(anyhow!("No space left on device").context("append to metrics.jsonl"));
+        let said = failures.kept(&full).unwrap();
+        assert!(
+            said.starts_with("cannot write the numbers of the run (append to metrics.jsonl: No space left"),
+            "{said}"
+        );
+        assert_eq!(failures.kept(&full), None);
+        assert_eq!(failures.kept(&Ok(())).unwrap(), "the numbers of the run could be written again");
+        assert_eq!(failures.kept(&Ok(())), None);
+    }
+
+    #[test]
+    fn a_learner_that_cannot_write_is_told_of_and_one_that_does_not_answer_is_not() {
+        let mut failures = WriteFailures::default();
+        assert_eq!(learner(&mut failures, 0), [""; 0]);
+        let said = learner(&mut failures, 1);
+        assert!(said[0].starts_with("cannot write a checkpoint (see logs/learner.log): make room"), "{said:?}");
+        assert_eq!(failures.learner(&Exposition::default(), Path::new("")), [""; 0]);
+        assert_eq!(learner(&mut failures, 1), [""; 0]);
+        assert_eq!(learner(&mut failures, 0), ["a checkpoint could be written again"]);
+    }
+}

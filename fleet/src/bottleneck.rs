@@ -1,0 +1,282 @@
+//! Rules that name the part of a run which limits its speed.
+//!
+//! [`Load`] holds shares of time; [`bottleneck`] applies the rules to it.
+
+use serde::{Deserialize, Serialize};
+
+/// A thread that works at least this share of its time is busy.
+const BUSY: f64 = 0.85;
+/// A thread that waits at least this share of its time is held up.
+const HELD_UP: f64 = 0.15;
+
+/// The part of a run that limits its speed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bottleneck {
+    /// Which part of the run.
+    pub part: Part,
+    /// What it is and how that shows, in one sentence.
+    pub sentence: String,
+    /// What to change.
+    pub remedy: String,
+}
+
+/// A part of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The training thread.
+    Learner,
+    /// The threads that play.
+    SelfPlay,
+    /// The thread that makes batches.
+    Preparing,
+    /// Weights and checkpoints on their way to the disk.
+    Publication,
+    /// The replay server and the way to it.
+    Replay,
+    /// None: no thread waits for another.
+    Nothing,
+}
+
+/// The shares of time that the rules read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Load {
+    /// Of the training thread: it has no batch.
+    pub sampling: f64,
+    /// Of the training thread: forward, backward and what belongs to a step.
+    pub training: f64,
+    /// Of the training thread: weights and checkpoints.
+    pub publishing: f64,
+    /// Of the preparing thread: it makes batches.
+    pub preparing: f64,
+    /// Of the self-play threads: the replay server takes no more.
+    pub held_up: f64,
+    /// Of the self-play threads: there is nothing to evaluate with.
+    pub without_weights: f64,
+    /// Of the self-play threads: the evaluator.
+    pub evaluating: f64,
+    /// Of the self-play threads: trees, rules and observations.
+    pub searching: f64,
+    /// Of all cores; unknown where the system does not tell.
+    pub cores_used: Option<f64>,
+}
+
+/// The part that limits the run: the first rule that applies.
+pub fn bottleneck(load: &Load) -> Bottleneck {
+    let (learner_waits, actors_wait) = (load.sampling >= HELD_UP, load.held_up >= HELD_UP);
+    if load.publishing >= HELD_UP {
+        return publication(load);
+    }
+    match (learner_waits, actors_wait) {
+        (true, _) if load.preparing >= BUSY => preparing(load),
+        (true, true) => replay(load),
+        (false, true) => learner(load),
+        (true, false) => self_play(load),
+        (false, false) => nothing(load),
+    }
+}
+
+fn learner(load: &Load) -> Bottleneck {
+    let Load { training, held_up, .. } = load;
+    Bottleneck {
+        part: Part::Learner,
+        sentence: format!(
+            "The learner is the bottleneck: it trains {} of its time, and the self-play threads wait {} of theirs for it.",
+            percent(*training),
+            percent(*held_up)
+        ),
+        remedy:
+            "Let searches go deeper in that time (selfplay.full_simulations_max); or lower replay.samples_per_insert, so \
+                 that each position is trained on less often; or make a training step \
+                 cheaper with a smaller network; or train on an accelerator (learner.device) or more cores \
+                 (learner.threads, with fewer actor.threads)."
+                .to_owned(),
+    }
+}
+
+fn self_play(load: &Load) -> Bottleneck {
+    let Load { sampling, evaluating, searching, without_weights, .. } = load;
+    let (most, share, remedy) = if without_weights.max(HELD_UP) > evaluating.max(*searching) {
+        ("waiting for weights", without_weights, "Look into the logs for why the learner's weights do not arrive.")
+    } else if evaluating >= searching {
+        (
+            "evaluation",
+            evaluating,
+            "Add actors or cores; or make an evaluation cheaper with a smaller network, actor.precision or an accelerator \
+             (actor.device); or search fewer simulations (selfplay.full_simulations, selfplay.full_share); or raise \
+             replay.samples_per_insert, so that each position is trained on more often.",
+        )
+    } else {
+        (
+            "search",
+            searching,
+            "Add actors or cores; or search fewer simulations (selfplay.full_simulations, selfplay.full_share); or raise \
+             replay.samples_per_insert, so that each position is trained on more often.",
+        )
+    };
+    Bottleneck {
+        part: Part::SelfPlay,
+        sentence: format!(
+            "Self-play is the bottleneck: the learner waits {} of its time for samples, and {most} takes {} of the time of \
+             the self-play threads.",
+            percent(*sampling),
+            percent(*share)
+        ),
+        remedy: remedy.to_owned(),
+    }
+}
+
+fn preparing(load: &Load) -> Bottleneck {
+    let Load { preparing, sampling, .. } = load;
+    Bottleneck {
+        part: Part::Preparing,
+        sentence: format!(
+            "Making batches is the bottleneck: its one thread is busy {} of its time, and the training thread waits {} of \
+             its for it.",
+            percent(*preparing),
+            percent(*sampling)
+        ),
+        remedy: "Leave that thread a core of its own (fewer actor.threads), or lower replay.samples_per_insert."
+            .to_owned(),
+    }
+}
+
+fn publication(load: &Load) -> Bottleneck {
+    Bottleneck {
+        part: Part::Publication,
+        sentence: format!(
+            "Writing weights and checkpoints is the bottleneck: it takes {} of the learner's time.",
+            percent(load.publishing)
+        ),
+        remedy:
+            "Raise learner.publish_interval_seconds and learner.checkpoint_interval_seconds, or take a faster disk."
+                .to_owned(),
+    }
+}
+
+fn replay(load: &Load) -> Bottleneck {
+    let Load { sampling, held_up, .. } = load;
+    Bottleneck {
+        part: Part::Replay,
+        sentence: format!(
+            "The replay server is the bottleneck: the learner waits {} of its time for samples while the self-play threads \
+             wait {} of theirs to hand in.",
+            percent(*sampling),
+            percent(*held_up)
+        ),
+        remedy:
+            "Raise replay.error_items, so that its rate limiter lets both sides run ahead further; or take a faster \
+                 disk for the run."
+                .to_owned(),
+    }
+}
+
+fn nothing(load: &Load) -> Bottleneck {
+    let Load { sampling, held_up, cores_used, .. } = load;
+    let used = cores_used.map_or_else(String::new, |used| format!(", with {} of the cores in use", percent(used)));
+    Bottleneck {
+        part: Part::Nothing,
+        sentence: format!(
+            "Self-play and training are balanced: the learner waits {} of its time, the self-play threads {} of \
+             theirs{used}.",
+            percent(*sampling),
+            percent(*held_up)
+        ),
+        remedy:
+            "Only more or faster cores, or an accelerator, speed up both; a smaller network or fewer simulations make \
+                 both do more with these."
+                .to_owned(),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run in which everybody works and nobody waits.
+    fn balanced() -> Load {
+        Load {
+            training: 0.9,
+            preparing: 0.1,
+            sampling: 0.05,
+            held_up: 0.05,
+            evaluating: 0.7,
+            searching: 0.2,
+            ..Load::default()
+        }
+    }
+
+    fn part(load: Load) -> Part {
+        bottleneck(&load).part
+    }
+
+    #[test]
+    fn a_learner_that_actors_wait_for_is_the_bottleneck() {
+        let load = Load { training: 0.97, sampling: 0.0, held_up: 0.4, ..balanced() };
+        let Bottleneck { part, sentence, remedy } = bottleneck(&load);
+        assert_eq!(part, Part::Learner);
+        assert_eq!(
+            sentence,
+            "The learner is the bottleneck: it trains 97 % of its time, and the self-play threads wait 40 % of theirs for it."
+        );
+        assert!(remedy.contains("replay.samples_per_insert"), "{remedy}");
+    }
+
+    #[test]
+    fn self_play_that_the_learner_waits_for_is_the_bottleneck_and_its_larger_part_is_named() {
+        let waits = Load { training: 0.3, sampling: 0.7, held_up: 0.0, ..balanced() };
+        let evaluation = bottleneck(&waits);
+        assert_eq!(evaluation.part, Part::SelfPlay);
+        assert!(evaluation.sentence.contains("evaluation takes 70 %"), "{evaluation:?}");
+        assert!(evaluation.remedy.contains("actor.device"), "{evaluation:?}");
+        let search = bottleneck(&Load { evaluating: 0.2, searching: 0.75, ..waits });
+        assert_eq!(search.part, Part::SelfPlay);
+        assert!(search.sentence.contains("search takes 75 %"), "{search:?}");
+        assert!(!search.remedy.contains("actor.device"), "a faster evaluator does not help: {search:?}");
+    }
+
+    #[test]
+    fn actors_without_weights_are_told_apart_from_slow_ones() {
+        let load =
+            Load { sampling: 1.0, training: 0.0, evaluating: 0.0, searching: 0.0, without_weights: 1.0, ..balanced() };
+        assert!(bottleneck(&load).sentence.contains("waiting for weights takes 100 %"));
+    }
+
+    #[test]
+    fn where_nobody_waits_run_and_machine_are_balanced() {
+        let load = Load { cores_used: Some(0.98), ..balanced() };
+        let Bottleneck { part, sentence, .. } = bottleneck(&load);
+        assert_eq!(part, Part::Nothing);
+        assert!(sentence.contains("with 98 % of the cores in use"), "{sentence}");
+        assert!(!bottleneck(&balanced()).sentence.contains("cores"), "what is not measured is not said");
+    }
+
+    #[test]
+    fn where_both_wait_the_replay_server_between_them_is_the_bottleneck() {
+        assert_eq!(part(Load { sampling: 0.4, held_up: 0.4, ..balanced() }), Part::Replay);
+    }
+
+    #[test]
+    fn a_busy_preparing_thread_is_the_bottleneck_only_if_training_waits() {
+        assert_eq!(part(Load { preparing: 0.95, sampling: 0.5, ..balanced() }), Part::Preparing);
+        assert_eq!(part(Load { preparing: 0.95, sampling: 0.5, held_up: 0.5, ..balanced() }), Part::Preparing);
+        assert_eq!(part(Load { preparing: 0.95, ..balanced() }), Part::Nothing);
+    }
+
+    #[test]
+    fn weights_and_checkpoints_that_hold_up_training_are_the_bottleneck() {
+        assert_eq!(part(Load { publishing: 0.2, held_up: 0.5, ..balanced() }), Part::Publication);
+    }
+
+    #[test]
+    fn waiting_counts_from_fifteen_percent_on() {
+        assert_eq!(part(Load { held_up: 0.149, ..balanced() }), Part::Nothing);
+        assert_eq!(part(Load { held_up: 0.15, ..balanced() }), Part::Learner);
+        assert_eq!(part(Load { sampling: 0.149, ..balanced() }), Part::Nothing);
+        assert_eq!(part(Load { sampling: 0.15, ..balanced() }), Part::SelfPlay);
+    }
+}
