@@ -1,4 +1,4 @@
-//! What all our clients share: a channel that connects when it is used, and again after it broke.
+//! The channel of every client: it connects with its first call, and again after the connection broke.
 
 mod endpoint;
 mod plain;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 pub use endpoint::{InvalidEndpoint, check};
 use endpoint::{Target, Tls};
+use service::security::is_plain_off_loopback;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::header::AUTHORIZATION;
@@ -20,15 +21,15 @@ use crate::security::Credentials;
 use crate::server::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
 };
-use tls::{Connector, Refusal};
+use tls::{Connector, Rejection};
 
-/// A server that does not take a connection within that, looking up its name included, is not there.
+/// The time to connect, name resolution included, after which a server counts as away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A channel to `endpoint` (`http://host:port`, or `https://host:port` with TLS), with the credentials of this process
 /// ([`use_credentials`](crate::security::use_credentials)). It connects with its first call; calls fail with `UNAVAILABLE`
 /// while the server is away, and the first after it is back connects again. They fail with `UNAUTHENTICATED` while one side
-/// refuses the other's certificate; the message says which.
+/// rejects the other's certificate; the message names the side and the reason.
 ///
 /// # Errors
 /// [`InvalidEndpoint`].
@@ -42,16 +43,19 @@ pub fn channel(endpoint: &str) -> Result<Channel, InvalidEndpoint> {
 /// [`InvalidEndpoint`].
 pub fn channel_with(endpoint: &str, credentials: Credentials) -> Result<Channel, InvalidEndpoint> {
     let Target { uri, dial, tls } = endpoint.parse()?;
+    if credentials.authorization().is_some() && is_plain_off_loopback(endpoint) {
+        return Err(InvalidEndpoint::UnencryptedToken { endpoint: endpoint.to_owned() });
+    }
     let settings = settings(uri);
-    let refusal = Refusal::default();
+    let rejection = Rejection::default();
     let inner = match tls {
         None => settings.connect_with_connector_lazy(plain::Connector::new(dial)),
         Some(Tls { server }) => {
-            let connector = Connector::new(endpoint, credentials.clone(), server, dial, refusal.clone());
+            let connector = Connector::new(endpoint, credentials.clone(), server, dial, rejection.clone());
             settings.connect_with_connector_lazy(connector)
         }
     };
-    Ok(Channel { inner, credentials, refusal })
+    Ok(Channel { inner, credentials, rejection })
 }
 
 fn settings(uri: tonic::transport::Uri) -> Endpoint {
@@ -66,13 +70,13 @@ fn settings(uri: tonic::transport::Uri) -> Endpoint {
         .tcp_nodelay(true)
 }
 
-/// A connection to a server, made when it is needed; every call shows the token of its credentials. Cheap to clone.
+/// A connection to a server, opened on demand; every call carries the token of its credentials. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Channel {
     inner: tonic::transport::Channel,
     credentials: Credentials,
-    /// Why the last connection was refused, if it was.
-    refusal: Refusal,
+    /// The reason for which the last connection was rejected, if it was.
+    rejection: Rejection,
 }
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -83,16 +87,16 @@ impl Service<Request<Body>> for Channel {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx).map_err(|error| self.refusal.explain(error))
+        self.inner.poll_ready(cx).map_err(|error| self.rejection.explain(error))
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         if let Some(token) = self.credentials.authorization() {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
-        let answer = self.inner.call(request);
-        let refusal = self.refusal.clone();
-        Box::pin(async move { answer.await.map_err(|error| refusal.explain(error)) })
+        let response = self.inner.call(request);
+        let rejection = self.rejection.clone();
+        Box::pin(async move { response.await.map_err(|error| rejection.explain(error)) })
     }
 }
 

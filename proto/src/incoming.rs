@@ -1,5 +1,4 @@
-//! The connections that a server takes: so many at once, encrypted if the server has a certificate, without delay for small
-//! messages.
+//! Accepts a server's connections: a bounded number at once, with TLS if the server has a certificate, and TCP_NODELAY.
 
 mod handshakes;
 
@@ -15,14 +14,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
 
-use crate::security::Security;
+use crate::security::{Peer, Security, client_name};
 use handshakes::Handshakes;
 
-/// After an error that is not one connection's, such as no file descriptor left: others may end meanwhile.
+/// The wait after an error of the listener, such as no file descriptor left: other connections may end meanwhile.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// What a process has open beside connections: files, timers, the admin port, connections that are being refused.
+/// File descriptors in use beside connections: files, timers, the admin port, connections that are being closed.
 const DESCRIPTORS_BESIDE: usize = 64;
 
 /// A connection of a client; it counts until it is dropped.
@@ -62,7 +61,7 @@ struct Accepting {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     connections_max: usize,
-    /// Whether the last one found no room: a flood is told once.
+    /// Whether the last connection was over the limit: a flood is logged once.
     is_full: bool,
     /// Whether the last try to accept one failed.
     is_failing: bool,
@@ -86,15 +85,15 @@ impl Accepting {
                 Ok((stream, _)) => stream,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
-                    self.tell_once(&error);
+                    self.log_once(&error);
                     tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                     continue;
                 }
             };
             self.is_failing = false;
-            // Not kept during a handshake, which may never end: a place is for who is served.
+            // Released during the handshake, which may never end: only established connections count.
             let Some(permit) = self.permit() else { continue };
-            // An acknowledgement is a few bytes, and somebody waits for it. Without the option it comes later, not never.
+            // Acknowledgements are a few bytes, and a client waits for each. Without TCP_NODELAY they are slower, not wrong.
             let _ = stream.set_nodelay(true);
             match self.security.tls() {
                 None => return Connection { stream: Either::Left(stream), _permit: permit },
@@ -103,31 +102,35 @@ impl Accepting {
         }
     }
 
-    /// Why nobody can connect now; a flood of tries is told once.
-    fn tell_once(&mut self, error: &io::Error) {
+    /// Logs an error of the listener, once for a series of them.
+    fn log_once(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.is_failing, true) {
             let remedy = service::descriptors::exhausted(error).unwrap_or_default();
             tracing::error!(%error, remedy, "cannot accept connections; trying again");
         }
     }
 
-    /// A place among the open connections.
+    /// Takes a permit of `connections_max`.
     fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
         let was_full = std::mem::replace(&mut self.is_full, permit.is_none());
         if self.is_full && !was_full {
             let connections_max = self.connections_max;
-            tracing::warn!(connections_max, "connections are refused: as many are open as are allowed");
+            tracing::warn!(connections_max, "rejecting connections: the limit is reached");
         }
         permit
     }
 }
 
-/// A server that will run out of file descriptors before it has as many connections as it allows says so at once.
+/// Warns at start if file descriptors will run out before `connections_max` is reached.
 fn warn_of_few_descriptors(connections_max: usize) {
     let wanted = connections_max.saturating_add(DESCRIPTORS_BESIDE);
     if let Some(descriptors_max) = service::descriptors::limit().filter(|&limit| limit < wanted as u64) {
-        tracing::warn!(descriptors_max, connections_max, "file descriptors end before connections do: RLIMIT_NOFILE");
+        tracing::warn!(
+            descriptors_max,
+            connections_max,
+            "fewer file descriptors than connections allowed: raise RLIMIT_NOFILE"
+        );
     }
 }
 
@@ -138,10 +141,14 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.tcp().connect_info()
+    fn connect_info(&self) -> Peer {
+        let certificate_name = match &self.stream {
+            Either::Left(_) => None,
+            Either::Right(stream) => stream.get_ref().1.peer_certificates().and_then(client_name),
+        };
+        Peer { connection: self.tcp().connect_info(), certificate_name }
     }
 }
 

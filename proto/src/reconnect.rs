@@ -291,7 +291,7 @@ mod tests {
             (invalid().into(), true),
             (Fault::Invalid(invalid()).into(), true),
             (AssemblyError::TooLong { size_bytes: 1 }.into(), true),
-            (InvalidEndpoint { endpoint: "nowhere".into() }.into(), true),
+            (InvalidEndpoint::Malformed { endpoint: "nowhere".into() }.into(), true),
         ] {
             assert_eq!(broken.is_mistake(), is_mistake, "{broken}");
         }

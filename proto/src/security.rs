@@ -1,10 +1,12 @@
-//! Who is at the other end: TLS, certificates of clients, bearer tokens, quotas; one layer for every server and channel.
+//! Authentication and authorization: TLS, client certificates, bearer tokens, scopes and quotas of every server and channel.
 //!
-//! A server opens [`Security`] from the `[security]` of its run file and hands it to [`incoming`](crate::incoming()), which
-//! ends TLS, and to [`server`](crate::server()), which checks the token and the quota of every call. A client's
-//! [`Credentials`] say whom it trusts and who it is; those of a process are set once, by [`use_credentials`], for every
-//! channel that it opens. Files are read again when they change. Nothing set: nothing is asked, nothing is shown.
+//! A server opens [`Security`] from the `[security]` of its run file and passes it to [`incoming`](crate::incoming()), which
+//! terminates TLS, and to [`server`](crate::server()), which checks the scopes and the quota of every call. A client's
+//! [`Credentials`] hold the authorities that it trusts, its certificate and its token; those of a process are set once, by
+//! [`use_credentials`], for every channel that it opens. Files are read again when they change. With no key set, a server
+//! accepts every call and a client sends no credentials.
 
+mod certificates;
 mod credentials;
 mod guard;
 mod quota;
@@ -17,19 +19,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use certificates::client_name;
 pub use credentials::{Credentials, use_credentials};
-pub use guard::{Guard, Guarded};
+pub use guard::{Guard, Guarded, Peer};
 use rustls::ServerConfig;
 use service::security::is_set;
 use service::{ConfigError, SecuritySection};
 
+use guard::Access;
 use quota::Quota;
 use watched::Watched;
 
-/// How often it is looked whether a file has changed, at most: when a connection or a call comes.
+/// Files are checked for changes at most this often, when a connection or a call arrives.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a server asks of its clients. Cheap to clone; the default asks nothing.
+/// The credentials that a server requires of its clients. Cheap to clone; the default requires none.
 #[derive(Debug, Clone, Default)]
 pub struct Security {
     tls: Option<Arc<Watched<ServerConfig>>>,
@@ -40,8 +44,8 @@ impl Security {
     /// Reads the files that `section` names, for a server that listens at `address`.
     ///
     /// # Errors
-    /// Names the key: of a file that cannot be read or used, one that another needs, and `security.insecure_bind` where
-    /// the address is reached from other machines and nothing is asked of who comes.
+    /// Names the key: of a file that cannot be read or used, of one that another key requires, or that
+    /// [`SecuritySection::check_listen`] names where the address can be reached from other machines.
     pub fn open(section: &SecuritySection, address: SocketAddr) -> Result<Self, ConfigError> {
         section.check_listen(address)?;
         Self::open_looking(section, LOOK_INTERVAL)
@@ -51,17 +55,25 @@ impl Security {
         section.check()?;
         let tls = section.serves_tls().then(|| Watched::open(tls::server_files(section), interval, tls::server));
         let tokens = || Watched::open(vec![("security.tokens", section.tokens.clone())], interval, tokens::of_files);
-        let tokens = is_set(&section.tokens).then(tokens).transpose()?;
-        let guard = Guard::new(tokens, Quota::new(section.requests_per_second_max));
+        let access = if is_set(&section.tokens) {
+            Access::Tokens(Arc::new(tokens()?))
+        } else if is_set(&section.client_ca) {
+            let named = ("security.client_scopes", section.client_scopes.clone());
+            let files = is_set(&section.client_scopes).then_some(named).into_iter().collect();
+            Access::Certificates(Arc::new(Watched::open(files, interval, certificates::of_files)?))
+        } else {
+            Access::Open
+        };
+        let guard = Guard::new(access, Quota::new(section.requests_per_second_max));
         Ok(Self { tls: tls.transpose()?.map(Arc::new), guard })
     }
 
-    /// How connections are encrypted from now on; `None`: not at all.
+    /// The TLS settings of new connections; `None`: no TLS.
     pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.tls.as_ref().map(|tls| tls.current())
     }
 
-    /// What checks calls.
+    /// The layer that checks calls.
     pub(crate) fn guard(&self) -> Guard {
         self.guard.clone()
     }

@@ -36,7 +36,7 @@ async fn a_server_with_certificates_of_xtask_accepts_our_clients_and_refuses_one
     cluster.process(Role::Actor).argue(&settings.iter().map(String::as_str).collect::<Vec<_>>());
     cluster.start(&[Role::Actor]).unwrap();
     wait_until("a client without a certificate is told so", DEADLINE, || {
-        Ok(cluster.process(Role::Actor).log_text().contains("asks for a certificate of this client"))
+        Ok(cluster.process(Role::Actor).log_text().contains("requires a client certificate"))
     })
     .unwrap();
 

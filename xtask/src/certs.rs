@@ -1,8 +1,8 @@
-//! `cargo xtask certs`: who is who in a cluster. An authority, certificates that it signs, and tokens.
+//! `cargo xtask certs`: the credentials of a cluster. An authority, certificates that it signs, and tokens.
 //!
-//! Each service has a folder of its own, with the same names of files in each, so that one section `[security]` serves all and
-//! no container sees the keys of another. The key of the authority is in none of them. It is what docs/security.md makes with
-//! `openssl`, without it. Start with [`make`].
+//! Each service has a folder of its own, with the same file names in each, so that one section `[security]` serves all and
+//! no container sees the keys of another. The key of the authority is in none of them. docs/security.md does the same with
+//! `openssl`. Start with [`make`].
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -18,22 +18,23 @@ use rcgen::{
 use ring::digest;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-/// Who processes are in images; nobody on the host has to have this number.
+/// The user that processes run as in images; the host needs no user of this number.
 pub const USER: u32 = 10001;
-/// Where compose looks for them.
+/// The folder of secrets that compose mounts.
 pub const FOLDER: &str = "deploy/secrets";
-/// A clock that is behind takes a certificate of this morning.
+/// Certificates are valid from this long ago, for machines whose clock is behind.
 const BACKDATED: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longer than any run.
 const AUTHORITY_DAYS: u32 = 3650;
 const TOKEN_BYTES: usize = 32;
 
-/// What is there for one service.
+/// One service and its credentials.
 struct Role {
+    /// The DNS name of its certificates; `proto` knows the scopes of client certificates by these names.
     name: &'static str,
     serves: bool,
-    /// Of its token; see docs/security.md.
+    /// The scopes of its token; see docs/security.md.
     scopes: &'static str,
 }
 
@@ -47,12 +48,12 @@ const ROLES: [Role; 6] = [
     Role { name: "operator", serves: false, scopes: "act,train,infer,admin" },
 ];
 
-/// What to do where there is something already.
+/// The action where the folder holds secrets already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// Leave it as it is and fail.
+    /// Change nothing and fail.
     Refuse,
-    /// Make new certificates under the same authority, and new tokens; processes take them while they run.
+    /// Make new certificates under the same authority, and new tokens; running processes reload them.
     Renew,
 }
 
@@ -70,14 +71,14 @@ pub fn make(folder: &Path, names: &[String], days: u32, existing: Existing) -> R
     let tokens = ROLES.iter().map(|role| Ok((role, token()?))).collect::<Result<Vec<_>>>()?;
     let known: String =
         tokens.iter().filter(|(role, _)| !role.scopes.is_empty()).map(|(role, token)| known(role, token)).collect();
-    // Whoever may hand files to others does; else containers run as whoever made them: see docs/cluster.md.
+    // Root gives the files to the user of the images; else containers run as the user that made them: docs/cluster.md.
     let owner = (fs::metadata(folder).context("look at the folder")?.uid() == 0).then_some(USER);
     for (role, token) in &tokens {
         let place = Place { folder: folder.join(role.name), owner };
         place.create()?;
         place.write("ca.pem", &authority.certificate)?;
         place.write("token", token)?;
-        let client = authority.sign(role.name, &[], ExtendedKeyUsagePurpose::ClientAuth, days)?;
+        let client = authority.sign(role.name, &[role.name.to_owned()], ExtendedKeyUsagePurpose::ClientAuth, days)?;
         place.write("client.pem", &client.certificate)?;
         place.write("client.key", &client.key)?;
         if role.serves {
@@ -89,7 +90,7 @@ pub fn make(folder: &Path, names: &[String], days: u32, existing: Existing) -> R
             place.write("tokens", &known)?;
         }
     }
-    // The one password of a person in a browser.
+    // Grafana's password for its users.
     let grafana = Place { folder: folder.join("grafana"), owner };
     grafana.create()?;
     grafana.write("password", &token()?)
@@ -120,7 +121,7 @@ struct Authority {
 impl Authority {
     /// The one in `folder`, or a new one.
     fn of(folder: &Path) -> Result<Self> {
-        // Its key is for whoever runs this alone.
+        // Only the user that runs this may read the authority's key.
         let place = Place { folder: folder.to_owned(), owner: None };
         let (certificate_path, key_path) = (folder.join("ca.pem"), folder.join("ca.key"));
         let params = Self::params()?;
@@ -175,7 +176,7 @@ fn token() -> Result<String> {
     Ok(hexadecimal(&bytes))
 }
 
-/// The line by which servers know a token.
+/// The line of a server's file of tokens.
 fn known(role: &Role, token: &str) -> String {
     let digest = digest::digest(&digest::SHA256, token.as_bytes());
     format!("{} {} {}\n", role.name, role.scopes, hexadecimal(digest.as_ref()))
@@ -188,7 +189,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 /// A folder of files that one user may read.
 struct Place {
     folder: PathBuf,
-    /// Who may, if not whoever writes them.
+    /// The user that owns the files, if not the one that writes them.
     owner: Option<u32>,
 }
 
@@ -198,7 +199,7 @@ impl Place {
         self.hand_over(&self.folder)
     }
 
-    /// Puts a file in place whole, so that a process that looks sees the old one or the new one.
+    /// Replaces a file atomically, so that a process that reads it sees the old one or the new one.
     fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.folder.join(name);
         let fresh = self.folder.join(format!(".{name}.new"));
@@ -207,7 +208,7 @@ impl Place {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).with_context(failed)?,
             _ => {}
         }
-        // Nobody else may read it, not even before it is whole.
+        // Created with its final mode: no other user may read a partial file either.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).with_context(failed)?;
         file.write_all(text.as_bytes()).with_context(failed)?;
         self.hand_over(&fresh)?;
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_service_has_what_it_shows_and_whom_it_trusts_and_nobody_else_may_read_it() {
+    fn every_service_has_its_credentials_and_authorities_and_no_other_user_may_read_them() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("secrets");
         make(&folder, &["fleet.example".to_owned()], 30, Existing::Refuse).unwrap();

@@ -1,9 +1,9 @@
-//! `[security]`: what a server asks of those who connect, and what a client shows to servers.
+//! `[security]`: the credentials that a server requires of its clients, and those that a client presents to servers.
 //!
-//! Here is what is written; `proto` makes connections and checks of it. All of it is off unless it is set: processes on one
-//! machine meet over loopback and trust each other.
+//! This module holds the keys and the rules that need no file; `proto` opens the files and builds connections and checks
+//! of them. Every key is off by default: processes on one machine connect over loopback and trust each other.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -14,33 +14,36 @@ use crate::ConfigError;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SecuritySection {
-    /// The certificate that servers show, with those between it and who signed it (PEM). Empty: no TLS.
+    /// The server's certificate chain (PEM). Empty: no TLS.
     pub certificate: PathBuf,
-    /// Its private key (PEM).
+    /// The private key of `certificate` (PEM).
     pub key: PathBuf,
-    /// Whose certificates clients must show (PEM). Empty: clients need none.
+    /// The authorities that sign client certificates (PEM). Set: clients must present one. Empty: they need none.
     pub client_ca: PathBuf,
-    /// The tokens that a server takes: on each line a name, scopes and the SHA-256 of a token. Empty: clients need none.
+    /// The scopes of client certificates where no tokens are set: on each line a DNS name and its scopes. A certificate
+    /// of another name has the scopes that the service of that name needs.
+    pub client_scopes: PathBuf,
+    /// The accepted tokens: on each line a name, scopes and the SHA-256 of a token. Empty: clients need none.
     pub tokens: PathBuf,
-    /// Calls that one client may begin per second, by its token or else its address; 0: any number.
+    /// Calls that one client may begin per second, counted by its token or else its address; 0: no limit.
     pub requests_per_second_max: u32,
-    /// Lets a server without TLS and without tokens listen where other machines reach it.
+    /// Lets a server that requires neither client certificates nor tokens listen off loopback.
     pub insecure_bind: bool,
-    /// Whose certificates servers must show to this process (PEM). Needed for `https` endpoints.
+    /// The authorities that sign server certificates (PEM). Required for `https` endpoints.
     pub ca: PathBuf,
-    /// The certificate that this process shows to servers, with those between it and who signed it (PEM).
+    /// This process's client certificate chain (PEM).
     pub client_certificate: PathBuf,
-    /// Its private key (PEM).
+    /// The private key of `client_certificate` (PEM).
     pub client_key: PathBuf,
     /// A file with the token that this process sends to servers, and nothing else.
     pub token_file: PathBuf,
 }
 
 impl SecuritySection {
-    /// Checks what can be without reading a file: that keys which need each other are there together.
+    /// Checks what needs no file: that keys which depend on each other are set together.
     ///
     /// # Errors
-    /// Names the key that is missing.
+    /// Names the missing key.
     pub fn check(&self) -> Result<(), ConfigError> {
         let needs = |key: &Path, other: &Path, missing: &str, because: &str| {
             if is_set(key) && !is_set(other) {
@@ -52,41 +55,67 @@ impl SecuritySection {
         needs(&self.certificate, &self.key, "key", "security.certificate")?;
         needs(&self.key, &self.certificate, "certificate", "security.key")?;
         needs(&self.client_ca, &self.certificate, "certificate", "security.client_ca")?;
+        needs(&self.client_scopes, &self.client_ca, "client_ca", "security.client_scopes")?;
         needs(&self.client_certificate, &self.client_key, "client_key", "security.client_certificate")?;
         needs(&self.client_key, &self.client_certificate, "client_certificate", "security.client_key")?;
         needs(&self.client_certificate, &self.ca, "ca", "security.client_certificate")
     }
 
-    /// Whether a server may listen at `address`: anywhere with TLS or tokens, else on loopback only, unless
-    /// `insecure_bind` is set; then it is told in the log.
+    /// Checks that a server may listen at `address`: on loopback always; elsewhere it must require client certificates or
+    /// tokens, unless `insecure_bind` is set. Logs a warning for `insecure_bind` and for tokens without TLS.
     ///
     /// # Errors
-    /// Names `security.insecure_bind`.
+    /// Names `security.client_ca` where the server has a certificate, else `security.insecure_bind`.
     pub fn check_listen(&self, address: SocketAddr) -> Result<(), ConfigError> {
-        // An IPv4 address may be written as one of IPv6.
-        if address.ip().to_canonical().is_loopback() || self.serves_tls() || is_set(&self.tokens) {
+        if is_loopback(address.ip()) {
+            return Ok(());
+        }
+        if is_set(&self.tokens) {
+            if !self.serves_tls() {
+                tracing::warn!(%address, "tokens are sent unencrypted to this address: security.certificate is not set");
+            }
+            return Ok(());
+        }
+        if is_set(&self.client_ca) {
             return Ok(());
         }
         if self.insecure_bind {
-            tracing::warn!(%address, "anyone who reaches this address may do anything: no TLS and no tokens are set");
+            tracing::warn!(%address, "any client that reaches this address may call every method: \
+                                      neither security.client_ca nor security.tokens is set");
             return Ok(());
         }
+        let (key, state) = if self.serves_tls() {
+            ("security.client_ca", "is missing: security.certificate alone accepts any client")
+        } else {
+            ("security.insecure_bind", "is false")
+        };
         let reason = format!(
-            "is false, and {address} is reached from other machines: set security.certificate and security.key, or \
-             security.tokens, or listen on 127.0.0.1, or set it to true and let in whoever comes"
+            "{state}, and {address} can be reached from other machines: require client certificates \
+             (security.certificate, security.key, security.client_ca) or tokens (security.tokens), or listen on \
+             127.0.0.1, or set security.insecure_bind = true to accept any client"
         );
-        Err(ConfigError::invalid("security.insecure_bind", reason))
+        Err(ConfigError::invalid(key, reason))
     }
 
-    /// Whether this process can tell the server at `endpoint`, written at `key`, from an impostor; also several, separated by
-    /// commas.
+    /// Checks that this process can authenticate the server at `endpoint`, which is configured at `key`, and would not
+    /// send its token unencrypted. `endpoint` may be a list separated by commas.
     ///
     /// # Errors
-    /// Names `key`, where an endpoint is `https` and `security.ca` is not set.
+    /// Names `key`, where an endpoint is `https` and `security.ca` is not set, or where one off loopback is `http` and
+    /// `security.token_file` is set.
     pub fn check_endpoint(&self, key: &str, endpoint: &str) -> Result<(), ConfigError> {
-        if endpoint.contains("https://") && !is_set(&self.ca) {
-            let reason = "is https, which needs security.ca: whose certificates to trust";
-            return Err(ConfigError::invalid(key, reason));
+        for endpoint in endpoint.split(',').map(str::trim) {
+            if endpoint.starts_with("https://") && !is_set(&self.ca) {
+                let reason = "is https, which requires security.ca: the authorities that sign server certificates";
+                return Err(ConfigError::invalid(key, reason));
+            }
+            if is_set(&self.token_file) && is_plain_off_loopback(endpoint) {
+                let reason = format!(
+                    "would send the token of security.token_file unencrypted to {endpoint}: write https:// and set \
+                     security.ca, or leave security.token_file out"
+                );
+                return Err(ConfigError::invalid(key, reason));
+            }
         }
         Ok(())
     }
@@ -97,17 +126,36 @@ impl SecuritySection {
         is_set(&self.certificate)
     }
 
-    /// How the endpoints of servers with these settings begin.
+    /// The scheme of the endpoints of servers with these settings.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         if self.serves_tls() { "https" } else { "http" }
     }
 }
 
-/// Whether a path was written.
+/// Whether a path was configured.
 #[must_use]
 pub fn is_set(path: &Path) -> bool {
     !path.as_os_str().is_empty()
+}
+
+/// Whether `endpoint` is `http` and its host is not known to be this machine, so that other machines could read what is
+/// sent. A host name counts as remote unless it is `localhost`.
+#[must_use]
+pub fn is_plain_off_loopback(endpoint: &str) -> bool {
+    let Some(rest) = endpoint.strip_prefix("http://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let address = authority.rsplit_once('@').map_or(authority, |(_, address)| address);
+    let host = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((v6, _)) => v6,
+        None => address.split_once(':').map_or(address, |(host, _)| host),
+    };
+    host != "localhost" && !host.parse().is_ok_and(is_loopback)
+}
+
+/// Whether `address` is of the loopback interface, also where an IPv4 address is written as one of IPv6.
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 #[cfg(test)]
@@ -125,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tls_and_tokens_a_server_listens_on_loopback_only() {
+    fn without_client_certificates_and_tokens_a_server_listens_on_loopback_only() {
         let open = SecuritySection::default();
         for loopback in ["127.0.0.1:0", "127.8.8.8:7001", "[::1]:7001", "[::ffff:127.0.0.1]:7001"] {
             open.check_listen(loopback.parse().unwrap()).unwrap();
@@ -138,9 +186,20 @@ mod tests {
     }
 
     #[test]
-    fn with_tls_or_tokens_or_where_it_is_allowed_a_server_listens_anywhere() {
+    fn a_server_certificate_alone_does_not_open_other_addresses_than_loopback() {
+        let section = with(|section| section.certificate = "server.pem".into());
+        section.check_listen("127.0.0.1:7001".parse().unwrap()).unwrap();
+        for address in everywhere() {
+            let error = section.check_listen(address).unwrap_err().to_string();
+            assert!(error.starts_with("security.client_ca: is missing"), "{error}");
+            assert!(error.contains("security.tokens") && error.contains(&address.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn with_client_certificates_or_tokens_or_where_it_is_allowed_a_server_listens_anywhere() {
         for section in [
-            with(|section| section.certificate = "server.pem".into()),
+            with(|section| section.client_ca = "ca.pem".into()),
             with(|section| section.tokens = "tokens".into()),
             with(|section| section.insecure_bind = true),
         ] {
@@ -157,6 +216,7 @@ mod tests {
         assert_eq!(refused(|section| section.certificate = "a".into()), missing("key", "certificate"));
         assert_eq!(refused(|section| section.key = "a".into()), missing("certificate", "key"));
         assert_eq!(refused(|section| section.client_ca = "a".into()), missing("certificate", "client_ca"));
+        assert_eq!(refused(|section| section.client_scopes = "a".into()), missing("client_ca", "client_scopes"));
         assert_eq!(refused(|section| section.client_key = "a".into()), missing("client_certificate", "client_key"));
         let alone = |section: &mut SecuritySection| {
             section.client_certificate = "a".into();
@@ -167,12 +227,37 @@ mod tests {
     }
 
     #[test]
-    fn an_https_endpoint_needs_to_know_whom_to_trust() {
+    fn an_https_endpoint_needs_the_authorities_of_servers() {
         let open = SecuritySection::default();
         open.check_endpoint("actor.learner", "http://127.0.0.1:7002").unwrap();
         let error = open.check_endpoint("actor.replay", "http://a:1,https://b:1").unwrap_err().to_string();
-        assert!(error.starts_with("actor.replay: is https, which needs security.ca"), "{error}");
+        assert!(error.starts_with("actor.replay: is https, which requires security.ca"), "{error}");
         let trusting = with(|section| section.ca = "ca.pem".into());
         trusting.check_endpoint("actor.replay", "http://a:1,https://b:1").unwrap();
+    }
+
+    #[test]
+    fn a_token_is_not_sent_unencrypted_off_loopback() {
+        let section = with(|section| (section.token_file, section.ca) = ("token".into(), "ca.pem".into()));
+        for good in [
+            "http://127.0.0.1:7001",
+            "http://[::1]:7001, http://localhost:7001",
+            "http://localhost",
+            "https://replay:7001,https://replay@10.0.0.1:7001",
+        ] {
+            section.check_endpoint("actor.replay", good).unwrap();
+        }
+        for bad in [
+            "http://replay:7001",
+            "http://10.0.0.1:7001",
+            "https://a:1, http://b:1",
+            "http://127.0.0.1.example:7001",
+            "http://localhost@10.0.0.1:7001",
+            "http://[2001:db8::1]:7001",
+        ] {
+            let error = section.check_endpoint("actor.replay", bad).unwrap_err().to_string();
+            assert!(error.starts_with("actor.replay: would send the token of security.token_file"), "{bad}: {error}");
+        }
+        SecuritySection::default().check_endpoint("actor.replay", "http://10.0.0.1:7001").unwrap();
     }
 }

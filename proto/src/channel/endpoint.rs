@@ -4,12 +4,21 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use tonic::transport::Uri;
 
-/// An endpoint that is not the address of a server.
+/// An endpoint that no channel is opened to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{endpoint}` is not an endpoint, write it as `http://host:port` or `https://host:port`")]
-pub struct InvalidEndpoint {
-    /// What was given.
-    pub endpoint: String,
+pub enum InvalidEndpoint {
+    /// Not the address of a server.
+    #[error("`{endpoint}` is not an endpoint, write it as `http://host:port` or `https://host:port`")]
+    Malformed {
+        /// The text as configured.
+        endpoint: String,
+    },
+    /// `http` off loopback, where this process has a token: every call would send it unencrypted.
+    #[error("`{endpoint}` would be sent the token of security.token_file unencrypted: write https://")]
+    UnencryptedToken {
+        /// The text as configured.
+        endpoint: String,
+    },
 }
 
 /// Checks `endpoint` without connecting, so that a configuration can be refused before anything starts.
@@ -20,26 +29,26 @@ pub fn check(endpoint: &str) -> Result<(), InvalidEndpoint> {
     endpoint.parse::<Target>().map(drop)
 }
 
-/// What an endpoint says.
+/// The parts of an endpoint.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// What the server is called in requests.
+    /// The authority of requests.
     pub(super) uri: Uri,
-    /// Where the connection goes.
+    /// The host and port that are connected to.
     pub(super) dial: (Arc<str>, u16),
-    /// Where it is `https`.
+    /// Set for `https`.
     pub(super) tls: Option<Tls>,
 }
 
-/// Whose certificate is asked for.
+/// The name that the server's certificate must be of.
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) server: ServerName<'static>,
 }
 
-/// Where an endpoint names no port.
+/// The port of an `http` endpoint that names none.
 const HTTP_PORT: u16 = 80;
-/// The same of `https`.
+/// The port of an `https` endpoint that names none.
 const HTTPS_PORT: u16 = 443;
 
 impl FromStr for Target {
@@ -48,8 +57,8 @@ impl FromStr for Target {
     /// `http://host:port`, `https://host:port`, or `https://name@host:port` for one address of the server that `name` stands
     /// for: the certificate must be of that name.
     fn from_str(endpoint: &str) -> Result<Self, InvalidEndpoint> {
-        let invalid = || InvalidEndpoint { endpoint: endpoint.to_owned() };
-        // The text, not only what was parsed: tonic reads `unix:` paths as sockets behind a made-up address.
+        let invalid = || InvalidEndpoint::Malformed { endpoint: endpoint.to_owned() };
+        // The text is checked, not only its parsed form: tonic reads `unix:` paths as sockets behind a made-up address.
         if endpoint.starts_with("http://") {
             let uri = endpoint.parse::<Uri>().map_err(|_| invalid())?;
             let dial = (bare_host(&uri).into(), uri.port_u16().unwrap_or(HTTP_PORT));

@@ -1,5 +1,5 @@
-//! Connections without TLS, made by us and not by tonic: its time to connect does not count looking up a name, which may take
-//! longer than everything else while a network is cut off.
+//! Connections without TLS. tonic's own connect timeout leaves out name resolution, which may take longest of all while a
+//! network is cut off; that of this connector includes it.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tonic::codegen::Service;
 use tonic::transport::Uri;
 
-/// Makes the connections of one channel; whoever uses it bounds how long that may take.
+/// Opens the connections of one channel; the caller bounds the time.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
     dial: (Arc<str>, u16),
@@ -25,7 +25,7 @@ impl Connector {
     async fn connect(self) -> io::Result<TokioIo<TcpStream>> {
         let (host, port) = &self.dial;
         let stream = TcpStream::connect((&**host, *port)).await?;
-        // Without the option an answer comes later, not never.
+        // Without TCP_NODELAY responses are slower, not wrong.
         let _ = stream.set_nodelay(true);
         Ok(TokioIo::new(stream))
     }

@@ -1,5 +1,5 @@
-//! Connections with TLS, made by us and not by tonic: certificates are read again when they change, one address of a name can
-//! be dialled, and a refusal keeps its reason.
+//! Connections with TLS. Unlike tonic's, this connector reads certificates again when they change, can connect to one
+//! address of a name, and keeps the reason of a rejected certificate.
 
 use std::io;
 use std::pin::Pin;
@@ -20,16 +20,16 @@ use tonic::transport::Uri;
 use super::Error;
 use crate::security::Credentials;
 
-/// Why one side did not take the other for what it says it is: the error that a call sees does not carry it that far.
+/// The reason for which one side rejected the other's certificate; tonic's error drops it on the way to the call.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Refusal(Arc<Mutex<Option<String>>>);
+pub(super) struct Rejection(Arc<Mutex<Option<String>>>);
 
-impl Refusal {
+impl Rejection {
     fn set(&self, reason: Option<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// The error of a call that there was no connection for, as the refusal that caused it, if one did.
+    /// Turns the error of a call without a connection into `UNAUTHENTICATED` with the reason, if a rejection caused it.
     pub(super) fn explain(&self, error: tonic::transport::Error) -> Error {
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             Some(reason) => Box::new(Status::unauthenticated(reason)),
@@ -38,14 +38,14 @@ impl Refusal {
     }
 }
 
-/// Makes the connections of one channel.
+/// Opens the connections of one channel.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
     endpoint: Arc<str>,
     credentials: Credentials,
     server: ServerName<'static>,
     dial: (Arc<str>, u16),
-    refusal: Refusal,
+    rejection: Rejection,
 }
 
 impl Connector {
@@ -54,33 +54,33 @@ impl Connector {
         credentials: Credentials,
         server: ServerName<'static>,
         dial: (Arc<str>, u16),
-        refusal: Refusal,
+        rejection: Rejection,
     ) -> Self {
-        Self { endpoint: endpoint.into(), credentials, server, dial, refusal }
+        Self { endpoint: endpoint.into(), credentials, server, dial, rejection }
     }
 
     async fn connect(self) -> io::Result<Connection> {
-        self.refusal.set(None);
+        self.rejection.set(None);
         let Some(config) = self.credentials.tls() else {
             let reason =
-                format!("{} is not connected to: security.ca, which says whom to trust, is not set", self.endpoint);
-            return Err(self.refuse(reason));
+                format!("{}: security.ca, the authorities that sign server certificates, is not set", self.endpoint);
+            return Err(self.reject(reason));
         };
         let (host, port) = &self.dial;
         let stream = TcpStream::connect((&**host, *port)).await?;
-        // Without the option an answer comes later, not never.
+        // Without TCP_NODELAY responses are slower, not wrong.
         let _ = stream.set_nodelay(true);
         match TlsConnector::from(config).connect(self.server.clone(), stream).await {
-            Ok(stream) => Ok(Connection { stream, endpoint: self.endpoint, refusal: self.refusal }),
-            Err(error) => Err(match tls_error(&error).and_then(|fault| refused(&self.endpoint, fault)) {
-                Some(reason) => self.refuse(reason),
+            Ok(stream) => Ok(Connection { stream, endpoint: self.endpoint, rejection: self.rejection }),
+            Err(error) => Err(match tls_error(&error).and_then(|fault| rejected(&self.endpoint, fault)) {
+                Some(reason) => self.reject(reason),
                 None => error,
             }),
         }
     }
 
-    fn refuse(&self, reason: String) -> io::Error {
-        self.refusal.set(Some(reason.clone()));
+    fn reject(&self, reason: String) -> io::Error {
+        self.rejection.set(Some(reason.clone()));
         io::Error::other(reason)
     }
 }
@@ -104,17 +104,16 @@ fn tls_error(error: &io::Error) -> Option<&TlsError> {
     error.get_ref()?.downcast_ref()
 }
 
-/// What a person must look after, in words; `None` for faults that are no refusal of a certificate.
-fn refused(endpoint: &str, fault: &TlsError) -> Option<String> {
+/// Describes a rejected certificate for an operator; `None` for other faults.
+fn rejected(endpoint: &str, fault: &TlsError) -> Option<String> {
     let because = match fault {
-        TlsError::InvalidCertificate(fault) => format!("its certificate is refused: {}", certificate_fault(fault)),
-        // What a server says that wants to know who comes.
+        TlsError::InvalidCertificate(fault) => format!("its certificate is rejected: {}", certificate_fault(fault)),
+        // Sent by a server with `client_ca`.
         TlsError::AlertReceived(AlertDescription::CertificateRequired) => {
-            "it asks for a certificate of this client: set security.client_certificate and security.client_key"
-                .to_owned()
+            "it requires a client certificate: set security.client_certificate and security.client_key".to_owned()
         }
         TlsError::AlertReceived(AlertDescription::CertificateExpired) => {
-            "it refuses the certificate of this client: expired".to_owned()
+            "it rejects the certificate of this client: expired".to_owned()
         }
         TlsError::AlertReceived(
             alert @ (AlertDescription::BadCertificate
@@ -124,7 +123,7 @@ fn refused(endpoint: &str, fault: &TlsError) -> Option<String> {
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
             | AlertDescription::DecryptError),
-        ) => format!("it refuses the certificate of this client ({alert:?})"),
+        ) => format!("it rejects the certificate of this client ({alert:?})"),
         TlsError::InvalidMessage(_) => "it does not answer with TLS; is it an http endpoint?".to_owned(),
         _ => return None,
     };
@@ -135,29 +134,30 @@ fn certificate_fault(fault: &CertificateError) -> String {
     match fault {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".to_owned(),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "it is not valid yet".to_owned(),
-        // The second: of an authority with the name of one that is trusted.
+        // `BadSignature`: the issuer has the name of a trusted authority and another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "nobody in security.ca has signed it".to_owned()
+            "it is not signed by an authority in security.ca".to_owned()
         }
         other => other.to_string(),
     }
 }
 
-/// A connection that remembers why the server refused it: with TLS 1.3 a client hears that in the place of the first answer.
+/// A connection that records the reason for which the server rejected it: with TLS 1.3 the alert arrives in place of the
+/// first response.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TlsStream<TcpStream>,
     endpoint: Arc<str>,
-    refusal: Refusal,
+    rejection: Rejection,
 }
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if let Poll::Ready(Err(error)) = &read
-            && let Some(reason) = tls_error(error).and_then(|fault| refused(&self.endpoint, fault))
+            && let Some(reason) = tls_error(error).and_then(|fault| rejected(&self.endpoint, fault))
         {
-            self.refusal.set(Some(reason));
+            self.rejection.set(Some(reason));
         }
         read
     }

@@ -13,32 +13,32 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Handshakes that are under way at once. A client that means it needs a few round trips; beyond the limit the one that
-/// began first is given up, which is one of those that never end.
+/// Handshakes in progress at once. A handshake takes a few round trips; beyond the limit the oldest is aborted, which is
+/// one of those that never end.
 const HANDSHAKES_MAX: usize = if cfg!(test) { 8 } else { 512 };
 
-/// A client that is not done with its handshake within that is given up.
+/// The time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a client sends on after it was refused is read this long, so that it can read why.
+/// Data from a rejected client is read this long, so that the client can read the alert.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Between two warnings about clients that fail: anybody can cause them.
+/// The interval between warnings about failed handshakes, which any client can cause.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The TLS handshakes of connections that are not served yet.
+/// Runs the TLS handshakes of connections that are not served yet.
 ///
-/// They run where connections are accepted, one beside another, and end when that does: nothing is spawned.
+/// They run concurrently in the task that accepts connections and end with it; none is spawned.
 #[derive(Default)]
 pub(super) struct Handshakes {
     under_way: FuturesUnordered<BoxFuture<'static, Finished>>,
-    /// By the order in which they began.
+    /// Keyed by the order in which they began.
     give_up: BTreeMap<u64, AbortHandle>,
     begun: u64,
     warned: Option<Instant>,
 }
 
-/// The number of a handshake and what became of it; nothing where it was given up for others.
+/// The number of a handshake and its result; `None` if it was aborted for others.
 type Finished = (u64, Option<Result<Box<TlsStream<TcpStream>>, Failure>>);
 
 struct Failure {
@@ -60,21 +60,21 @@ impl Handshakes {
         self.under_way.push(handshake.map(move |finished| (number, finished.ok())).boxed());
     }
 
-    /// Waits for one to end: with an encrypted stream, or without. `None` while none is under way. Cancel-safe.
+    /// Waits for a handshake to end: `Some(None)` if it failed. `None` while none is in progress. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Option<Box<TlsStream<TcpStream>>>> {
         let (number, finished) = self.under_way.next().await?;
         self.give_up.remove(&number);
         Some(match finished {
             Some(Ok(stream)) => Some(stream),
             Some(Err(failure)) => {
-                self.tell(&failure);
+                self.log(&failure);
                 None
             }
             None => None,
         })
     }
 
-    fn tell(&mut self, Failure { peer, error }: &Failure) {
+    fn log(&mut self, Failure { peer, error }: &Failure) {
         let now = Instant::now();
         if self.warned.is_some_and(|warned| now.duration_since(warned) < WARNING_INTERVAL) {
             tracing::debug!(peer, %error, "a TLS handshake failed");
@@ -98,7 +98,7 @@ async fn accept(tls: Arc<ServerConfig>, stream: TcpStream) -> io::Result<TlsStre
     match TlsAcceptor::from(tls).accept(stream).into_fallible().await {
         Ok(stream) => Ok(stream),
         Err((error, mut stream)) => {
-            // Closing over what was not read would reset the connection, and take the alert that says why with it.
+            // Closing a socket with unread data would reset the connection and discard the alert.
             let _ = timeout(LINGER, async {
                 stream.shutdown().await?;
                 let mut unread = [0; 1024];

@@ -9,10 +9,11 @@ use tonic::codegen::http::HeaderValue;
 use super::watched::{Fault, Watched};
 use super::{LOOK_INTERVAL, tls};
 
-/// Those of this process, and what they were read from.
+/// The credentials of this process, and the section that they were read from.
 static OF_PROCESS: OnceLock<(SecuritySection, Credentials)> = OnceLock::new();
 
-/// Whom a client trusts, and how it proves who it is. Cheap to clone; the default trusts nobody over `https` and shows nothing.
+/// The authorities that a client trusts, its certificate and its token. Cheap to clone; the default trusts no server over
+/// `https` and sends nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     tls: Option<Arc<Watched<ClientConfig>>>,
@@ -23,7 +24,7 @@ impl Credentials {
     /// Reads the files that `section` names for clients.
     ///
     /// # Errors
-    /// Names the key of a file that cannot be read or used, or that another one needs.
+    /// Names the key of a file that cannot be read or used, or that another key requires.
     pub fn open(section: &SecuritySection) -> Result<Self, ConfigError> {
         Self::open_looking(section, LOOK_INTERVAL)
     }
@@ -37,26 +38,25 @@ impl Credentials {
         Ok(Self { tls: tls.transpose()?.map(Arc::new), authorization: authorization.transpose()?.map(Arc::new) })
     }
 
-    /// How connections are encrypted from now on; `None`: nobody is trusted.
+    /// The TLS settings of new connections; `None`: no server is trusted.
     pub(crate) fn tls(&self) -> Option<Arc<ClientConfig>> {
         self.tls.as_ref().map(|tls| tls.current())
     }
 
-    /// What is sent along with every call.
+    /// The `authorization` header of every call.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         self.authorization.as_ref().map(|header| HeaderValue::clone(&header.current()))
     }
 
-    /// Those of this process; the default until [`use_credentials`].
+    /// The credentials of this process; the default until [`use_credentials`].
     pub(crate) fn of_process() -> Self {
         OF_PROCESS.get().map(|(_, credentials)| credentials.clone()).unwrap_or_default()
     }
 }
 
 /// Opens the credentials in `section` for every channel that this process opens from now on, with
-/// [`channel`](crate::channel()) or in a client. Once for a process: it has one identity, and threading it through every
-/// client, which are opened by name wherever a server turns up, would say the same thing in many places. Where there are
-/// none, nothing happens.
+/// [`channel`](crate::channel()) or in a client. Set once for a process: it has one identity, and clients are opened in
+/// many places. A section without credentials changes nothing.
 ///
 /// # Errors
 /// As [`Credentials::open`]; other credentials are in use already.
@@ -72,7 +72,7 @@ pub fn use_credentials(section: &SecuritySection) -> Result<(), ConfigError> {
     Err(ConfigError::invalid("security", "this process uses other credentials already"))
 }
 
-/// The header that a file with a token makes.
+/// Builds the header from the file of a token.
 fn authorization(files: &[Vec<u8>]) -> Result<HeaderValue, Fault> {
     let fault = |reason: &str| Fault { file: 0, reason: reason.to_owned() };
     let token = files[0].trim_ascii();
@@ -80,11 +80,11 @@ fn authorization(files: &[Vec<u8>]) -> Result<HeaderValue, Fault> {
         return Err(fault("holds no token"));
     }
     if !token.iter().all(u8::is_ascii_graphic) {
-        return Err(fault("holds something else than one token of letters, digits and signs"));
+        return Err(fault("is not one token of printable ASCII characters"));
     }
     let mut header =
         HeaderValue::from_bytes(&[b"Bearer ", token].concat()).map_err(|error| fault(&error.to_string()))?;
-    // Nobody prints it, and compression keeps no copy of it.
+    // Excluded from debug output and from the compression table of headers.
     header.set_sensitive(true);
     Ok(header)
 }

@@ -12,35 +12,64 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::server::TcpConnectInfo;
 use tower_layer::Layer;
 
+use super::certificates::CertificateScopes;
 use super::quota::{Client, Quota};
-use super::scope::Need;
+use super::scope::{Holder, Need};
 use super::tokens::Tokens;
 use super::watched::Watched;
 
-/// The trailer that says after how many milliseconds to try again.
+/// The trailer with the delay in milliseconds before the next attempt.
 const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 
-/// Checks every call of a server before its service sees it: token, scope, quota. A stream is one call, checked when it
-/// begins.
+/// The source of a client's scopes.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Access {
+    /// Every client may call every method.
+    #[default]
+    Open,
+    /// The bearer token of each call, whether or not the connection presented a certificate.
+    Tokens(Arc<Watched<Tokens>>),
+    /// The client certificate of the connection.
+    Certificates(Arc<Watched<CertificateScopes>>),
+}
+
+/// The client at the other end of a connection, in the extensions of its requests.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    pub(crate) connection: TcpConnectInfo,
+    /// The first DNS name of its certificate.
+    pub(crate) certificate_name: Option<Arc<str>>,
+}
+
+/// Checks the token or certificate, the scopes and the quota of every call before its service sees it. A stream is one
+/// call, checked when it opens.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
-    tokens: Option<Arc<Watched<Tokens>>>,
+    access: Access,
     quota: Option<Arc<Quota>>,
 }
 
 impl Guard {
-    pub(super) fn new(tokens: Option<Watched<Tokens>>, quota: Option<Quota>) -> Self {
-        Self { tokens: tokens.map(Arc::new), quota: quota.map(Arc::new) }
+    pub(super) fn new(access: Access, quota: Option<Quota>) -> Self {
+        Self { access, quota: quota.map(Arc::new) }
     }
 
-    fn check(&self, path: &str, headers: &HeaderMap, peer: Option<IpAddr>, now: Instant) -> Result<(), Status> {
-        let tokens = self.tokens.as_ref().map(|tokens| tokens.current());
-        let holder = tokens.as_ref().map(|tokens| tokens.holder(headers));
+    /// The client that a call is from; `None` where no credentials are required.
+    fn holder(&self, headers: &HeaderMap, certificate: Option<&str>) -> Option<Result<Arc<Holder>, Status>> {
+        match &self.access {
+            Access::Open => None,
+            Access::Tokens(tokens) => Some(tokens.current().holder(headers)),
+            Access::Certificates(scopes) => Some(Ok(scopes.current().holder(certificate))),
+        }
+    }
+
+    fn check(&self, path: &str, headers: &HeaderMap, peer: Option<&Peer>, now: Instant) -> Result<(), Status> {
+        let holder = self.holder(headers, peer.and_then(|peer| peer.certificate_name.as_deref()));
         if let Some(quota) = &self.quota {
             let client = match &holder {
-                Some(Ok(holder)) => Client::Token(Arc::clone(&holder.name)),
-                // Guessing tokens is counted too.
-                Some(Err(_)) | None => Client::Address(peer),
+                Some(Ok(holder)) => Client::Holder(Arc::clone(&holder.name)),
+                // Calls with unknown tokens are counted too.
+                Some(Err(_)) | None => Client::Address(peer.and_then(Peer::ip)),
             };
             quota.count(client, now).map_err(over_quota)?;
         }
@@ -51,11 +80,14 @@ impl Guard {
         let holder = holder?;
         match need.missing(&holder.scopes) {
             None => Ok(()),
-            Some(scope) => Err(Status::permission_denied(format!(
-                "{path} needs the scope {scope}; the token of {} has {}",
-                holder.name, holder.scopes
-            ))),
+            Some(scope) => Err(Status::permission_denied(format!("{path} needs the scope {scope}; {holder}"))),
         }
+    }
+}
+
+impl Peer {
+    fn ip(&self) -> Option<IpAddr> {
+        self.connection.remote_addr().map(|address| address.ip())
     }
 }
 
@@ -63,7 +95,7 @@ fn over_quota(wait: Duration) -> Status {
     let message = "more calls per second than security.requests_per_second_max allows one client";
     let mut status = Status::resource_exhausted(message);
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-    // What gRPC calls it; a client that knows no better than its own delays does no harm.
+    // gRPC's name; a client that ignores it retries by its own backoff.
     status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(wait_ms));
     status
 }
@@ -95,14 +127,17 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let connection = request.extensions().get::<TcpConnectInfo>();
-        let peer = connection.and_then(TcpConnectInfo::remote_addr).map(|address| address.ip());
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let peer = request.extensions().get::<Peer>().cloned();
         let path = request.uri().path();
-        match self.guard.check(path, request.headers(), peer, Instant::now()) {
-            Ok(()) => Either::Left(self.inner.call(request)),
+        match self.guard.check(path, request.headers(), peer.as_ref(), Instant::now()) {
+            Ok(()) => {
+                // `tonic::Request::remote_addr` reads it.
+                peer.map(|peer| request.extensions_mut().insert(peer.connection));
+                Either::Left(self.inner.call(request))
+            }
             Err(status) => {
-                tracing::debug!(path, ?peer, code = ?status.code(), "a call was refused");
+                tracing::debug!(path, peer = ?peer.as_ref().and_then(Peer::ip), code = ?status.code(), "call rejected");
                 Either::Right(ready(Ok(status.into_http())))
             }
         }

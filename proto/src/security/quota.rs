@@ -3,27 +3,27 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Clients that are remembered while they may be over their quota. Beyond, all others share one.
+/// Clients whose use is counted separately. Further clients share one quota.
 const CLIENTS_REMEMBERED: usize = 4096;
 
-/// How much a client that was idle may ask at once: a second's worth.
+/// The burst of a client that was idle, as the time over which it accrues.
 const BURST: Duration = Duration::from_secs(1);
 
-/// Whose calls are counted together.
+/// A client whose calls are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Client {
-    /// All who have this token.
-    Token(Arc<str>),
-    /// Whoever comes from this address without one.
+    /// All connections with the token or certificate of this name.
+    Holder(Arc<str>),
+    /// All connections from this address without a known token or certificate.
     Address(Option<IpAddr>),
-    /// Those that came when too many were remembered.
+    /// The clients beyond [`CLIENTS_REMEMBERED`].
     Others,
 }
 
-/// How many calls each client may begin per second.
+/// Limits the calls that each client may begin per second.
 ///
-/// The generic cell rate algorithm of ATM networks: each call moves the moment at which its client has used up what it may by
-/// one interval, which needs one word for each client and no timer. A call that is refused moves nothing.
+/// The generic cell rate algorithm of ATM networks: each call advances the theoretical arrival time of its client by one
+/// interval, which needs one word for each client and no timer. A rejected call advances nothing.
 #[derive(Debug)]
 pub(super) struct Quota {
     interval: Duration,
@@ -31,7 +31,7 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// `None` where any number of calls is fine: 0.
+    /// `None` for 0: no limit.
     pub(super) fn new(requests_per_second_max: u32) -> Option<Self> {
         let interval = Duration::from_secs(1).checked_div(requests_per_second_max)?;
         Some(Self { interval, used_until: Mutex::default() })
@@ -40,7 +40,7 @@ impl Quota {
     /// Counts a call.
     ///
     /// # Errors
-    /// How long the client must wait.
+    /// The time after which the client may try again.
     pub(super) fn count(&self, client: Client, now: Instant) -> Result<(), Duration> {
         let mut used_until = self.used_until.lock().unwrap_or_else(PoisonError::into_inner);
         if used_until.len() >= CLIENTS_REMEMBERED && !used_until.contains_key(&client) {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn token(name: &str) -> Client {
-        Client::Token(name.into())
+        Client::Holder(name.into())
     }
 
     fn address(number: u32) -> Client {
@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn a_client_may_ask_a_seconds_worth_at_once_and_then_one_for_each_interval() {
+    fn a_client_may_begin_a_seconds_worth_of_calls_at_once_and_then_one_for_each_interval() {
         let (quota, start) = (Quota::new(4).unwrap(), Instant::now());
         for _ in 0..4 {
             quota.count(token("actor"), start).unwrap();
         }
         let wait = quota.count(token("actor"), start).unwrap_err();
         assert_eq!(wait, Duration::from_millis(250));
-        // However often it is refused, it waits no longer.
+        // A rejected call extends the wait by nothing.
         assert_eq!(quota.count(token("actor"), start).unwrap_err(), wait);
         quota.count(token("actor"), start + wait).unwrap();
         quota.count(token("actor"), start + wait).unwrap_err();
@@ -107,7 +107,7 @@ mod tests {
         quota.count(address(remembered + 1), now).unwrap_err();
         quota.count(address(0), now).unwrap_err();
         assert!(quota.used_until.lock().unwrap().len() <= CLIENTS_REMEMBERED + 1);
-        // Once they have waited they are forgotten, and there is room.
+        // Clients within their quota are dropped to make room.
         quota.count(address(remembered + 1), now + 2 * BURST).unwrap();
         assert_eq!(quota.used_until.lock().unwrap().len(), 1);
     }

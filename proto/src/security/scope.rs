@@ -1,22 +1,23 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
-/// What a token allows.
+/// A group of methods that a token or certificate allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scope {
-    /// Handing in trajectories, following weights.
+    /// Inserting trajectories, following weights.
     Act,
-    /// Drawing samples and all that a learner tells a replay server, following weights.
+    /// Drawing samples, updating priorities and reporting trajectories, following weights.
     Train,
-    /// Having positions evaluated, following weights.
+    /// Evaluating positions, following weights.
     Infer,
     /// Changing tables, quarantine.
     Admin,
 }
 
 impl Scope {
-    const ALL: [Self; 4] = [Self::Act, Self::Train, Self::Infer, Self::Admin];
+    pub(super) const ALL: [Self; 4] = [Self::Act, Self::Train, Self::Infer, Self::Admin];
 
     fn name(self) -> &'static str {
         match self {
@@ -34,11 +35,30 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Some scopes, written with commas between them.
+/// A set of scopes, written with commas between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scopes(BTreeSet<Scope>);
 
+/// The name and the scopes of a known token or certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// `token` or `certificate`.
+    pub(super) credential: &'static str,
+    pub(super) name: Arc<str>,
+    pub(super) scopes: Scopes,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {} of {} has {}", self.credential, self.name, self.scopes)
+    }
+}
+
 impl Scopes {
+    pub(super) fn of(scopes: &[Scope]) -> Self {
+        Self(scopes.iter().copied().collect())
+    }
+
     fn any_of(&self, wanted: &[Scope]) -> bool {
         wanted.iter().any(|scope| self.0.contains(scope))
     }
@@ -50,7 +70,7 @@ impl FromStr for Scopes {
     fn from_str(text: &str) -> Result<Self, String> {
         let one = |name: &str| {
             let found = Scope::ALL.into_iter().find(|scope| scope.name() == name);
-            found.ok_or_else(|| format!("`{name}` is no scope; there are {}", joined(Scope::ALL, ", ")))
+            found.ok_or_else(|| format!("invalid scope `{name}`: write {}", joined(Scope::ALL, ", ")))
         };
         text.split(',').map(one).collect::<Result<_, _>>().map(Self)
     }
@@ -58,7 +78,10 @@ impl FromStr for Scopes {
 
 impl fmt::Display for Scopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&joined(self.0.iter().copied(), ", "))
+        match self.0.is_empty() {
+            true => f.write_str("none"),
+            false => f.write_str(&joined(self.0.iter().copied(), ", ")),
+        }
     }
 }
 
@@ -66,33 +89,33 @@ fn joined(scopes: impl IntoIterator<Item = Scope>, separator: &str) -> String {
     scopes.into_iter().map(Scope::name).collect::<Vec<_>>().join(separator)
 }
 
-/// What a call needs.
+/// The scopes that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Nothing: whoever restarts processes has no token.
+    /// No credentials: orchestrators that probe health have none.
     Nothing,
-    /// A token that the server knows: reading is for everybody who takes part.
-    AnyToken,
+    /// Any known token or certificate: every process of a fleet may read.
+    AnyHolder,
     /// One of these scopes.
     OneOf(&'static [Scope]),
 }
 
 impl Need {
-    /// By the path of a call, `/package.Service/Method`. What is not listed needs `admin`, so that a method which is
-    /// forgotten here is closed and not open.
+    /// The need of a path, `/package.Service/Method`. A method that is not listed needs `admin`, so that one forgotten
+    /// here is closed, not open.
     pub(super) fn of(path: &str) -> Self {
         Self::listed(path).unwrap_or(Self::OneOf(&[Scope::Admin]))
     }
 
     pub(super) fn listed(path: &str) -> Option<Self> {
-        use Need::{AnyToken, Nothing, OneOf};
+        use Need::{AnyHolder, Nothing, OneOf};
         let (service, method) = path.strip_prefix('/')?.split_once('/')?;
         Some(match (service, method) {
             ("grpc.health.v1.Health", _) => Nothing,
-            ("grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection", _) => AnyToken,
+            ("grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection", _) => AnyHolder,
             ("zerofleet.replay.v1.Replay", "Insert") => OneOf(&[Scope::Act]),
             ("zerofleet.replay.v1.Replay", "Sample" | "UpdatePriorities" | "Report") => OneOf(&[Scope::Train]),
-            ("zerofleet.replay.v1.Replay", "Stats" | "List" | "Get" | "Actors") => AnyToken,
+            ("zerofleet.replay.v1.Replay", "Stats" | "List" | "Get" | "Actors") => AnyHolder,
             ("zerofleet.replay.v1.Replay", "Configure" | "Quarantine" | "Release") => OneOf(&[Scope::Admin]),
             ("zerofleet.weights.v1.Weights", "Subscribe" | "Fetch") => OneOf(&[Scope::Act, Scope::Train, Scope::Infer]),
             ("zerofleet.inference.v1.Inference" | "inference.GRPCInferenceService", _) => OneOf(&[Scope::Infer]),
@@ -100,10 +123,10 @@ impl Need {
         })
     }
 
-    /// What is missing in `scopes`, in words.
+    /// The scopes one of which `scopes` would need for this call; `None` if the call is allowed.
     pub(super) fn missing(self, scopes: &Scopes) -> Option<String> {
         match self {
-            Self::Nothing | Self::AnyToken => None,
+            Self::Nothing | Self::AnyHolder => None,
             Self::OneOf(wanted) if scopes.any_of(wanted) => None,
             Self::OneOf(wanted) => Some(joined(wanted.iter().copied(), " or ")),
         }
@@ -147,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn only_health_is_open_to_who_has_no_token() {
+    fn only_health_needs_no_credentials() {
         assert_eq!(Need::of("/grpc.health.v1.Health/Check"), Need::Nothing);
-        assert_eq!(Need::of("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"), Need::AnyToken);
+        assert_eq!(Need::of("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"), Need::AnyHolder);
     }
 
     #[test]
@@ -157,6 +180,6 @@ mod tests {
         let scopes: Scopes = "train,act".parse().unwrap();
         assert_eq!(scopes.to_string(), "act, train");
         let error = "act,Train".parse::<Scopes>().unwrap_err();
-        assert_eq!(error, "`Train` is no scope; there are act, train, infer, admin");
+        assert_eq!(error, "invalid scope `Train`: write act, train, infer, admin");
     }
 }

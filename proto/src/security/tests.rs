@@ -23,7 +23,7 @@ use crate::weights::{Publisher, WeightsService, serve};
 use crate::{Channel, channel_with};
 use authority::Authority;
 
-/// Files in a folder of their own, looked at whenever somebody asks.
+/// Files in a temporary folder.
 struct Files(TempDir);
 
 impl Files {
@@ -42,7 +42,7 @@ impl Files {
     }
 }
 
-/// A server of weights, until it is dropped.
+/// A server of weights; it stops when dropped.
 struct Server {
     address: SocketAddr,
     _publisher: Publisher,
@@ -80,14 +80,14 @@ fn trusting(ca: &Path) -> SecuritySection {
 }
 
 #[test]
-fn a_server_that_asks_nothing_is_not_opened_where_other_machines_reach_it() {
+fn a_server_without_authentication_is_not_opened_off_loopback() {
     let error = Security::open(&SecuritySection::default(), "0.0.0.0:7001".parse().unwrap()).unwrap_err();
     assert!(error.to_string().starts_with("security.insecure_bind: "), "{error}");
     Security::open(&SecuritySection::default(), "127.0.0.1:7001".parse().unwrap()).unwrap();
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_refused_by_its_key() {
+fn a_file_that_cannot_be_used_is_rejected_by_its_key() {
     let (files, authority) = (Files::new(), Authority::new());
     let (certificate, key) = authority.certificate("127.0.0.1");
     let (certificate, key) = (files.write("server.pem", certificate), files.write("server.key", key));

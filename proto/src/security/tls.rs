@@ -1,4 +1,4 @@
-//! Certificates and keys as rustls takes them. Its cryptography is ring's: no C compiler beyond what that needs, no cmake.
+//! Reads certificates and keys for rustls. Its cryptography is ring's, which needs a C compiler but no cmake.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use service::security::is_set;
 
 use super::watched::{Fault, Named};
 
-/// The one protocol that is spoken, as TLS calls it.
+/// The ALPN name of HTTP/2, the only protocol offered.
 const HTTP2: &[u8] = b"h2";
 
-/// The files of [`server`]: certificate, key and, if clients must show certificates, who signs them.
+/// The files of [`server`]: certificate, key and, if clients must present certificates, the authorities that sign them.
 pub(super) fn server_files(section: &SecuritySection) -> Vec<Named> {
     let mut files = vec![("security.certificate", section.certificate.clone()), ("security.key", section.key.clone())];
     if is_set(&section.client_ca) {
@@ -24,7 +24,7 @@ pub(super) fn server_files(section: &SecuritySection) -> Vec<Named> {
     files
 }
 
-/// The files of [`client`]: who signs the certificates of servers and, if there is one, this process's certificate and key.
+/// The files of [`client`]: the authorities that sign server certificates and, if set, this process's certificate and key.
 pub(super) fn client_files(section: &SecuritySection) -> Vec<Named> {
     let mut files = vec![("security.ca", section.ca.clone())];
     if is_set(&section.client_certificate) {

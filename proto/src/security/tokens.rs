@@ -1,4 +1,4 @@
-//! The tokens that a server takes, by their digests: who reads the file can use none of them.
+//! The tokens that a server accepts, stored as digests: the file reveals no token.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,34 +9,41 @@ use tonic::Status;
 use tonic::codegen::http::HeaderMap;
 use tonic::codegen::http::header::AUTHORIZATION;
 
-use super::scope::Scopes;
+use super::scope::Holder;
 use super::watched::Fault;
 
 type Digest = [u8; 32];
 
-/// Who has a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Holder {
-    pub(super) name: Arc<str>,
-    pub(super) scopes: Scopes,
-}
-
 /// All tokens of a server.
 ///
-/// They are looked up by digest. How long that takes tells something of the digest of what was sent, and nothing of a token.
+/// Lookup is by digest: its timing depends on the digest of the token that was sent, which reveals no accepted token.
 #[derive(Debug, Default)]
-pub(super) struct Tokens(HashMap<Digest, Holder>);
+pub(super) struct Tokens(HashMap<Digest, Arc<Holder>>);
 
-/// The one file of tokens.
+/// Reads the file of `security.tokens`.
 pub(super) fn of_files(files: &[Vec<u8>]) -> Result<Tokens, Fault> {
     Tokens::read(&files[0]).map_err(|error| Fault { file: 0, reason: error.to_string() })
 }
 
-/// A line that makes no sense. It does not repeat the line, which may hold a token by mistake.
+/// An invalid line. The message does not repeat the line, which may hold a token by mistake.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BadLine {
     number: usize,
     reason: String,
+}
+
+/// The lines of a file with their numbers, without empty ones and those that begin with `#`.
+pub(super) fn lines(bytes: &[u8]) -> Result<impl Iterator<Item = (usize, &str)>, BadLine> {
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| BadLine { number: 1, reason: "the file is not UTF-8".to_owned() })?;
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+    Ok(lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')))
+}
+
+impl BadLine {
+    pub(super) fn new(number: usize, reason: impl Into<String>) -> Self {
+        Self { number, reason: reason.into() }
+    }
 }
 
 impl fmt::Display for BadLine {
@@ -46,39 +53,32 @@ impl fmt::Display for BadLine {
 }
 
 impl Tokens {
-    /// Lines of name, scopes and digest; empty ones, and those that begin with `#`, are passed over.
+    /// Parses lines of name, scopes and digest.
     fn read(bytes: &[u8]) -> Result<Self, BadLine> {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|_| BadLine { number: 1, reason: "the file is not UTF-8".to_owned() })?;
         let mut tokens = HashMap::new();
-        for (index, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let bad = |reason: String| BadLine { number: index + 1, reason };
-            let (digest, holder) = read_line(line).map_err(bad)?;
-            if tokens.insert(digest, holder).is_some() {
-                return Err(bad("this token stands in a line before".to_owned()));
+        for (number, line) in lines(bytes)? {
+            let (digest, holder) = read_line(line).map_err(|reason| BadLine::new(number, reason))?;
+            if tokens.insert(digest, Arc::new(holder)).is_some() {
+                return Err(BadLine::new(number, "duplicate token"));
             }
         }
         Ok(Self(tokens))
     }
 
-    /// Who sent this, by the `authorization` header.
+    /// The holder of the token in the `authorization` header.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED`: no token, or none of these.
-    pub(super) fn holder(&self, headers: &HeaderMap) -> Result<&Holder, Status> {
+    /// `UNAUTHENTICATED`: no token, or an unknown one.
+    pub(super) fn holder(&self, headers: &HeaderMap) -> Result<Arc<Holder>, Status> {
         let Some(sent) = headers.get(AUTHORIZATION) else {
             let message =
-                "this server asks for a token: send `authorization: Bearer TOKEN`, or set security.token_file";
+                "this server requires a token: send `authorization: Bearer TOKEN`, or set security.token_file";
             return Err(Status::unauthenticated(message));
         };
         let Some(token) = bearer(sent.as_bytes()) else {
             return Err(Status::unauthenticated("the authorization header is not `Bearer TOKEN`"));
         };
-        self.0.get(&digest_of(token)).ok_or_else(|| Status::unauthenticated("this server does not know the token"))
+        self.0.get(&digest_of(token)).cloned().ok_or_else(|| Status::unauthenticated("unknown token"))
     }
 }
 
@@ -88,13 +88,13 @@ fn read_line(line: &str) -> Result<(Digest, Holder), String> {
         return Err("is not NAME SCOPE[,SCOPE] SHA-256-OF-THE-TOKEN".to_owned());
     };
     let digest = from_hex(digest).ok_or("the third word is not a SHA-256: 64 digits from 0 to f")?;
-    Ok((digest, Holder { name: name.into(), scopes: scopes.parse()? }))
+    Ok((digest, Holder { credential: "token", name: name.into(), scopes: scopes.parse()? }))
 }
 
 fn from_hex(text: &str) -> Option<Digest> {
     let digits: Option<Vec<u8>> = text.chars().map(|digit| digit.to_digit(16).map(|value| value as u8)).collect();
     let bytes: Vec<u8> = digits?.chunks(2).map(|pair| pair.iter().fold(0, |sum, digit| sum << 4 | digit)).collect();
-    // An odd number of digits is none of 64.
+    // `chunks` accepts an odd number of digits; 64 is even.
     if text.len() == 64 { bytes.try_into().ok() } else { None }
 }
 
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_token_is_known_by_the_digest_that_sha256sum_prints() {
-        let file = format!("# who may come\n\n  learner train,admin {}  \n", SECRET.to_uppercase());
+        let file = format!("# known tokens\n\n  learner train,admin {}  \n", SECRET.to_uppercase());
         let tokens = Tokens::read(file.as_bytes()).unwrap();
         for sent in ["Bearer secret", "bearer secret", "BEARER  secret "] {
             let holder = tokens.holder(&headers(sent)).unwrap();
@@ -135,34 +135,34 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sends_no_token_or_a_wrong_one_is_not_known() {
+    fn a_request_without_a_token_or_with_a_wrong_one_is_unauthenticated() {
         let tokens = Tokens::read(format!("learner train {SECRET}").as_bytes()).unwrap();
         let refused = |headers: &HeaderMap| {
             let status = tokens.holder(headers).unwrap_err();
             assert_eq!(status.code(), Code::Unauthenticated);
             status.message().to_owned()
         };
-        assert!(refused(&HeaderMap::new()).starts_with("this server asks for a token"));
+        assert!(refused(&HeaderMap::new()).starts_with("this server requires a token"));
         for wrong in ["secret", "Basic secret", "Bearer", "Bearer ", ""] {
             assert_eq!(refused(&headers(wrong)), "the authorization header is not `Bearer TOKEN`", "{wrong}");
         }
         for unknown in ["Bearer Secret", "Bearer secret2", "Bearer secre"] {
             let message = refused(&headers(unknown));
-            assert_eq!(message, "this server does not know the token", "{unknown}");
+            assert_eq!(message, "unknown token", "{unknown}");
         }
-        assert!(Tokens::default().holder(&headers("Bearer secret")).is_err(), "an empty file lets nobody in");
+        assert!(Tokens::default().holder(&headers("Bearer secret")).is_err(), "an empty file accepts no token");
     }
 
     #[test]
-    fn a_line_that_makes_no_sense_is_named_by_its_number_and_not_repeated() {
+    fn an_invalid_line_is_named_by_its_number_and_not_repeated() {
         let digest = SECRET;
         for (line, reason) in [
             ("learner train".to_owned(), "is not NAME"),
             ("learner train my-secret".to_owned(), "the third word is not a SHA-256"),
             (format!("learner train {}", &digest[1..]), "the third word is not a SHA-256"),
             (format!("learner train {digest}0"), "the third word is not a SHA-256"),
-            (format!("learner fly {digest}"), "`fly` is no scope"),
-            (format!("again act {digest}"), "this token stands in a line before"),
+            (format!("learner fly {digest}"), "invalid scope `fly`"),
+            (format!("again act {digest}"), "duplicate token"),
         ] {
             let error = Tokens::read(format!("first act {digest}\n{line}").as_bytes()).unwrap_err().to_string();
             assert!(error.starts_with(&format!("line 2: {reason}")), "{error}");

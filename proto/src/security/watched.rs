@@ -9,67 +9,67 @@ use service::ConfigError;
 /// A key of the run file and the file that it names.
 pub(super) type Named = (&'static str, PathBuf);
 
-/// What is wrong with the contents of one of the files.
+/// An error in the contents of one of the files.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// Which, by its place.
+    /// The index of the file.
     pub(super) file: usize,
-    /// What.
     pub(super) reason: String,
 }
 
 type Contents = Vec<Vec<u8>>;
 type Build<T> = fn(&[Vec<u8>]) -> Result<T, Fault>;
 
-/// What is made of some files, made again when they change.
+/// A value built from files, and built again when they change.
 ///
-/// Files are compared whole, for their times say too little: a mounted secret changes by a link, and two writes may fall
-/// into one tick. They are a few kilobytes, and they are looked at when somebody asks, so that there is no task to own.
+/// Contents are compared rather than modification times: a mounted secret changes by a link, and two writes may fall into
+/// one tick. The files are a few kilobytes and are read on demand, so that no background task is needed.
 pub(super) struct Watched<T> {
     files: Vec<Named>,
     build: Build<T>,
     interval: Duration,
     value: ArcSwap<T>,
-    looked: Mutex<Looked>,
+    last_read: Mutex<LastRead>,
 }
 
-/// What was there the last time.
-struct Looked {
+/// The result of the last read.
+struct LastRead {
     at: Instant,
-    /// The contents, or why they could not be read.
+    /// The contents, or the error of reading them.
     found: Result<Contents, String>,
 }
 
 impl<T> Watched<T> {
-    /// Looks every `interval` at most.
+    /// Reads the files and builds the value; later reads are at least `interval` apart.
     ///
     /// # Errors
-    /// Names the key of a file that cannot be read or that `build` refuses.
+    /// Names the key of a file that cannot be read or that `build` rejects.
     pub(super) fn open(files: Vec<Named>, interval: Duration, build: Build<T>) -> Result<Self, ConfigError> {
         let contents = read(&files).map_err(|(key, reason)| ConfigError::invalid(key, reason))?;
         let value = build(&contents).map_err(|fault| {
             let (key, path) = &files[fault.file];
             ConfigError::invalid(*key, format!("{}: {}", path.display(), fault.reason))
         })?;
-        let looked = Looked { at: Instant::now(), found: Ok(contents) };
-        Ok(Self { files, build, interval, value: ArcSwap::from_pointee(value), looked: Mutex::new(looked) })
+        let last_read = LastRead { at: Instant::now(), found: Ok(contents) };
+        Ok(Self { files, build, interval, value: ArcSwap::from_pointee(value), last_read: Mutex::new(last_read) })
     }
 
-    /// What the files make. Files that cannot be read or used change nothing, and that is told once.
+    /// The value of the files as they are now. Files that cannot be read or used leave the value as it was; the error is
+    /// logged once.
     pub(super) fn current(&self) -> Arc<T> {
-        // Whoever comes while another one looks goes by what was.
-        if let Ok(mut looked) = self.looked.try_lock()
-            && looked.at.elapsed() >= self.interval
+        // Calls during another call's read use the previous value.
+        if let Ok(mut last_read) = self.last_read.try_lock()
+            && last_read.at.elapsed() >= self.interval
         {
-            self.look(&mut looked);
+            self.read_again(&mut last_read);
         }
         self.value.load_full()
     }
 
-    fn look(&self, looked: &mut Looked) {
-        looked.at = Instant::now();
+    fn read_again(&self, last: &mut LastRead) {
+        last.at = Instant::now();
         let found = read(&self.files).map_err(|(key, reason)| format!("{key}: {reason}"));
-        if found == looked.found {
+        if found == last.found {
             return;
         }
         let made = match &found {
@@ -79,15 +79,15 @@ impl<T> Watched<T> {
             }),
             Err(reason) => Err(reason.clone()),
         };
-        looked.found = found;
+        last.found = found;
         let keys: Vec<_> = self.files.iter().map(|(key, _)| *key).collect();
         match made {
             Ok(value) => {
                 self.value.store(Arc::new(value));
-                tracing::info!(?keys, "files of [security] have changed and are used from now on");
+                tracing::info!(?keys, "reloaded changed files of [security]");
             }
             Err(error) => {
-                tracing::error!(?keys, error, "files of [security] have changed and cannot be used; the old ones hold")
+                tracing::error!(?keys, error, "changed files of [security] cannot be used; keeping the previous ones")
             }
         }
     }
@@ -100,7 +100,7 @@ fn read(files: &[Named]) -> Result<Contents, (&'static str, String)> {
     files.iter().map(one).collect()
 }
 
-/// Without what was made of the files: it is secret.
+/// Leaves the value out: it is secret.
 impl<T> fmt::Debug for Watched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watched").field("files", &self.files).finish_non_exhaustive()

@@ -56,7 +56,7 @@ async fn an_expired_certificate_is_refused_and_the_status_says_so() {
     let (files, authority) = (Files::new(), Authority::new());
     let server = Server::start(&serving(&files, authority.expired("127.0.0.1"))).await;
     let message = refused(&server.channel("https", &trusting(&files.write("ca.pem", &authority.pem)))).await;
-    let expected = format!("https://{}: its certificate is refused: it has expired", server.address);
+    let expected = format!("https://{}: its certificate is rejected: it has expired", server.address);
     assert_eq!(message, expected);
 }
 
@@ -66,13 +66,13 @@ async fn a_certificate_of_another_name_or_signer_is_refused_and_the_status_says_
     let ca = files.write("ca.pem", &authority.pem);
     let server = Server::start(&serving(&files, authority.certificate("elsewhere"))).await;
     let message = refused(&server.channel("https", &trusting(&ca))).await;
-    assert!(message.contains("its certificate is refused: ") && message.contains("127.0.0.1"), "{message}");
+    assert!(message.contains("its certificate is rejected: ") && message.contains("127.0.0.1"), "{message}");
 
     let server = Server::start(&serving(&files, other.certificate("127.0.0.1"))).await;
     let message = refused(&server.channel("https", &trusting(&ca))).await;
-    assert!(message.ends_with("nobody in security.ca has signed it"), "{message}");
+    assert!(message.ends_with("it is not signed by an authority in security.ca"), "{message}");
     let message = refused(&server.channel("https", &SecuritySection::default())).await;
-    assert!(message.contains("security.ca, which says whom to trust, is not set"), "{message}");
+    assert!(message.contains("security.ca, the authorities that sign server certificates, is not set"), "{message}");
 }
 
 #[tokio::test]
@@ -89,12 +89,12 @@ async fn a_client_without_a_certificate_is_refused_where_one_is_asked_for() {
     let server = Server::start(&asking(&files, authority.certificate("127.0.0.1"), &clients)).await;
     let ca = files.write("ca.pem", &authority.pem);
     let message = refused(&server.channel("https", &trusting(&ca))).await;
-    assert!(message.contains("it asks for a certificate of this client: set security.client_certificate"), "{message}");
+    assert!(message.contains("it requires a client certificate: set security.client_certificate"), "{message}");
 
     let message = refused(&server.channel("https", &showing(&files, &ca, clients.expired("actor")))).await;
-    assert!(message.ends_with("it refuses the certificate of this client: expired"), "{message}");
+    assert!(message.ends_with("it rejects the certificate of this client: expired"), "{message}");
     let message = refused(&server.channel("https", &showing(&files, &ca, authority.certificate("actor")))).await;
-    assert!(message.contains("it refuses the certificate of this client ("), "{message}");
+    assert!(message.contains("it rejects the certificate of this client ("), "{message}");
 
     health(&server.channel("https", &showing(&files, &ca, clients.certificate("actor")))).await.unwrap();
 }
@@ -167,4 +167,71 @@ async fn a_handshake_that_is_not_done_takes_no_place_among_the_connections() {
     let _silent = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
     let credentials = Credentials::open(&trusting(&files.write("ca.pem", &authority.pem))).unwrap();
     health(&channel_with(&format!("https://{address}"), credentials).unwrap()).await.unwrap();
+}
+
+/// A server that requires client certificates and no tokens, and a channel to it for each name in a certificate.
+async fn mutual(files: &Files, more: impl FnOnce(&mut SecuritySection)) -> (Server, impl Fn(&str) -> Channel) {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let mut section = asking(files, authority.certificate("127.0.0.1"), &clients);
+    more(&mut section);
+    let server = Server::start(&section).await;
+    let (ca, address) = (files.write("ca.pem", &authority.pem), server.address);
+    let shown = files.path("");
+    let channel = move |name: &str| {
+        let (certificate, key) = clients.certificate(name);
+        let write = |file: String, contents: String| {
+            let path = shown.join(file);
+            std::fs::write(&path, contents).unwrap();
+            path
+        };
+        let section = SecuritySection {
+            client_certificate: write(format!("{name}.pem"), certificate),
+            client_key: write(format!("{name}.key"), key),
+            ..trusting(&ca)
+        };
+        channel_with(&format!("https://{address}"), Credentials::open(&section).unwrap()).unwrap()
+    };
+    (server, channel)
+}
+
+#[tokio::test]
+async fn without_tokens_a_client_certificate_has_the_scopes_of_its_name() {
+    let files = Files::new();
+    let (_server, channel) = mutual(&files, |_| {}).await;
+    for name in ["actor", "learner", "arena", "operator"] {
+        subscribe(&channel(name)).await.unwrap();
+    }
+    let denied = subscribe(&channel("stranger")).await.unwrap_err();
+    let expected = "/zerofleet.weights.v1.Weights/Subscribe needs the scope act or train or infer; \
+                    the certificate of stranger has none";
+    assert_eq!((denied.code(), denied.message()), (Code::PermissionDenied, expected));
+    // An address is no DNS name.
+    let denied = subscribe(&channel("127.0.0.1")).await.unwrap_err();
+    assert_eq!(denied.code(), Code::PermissionDenied);
+    health(&channel("stranger")).await.unwrap();
+}
+
+#[tokio::test]
+async fn scopes_of_certificates_are_configured_by_name_and_count_without_a_restart() {
+    let files = Files::new();
+    let scopes = files.write("scopes", "actor admin\n");
+    let (_server, channel) = mutual(&files, |section| section.client_scopes = scopes).await;
+    let actor = channel("actor");
+    let denied = subscribe(&actor).await.unwrap_err();
+    assert!(denied.message().ends_with("the certificate of actor has admin"), "{denied}");
+    files.write("scopes", "actor act,admin\n");
+    subscribe(&actor).await.unwrap();
+    // An invalid file changes nothing.
+    files.write("scopes", "actor fly\n");
+    subscribe(&actor).await.unwrap();
+}
+
+#[tokio::test]
+async fn where_tokens_are_set_a_client_certificate_alone_calls_nothing() {
+    let files = Files::new();
+    let tokens = files.write("tokens", "");
+    let (_server, channel) = mutual(&files, |section| section.tokens = tokens).await;
+    let denied = subscribe(&channel("operator")).await.unwrap_err();
+    assert_eq!(denied.code(), Code::Unauthenticated);
+    assert!(denied.message().starts_with("this server requires a token"), "{denied}");
 }

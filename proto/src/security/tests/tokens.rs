@@ -30,9 +30,9 @@ async fn a_call_without_a_token_or_with_an_unknown_one_is_unauthenticated() {
     let server = Server::start(&taking(&files, &[line("actor", "act", "right")])).await;
     let without = subscribe(&server.channel("http", &SecuritySection::default())).await.unwrap_err();
     assert_eq!(without.code(), Code::Unauthenticated);
-    assert!(without.message().starts_with("this server asks for a token"), "{without}");
+    assert!(without.message().starts_with("this server requires a token"), "{without}");
     let wrong = subscribe(&server.channel("http", &sending(&files, "wrong"))).await.unwrap_err();
-    assert_eq!((wrong.code(), wrong.message()), (Code::Unauthenticated, "this server does not know the token"));
+    assert_eq!((wrong.code(), wrong.message()), (Code::Unauthenticated, "unknown token"));
     subscribe(&server.channel("http", &sending(&files, "right"))).await.unwrap();
 }
 
@@ -46,6 +46,17 @@ async fn a_call_beyond_the_scopes_of_its_token_is_denied_and_told_which_it_needs
                     the token of operator has admin";
     assert_eq!((denied.code(), denied.message()), (Code::PermissionDenied, expected));
     subscribe(&server.channel("http", &sending(&files, "low"))).await.unwrap();
+}
+
+#[test]
+fn a_channel_that_would_send_a_token_unencrypted_off_loopback_is_not_opened() {
+    let files = Files::new();
+    let credentials = Credentials::open(&sending(&files, "right")).unwrap();
+    for endpoint in ["http://replay:7001", "http://10.0.0.1:7001", "http://[2001:db8::1]:7001"] {
+        let error = channel_with(endpoint, credentials.clone()).unwrap_err();
+        assert_eq!(error, crate::InvalidEndpoint::UnencryptedToken { endpoint: endpoint.to_owned() });
+        assert!(error.to_string().contains("security.token_file unencrypted: write https://"), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -87,7 +98,7 @@ async fn tokens_are_asked_for_over_tls_too() {
     let server = Server::start(&section).await;
     let trusted = trusting(&files.write("ca.pem", &authority.pem));
     let without = subscribe(&server.channel("https", &trusted)).await.unwrap_err();
-    assert!(without.message().starts_with("this server asks for a token"), "{without}");
+    assert!(without.message().starts_with("this server requires a token"), "{without}");
     let with = SecuritySection { token_file: sending(&files, "right").token_file, ..trusted };
     subscribe(&server.channel("https", &with)).await.unwrap();
 }

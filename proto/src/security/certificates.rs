@@ -1,0 +1,117 @@
+//! The scopes of client certificates, by DNS name: they apply where a server requires certificates and no tokens.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use webpki::EndEntityCert;
+
+use super::scope::{Holder, Scope, Scopes};
+use super::tokens::{BadLine, lines};
+use super::watched::Fault;
+
+/// The scopes that each service needs as a client, by the name in the certificates of `cargo xtask certs`.
+const BY_SERVICE: [(&str, &[Scope]); 6] = [
+    ("replay", &[]),
+    ("learner", &[Scope::Train]),
+    ("inference", &[Scope::Infer]),
+    ("actor", &[Scope::Act, Scope::Infer]),
+    ("arena", &[Scope::Infer]),
+    ("operator", &Scope::ALL),
+];
+
+/// Maps the name of a client certificate to its scopes: by `security.client_scopes`, else by service. Any other
+/// certificate may read, and nothing else.
+#[derive(Debug)]
+pub(super) struct CertificateScopes(HashMap<Box<str>, Arc<Holder>>);
+
+/// Reads the file of `security.client_scopes`; without one the services have their scopes.
+pub(super) fn of_files(files: &[Vec<u8>]) -> Result<CertificateScopes, Fault> {
+    let written = files.first().map_or(&[][..], Vec::as_slice);
+    CertificateScopes::read(written).map_err(|error| Fault { file: 0, reason: error.to_string() })
+}
+
+impl CertificateScopes {
+    /// Parses lines of name and scopes, which replace those of a service of that name.
+    fn read(bytes: &[u8]) -> Result<Self, BadLine> {
+        let mut written = HashMap::new();
+        for (number, line) in lines(bytes)? {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [name, scopes] = words[..] else {
+                return Err(BadLine::new(number, "is not NAME SCOPE[,SCOPE]"));
+            };
+            let scopes = scopes.parse().map_err(|reason: String| BadLine::new(number, reason))?;
+            if written.insert(name.into(), holder(name, scopes)).is_some() {
+                return Err(BadLine::new(number, "duplicate name"));
+            }
+        }
+        for (name, scopes) in BY_SERVICE {
+            written.entry(name.into()).or_insert_with(|| holder(name, Scopes::of(scopes)));
+        }
+        Ok(Self(written))
+    }
+
+    /// The holder of a certificate of this name.
+    pub(super) fn holder(&self, name: Option<&str>) -> Arc<Holder> {
+        let known = name.and_then(|name| self.0.get(name)).cloned();
+        known.unwrap_or_else(|| holder(name.unwrap_or("a client without a DNS name"), Scopes::of(&[])))
+    }
+}
+
+fn holder(name: &str, scopes: Scopes) -> Arc<Holder> {
+    Arc::new(Holder { credential: "certificate", name: name.into(), scopes })
+}
+
+/// The first DNS name of the certificate that a client presented.
+pub(crate) fn client_name(chain: &[CertificateDer<'_>]) -> Option<Arc<str>> {
+    let certificate = EndEntityCert::try_from(chain.first()?).ok()?;
+    certificate.valid_dns_names().next().map(Arc::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scopes(table: &CertificateScopes, name: Option<&str>) -> String {
+        table.holder(name).scopes.to_string()
+    }
+
+    #[test]
+    fn a_certificate_has_the_scopes_that_its_service_needs_and_any_other_has_none() {
+        let table = of_files(&[]).unwrap();
+        for (name, expected) in [
+            ("actor", "act, infer"),
+            ("learner", "train"),
+            ("inference", "infer"),
+            ("arena", "infer"),
+            ("replay", "none"),
+            ("operator", "act, train, infer, admin"),
+            ("stranger", "none"),
+            ("Actor", "none"),
+        ] {
+            assert_eq!(scopes(&table, Some(name)), expected, "{name}");
+        }
+        assert_eq!(scopes(&table, None), "none");
+    }
+
+    #[test]
+    fn written_scopes_replace_those_of_a_service_and_add_names() {
+        let table = CertificateScopes::read(b"# ours\nci.example infer,admin\nactor act\n").unwrap();
+        assert_eq!(scopes(&table, Some("ci.example")), "infer, admin");
+        assert_eq!(scopes(&table, Some("actor")), "act");
+        assert_eq!(scopes(&table, Some("learner")), "train");
+    }
+
+    #[test]
+    fn an_invalid_line_is_named_by_its_number() {
+        for (line, reason) in [
+            ("actor", "is not NAME SCOPE[,SCOPE]"),
+            ("actor act more", "is not NAME SCOPE[,SCOPE]"),
+            ("actor fly", "invalid scope `fly`"),
+            ("first infer", "duplicate name"),
+        ] {
+            let error = CertificateScopes::read(format!("first act\n{line}").as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("line 2: {reason}")), "{error}");
+        }
+    }
+}
