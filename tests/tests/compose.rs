@@ -233,3 +233,18 @@ fn docs_tell_every_profile_and_the_example_every_variable() {
         lines.map(|(name, _)| name).filter(|name| name.chars().all(is_of_name) && !name.starts_with("COMPOSE_"));
     assert_eq!(named.collect::<BTreeSet<_>>(), asked.chain(handed_on).collect::<BTreeSet<_>>());
 }
+
+#[test]
+fn each_service_is_published_at_an_address_of_its_own_which_is_loopback_by_default() {
+    let text = FILES.map(read).concat();
+    let published = text.lines().filter_map(|line| line.trim().strip_prefix("ports: [\""));
+    let mut variables = BTreeSet::new();
+    for port in published.clone().filter(|port| !port.starts_with("127.0.0.1:")) {
+        let variable = port.strip_prefix("${").and_then(|rest| rest.split_once(":-127.0.0.1}:"));
+        let (variable, _) = variable.unwrap_or_else(|| panic!("{port} is not on loopback by default"));
+        assert!(variable.ends_with("_BIND"), "{port}");
+        assert!(variables.insert(variable), "{variable} publishes two services");
+    }
+    assert_eq!(variables, BTreeSet::from(["GRAFANA_BIND", "JAEGER_BIND", "PROMETHEUS_BIND", "ZEROFLEET_BIND"]));
+    assert_eq!(published.count(), 6);
+}
