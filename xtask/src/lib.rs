@@ -9,7 +9,6 @@
 pub mod certs;
 pub mod chaos;
 pub mod ci;
-pub mod dashboards;
 pub mod deny;
 pub mod image;
 pub mod kubernetes;

@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{
-    certs, chaos, ci, dashboards, deny, image, kubernetes, layers, libtorch, sanitise, suite, tidy, train, workspace,
-};
+use xtask::{certs, chaos, ci, deny, image, kubernetes, layers, libtorch, sanitise, suite, tidy, train, workspace};
 
 /// Every chore of the repository.
 #[derive(Parser)]
@@ -83,8 +81,6 @@ enum Chore {
     Tidy,
     /// Hold licences, sources and advisories of third-party crates against deny.toml.
     Deny,
-    /// Write the dashboards that Grafana reads.
-    Dashboards,
     /// Render deploy/kubernetes and hold it against the published schemas and what it promises.
     Kubernetes,
     /// Run the tests of the CPU kernels under the address sanitiser.
@@ -127,7 +123,6 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Layers => layers::run(&root),
         Chore::Tidy => tidy::run(&root),
         Chore::Deny => deny::run(&root),
-        Chore::Dashboards => dashboards::run(&root),
         Chore::Kubernetes => kubernetes::run(&root),
         Chore::Sanitise => sanitise::run(&root),
         Chore::Chaos(options) => chaos::run(&root, &options),

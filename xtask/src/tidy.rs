@@ -3,6 +3,7 @@
 //! Each rule is a function from the tree to sentences that name file and line. Start with [`violations`].
 
 mod dashboards;
+mod dependencies;
 mod links;
 mod metrics;
 mod promises;
@@ -70,7 +71,8 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
     }
     found.extend(promises::unkept(&sources));
     found.extend(metrics::unlisted(&sources));
-    found.extend(dashboards::changed(&sources));
+    found.extend(dashboards::defects(&sources));
+    found.extend(dependencies::unused(&sources));
     Ok(found)
 }
 
@@ -88,7 +90,11 @@ fn sources(root: &Path) -> Result<Vec<Source>> {
             let name = entry.file_name().to_string_lossy().into_owned();
             let at_root = folder.as_os_str().is_empty();
             let path = folder.join(&name);
-            if entry.file_type().context("look at an entry")?.is_dir() {
+            let kind = entry.file_type().context("look at an entry")?;
+            if kind.is_symlink() {
+                continue;
+            }
+            if kind.is_dir() {
                 let output = at_root && (name.starts_with("target") || name == "runs");
                 let hidden = name.starts_with('.') && ![".ci", ".cargo", ".config", ".github"].contains(&name.as_str());
                 if !output && !hidden {
