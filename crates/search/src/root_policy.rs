@@ -39,10 +39,10 @@ pub(crate) fn edge_value(arena: &Arena, edge: EdgeId) -> Option<f32> {
     }
 }
 
-/// The value that the unvisited actions of `node` are given.
+/// The value that the unvisited actions of `node` are given. Refuted moves do not count, as in the rule below the root.
 fn mixed_value(arena: &Arena, node: &Node) -> f32 {
     let mut mixed = MixedValue::default();
-    for edge in node.edges() {
+    for edge in node.edges().filter(|&edge| edge_proven(arena, edge) != Proven::Loss) {
         if let Some(value) = edge_value(arena, edge) {
             mixed.add(arena.edges.prior(edge), edge_visits(arena, edge) as f32, value);
         }

@@ -1,51 +1,44 @@
 //! Sequential halving: how Gumbel spends the simulations of a move at the root.
 //!
-//! Karnin, Koren and Somekh 2013; Danihelka et al. 2022, section 3. Knows nothing of trees: it is shown visit counts
-//! and scores by the index of the root action.
+//! Karnin, Koren and Somekh 2013; Danihelka et al. 2022, section 3. Independent of the tree: it reads visit counts and
+//! scores by the index of the root action.
 
 use crate::edges::Status;
 
 /// The phases of one move's search.
 ///
 /// With `m` actions considered and `n` simulations, phase `i` gives each of its actions
-/// `max(1, ⌊n / (⌈log2 m⌉ · considered)⌋)` visits, then the worse half is dropped, down to two. The last phase repeats until
-/// the simulations are spent; what does not divide goes to the best.
+/// `max(1, ⌊n / (⌈log2 m⌉ · considered)⌋)` visits, then drops the worse half, down to two. The last phases repeat until the
+/// simulations are spent. A remainder too small for one visit each is a phase of its own: one visit for each of the best
+/// actions at that time, and only those stay considered (mctx, `seq_halving`).
 ///
-/// An action that has visits already (from a reused subtree) is asked only for those it lacks.
+/// An action that has visits already (from a reused subtree) receives only those it lacks.
 #[derive(Debug, Default)]
 pub(crate) struct SequentialHalving {
     simulations: u32,
-    /// How many simulations the phases so far account for.
-    asked: u32,
+    /// Simulations that the phases up to this one account for.
+    assigned: u32,
     /// `⌈log2 m⌉`.
     halvings: u32,
     /// How many actions the schedule considers in this phase.
     width: usize,
-    /// Visits each action of this phase had been asked for before it.
-    reached: u32,
-    /// This phase's actions, best first.
-    considered: Vec<Considered>,
-    ranking: Vec<usize>,
-}
-
-/// An action, and how many visits it has at the end of the phase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Considered {
-    action: usize,
+    /// Visits of each action of this phase at its end.
     target: u32,
+    /// This phase's actions, best first.
+    considered: Vec<usize>,
 }
 
-/// What the schedule may know of a root action.
+/// The state of a root action that the schedule depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Candidate {
     /// Visits completed and in flight.
     pub(crate) visits: u32,
-    pub(crate) standing: Standing,
+    pub(crate) status: CandidateStatus,
 }
 
 /// Whether a root action can be visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum CandidateStatus {
     /// It can; that is also true of a proven draw.
     Open,
     /// Not now: a leaf is in flight.
@@ -56,7 +49,7 @@ pub(crate) enum Standing {
     Lost,
 }
 
-impl From<Status> for Standing {
+impl From<Status> for CandidateStatus {
     fn from(status: Status) -> Self {
         match status {
             Status::Open | Status::Drawn => Self::Open,
@@ -76,31 +69,25 @@ impl SequentialHalving {
         look: impl Fn(usize) -> Candidate,
     ) {
         let limit = usize::try_from(simulations).unwrap_or(usize::MAX);
+        self.clear();
         self.simulations = simulations;
-        self.asked = 0;
-        self.reached = 0;
         self.width = considered_max.min(scores.len()).min(limit).max(1);
         self.halvings = self.width.next_power_of_two().ilog2();
-        self.considered.clear();
         self.plan(scores, look);
     }
 
-    /// Forgets the phases.
+    /// Drops all phases and keeps the memory.
     pub(crate) fn clear(&mut self) {
-        *self = Self {
-            considered: std::mem::take(&mut self.considered),
-            ranking: std::mem::take(&mut self.ranking),
-            ..Self::default()
-        };
+        *self = Self { considered: std::mem::take(&mut self.considered), ..Self::default() };
         self.considered.clear();
     }
 
     /// The action to visit next: of those that lack visits in this phase, one with the fewest, the best first.
     pub(crate) fn next(&self, look: impl Fn(usize) -> Candidate) -> Option<usize> {
-        let lacking = self.considered.iter().filter_map(|considered| {
-            let candidate = look(considered.action);
-            (candidate.standing == Standing::Open && candidate.visits < considered.target)
-                .then_some((candidate.visits, considered.action))
+        let lacking = self.considered.iter().filter_map(|&action| {
+            let candidate = look(action);
+            (candidate.status == CandidateStatus::Open && candidate.visits < self.target)
+                .then_some((candidate.visits, action))
         });
         // The first of equals, which is the better.
         lacking.min_by_key(|&(visits, _)| visits).map(|(_, action)| action)
@@ -108,19 +95,19 @@ impl SequentialHalving {
 
     /// Whether every action of this phase that can still be visited has its visits.
     pub(crate) fn is_phase_complete(&self, look: impl Fn(usize) -> Candidate) -> bool {
-        self.considered.iter().all(|considered| {
-            let candidate = look(considered.action);
-            let visitable = matches!(candidate.standing, Standing::Open | Standing::Blocked);
-            !visitable || candidate.visits >= considered.target
+        self.considered.iter().all(|&action| {
+            let candidate = look(action);
+            let visitable = matches!(candidate.status, CandidateStatus::Open | CandidateStatus::Blocked);
+            !visitable || candidate.visits >= self.target
         })
     }
 
     /// Whether this is the last phase.
     pub(crate) fn is_last_phase(&self) -> bool {
-        self.asked >= self.simulations
+        self.assigned >= self.simulations
     }
 
-    /// Drops the worse half and starts the next phase. Not to be called in the last.
+    /// Drops the worse half and starts the next phase. Must not be called in the last.
     pub(crate) fn halve(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
         if self.width > 1 {
             self.width = (self.width / 2).max(2);
@@ -128,49 +115,38 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
-    /// The visits of an action that the schedule asked for, if it is still considered.
+    /// The visits of an action that count towards its rank, if it is still considered: those that the schedule assigned.
     pub(crate) fn credited(&self, action: usize, visits: u32) -> Option<u32> {
-        let considered = self.considered.iter().find(|considered| considered.action == action)?;
-        Some(visits.min(considered.target))
+        self.considered.contains(&action).then_some(visits.min(self.target))
     }
 
     /// Ranks the actions left, keeps the schedule's number of them and sets their visits for this phase.
     fn plan(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
-        let is_lost = |action: usize| look(action).standing == Standing::Lost;
-        self.ranking.clear();
-        self.ranking
-            .extend(self.considered.iter().map(|considered| considered.action).filter(|&action| !is_lost(action)));
-        if self.ranking.is_empty() {
-            // At the start, and when all that was considered turned out to lose: nothing was asked of the others.
-            self.reached = 0;
-            self.ranking.extend((0..scores.len()).filter(|&action| !is_lost(action)));
+        let is_lost = |action: usize| look(action).status == CandidateStatus::Lost;
+        let ranking = &mut self.considered;
+        ranking.retain(|&action| !is_lost(action));
+        if ranking.is_empty() {
+            // At the start, and when all that was considered turned out to lose: the others have no visits yet.
+            self.target = 0;
+            ranking.extend((0..scores.len()).filter(|&action| !is_lost(action)));
         }
-        self.ranking.sort_unstable_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-        self.ranking.truncate(self.width);
+        ranking.sort_unstable_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+        let left = self.simulations - self.assigned;
+        ranking.truncate(self.width.min(usize::try_from(left).unwrap_or(usize::MAX)));
 
-        let len = u32::try_from(self.ranking.len()).expect("actions are 16-bit");
+        let len = u32::try_from(ranking.len()).expect("actions are 16-bit");
+        if len == 0 {
+            self.assigned = self.simulations;
+            return;
+        }
         let width = u32::try_from(self.width).expect("actions are 16-bit");
         let each = match self.halvings * width {
             0 => self.simulations,
             share => (self.simulations / share).max(1),
         };
-        let left = self.simulations - self.asked;
-        let (rounds, remainder) = if len == 0 {
-            (0, 0)
-        } else if each.saturating_mul(len) <= left {
-            (each, 0)
-        } else {
-            (left / len, left % len)
-        };
-        self.asked = if len == 0 { self.simulations } else { self.asked + rounds * len + remainder };
-        self.considered.clear();
-        self.considered.extend(
-            self.ranking.iter().zip(0_u32..).map(|(&action, rank)| Considered {
-                action,
-                target: self.reached + rounds + u32::from(rank < remainder),
-            }),
-        );
-        self.reached += rounds;
+        let rounds = each.min(left / len);
+        self.assigned += rounds * len;
+        self.target += rounds;
     }
 }
 
@@ -180,22 +156,22 @@ mod tests {
 
     /// Runs a schedule over actions whose score falls with their index; returns the visits of each.
     fn visits(considered_max: usize, simulations: u32, actions: usize) -> Vec<u32> {
-        run(considered_max, simulations, &vec![0; actions], |_, _| Standing::Open)
+        run(considered_max, simulations, &vec![0; actions], |_, _| CandidateStatus::Open)
     }
 
-    /// The same with visits that were kept, where `standing` says how an action with so many visits stands.
+    /// The same with visits that were kept, where `status` yields the status of an action with so many visits.
     fn run(
         considered_max: usize,
         simulations: u32,
         kept: &[u32],
-        standing: impl Fn(usize, u32) -> Standing,
+        status: impl Fn(usize, u32) -> CandidateStatus,
     ) -> Vec<u32> {
         let scores: Vec<f32> = (0..kept.len()).map(|action| -(action as f32)).collect();
         let mut visits = kept.to_vec();
         let mut halving = SequentialHalving::default();
         let look = |visits: &[u32], action: usize| {
             let visits = visits[action];
-            Candidate { visits, standing: standing(action, visits) }
+            Candidate { visits, status: status(action, visits) }
         };
         halving.begin(considered_max, simulations, &scores, |action| look(&visits, action));
         loop {
@@ -245,6 +221,34 @@ mod tests {
         }
     }
 
+    /// The last visit of 10 over 3 actions is assigned after the other nine, to the action that is best then (mctx); an action
+    /// that was overtaken meanwhile is not played for a visit that was assigned to it beforehand.
+    #[test]
+    fn the_visit_that_does_not_divide_goes_to_the_action_that_is_best_by_then() {
+        let mut visits = [0_u32; 3];
+        let mut halving = SequentialHalving::default();
+        let mut scores = [2.0, 1.0, 0.0];
+        let look = |visits: [u32; 3]| move |action: usize| Candidate { visits: visits[action], status: CandidateStatus::Open };
+        halving.begin(3, 10, &scores, look(visits));
+        loop {
+            while let Some(action) = halving.next(look(visits)) {
+                visits[action] += 1;
+                // The values found in simulations 8 and 9 put the second action in front.
+                scores[1] = if visits.iter().sum::<u32>() >= 9 { 3.0 } else { 1.0 };
+            }
+            if halving.is_last_phase() {
+                break;
+            }
+            halving.halve(&scores, look(visits));
+        }
+        assert_eq!(visits, [4, 5, 1]);
+        let played = (0..3).max_by(|&a, &b| {
+            let rank = |action: usize| (halving.credited(action, visits[action]), scores[action]);
+            rank(a).partial_cmp(&rank(b)).unwrap()
+        });
+        assert_eq!(played, Some(1));
+    }
+
     #[test]
     fn sixteen_simulations_look_once_at_each_of_sixteen_actions() {
         assert_eq!(visits(16, 16, 16), [1; 16]);
@@ -280,12 +284,12 @@ mod tests {
     #[test]
     fn visits_an_action_has_already_are_not_asked_for_again() {
         let kept = [2, 1, 0, 0, 0, 0, 0, 0];
-        assert_eq!(run(8, 24, &kept, |_, _| Standing::Open), visits(8, 24, 8));
+        assert_eq!(run(8, 24, &kept, |_, _| CandidateStatus::Open), visits(8, 24, 8));
     }
 
     #[test]
     fn actions_that_lose_make_room_for_others() {
-        let lost = |action, _| if action < 4 { Standing::Lost } else { Standing::Open };
+        let lost = |action, _| if action < 4 { CandidateStatus::Lost } else { CandidateStatus::Open };
         let visits = run(4, 16, &[0; 8], lost);
         assert_eq!(visits[..4], [0; 4]);
         assert_eq!(visits.iter().sum::<u32>(), 16);
@@ -293,13 +297,13 @@ mod tests {
 
     #[test]
     fn those_that_take_the_place_of_actions_found_lost_get_what_is_left_and_no_more() {
-        let lost = |action, visits| if action < 4 && visits >= 2 { Standing::Lost } else { Standing::Open };
+        let lost = |action, visits| if action < 4 && visits >= 2 { CandidateStatus::Lost } else { CandidateStatus::Open };
         assert_eq!(run(4, 16, &[0; 8], lost), [2, 2, 2, 2, 4, 4, 0, 0]);
     }
 
     #[test]
     fn a_schedule_ends_when_everything_is_proven() {
-        assert_eq!(run(4, 16, &[0; 4], |_, _| Standing::Lost), [0; 4]);
-        assert_eq!(run(4, 16, &[0; 4], |_, _| Standing::Closed), [0; 4]);
+        assert_eq!(run(4, 16, &[0; 4], |_, _| CandidateStatus::Lost), [0; 4]);
+        assert_eq!(run(4, 16, &[0; 4], |_, _| CandidateStatus::Closed), [0; 4]);
     }
 }

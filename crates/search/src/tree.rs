@@ -17,7 +17,7 @@ use crate::root_policy::{
     candidates, edge_proven, improved_logits, improved_policy, is_decided, most_visited, visit_shares,
 };
 use crate::select::{Descent, Rule, Start, descend};
-use crate::sequential_halving::{Candidate, SequentialHalving, Standing};
+use crate::sequential_halving::{Candidate, CandidateStatus, SequentialHalving};
 use crate::settings::{EarlyStop, Exploration, RootPolicy, Settings, Solver};
 use crate::solver::prove;
 use crate::value_range::Bounds;
@@ -361,10 +361,10 @@ impl<S> Tree<S> {
             if !is_candidate(edge) {
                 continue;
             }
-            let asked = self.halving.credited(action, candidate(&self.arena, action).visits);
+            let credited = self.halving.credited(action, candidate(&self.arena, action).visits);
             let score = score + self.gumbel.get(action).copied().unwrap_or(0.0);
-            if best.is_none_or(|(most, greatest, _)| (asked, score) > (most, greatest)) {
-                best = Some((asked, score, edge));
+            if best.is_none_or(|(most, greatest, _)| (credited, score) > (most, greatest)) {
+                best = Some((credited, score, edge));
             }
         }
         best.map(|(_, _, edge)| edge)
@@ -414,16 +414,16 @@ impl<S> Tree<S> {
     }
 }
 
-/// What sequential halving may know of a root action.
+/// The state of a root action that sequential halving depends on.
 fn candidate(arena: &Arena, action: usize) -> Candidate {
     let edge = arena.node(NodeId::ROOT).edge_at(action);
-    let standing = match arena.edges.status(edge) {
-        // The child is looked at only where it decides something: this is asked of every action for every simulation.
-        Status::Closed if edge_proven(arena, edge) == Proven::Loss => Standing::Lost,
-        status => Standing::from(status),
+    let status = match arena.edges.status(edge) {
+        // The child is read only where it decides something: this runs for every action in every simulation.
+        Status::Closed if edge_proven(arena, edge) == Proven::Loss => CandidateStatus::Lost,
+        status => CandidateStatus::from(status),
     };
     // Exact: visit counts stay far below 2^24.
-    Candidate { visits: arena.edges.count(edge) as u32, standing }
+    Candidate { visits: arena.edges.count(edge) as u32, status }
 }
 
 #[cfg(test)]

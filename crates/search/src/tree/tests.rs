@@ -456,6 +456,26 @@ fn the_memory_of_a_tree_is_that_of_its_nodes_octets_and_states() {
     }
 }
 
+/// Of three actions with priors 0.6, 0.3 and 0.1 the first loses at once, the second is worth 0, the third is not visited.
+#[test]
+fn refuted_moves_do_not_lower_the_value_of_unvisited_ones() {
+    const ACTIONS: [Action; 3] = [Action(0), Action(1), Action(2)];
+    let evaluated = Expansion::Evaluated { actions: &ACTIONS, priors: &[0.6, 0.3, 0.1], value: 0.0 };
+    for settings in [settings(), gumbel()] {
+        let mut tree = Tree::new(settings);
+        tree.reset((), evaluated);
+        tree.begin(2, Exploration::Greedy, &mut Silent);
+        run_with(&mut tree, 1, |tree, request| {
+            // To the opponent, who has won.
+            let lost = Expansion::Terminal { value: 1.0 };
+            let expansion = if request.action == Action(0) { lost } else { evaluated };
+            tree.answer(request, (), 0.0, -1.0, expansion);
+        });
+        assert_eq!(tree.root().visit_counts(), [1, 1, 0]);
+        assert_eq!(tree.root().action_values(), [-1.0, 0.0, 0.0]);
+    }
+}
+
 /// Of seven actions one is worth 0.9 and the others −0.9. Halving 32 simulations visits them 12, 12, 4 and four times 1.
 #[test]
 fn the_value_is_that_of_the_search_policy_and_not_the_mean_over_rejected_actions() {
