@@ -79,10 +79,12 @@ pub struct LearnerSection {
     pub schedule_minutes: f64,
     /// The learning rate at the end of the schedule, as a share of its peak.
     pub learning_rate_floor: f64,
+    /// Decoupled weight decay of `adamw` on convolution and linear weights.
+    pub weight_decay: f64,
     /// Momentum of `sgd`.
     pub momentum: f64,
-    /// Decoupled weight decay (L2 under `sgd`) on convolution and linear weights.
-    pub weight_decay: f64,
+    /// L2 penalty of `sgd` on convolution and linear weights, a part of the gradient.
+    pub l2: f64,
     /// Gradients are scaled down to this norm.
     pub gradient_clip_norm: f64,
     /// Decay per step of the moving average of weights that is published.
@@ -118,8 +120,11 @@ impl Default for LearnerSection {
             warm_up_steps: 100,
             schedule_minutes: 15.0,
             learning_rate_floor: 0.05,
-            momentum: 0.9,
+            // AdamW's paper; its decay is multiplied by the learning rate alone.
             weight_decay: 1e-2,
+            // AlphaZero's.
+            momentum: 0.9,
+            l2: 1e-4,
             gradient_clip_norm: 5.0,
             ema_decay: 0.99,
             value_loss_weight: 1.0,
@@ -191,8 +196,9 @@ impl Config {
         ConfigError::within("learner.learning_rate", learner.learning_rate, 0.0..=10.0)?;
         ConfigError::within("learner.learning_rate_floor", learner.learning_rate_floor, 0.0..=1.0)?;
         ConfigError::within("learner.schedule_minutes", learner.schedule_minutes, 1e-3..=1e9)?;
-        ConfigError::within("learner.momentum", learner.momentum, 0.0..=0.9999)?;
         ConfigError::within("learner.weight_decay", learner.weight_decay, 0.0..=10.0)?;
+        ConfigError::within("learner.momentum", learner.momentum, 0.0..=0.9999)?;
+        ConfigError::within("learner.l2", learner.l2, 0.0..=10.0)?;
         ConfigError::within("learner.gradient_clip_norm", learner.gradient_clip_norm, 1e-9..=1e9)?;
         ConfigError::within("learner.ema_decay", learner.ema_decay, 0.0..=0.999_999)?;
         ConfigError::within("learner.value_loss_weight", learner.value_loss_weight, 0.0..=1e3)?;
@@ -205,9 +211,9 @@ impl Config {
             0.01..=86_400.0,
         )?;
         security.check_endpoint("learner.replay", &learner.replay)?;
-        let optimiser = match learner.optimiser.as_str() {
-            "adamw" => Optimiser::adamw(),
-            "sgd" => Optimiser::Sgd { momentum: learner.momentum },
+        let (optimiser, weight_decay) = match learner.optimiser.as_str() {
+            "adamw" => (Optimiser::adamw(), learner.weight_decay),
+            "sgd" => (Optimiser::Sgd { momentum: learner.momentum }, learner.l2),
             other => {
                 return Err(ConfigError::invalid("learner.optimiser", format!("is `{other}`, not `adamw` or `sgd`")));
             }
@@ -228,7 +234,7 @@ impl Config {
                 learning_rate: learner.learning_rate,
                 warm_up_steps: learner.warm_up_steps,
                 decay: Decay::Cosine { floor: learner.learning_rate_floor },
-                weight_decay: learner.weight_decay,
+                weight_decay,
                 gradient_clip_norm: learner.gradient_clip_norm,
                 ema_decay: learner.ema_decay,
                 value_loss_weight: learner.value_loss_weight,
@@ -285,6 +291,17 @@ mod tests {
         assert!(error.contains("network.channels") && error.contains("must be from 1 to 2048"), "{error}");
         let error = refused(NetworkSection { blocks: 257, ..NetworkSection::default() });
         assert!(error.contains("network.blocks") && error.contains("must be from 1 to 256"), "{error}");
+    }
+
+    #[test]
+    fn each_optimiser_has_its_own_weight_decay() {
+        let trainer = |optimiser: &str| {
+            let learner = LearnerSection { optimiser: optimiser.to_owned(), ..LearnerSection::default() };
+            let trainer = Config { learner, ..Config::default() }.settings().unwrap().trainer;
+            (trainer.optimiser, trainer.weight_decay)
+        };
+        assert_eq!(trainer("adamw"), (network_torch::Optimiser::adamw(), 1e-2));
+        assert_eq!(trainer("sgd"), (network_torch::Optimiser::Sgd { momentum: 0.9 }, 1e-4));
     }
 
     #[test]

@@ -7,7 +7,8 @@ pub struct Settings {
     pub root: RootPolicy,
     /// `c_base` of pUCT: the visit count around which exploration starts to grow. Published: 19652.
     pub c_base: f32,
-    /// `c_init` of pUCT: exploration while visits are few. Published: 1.25.
+    /// `c_init` of pUCT: exploration while visits are few. The published 1.25 is for values in `[0, 1]`; here they are in
+    /// `[-1, 1]`, where 2.5 explores as much.
     pub c_init: f32,
     /// First-play reduction `r`: before its first visit a child is worth, in pUCT, the mean value of its parent less
     /// `r · √(prior mass of the children visited)` (KataGo; Wu 2020). Nothing is taken off at a root that is being
@@ -80,14 +81,14 @@ pub enum Solver {
     Off,
 }
 
-/// Whether a search may end before its budget. What an explored root has visited is a training target and always gets all of
-/// it, and so does Gumbel, whose phases share a budget out beforehand.
+/// Whether a search may end before its budget. Only a [greedy](Exploration::Greedy) search under pUCT does: elsewhere the
+/// visits are a training target or the distribution that the move is drawn from, and Gumbel assigns its budget beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EarlyStop {
     /// Every simulation of the budget is made.
     Never,
-    /// Under pUCT, without noise: as soon as the most visited action could not be overtaken if every simulation that is left
-    /// went to the second. A proof that only those simulations would have found is given up.
+    /// As soon as the most visited action could not be overtaken if every simulation that is left went to the second. A
+    /// proof that only those simulations would have found is given up.
     Decided,
 }
 
@@ -100,11 +101,13 @@ pub enum ValueRange {
     Normalised,
 }
 
-/// Whether the root is explored.
+/// How much chance is in a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exploration {
     /// Dirichlet noise on the priors (pUCT) or Gumbel noise on the logits (Gumbel).
     Explore,
-    /// No noise; nothing is drawn.
+    /// No noise; the move is drawn from the search policy, so every simulation is made.
+    Sample,
+    /// No noise, and the move is the best action: nothing is drawn, and the search may stop early.
     Greedy,
 }

@@ -109,7 +109,7 @@ impl<S> Tree<S> {
             (RootPolicy::Gumbel { .. }, Exploration::Explore) => {
                 draw_gumbel(&mut self.gumbel, self.root_actions.len(), rng)
             }
-            (_, Exploration::Greedy) => {}
+            (_, Exploration::Sample | Exploration::Greedy) => {}
         }
         self.set_priors();
         if let RootPolicy::Gumbel { considered, c_visit, c_scale } = self.settings.root {

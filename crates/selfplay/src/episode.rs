@@ -256,7 +256,10 @@ impl<G: Game> Episode<G> {
     fn begin(&mut self, settings: &Settings) {
         let (simulations, exploration) = match self.depth {
             Depth::Full => (settings.full_simulations, Exploration::Explore),
-            Depth::Fast => (settings.fast_simulations, Exploration::Greedy),
+            Depth::Fast if self.temperature(settings) < TEMPERATURE_MIN => {
+                (settings.fast_simulations, Exploration::Greedy)
+            }
+            Depth::Fast => (settings.fast_simulations, Exploration::Sample),
         };
         self.tree.begin(simulations, exploration, &mut self.rng);
         self.phase = Phase::Searching;
@@ -297,8 +300,13 @@ impl<G: Game> Episode<G> {
         }
     }
 
+    /// The temperature of the next move.
+    fn temperature(&self, settings: &Settings) -> f32 {
+        settings.temperature.at(self.steps.len())
+    }
+
     fn choose(&mut self, settings: &Settings) -> Action {
-        let temperature = settings.temperature.at(self.steps.len());
+        let temperature = self.temperature(settings);
         // Gumbel's noise has drawn the move already: it is the best action.
         let is_drawn = matches!(settings.search.root, RootPolicy::Gumbel { .. }) && self.depth == Depth::Full;
         if is_drawn || temperature < TEMPERATURE_MIN || self.tree.root().proven() == Proven::Win {

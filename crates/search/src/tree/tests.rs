@@ -238,12 +238,14 @@ fn a_search_that_stops_early_plays_what_its_whole_budget_would() {
 }
 
 #[test]
-fn a_search_whose_visits_are_a_target_makes_every_simulation() {
+fn a_search_whose_visits_are_a_target_or_drawn_from_makes_every_simulation() {
     let settings = Settings { solver: Solver::Off, early_stop: EarlyStop::Decided, ..settings() };
     for toy in games(40, 8, Turns::Alternating) {
-        let mut tree = toy.tree(&settings);
-        search(&mut tree, 60, Exploration::Explore, 1);
-        assert_eq!(tree.root().simulations(), 60);
+        for exploration in [Exploration::Explore, Exploration::Sample] {
+            let mut tree = toy.tree(&settings);
+            search(&mut tree, 60, exploration, 1);
+            assert_eq!(tree.root().simulations(), 60);
+        }
     }
 }
 

@@ -208,6 +208,30 @@ fn the_share_of_full_searches_is_the_one_asked_for() {
     assert!(n > 400.0 && (share - 0.3).abs() < five_deviations, "{share} of {n}");
 }
 
+/// The simulations of each move, with fast searches only, without proofs and kept subtrees.
+#[test]
+fn only_fast_searches_that_play_their_best_action_stop_early() {
+    let game = ConnectFour::new();
+    let simulations_per_move = |late: f32| {
+        let mut settings = Settings {
+            full_share: 0.0,
+            fast_simulations: 16,
+            temperature: Temperature { early: late, late, decay: TemperatureDecay::Cut { plies: 0 } },
+            subtree_reuse: SubtreeReuse::Discard,
+            ..settings()
+        };
+        settings.search.early_stop = search::EarlyStop::Decided;
+        settings.search.solver = search::Solver::Off;
+        let mut episodes = Episodes::new(game.clone(), settings, 5);
+        let mut sum = Round::default();
+        (0..300).for_each(|_| sum += episodes.advance(&mut hashing(&game, 3), None).unwrap());
+        sum += episodes.settle(&mut hashing(&game, 3), None).unwrap();
+        sum.simulations as f64 / sum.moves as f64
+    };
+    assert_eq!(simulations_per_move(0.2), 16.0);
+    assert!(simulations_per_move(0.0) < 15.0);
+}
+
 #[test]
 fn full_searches_take_as_many_simulations_as_were_last_asked_for() {
     let game = ConnectFour::new();
