@@ -272,8 +272,8 @@ mod tests {
         config.search.c_init = f32::NAN;
         assert!(refused(config).contains("search.c_init"));
         let mut config = Config::default();
-        config.selfplay.full_share = 0.0;
-        assert!(refused(config).contains("selfplay.full_share"));
+        config.selfplay.full_search_probability = 0.0;
+        assert!(refused(config).contains("selfplay.full_search_probability"));
         // A drain until after the end of time would end in a panic, and not with what was finished handed in.
         for drain_seconds in [-1.0, 1e19, f64::INFINITY, f64::NAN] {
             let mut config = Config::default();

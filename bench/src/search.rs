@@ -208,7 +208,7 @@ fn cases(args: &Args) -> Vec<Case> {
 }
 
 fn search<G: game::Game>(game: &G, rule: Rule, simulations: u32, threads: usize, seed: u64) -> Box<dyn Search> {
-    let player = |thread| Player::new(game.clone(), rule.root_policy(), simulations, seed.wrapping_add(thread));
+    let player = |thread| Player::new(game.clone(), rule.algorithm(), simulations, seed.wrapping_add(thread));
     Box::new((0..threads as u64).map(player).collect::<Vec<_>>())
 }
 

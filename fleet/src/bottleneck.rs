@@ -103,14 +103,14 @@ fn self_play(load: &Load) -> Bottleneck {
             "evaluation",
             evaluating,
             "Add actors or cores; or make an evaluation cheaper with a smaller network, actor.precision or an accelerator \
-             (actor.device); or search fewer simulations (selfplay.full_simulations, selfplay.full_share); or raise \
+             (actor.device); or search fewer simulations (selfplay.full_simulations, selfplay.full_search_probability); or raise \
              replay.samples_per_insert, so that each position is trained on more often.",
         )
     } else {
         (
             "search",
             searching,
-            "Add actors or cores; or search fewer simulations (selfplay.full_simulations, selfplay.full_share); or raise \
+            "Add actors or cores; or search fewer simulations (selfplay.full_simulations, selfplay.full_search_probability); or raise \
              replay.samples_per_insert, so that each position is trained on more often.",
         )
     };

@@ -123,6 +123,18 @@ mod tests {
     }
 
     #[test]
+    fn a_renamed_key_is_refused_with_its_new_name_which_exists() {
+        let load = |key: &str| {
+            let sets = vec![format!("{key}=[]")];
+            Sources { file: None, env: std::iter::empty(), sets }.load::<Fleet>(SECTIONS).unwrap_err().to_string()
+        };
+        for (old, new) in service::config::RENAMED_KEYS {
+            assert!(load(old).ends_with(&format!("it was renamed to {new}")), "{}", load(old));
+            assert!(!load(new).starts_with("unknown"), "{}", load(new));
+        }
+    }
+
+    #[test]
     fn a_fleet_whose_processes_would_not_let_each_other_in_is_refused_by_the_key_that_is_missing() {
         let refused = |set: fn(&mut SecuritySection)| {
             let mut fleet = Fleet::default();

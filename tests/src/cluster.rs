@@ -25,7 +25,7 @@ blocks = 1
 games = 16
 full_simulations = 24
 fast_simulations = 8
-full_share = 0.5
+full_search_probability = 0.5
 
 [replay]
 min_items = 200

@@ -1,4 +1,4 @@
-use ::search::{Expansion, Exploration, Request, RootPolicy, Selection, Settings, Tree};
+use ::search::{Expansion, Exploration, Request, SearchAlgorithm, Selection, Settings, Tree};
 use game::{Action, Game};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -7,7 +7,7 @@ use selfplay::{Step, Temperature};
 /// Plays games against itself with an evaluator that says nothing.
 pub(super) struct Player<G: Game> {
     game: G,
-    root: RootPolicy,
+    algorithm: SearchAlgorithm,
     simulations: u32,
     tree: Tree<G::Position>,
     position: G::Position,
@@ -23,12 +23,12 @@ pub(super) struct Player<G: Game> {
 }
 
 impl<G: Game> Player<G> {
-    pub(super) fn new(game: G, root: RootPolicy, simulations: u32, seed: u64) -> Self {
+    pub(super) fn new(game: G, algorithm: SearchAlgorithm, simulations: u32, seed: u64) -> Self {
         let priors = (0..=game.spec().actions).map(|len| vec![1.0 / len.max(1) as f32; len]).collect();
         Self {
-            root,
+            algorithm,
             simulations,
-            tree: Tree::new(Settings { root, ..Settings::default() }),
+            tree: Tree::new(Settings { algorithm, ..Settings::default() }),
             position: game.start(),
             plies: 0,
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -78,9 +78,9 @@ impl<G: Game> Player<G> {
     /// Plays what the search chose, as self-play does: under pUCT by the temperature, under Gumbel its noise has drawn.
     fn conclude(&mut self) {
         self.tree.search_policy(&mut self.policy);
-        let action = match self.root {
-            RootPolicy::Puct => self.tree.sample_action(Temperature::default().at(self.plies), &mut self.rng),
-            RootPolicy::Gumbel { .. } => self.tree.best_action(),
+        let action = match self.algorithm {
+            SearchAlgorithm::Puct => self.tree.sample_action(Temperature::default().at(self.plies), &mut self.rng),
+            SearchAlgorithm::Gumbel { .. } => self.tree.best_action(),
         };
         self.game.play(&mut self.position, action);
         self.plies += 1;
@@ -112,14 +112,14 @@ mod tests {
 
     use super::*;
 
-    fn player(root: RootPolicy, seed: u64) -> Player<TicTacToe> {
-        Player::new(TicTacToe::new(), root, 32, seed)
+    fn player(algorithm: SearchAlgorithm, seed: u64) -> Player<TicTacToe> {
+        Player::new(TicTacToe::new(), algorithm, 32, seed)
     }
 
     #[test]
     fn a_move_takes_its_simulations_unless_the_root_is_proven() {
-        for root in [RootPolicy::Puct, RootPolicy::GUMBEL] {
-            let mut player = player(root, 1);
+        for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
+            let mut player = player(algorithm, 1);
             assert_eq!(player.play_move(), 32);
             assert!((0..200).all(|_| (1..=32).contains(&player.play_move())));
         }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn games_go_to_their_end_and_begin_anew() {
-        let mut player = player(RootPolicy::Puct, 1);
+        let mut player = player(SearchAlgorithm::Puct, 1);
         let plies: Vec<usize> = (0..60)
             .map(|_| {
                 player.play_move();
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_seed_fixes_the_games() {
         let [first, second, other] = [1, 1, 2].map(|seed| {
-            let mut player = player(RootPolicy::Puct, seed);
+            let mut player = player(SearchAlgorithm::Puct, seed);
             (0..30).map(|_| (player.play_move(), player.nodes())).collect::<Vec<_>>()
         });
         assert_eq!(first, second);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn memory_is_counted_at_the_end_of_each_search() {
-        let mut player = player(RootPolicy::Puct, 1);
+        let mut player = player(SearchAlgorithm::Puct, 1);
         player.play_move();
         assert_eq!((player.nodes(), player.bytes()), (player.tree.node_count() as u64, player.tree.bytes() as u64));
     }

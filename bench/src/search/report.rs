@@ -2,7 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::Turn;
-use ::search::RootPolicy;
+use ::search::SearchAlgorithm;
 use serde::{Deserialize, Serialize};
 
 /// What was measured.
@@ -94,10 +94,10 @@ pub enum Rule {
 impl Rule {
     /// The algorithm with its published constants.
     #[must_use]
-    pub fn root_policy(self) -> RootPolicy {
+    pub fn algorithm(self) -> SearchAlgorithm {
         match self {
-            Self::Puct => RootPolicy::Puct,
-            Self::Gumbel => RootPolicy::GUMBEL,
+            Self::Puct => SearchAlgorithm::Puct,
+            Self::Gumbel => SearchAlgorithm::GUMBEL,
         }
     }
 }

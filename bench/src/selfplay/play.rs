@@ -26,7 +26,7 @@ impl Play {
             games: self.games,
             leaves_per_tree: self.leaves,
             full_simulations: self.simulations,
-            full_share: 1.0,
+            full_search_probability: 1.0,
             subtree_reuse: if self.subtree_reuse { SubtreeReuse::Keep } else { SubtreeReuse::Discard },
             symmetry_reuse: if self.symmetry_reuse { SymmetryReuse::Share } else { SymmetryReuse::Apart },
             ..Settings::default()

@@ -9,7 +9,7 @@ use std::time::Instant;
 use game::Action;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use search::{Expansion, Exploration, RootPolicy, Selection, Settings, Tree};
+use search::{Expansion, Exploration, SearchAlgorithm, Selection, Settings, Tree};
 
 const ACTIONS: [Action; 7] = [Action(0), Action(1), Action(2), Action(3), Action(4), Action(5), Action(6)];
 const PRIORS: [f32; 7] = [1.0 / 7.0; 7];
@@ -32,9 +32,9 @@ fn search(tree: &mut Tree<u64>, simulations: u32, rng: &mut ChaCha8Rng) -> u32 {
 }
 
 fn main() {
-    for (name, root) in [("pUCT", RootPolicy::Puct), ("Gumbel", RootPolicy::GUMBEL)] {
+    for (name, algorithm) in [("pUCT", SearchAlgorithm::Puct), ("Gumbel", SearchAlgorithm::GUMBEL)] {
         for simulations in [64, 800, 10_000] {
-            let mut tree = Tree::new(Settings { root, ..Settings::default() });
+            let mut tree = Tree::new(Settings { algorithm, ..Settings::default() });
             let mut rng = ChaCha8Rng::seed_from_u64(1);
             let (start, mut total) = (Instant::now(), 0_u64);
             while start.elapsed().as_secs_f32() < 0.7 {

@@ -33,5 +33,5 @@ pub use expand::Expansion;
 pub use proven::Proven;
 pub use request::{Request, Selection};
 pub use root::RootView;
-pub use settings::{Dirichlet, EarlyStop, Exploration, RootPolicy, Settings, Solver, ValueRange};
+pub use settings::{Dirichlet, EarlyStop, Exploration, SearchAlgorithm, Settings, Solver, ValueRange};
 pub use tree::Tree;

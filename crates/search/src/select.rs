@@ -9,7 +9,7 @@ use crate::arena::{Arena, Node, NodeId};
 use crate::backup::back_up;
 use crate::completed_values::Sigma;
 use crate::edges::{EdgeId, LANES, Octet};
-use crate::settings::{RootPolicy, Settings};
+use crate::settings::{SearchAlgorithm, Settings};
 use crate::value_range::{AsTheyAre, Rescale};
 use lanes::Choice;
 use puct::ExplorationFactors;
@@ -24,7 +24,7 @@ pub(crate) enum Rule {
 /// pUCT and its constants.
 #[derive(Debug)]
 pub(crate) struct Puct {
-    first_play_reduction: f32,
+    fpu_reduction: f32,
     factors: ExplorationFactors,
 }
 
@@ -38,12 +38,12 @@ pub(crate) struct Gumbel {
 
 impl Rule {
     pub(crate) fn new(settings: &Settings) -> Self {
-        match settings.root {
-            RootPolicy::Puct => Self::Puct(Puct {
-                first_play_reduction: settings.first_play_reduction,
+        match settings.algorithm {
+            SearchAlgorithm::Puct => Self::Puct(Puct {
+                fpu_reduction: settings.fpu_reduction,
                 factors: ExplorationFactors::new(settings.c_base, settings.c_init),
             }),
-            RootPolicy::Gumbel { c_visit, c_scale, .. } => {
+            SearchAlgorithm::Gumbel { c_visit, c_scale, .. } => {
                 Self::Gumbel(Gumbel { sigma: Sigma { c_visit, c_scale }, scratch: Vec::new() })
             }
         }
@@ -59,7 +59,7 @@ trait Choose {
 impl Choose for Puct {
     #[inline(always)]
     fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<Choice> {
-        let reduction = reduction * self.first_play_reduction * node.visited_mass_sqrt;
+        let reduction = reduction * self.fpu_reduction * node.visited_mass_sqrt;
         let first_play = scale.apply(node.mean_value) - reduction;
         let factor = self.factors.at(node.visits + node.in_flight);
         puct::best(octets, puct::Terms { factor, first_play, scale })

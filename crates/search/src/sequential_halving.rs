@@ -228,7 +228,8 @@ mod tests {
         let mut visits = [0_u32; 3];
         let mut halving = SequentialHalving::default();
         let mut scores = [2.0, 1.0, 0.0];
-        let look = |visits: [u32; 3]| move |action: usize| Candidate { visits: visits[action], status: CandidateStatus::Open };
+        let look =
+            |visits: [u32; 3]| move |action: usize| Candidate { visits: visits[action], status: CandidateStatus::Open };
         halving.begin(3, 10, &scores, look(visits));
         loop {
             while let Some(action) = halving.next(look(visits)) {
@@ -297,7 +298,8 @@ mod tests {
 
     #[test]
     fn those_that_take_the_place_of_actions_found_lost_get_what_is_left_and_no_more() {
-        let lost = |action, visits| if action < 4 && visits >= 2 { CandidateStatus::Lost } else { CandidateStatus::Open };
+        let lost =
+            |action, visits| if action < 4 && visits >= 2 { CandidateStatus::Lost } else { CandidateStatus::Open };
         assert_eq!(run(4, 16, &[0; 8], lost), [2, 2, 2, 2, 4, 4, 0, 0]);
     }
 

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Which algorithm spends the simulations of a move.
-    pub root: RootPolicy,
+    pub algorithm: SearchAlgorithm,
     /// `c_base` of pUCT: the visit count around which exploration starts to grow. Published: 19652.
     pub c_base: f32,
     /// `c_init` of pUCT: exploration while visits are few. The published 1.25 is for values in `[0, 1]`; here they are in
@@ -13,7 +13,7 @@ pub struct Settings {
     /// First-play reduction `r`: before its first visit a child is worth, in pUCT, the mean value of its parent less
     /// `r · √(prior mass of the children visited)` (KataGo; Wu 2020). Nothing is taken off at a root that is being
     /// explored: there every action deserves a look.
-    pub first_play_reduction: f32,
+    pub fpu_reduction: f32,
     /// Noise on the priors of a root that is explored by pUCT.
     pub dirichlet: Dirichlet,
     /// Whether proven results are backed up.
@@ -28,10 +28,10 @@ impl Default for Settings {
     /// pUCT on a board game with the constants of AlphaZero, first-play reduction and shaped noise of KataGo.
     fn default() -> Self {
         Self {
-            root: RootPolicy::Puct,
+            algorithm: SearchAlgorithm::Puct,
             c_base: 19_652.0,
             c_init: 1.25,
-            first_play_reduction: 0.2,
+            fpu_reduction: 0.2,
             dirichlet: Dirichlet { total_concentration: 10.83, fraction: 0.25 },
             solver: Solver::On,
             early_stop: EarlyStop::Never,
@@ -42,14 +42,14 @@ impl Default for Settings {
 
 /// Which algorithm spends the simulations of a move.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RootPolicy {
+pub enum SearchAlgorithm {
     /// pUCT at every node; the search policy is the share of visits.
     Puct,
     /// Sequential halving at the root, improved policy below it; the search policy is the completed-Q policy.
     /// Danihelka et al. 2022.
     Gumbel {
-        /// How many root actions are considered, `m`. Published: 16.
-        considered: usize,
+        /// The most root actions that are considered, `m`. Published: 16.
+        considered_actions_max: usize,
         /// `c_visit` of σ. Published: 50.
         c_visit: f32,
         /// `c_scale` of σ. Published: 1 for values in `[-1, 1]`, 0.1 for values rescaled to `[0, 1]`.
@@ -57,9 +57,9 @@ pub enum RootPolicy {
     },
 }
 
-impl RootPolicy {
+impl SearchAlgorithm {
     /// Gumbel with the constants published for board games.
-    pub const GUMBEL: Self = Self::Gumbel { considered: 16, c_visit: 50.0, c_scale: 1.0 };
+    pub const GUMBEL: Self = Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 1.0 };
 }
 
 /// Dirichlet noise on the priors of an explored root: `(1 − fraction) · P + fraction · Dir(total / legal)`.

@@ -18,7 +18,7 @@ use crate::root_policy::{
 };
 use crate::select::{Descent, Rule, Start, descend};
 use crate::sequential_halving::{Candidate, CandidateStatus, SequentialHalving};
-use crate::settings::{EarlyStop, Exploration, RootPolicy, Settings, Solver};
+use crate::settings::{EarlyStop, Exploration, SearchAlgorithm, Settings, Solver};
 use crate::solver::prove;
 use crate::value_range::Bounds;
 
@@ -102,20 +102,20 @@ impl<S> Tree<S> {
         self.exploration = exploration;
         self.gumbel.clear();
         self.noisy_priors.clone_from(&self.root_priors);
-        match (self.settings.root, exploration) {
-            (RootPolicy::Puct, Exploration::Explore) => {
+        match (self.settings.algorithm, exploration) {
+            (SearchAlgorithm::Puct, Exploration::Explore) => {
                 add_dirichlet(&mut self.noisy_priors, self.settings.dirichlet, &mut self.scratch, rng);
             }
-            (RootPolicy::Gumbel { .. }, Exploration::Explore) => {
+            (SearchAlgorithm::Gumbel { .. }, Exploration::Explore) => {
                 draw_gumbel(&mut self.gumbel, self.root_actions.len(), rng)
             }
             (_, Exploration::Sample | Exploration::Greedy) => {}
         }
         self.set_priors();
-        if let RootPolicy::Gumbel { considered, c_visit, c_scale } = self.settings.root {
+        if let SearchAlgorithm::Gumbel { considered_actions_max, c_visit, c_scale } = self.settings.algorithm {
             self.score(Sigma { c_visit, c_scale });
             let arena = &self.arena;
-            self.halving.begin(considered, simulations, &self.scratch, |action| candidate(arena, action));
+            self.halving.begin(considered_actions_max, simulations, &self.scratch, |action| candidate(arena, action));
             self.settle();
         }
     }
@@ -128,13 +128,13 @@ impl<S> Tree<S> {
         if root.is_terminal() || root.available == 0 {
             return Selection::Busy;
         }
-        let start = match self.settings.root {
-            RootPolicy::Puct if started >= self.budget || self.is_decided() => return Selection::Busy,
-            RootPolicy::Puct => {
+        let start = match self.settings.algorithm {
+            SearchAlgorithm::Puct if started >= self.budget || self.is_decided() => return Selection::Busy,
+            SearchAlgorithm::Puct => {
                 let reduction = if self.exploration == Exploration::Explore { 0.0 } else { 1.0 };
                 Start::Rule { reduction }
             }
-            RootPolicy::Gumbel { .. } => match self.halving.next(|action| candidate(&self.arena, action)) {
+            SearchAlgorithm::Gumbel { .. } => match self.halving.next(|action| candidate(&self.arena, action)) {
                 None => return Selection::Busy,
                 Some(action) => Start::Edge(root.edge_at(action)),
             },
@@ -186,9 +186,9 @@ impl<S> Tree<S> {
     #[inline]
     pub fn is_finished(&self) -> bool {
         let Some(root) = self.arena.nodes.first() else { return true };
-        let is_spent = match self.settings.root {
-            RootPolicy::Puct => root.visits > self.budget || self.is_decided(),
-            RootPolicy::Gumbel { .. } => {
+        let is_spent = match self.settings.algorithm {
+            SearchAlgorithm::Puct => root.visits > self.budget || self.is_decided(),
+            SearchAlgorithm::Gumbel { .. } => {
                 let look = |action| candidate(&self.arena, action);
                 self.halving.is_last_phase() && self.halving.is_phase_complete(look)
             }
@@ -384,9 +384,9 @@ impl<S> Tree<S> {
 
     #[inline]
     fn sigma(&self) -> Option<Sigma> {
-        match self.settings.root {
-            RootPolicy::Puct => None,
-            RootPolicy::Gumbel { c_visit, c_scale, .. } => Some(Sigma { c_visit, c_scale }),
+        match self.settings.algorithm {
+            SearchAlgorithm::Puct => None,
+            SearchAlgorithm::Gumbel { c_visit, c_scale, .. } => Some(Sigma { c_visit, c_scale }),
         }
     }
 

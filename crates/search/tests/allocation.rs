@@ -8,7 +8,7 @@ use counting::allocations;
 use game::Action;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use search::{Expansion, Exploration, RootPolicy, Selection, Settings, Tree};
+use search::{Expansion, Exploration, SearchAlgorithm, Selection, Settings, Tree};
 
 const ACTIONS: [Action; 5] = [Action(0), Action(1), Action(2), Action(3), Action(4)];
 const PRIORS: [f32; 5] = [0.125, 0.25, 0.25, 0.25, 0.125];
@@ -45,13 +45,13 @@ fn play(tree: &mut Tree<u64>, rng: &mut ChaCha8Rng) {
 
 #[test]
 fn a_warm_tree_allocates_nothing() {
-    for root in [RootPolicy::Puct, RootPolicy::GUMBEL] {
-        let mut tree = Tree::new(Settings { root, ..Settings::default() });
+    for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
+        let mut tree = Tree::new(Settings { algorithm, ..Settings::default() });
         // The same seed twice: the second time every buffer has the size it needs.
         play(&mut tree, &mut ChaCha8Rng::seed_from_u64(1));
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let before = allocations();
         play(&mut tree, &mut rng);
-        assert_eq!(allocations() - before, 0, "{root:?}");
+        assert_eq!(allocations() - before, 0, "{algorithm:?}");
     }
 }

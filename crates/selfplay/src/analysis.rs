@@ -239,7 +239,7 @@ mod tests {
     use inference::testing::{Fault, Faulty, Hashing, Uniform};
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::SeedableRng;
-    use search::{RootPolicy, Solver};
+    use search::{SearchAlgorithm, Solver};
 
     use super::*;
 
@@ -319,7 +319,8 @@ mod tests {
         let position = game.replay(&[3, 0, 3, 0, 3, 0].map(Action)).unwrap();
         let mut evaluator = Uniform::new(game.spec().observation);
         // Without proofs, which would say more than any mean.
-        let search = SearchSettings { root: RootPolicy::GUMBEL, solver: Solver::Off, ..SearchSettings::default() };
+        let search =
+            SearchSettings { algorithm: SearchAlgorithm::GUMBEL, solver: Solver::Off, ..SearchSettings::default() };
         let settings = AnalysisSettings { search, ..settings(16) };
         let analysis = analyse(&game, &[position], &settings, &mut evaluator, &mut rng()).unwrap().remove(0);
         let visits = analysis.visit_counts.iter().map(|&visits| visits as f32);
@@ -336,7 +337,7 @@ mod tests {
         // Three in the bottom row with room on both sides: whatever is answered, the fourth comes.
         let position = game.replay(&[2, 2, 3, 3, 4].map(Action)).unwrap();
         let mut evaluator = Uniform::new(game.spec().observation);
-        for root in [RootPolicy::Puct, RootPolicy::GUMBEL] {
+        for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
             let settings =
                 AnalysisSettings { search: SearchSettings { root, ..SearchSettings::default() }, ..settings(200) };
             let analysis = analyse(&game, std::slice::from_ref(&position), &settings, &mut evaluator, &mut rng());

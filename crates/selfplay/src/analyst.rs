@@ -3,7 +3,7 @@
 use game::Game;
 use inference::{Error, Evaluator};
 use rand::Rng;
-use search::{EarlyStop, Exploration, RootPolicy, Settings as SearchSettings, Tree};
+use search::{EarlyStop, Exploration, SearchAlgorithm, Settings as SearchSettings, Tree};
 
 use crate::analysis::{Analysis, searched};
 use crate::frontier::{Forest, Frontier, Rooting, Scene};
@@ -34,7 +34,8 @@ impl<G: Game> Analyst<G> {
     pub fn new(game: G, position: G::Position, search: &SearchSettings, leaves_per_batch: usize) -> Self {
         assert!(game.outcome(&position).is_none(), "a position that is over has nothing to analyse");
         // Whoever looks on decides when it is enough.
-        let search = SearchSettings { root: RootPolicy::Puct, early_stop: EarlyStop::Never, ..search.clone() };
+        let search =
+            SearchSettings { algorithm: SearchAlgorithm::Puct, early_stop: EarlyStop::Never, ..search.clone() };
         Self {
             tree: Tree::new(search),
             frontier: Frontier::new(&game),
@@ -105,7 +106,7 @@ mod tests {
     use inference::testing::{Fault, Faulty, Hashing};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
-    use search::{EarlyStop, Proven, RootPolicy, Settings as SearchSettings};
+    use search::{EarlyStop, Proven, SearchAlgorithm, Settings as SearchSettings};
 
     use super::Analyst;
     use crate::{AnalysisSettings, analyse};
@@ -135,8 +136,11 @@ mod tests {
         }
         let game = ConnectFour::new();
         let position = game.replay(&[Action(3), Action(3)]).unwrap();
-        let search =
-            SearchSettings { root: RootPolicy::Puct, early_stop: EarlyStop::Never, ..SearchSettings::default() };
+        let search = SearchSettings {
+            algorithm: SearchAlgorithm::Puct,
+            early_stop: EarlyStop::Never,
+            ..SearchSettings::default()
+        };
         let settings = AnalysisSettings { simulations: 200, search, leaves_per_tree: 1, batch: 1 };
         let whole = analyse(&game, &[position], &settings, &mut hashing(), &mut rng()).unwrap();
         assert_eq!(analyst.analysis().as_ref(), whole.first());

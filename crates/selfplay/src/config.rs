@@ -2,7 +2,7 @@
 //!
 //! Keys are plain numbers and words; [`SearchSection::settings`] and [`SelfplaySection::settings`] check their ranges.
 
-use search::{Dirichlet, EarlyStop, RootPolicy, Settings as SearchSettings, Solver, ValueRange};
+use search::{Dirichlet, EarlyStop, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{
@@ -27,13 +27,13 @@ pub struct Invalid {
 #[serde(deny_unknown_fields, default)]
 pub struct SearchSection {
     /// `puct` or `gumbel`.
-    pub root: RootWord,
+    pub algorithm: AlgorithmName,
     /// `c_base` of pUCT.
     pub c_base: f32,
     /// `c_init` of pUCT. The published 1.25 is for values in `[0, 1]`; here they are in `[-1, 1]`, where 2.5 explores as much.
     pub c_init: f32,
     /// Unvisited actions are worth their parent's value less this times the root of the visited prior mass.
-    pub first_play_reduction: f32,
+    pub fpu_reduction: f32,
     /// The Dirichlet concentrations of all legal actions together.
     pub dirichlet_total: f32,
     /// How much of the root's priors the noise replaces in full searches.
@@ -43,8 +43,8 @@ pub struct SearchSection {
     /// Under `puct`, whether a search that plays its best action (in play, evaluation and the arena, and a fast one of self-play
     /// at temperature 0) ends as soon as its most visited action could not be overtaken.
     pub early_stop: bool,
-    /// Gumbel: how many root actions are considered.
-    pub gumbel_considered: usize,
+    /// Gumbel: the most root actions that are considered.
+    pub gumbel_considered_actions_max: usize,
     /// Gumbel: `c_visit`.
     pub gumbel_c_visit: f32,
     /// Gumbel: `c_scale`.
@@ -54,7 +54,7 @@ pub struct SearchSection {
 /// Which algorithm spends the simulations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RootWord {
+pub enum AlgorithmName {
     /// pUCT at every node.
     Puct,
     /// Sequential halving at the root.
@@ -64,15 +64,15 @@ pub enum RootWord {
 impl Default for SearchSection {
     fn default() -> Self {
         Self {
-            root: RootWord::Puct,
+            algorithm: AlgorithmName::Puct,
             c_base: 19_652.0,
             c_init: 1.25,
-            first_play_reduction: 0.2,
+            fpu_reduction: 0.2,
             dirichlet_total: 10.83,
             dirichlet_fraction: 0.25,
             solver: true,
             early_stop: true,
-            gumbel_considered: 16,
+            gumbel_considered_actions_max: 16,
             gumbel_c_visit: 50.0,
             gumbel_c_scale: 1.0,
         }
@@ -87,25 +87,25 @@ impl SearchSection {
     pub fn settings(&self) -> Result<SearchSettings, Invalid> {
         check("search.c_base", self.c_base, "above 0", |x| x > 0.0)?;
         check("search.c_init", self.c_init, "at least 0", |x| x >= 0.0)?;
-        check("search.first_play_reduction", self.first_play_reduction, "from 0 to 2", |x| (0.0..=2.0).contains(&x))?;
+        check("search.fpu_reduction", self.fpu_reduction, "from 0 to 2", |x| (0.0..=2.0).contains(&x))?;
         check("search.dirichlet_total", self.dirichlet_total, "above 0", |x| x > 0.0)?;
         check("search.dirichlet_fraction", self.dirichlet_fraction, "from 0 to 1", is_share)?;
         check("search.gumbel_c_visit", self.gumbel_c_visit, "at least 0", |x| x >= 0.0)?;
         check("search.gumbel_c_scale", self.gumbel_c_scale, "above 0", |x| x > 0.0)?;
-        at_least("search.gumbel_considered", self.gumbel_considered, 1)?;
-        let root = match self.root {
-            RootWord::Puct => RootPolicy::Puct,
-            RootWord::Gumbel => RootPolicy::Gumbel {
-                considered: self.gumbel_considered,
+        at_least("search.gumbel_considered_actions_max", self.gumbel_considered_actions_max, 1)?;
+        let algorithm = match self.algorithm {
+            AlgorithmName::Puct => SearchAlgorithm::Puct,
+            AlgorithmName::Gumbel => SearchAlgorithm::Gumbel {
+                considered_actions_max: self.gumbel_considered_actions_max,
                 c_visit: self.gumbel_c_visit,
                 c_scale: self.gumbel_c_scale,
             },
         };
         Ok(SearchSettings {
-            root,
+            algorithm,
             c_base: self.c_base,
             c_init: self.c_init,
-            first_play_reduction: self.first_play_reduction,
+            fpu_reduction: self.fpu_reduction,
             dirichlet: Dirichlet { total_concentration: self.dirichlet_total, fraction: self.dirichlet_fraction },
             solver: if self.solver { Solver::On } else { Solver::Off },
             early_stop: if self.early_stop { EarlyStop::Decided } else { EarlyStop::Never },
@@ -129,8 +129,8 @@ pub struct SelfplaySection {
     pub full_simulations_max: u32,
     /// Simulations of a fast search.
     pub fast_simulations: u32,
-    /// The share of searches that are full.
-    pub full_share: f32,
+    /// The probability that a search is full.
+    pub full_search_probability: f32,
     /// The temperature of the first ply. Full searches under `gumbel` use none: their noise has drawn the move.
     pub temperature_early: f32,
     /// The temperature it falls to.
@@ -138,15 +138,15 @@ pub struct SelfplaySection {
     /// Plies until half of the way is done (`half_life`), or until it falls (`cut`).
     pub temperature_plies: f32,
     /// `half_life` or `cut`.
-    pub temperature_decay: DecayWord,
-    /// The share of episodes that begin with random plies.
-    pub opening_share: f32,
+    pub temperature_decay: DecayName,
+    /// The probability that an episode begins with random plies.
+    pub random_opening_probability: f32,
     /// The most random plies at the start of an episode.
     pub opening_plies_max: u16,
     /// `never`, `played_out` (the rest with fast searches) or `decided` (for the opponent).
-    pub resignation: ResignationWord,
+    pub resignation: ResignationName,
     /// A player resigns whose value is below this.
-    pub resign_below: f32,
+    pub resign_threshold: f32,
     /// For so many of their moves in a row.
     pub resign_moves: u16,
     /// The share of games that are searched to the end all the same.
@@ -160,7 +160,7 @@ pub struct SelfplaySection {
 /// How the temperature falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DecayWord {
+pub enum DecayName {
     /// Exponentially.
     HalfLife,
     /// At once.
@@ -170,7 +170,7 @@ pub enum DecayWord {
 /// What becomes of hopeless games.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ResignationWord {
+pub enum ResignationName {
     /// They are searched to the end like any other.
     Never,
     /// The rest is played with fast searches.
@@ -188,15 +188,15 @@ impl Default for SelfplaySection {
             full_simulations: settings.full_simulations,
             full_simulations_max: settings.full_simulations_max,
             fast_simulations: settings.fast_simulations,
-            full_share: settings.full_share,
+            full_search_probability: settings.full_search_probability,
             temperature_early: settings.temperature.early,
             temperature_late: settings.temperature.late,
             temperature_plies: 8.0,
-            temperature_decay: DecayWord::HalfLife,
-            opening_share: settings.openings.share,
+            temperature_decay: DecayName::HalfLife,
+            random_opening_probability: settings.openings.probability,
             opening_plies_max: settings.openings.random_plies_max,
-            resignation: ResignationWord::Never,
-            resign_below: -0.95,
+            resignation: ResignationName::Never,
+            resign_threshold: -0.95,
             resign_moves: 3,
             resign_calibration_share: 0.1,
             subtree_reuse: true,
@@ -216,16 +216,18 @@ impl SelfplaySection {
         at_least("selfplay.leaves_per_game", self.leaves_per_game, 1)?;
         at_least("selfplay.full_simulations", self.full_simulations as usize, 1)?;
         at_least("selfplay.fast_simulations", self.fast_simulations as usize, 1)?;
-        check("selfplay.full_share", self.full_share, "above 0 and at most 1", |x| is_share(x) && x > 0.0)?;
+        check("selfplay.full_search_probability", self.full_search_probability, "above 0 and at most 1", |x| {
+            is_share(x) && x > 0.0
+        })?;
         check("selfplay.temperature_early", self.temperature_early, "at least 0", |x| x >= 0.0)?;
         check("selfplay.temperature_late", self.temperature_late, "at least 0", |x| x >= 0.0)?;
         check("selfplay.temperature_plies", self.temperature_plies, "above 0", |x| x > 0.0)?;
-        check("selfplay.opening_share", self.opening_share, "from 0 to 1", is_share)?;
-        check("selfplay.resign_below", self.resign_below, "from -1 to 0", |x| (-1.0..=0.0).contains(&x))?;
+        check("selfplay.random_opening_probability", self.random_opening_probability, "from 0 to 1", is_share)?;
+        check("selfplay.resign_threshold", self.resign_threshold, "from -1 to 0", |x| (-1.0..=0.0).contains(&x))?;
         at_least("selfplay.resign_moves", usize::from(self.resign_moves), 1)?;
         check("selfplay.resign_calibration_share", self.resign_calibration_share, "from 0 to 1", is_share)?;
         let below = |resigned| Resignation::Below {
-            threshold: self.resign_below,
+            threshold: self.resign_threshold,
             consecutive: self.resign_moves,
             calibration_share: self.resign_calibration_share,
             resigned,
@@ -237,22 +239,25 @@ impl SelfplaySection {
             full_simulations: self.full_simulations,
             full_simulations_max: self.full_simulations_max,
             fast_simulations: self.fast_simulations,
-            full_share: self.full_share,
+            full_search_probability: self.full_search_probability,
             temperature: Temperature {
                 early: self.temperature_early,
                 late: self.temperature_late,
                 decay: match self.temperature_decay {
-                    DecayWord::HalfLife => TemperatureDecay::HalfLife { plies: self.temperature_plies },
+                    DecayName::HalfLife => TemperatureDecay::HalfLife { plies: self.temperature_plies },
                     // Saturates: more plies than any game has is for ever.
-                    DecayWord::Cut => TemperatureDecay::Cut { plies: self.temperature_plies as u16 },
+                    DecayName::Cut => TemperatureDecay::Cut { plies: self.temperature_plies as u16 },
                 },
             },
             resignation: match self.resignation {
-                ResignationWord::Never => Resignation::Never,
-                ResignationWord::PlayedOut => below(Resigned::PlayedOut),
-                ResignationWord::Decided => below(Resigned::Decided),
+                ResignationName::Never => Resignation::Never,
+                ResignationName::PlayedOut => below(Resigned::PlayedOut),
+                ResignationName::Decided => below(Resigned::Decided),
             },
-            openings: Openings { share: self.opening_share, random_plies_max: self.opening_plies_max },
+            openings: Openings {
+                probability: self.random_opening_probability,
+                random_plies_max: self.opening_plies_max,
+            },
             subtree_reuse: if self.subtree_reuse { SubtreeReuse::Keep } else { SubtreeReuse::Discard },
             symmetry_reuse: if self.symmetry_reuse { SymmetryReuse::Share } else { SymmetryReuse::Apart },
         })
@@ -319,7 +324,7 @@ mod tests {
         let settings = section.settings(SearchSettings::default()).unwrap();
         assert_eq!(settings.temperature.decay, TemperatureDecay::Cut { plies: 30 });
         assert!(matches!(settings.resignation, Resignation::Below { resigned: Resigned::Decided, .. }));
-        let section: SearchSection = toml::from_str("root = \"gumbel\"").unwrap();
-        assert_eq!(section.settings().unwrap().root, RootPolicy::GUMBEL);
+        let section: SearchSection = toml::from_str("algorithm = \"gumbel\"").unwrap();
+        assert_eq!(section.settings().unwrap().algorithm, SearchAlgorithm::GUMBEL);
     }
 }

@@ -5,7 +5,7 @@ use game::{Action, Game, Outcome, Player};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use search::{Exploration, Proven, RootPolicy, Tree};
+use search::{Exploration, Proven, SearchAlgorithm, Tree};
 
 use crate::episodes::Round;
 use crate::frontier::{Frontier, Rooting, Scene};
@@ -249,7 +249,7 @@ impl<G: Game> Episode<G> {
 
     /// Once for each move: drawn again with every search begun anew, full searches would become rarer for being longer.
     fn draw_depth(&mut self, settings: &Settings) {
-        let is_full = self.rng.random::<f32>() < settings.full_share && !self.watch.is_resigned();
+        let is_full = self.rng.random::<f32>() < settings.full_search_probability && !self.watch.is_resigned();
         self.depth = if is_full { Depth::Full } else { Depth::Fast };
     }
 
@@ -308,7 +308,7 @@ impl<G: Game> Episode<G> {
     fn choose(&mut self, settings: &Settings) -> Action {
         let temperature = self.temperature(settings);
         // Gumbel's noise has drawn the move already: it is the best action.
-        let is_drawn = matches!(settings.search.root, RootPolicy::Gumbel { .. }) && self.depth == Depth::Full;
+        let is_drawn = matches!(settings.search.algorithm, SearchAlgorithm::Gumbel { .. }) && self.depth == Depth::Full;
         if is_drawn || temperature < TEMPERATURE_MIN || self.tree.root().proven() == Proven::Win {
             self.tree.best_action()
         } else {

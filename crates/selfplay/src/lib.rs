@@ -26,7 +26,7 @@ pub use episode::{Ending, FinishedEpisode, Standing};
 pub use episodes::{Calibration, Episodes, Round};
 pub use leaves::{LeafEvaluator, NetworkLeaves};
 pub use search::{
-    Dirichlet, EarlyStop, Exploration, Proven, RootPolicy, Settings as SearchSettings, Solver, ValueRange,
+    Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,
 };
 pub use settings::{
     Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,

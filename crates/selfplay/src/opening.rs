@@ -7,7 +7,7 @@ use crate::settings::Openings;
 
 /// How many random plies an episode begins with.
 pub(crate) fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
-    if openings.random_plies_max == 0 || rng.random::<f32>() >= openings.share {
+    if openings.random_plies_max == 0 || rng.random::<f32>() >= openings.probability {
         return 0;
     }
     rng.random_range(1..=openings.random_plies_max)

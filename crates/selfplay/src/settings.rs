@@ -16,8 +16,8 @@ pub struct Settings {
     pub full_simulations_max: u32,
     /// The simulations of a fast search, which only plays on (playout cap randomisation, KataGo).
     pub fast_simulations: u32,
-    /// The share of searches that are full; 1 switches fast ones off.
-    pub full_share: f32,
+    /// The probability that a search is full; 1 switches fast ones off.
+    pub full_search_probability: f32,
     /// How boldly moves are drawn from the search; nothing in full searches under Gumbel.
     pub temperature: Temperature,
     /// When a hopeless game is cut short.
@@ -40,7 +40,7 @@ impl Default for Settings {
             full_simulations: 96,
             full_simulations_max: 0,
             fast_simulations: 24,
-            full_share: 0.25,
+            full_search_probability: 0.25,
             temperature: Temperature::default(),
             resignation: Resignation::Never,
             openings: Openings::default(),
@@ -129,15 +129,15 @@ pub enum Resigned {
 /// Random plies at the start of some episodes. They never end a game.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Openings {
-    /// The share of episodes that begin with random plies.
-    pub share: f32,
+    /// The probability that an episode begins with random plies.
+    pub probability: f32,
     /// The most of them; how many is drawn uniformly from one upwards.
     pub random_plies_max: u16,
 }
 
 impl Default for Openings {
     fn default() -> Self {
-        Self { share: 0.0, random_plies_max: 0 }
+        Self { probability: 0.0, random_plies_max: 0 }
     }
 }
 

@@ -204,7 +204,7 @@ mod tests {
     use inference::{Attributes, Wdl};
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::SeedableRng;
-    use search::{EarlyStop, Proven, RootPolicy, Settings as SearchSettings, Solver};
+    use search::{EarlyStop, Proven, SearchAlgorithm, Settings as SearchSettings, Solver};
 
     use super::*;
     use crate::analyse;
@@ -225,7 +225,9 @@ mod tests {
     #[test]
     fn one_thread_with_one_leaf_searches_as_the_caller_would() {
         let game = ConnectFour::new();
-        for (simulations, root) in [(0, RootPolicy::Puct), (200, RootPolicy::Puct), (200, RootPolicy::GUMBEL)] {
+        for (simulations, algorithm) in
+            [(0, SearchAlgorithm::Puct), (200, SearchAlgorithm::Puct), (200, SearchAlgorithm::GUMBEL)]
+        {
             let settings = AnalysisSettings {
                 search: SearchSettings { root, ..SearchSettings::default() },
                 ..settings(simulations, 1)
@@ -240,7 +242,7 @@ mod tests {
     fn many_threads_make_the_budget_and_the_same_search_every_time() {
         let game = ConnectFour::new();
         for (threads, leaves) in [(2, 1), (3, 4), (8, 8)] {
-            for root in [RootPolicy::Puct, RootPolicy::GUMBEL] {
+            for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
                 let search = SearchSettings { root, ..SearchSettings::default() };
                 let settings = AnalysisSettings { search, ..settings(300, leaves) };
                 let analyse =

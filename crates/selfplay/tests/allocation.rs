@@ -47,7 +47,7 @@ impl Evaluator for Stones {
 fn a_batch_in_which_nobody_moves_allocates_nothing() {
     let game = ConnectFour::new();
     let mut evaluator = Stones::new(game.spec().observation);
-    let settings = Settings { games: 16, full_simulations: 64, full_share: 1.0, ..Settings::default() };
+    let settings = Settings { games: 16, full_simulations: 64, full_search_probability: 1.0, ..Settings::default() };
     let mut episodes = Episodes::new(game, settings, 1);
     let mut round = |counted: bool| {
         let before = allocations();

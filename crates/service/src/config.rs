@@ -60,6 +60,16 @@ pub fn is_override(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(ENVIRONMENT_PREFIX.as_bytes())
 }
 
+/// Keys that were renamed: the old name, which is refused with the new one.
+pub const RENAMED_KEYS: [(&str, &str); 6] = [
+    ("search.root", "search.algorithm"),
+    ("search.first_play_reduction", "search.fpu_reduction"),
+    ("search.gumbel_considered", "search.gumbel_considered_actions_max"),
+    ("selfplay.full_share", "selfplay.full_search_probability"),
+    ("selfplay.opening_share", "selfplay.random_opening_probability"),
+    ("selfplay.resign_below", "selfplay.resign_threshold"),
+];
+
 /// Where a configuration comes from; later sources win: defaults, file, environment, `--set`.
 #[derive(Debug)]
 pub struct Sources<E> {
@@ -400,8 +410,13 @@ impl Schema<'_> {
                 Some(found) => default = found,
                 None => {
                     let names = names.into_iter().flat_map(|names| names.keys().map(String::as_str));
-                    let hint = hint(key, names, &format!("[{section}] has"));
-                    return Err(ConfigError::UnknownKey { key: path.join("."), hint, origin: origin.clone() });
+                    let path = path.join(".");
+                    let new_name = RENAMED_KEYS.iter().find(|(old, _)| *old == path);
+                    let hint = match new_name {
+                        Some((_, new)) => format!("it was renamed to {new}"),
+                        None => hint(key, names, &format!("[{section}] has")),
+                    };
+                    return Err(ConfigError::UnknownKey { key: path, hint, origin: origin.clone() });
                 }
             }
         }

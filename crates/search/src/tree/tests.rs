@@ -12,7 +12,7 @@ fn settings() -> Settings {
 }
 
 fn gumbel() -> Settings {
-    Settings { root: RootPolicy::GUMBEL, ..settings() }
+    Settings { algorithm: SearchAlgorithm::GUMBEL, ..settings() }
 }
 
 fn check_by_the_reference(settings: &Settings) {
@@ -34,8 +34,8 @@ fn check_by_the_reference(settings: &Settings) {
 
 #[test]
 fn puct_grows_the_tree_of_the_reference_node_for_node() {
-    for first_play_reduction in [0.0, 0.25, 1.0] {
-        check_by_the_reference(&Settings { first_play_reduction, ..settings() });
+    for fpu_reduction in [0.0, 0.25, 1.0] {
+        check_by_the_reference(&Settings { fpu_reduction, ..settings() });
     }
 }
 

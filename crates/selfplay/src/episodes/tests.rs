@@ -5,14 +5,20 @@ use game::Action;
 use games::{ConnectFour, Hex, TicTacToe};
 use inference::Wdl;
 use inference::testing::{Fault, Faulty, Hashing, Scripted, Uniform};
-use search::RootPolicy;
+use search::SearchAlgorithm;
 
 use super::*;
 use crate::episode::Ending;
 use crate::settings::{Openings, Resignation, Resigned, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay};
 
 fn settings() -> Settings {
-    Settings { games: 8, full_simulations: 24, fast_simulations: 8, full_share: 0.5, ..Settings::default() }
+    Settings {
+        games: 8,
+        full_simulations: 24,
+        fast_simulations: 8,
+        full_search_probability: 0.5,
+        ..Settings::default()
+    }
 }
 
 fn hashing<G: Game>(game: &G, seed: u64) -> Hashing {
@@ -64,7 +70,7 @@ fn trajectories_replay_to_the_outcome_they_claim() {
 
 #[test]
 fn so_do_those_of_gumbel_searches_several_leaves_and_fresh_trees() {
-    let gumbel = search::Settings { root: RootPolicy::GUMBEL, ..Default::default() };
+    let gumbel = search::Settings { algorithm: SearchAlgorithm::GUMBEL, ..Default::default() };
     check_by_the_rules(ConnectFour::new(), &Settings { search: gumbel, ..settings() });
     check_by_the_rules(ConnectFour::new(), &Settings { leaves_per_tree: 4, ..settings() });
     check_by_the_rules(ConnectFour::new(), &Settings { subtree_reuse: SubtreeReuse::Discard, ..settings() });
@@ -100,8 +106,8 @@ fn the_value_recorded_under_gumbel_is_that_of_the_move_it_finds() {
         if is_ahead { Wdl { win: 0.95, draw: 0.0, loss: 0.05 } } else { Wdl { win: 0.05, draw: 0.0, loss: 0.95 } }
     };
     let mut evaluator = Scripted::new(game.spec().observation, 0, script);
-    let search = search::Settings { root: RootPolicy::GUMBEL, ..Default::default() };
-    let settings = Settings { search, full_simulations: 32, full_share: 1.0, ..settings() };
+    let search = search::Settings { algorithm: SearchAlgorithm::GUMBEL, ..Default::default() };
+    let settings = Settings { search, full_simulations: 32, full_search_probability: 1.0, ..settings() };
     let (finished, _) = play(game, &settings, &mut evaluator, None, 1);
     for episode in finished {
         let Step { action, kind: StepKind::Full { value, .. }, .. } = &episode.steps[0] else {
@@ -115,7 +121,7 @@ fn the_value_recorded_under_gumbel_is_that_of_the_move_it_finds() {
 #[test]
 fn seeds_fix_trajectories_exactly() {
     let game = ConnectFour::new();
-    let openings = Openings { share: 0.5, random_plies_max: 4 };
+    let openings = Openings { probability: 0.5, random_plies_max: 4 };
     let settings = Settings { openings, ..settings() };
     let run = || play(game.clone(), &settings, &mut hashing(&game, 3), None, 2).0;
     assert_eq!(run(), run());
@@ -197,7 +203,7 @@ fn the_same_position_is_evaluated_once_in_a_batch() {
 #[test]
 fn the_share_of_full_searches_is_the_one_asked_for() {
     let game = ConnectFour::new();
-    let settings = Settings { full_share: 0.3, full_simulations: 6, fast_simulations: 3, ..settings() };
+    let settings = Settings { full_search_probability: 0.3, full_simulations: 6, fast_simulations: 3, ..settings() };
     let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 6);
     let steps: Vec<_> = finished.iter().flat_map(|episode| &episode.steps).collect();
     let full = steps.iter().filter(|step| matches!(step.kind, StepKind::Full { .. })).count();
@@ -214,7 +220,7 @@ fn only_fast_searches_that_play_their_best_action_stop_early() {
     let game = ConnectFour::new();
     let simulations_per_move = |late: f32| {
         let mut settings = Settings {
-            full_share: 0.0,
+            full_search_probability: 0.0,
             fast_simulations: 16,
             temperature: Temperature { early: late, late, decay: TemperatureDecay::Cut { plies: 0 } },
             subtree_reuse: SubtreeReuse::Discard,
@@ -235,8 +241,12 @@ fn only_fast_searches_that_play_their_best_action_stop_early() {
 #[test]
 fn full_searches_take_as_many_simulations_as_were_last_asked_for() {
     let game = ConnectFour::new();
-    let settings =
-        Settings { full_simulations: 8, full_share: 1.0, subtree_reuse: SubtreeReuse::Discard, ..settings() };
+    let settings = Settings {
+        full_simulations: 8,
+        full_search_probability: 1.0,
+        subtree_reuse: SubtreeReuse::Discard,
+        ..settings()
+    };
     let mut episodes = Episodes::new(game.clone(), settings, 5);
     let mut evaluator = hashing(&game, 3);
     for simulations in [8, 24, 16] {
@@ -254,7 +264,7 @@ fn full_searches_take_as_many_simulations_as_were_last_asked_for() {
 #[test]
 fn random_plies_come_first_are_marked_and_never_end_a_game() {
     let game = TicTacToe::new();
-    let settings = Settings { openings: Openings { share: 1.0, random_plies_max: 9 }, ..settings() };
+    let settings = Settings { openings: Openings { probability: 1.0, random_plies_max: 9 }, ..settings() };
     let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 20);
     let mut lengths = HashMap::new();
     for episode in &finished {
@@ -270,7 +280,7 @@ fn random_plies_come_first_are_marked_and_never_end_a_game() {
 #[test]
 fn only_the_share_asked_for_begins_at_random() {
     let game = TicTacToe::new();
-    let settings = Settings { openings: Openings { share: 0.25, random_plies_max: 2 }, ..settings() };
+    let settings = Settings { openings: Openings { probability: 0.25, random_plies_max: 2 }, ..settings() };
     let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 20);
     let random = finished.iter().filter(|episode| episode.steps[0].kind == StepKind::Opening).count();
     let share = random as f64 / finished.len() as f64;
@@ -300,7 +310,7 @@ fn resigned_games_are_decided_for_the_opponent() {
 #[test]
 fn resigned_games_that_are_played_out_have_the_outcome_of_the_rules_and_fast_searches_only() {
     let game = ConnectFour::new();
-    let settings = Settings { full_share: 1.0, ..resigning(Resigned::PlayedOut, 0.0) };
+    let settings = Settings { full_search_probability: 1.0, ..resigning(Resigned::PlayedOut, 0.0) };
     let (finished, round) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 5);
     assert!(round.calibration.resigned > 0);
     for episode in finished {
@@ -404,7 +414,7 @@ fn settling_ends_every_search_and_begins_none() {
 #[test]
 fn an_abandoned_search_begins_again_and_knows_nothing_of_its_first_evaluator() {
     let game = TicTacToe::new();
-    let mut settings = Settings { full_share: 1.0, games: 1, ..settings() };
+    let mut settings = Settings { full_search_probability: 1.0, games: 1, ..settings() };
     settings.search.dirichlet.fraction = 0.0;
     let policy_of_first_move = |abandons: bool| {
         let mut episodes = Episodes::new(game.clone(), settings.clone(), 5);
@@ -471,7 +481,7 @@ fn what_is_done_in_rounds_that_fail_is_counted() {
 fn greedy_play_without_noise_repeats_itself() {
     let game = TicTacToe::new();
     let temperature = Temperature { early: 0.0, late: 0.0, decay: TemperatureDecay::Cut { plies: 0 } };
-    let mut settings = Settings { temperature, full_share: 1.0, ..settings() };
+    let mut settings = Settings { temperature, full_search_probability: 1.0, ..settings() };
     settings.search.dirichlet.fraction = 0.0;
     let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 3);
     assert!(finished.iter().all(|episode| actions(episode) == actions(&finished[0])));

@@ -80,7 +80,7 @@ impl Reference {
         let seen: f32 =
             actions.iter().zip(&priors).filter(|(action, _)| n(**action) > 0.0).map(|(_, prior)| prior).sum();
         let mean = here.value_sum as f32 / big_n;
-        let first_play = self.scaled(mean) - self.settings.first_play_reduction * seen.sqrt();
+        let first_play = self.scaled(mean) - self.settings.fpu_reduction * seen.sqrt();
         let (base, init) = (self.settings.c_base, self.settings.c_init);
         let mut best = None;
         for (&action, &prior) in actions.iter().zip(&priors) {
