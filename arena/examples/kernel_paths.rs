@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
     compare_answers(&batch, &mut wide, &mut plain)?;
     let float32 = Path::ALL.into_iter().filter(|path| path.is_available() && !path.is_bf16()).collect();
     let mut float32 = Kernel::new(float32, Precision::F32).evaluator(&manifest, &bytes)?;
-    duel::play(&game, [&mut wide, &mut float32], openings)
+    duel::play(&game, [&mut wide, &mut float32], Default::default(), openings)
 }
 
 /// The version in integers, calibrated on every tenth position.

@@ -1,6 +1,8 @@
-//! Which of two weights versions of Connect Four plays better: a match with the CPU kernel.
+//! A match between two weights versions of Connect Four with the CPU kernel, under pUCT with `c_init` as given for each, 1.25
+//! unless given. With one version twice it compares two settings of the search.
 //!
-//! `cargo run --release --package arena --example versions -- runs/ONE/weights/v000181 runs/OTHER/weights/v000181 [OPENINGS]`
+//! `cargo run --release --package arena --example versions -- runs/ONE/weights/v000181 runs/OTHER/weights/v000181 [OPENINGS
+//! [C_INIT C_INIT]]`
 
 #![allow(
     clippy::disallowed_methods,
@@ -16,16 +18,21 @@ use std::time::Instant;
 use anyhow::Context as _;
 use games::ConnectFour;
 use network_cpu::{Kernel, Precision, TowerEvaluator, fastest_first};
+use selfplay::SearchSettings;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let ([one, other], openings) = match arguments.as_slice() {
-        [one, other] => ([one, other], 500),
-        [one, other, openings] => ([one, other], openings.parse().context("a number of openings")?),
-        _ => anyhow::bail!("name two weights versions, such as runs/NAME/weights/v000181"),
+    let [one, other, rest @ ..] = arguments.as_slice() else {
+        anyhow::bail!("name two weights versions, such as runs/NAME/weights/v000181")
     };
-    println!("{one} against {other}, seed {}", duel::SEED);
-    duel::play(&ConnectFour::new(), [&mut evaluator(one)?, &mut evaluator(other)?], openings)
+    let openings = rest.first().map_or(Ok(500), |openings| openings.parse()).context("a number of openings")?;
+    let mut searches = [SearchSettings::default(), SearchSettings::default()];
+    for (search, c_init) in searches.iter_mut().zip(rest.iter().skip(1)) {
+        search.c_init = c_init.parse().context("a number for c_init")?;
+    }
+    let [c_init, other_c_init] = [0, 1].map(|i: usize| searches[i].c_init);
+    println!("{one} with c_init {c_init} against {other} with c_init {other_c_init}, seed {}", duel::SEED);
+    duel::play(&ConnectFour::new(), [&mut evaluator(one)?, &mut evaluator(other)?], searches, openings)
 }
 
 fn evaluator(stem: &str) -> anyhow::Result<TowerEvaluator> {

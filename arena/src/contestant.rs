@@ -2,10 +2,11 @@
 
 use game::{Action, Game};
 use inference::Evaluator;
-use rand::RngExt;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use selfplay::playouts::analyse_with_playouts;
 use selfplay::{AnalysisSettings, SearchSettings, analyse};
+use weights::WeightsVersion;
 
 /// Positions evaluated together at most; beyond it nothing is gained on a CPU.
 const BATCH: usize = 256;
@@ -119,4 +120,11 @@ impl<G: Game> Contestant<G> for Searcher<'_> {
         actions.extend(analyses.iter().map(|analysis| analysis.best));
         Ok(())
     }
+}
+
+/// A generator of its own for every version and stream.
+pub(crate) fn draws(seed: u64, version: WeightsVersion, stream: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ version.0.rotate_left(32));
+    rng.set_stream(stream);
+    rng
 }

@@ -7,37 +7,24 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
-use crate::matches::Tally;
 use crate::player::Player;
 use crate::rating::{Pairing, Prior, Rating, rate};
+use crate::tally::Tally;
 
 /// The form of the file; another number is refused.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
-/// How all games of a run ended, by who had which side.
+/// The results of all games of a run, by pair of players: the lesser one, the greater one, and the results of the lesser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     game: String,
-    results: BTreeMap<Sides, Results>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Sides {
-    first: Player,
-    second: Player,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Results {
-    first_won: u64,
-    drawn: u64,
-    second_won: u64,
+    results: BTreeMap<(Player, Player), Tally>,
 }
 
 /// A player with its rating.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rated {
-    /// Who.
+    /// The player.
     pub player: Player,
     /// How strong; random play is at 0.
     pub rating: Rating,
@@ -107,11 +94,10 @@ struct RatingLine {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ResultLine {
-    first: Player,
-    second: Player,
-    first_won: u64,
-    drawn: u64,
-    second_won: u64,
+    a: Player,
+    b: Player,
+    /// Openings in whose two games `a` scored 0 to 4 half points.
+    pairs: Tally,
 }
 
 impl Ledger {
@@ -142,12 +128,12 @@ impl Ledger {
             return Err(other(format!("games of {found}"), format!("games of {game}")));
         }
         let mut ledger = Self::new(game);
-        for ResultLine { first, second, first_won, drawn, second_won } in results {
-            if first == second {
-                return Err(other(format!("games of {first} against itself"), "games between two".to_owned()));
+        for ResultLine { a, b, pairs } in results {
+            if a == b {
+                return Err(other(format!("games of {a} against itself"), "games between two".to_owned()));
             }
             // A line that stands twice counts twice: it was written by hand.
-            ledger.enter(Sides { first, second }, Results { first_won, drawn, second_won });
+            ledger.add(a, b, pairs);
         }
         Ok(ledger)
     }
@@ -157,13 +143,7 @@ impl Ledger {
     /// # Errors
     /// [`Error::Write`].
     pub fn save(&self, path: &Path) -> Result<(), Error> {
-        let results = self.results.iter().map(|(sides, results)| ResultLine {
-            first: sides.first,
-            second: sides.second,
-            first_won: results.first_won,
-            drawn: results.drawn,
-            second_won: results.second_won,
-        });
+        let results = self.results.iter().map(|(&(a, b), &pairs)| ResultLine { a, b, pairs });
         let ratings = self.ratings().into_iter().map(|Rated { player, rating, games }| RatingLine {
             player,
             elo: rating.elo,
@@ -178,76 +158,48 @@ impl Ledger {
         durable::replace(path, &text).map_err(|source| Error::Write { path: path.to_owned(), source })
     }
 
-    /// Adds the games of a match between `a`, contestant 0, and `b`.
+    /// Adds the results of `a` in a match against `b`.
     ///
     /// # Panics
     /// If they are the same player: such games say nothing.
-    pub fn add(&mut self, a: Player, b: Player, tally: &Tally) {
+    pub fn add(&mut self, a: Player, b: Player, tally: Tally) {
         assert_ne!(a, b, "a match is between two");
-        for (index, (first, second)) in [(a, b), (b, a)].into_iter().enumerate() {
-            let results = Results {
-                first_won: tally.first_won[index],
-                drawn: tally.drawn[index],
-                second_won: tally.second_won[index],
-            };
-            self.enter(Sides { first, second }, results);
-        }
-    }
-
-    fn enter(&mut self, sides: Sides, more: Results) {
-        let results = self.results.entry(sides).or_default();
-        results.first_won = results.first_won.saturating_add(more.first_won);
-        results.drawn = results.drawn.saturating_add(more.drawn);
-        results.second_won = results.second_won.saturating_add(more.second_won);
+        let (players, tally) = if a < b { ((a, b), tally) } else { ((b, a), tally.reversed()) };
+        *self.results.entry(players).or_default() += tally;
     }
 
     /// How many games there are.
     #[must_use]
     pub fn games(&self) -> u64 {
-        self.results.values().map(Results::games).sum()
+        self.results.values().map(Tally::games).fold(0, u64::saturating_add)
     }
 
     /// How many games `player` took part in.
     #[must_use]
     pub fn games_of(&self, player: Player) -> u64 {
-        let took_part = |sides: &Sides| sides.first == player || sides.second == player;
-        self.results.iter().filter(|(sides, _)| took_part(sides)).map(|(_, results)| results.games()).sum()
+        let took_part =
+            |(&(a, b), tally): (&(Player, Player), &Tally)| (a == player || b == player).then(|| tally.games());
+        self.results.iter().filter_map(took_part).fold(0, u64::saturating_add)
     }
 
     /// How many games two players had against each other.
     #[must_use]
     pub fn games_between(&self, a: Player, b: Player) -> u64 {
-        let games = |first, second| self.results.get(&Sides { first, second }).map_or(0, Results::games);
-        games(a, b) + games(b, a)
+        self.results.get(&(a.min(b), a.max(b))).map_or(0, Tally::games)
     }
 
-    /// Everyone who took part, and random play, with their ratings from all games.
+    /// The players that took part, and random play, with their ratings from all games.
     #[must_use]
     pub fn ratings(&self) -> Vec<Rated> {
-        let everyone = self.results.keys().flat_map(|sides| [sides.first, sides.second]);
-        let players: BTreeSet<Player> = everyone.chain([Player::Random]).collect();
+        let took_part = self.results.keys().flat_map(|&(a, b)| [a, b]);
+        let players: BTreeSet<Player> = took_part.chain([Player::Random]).collect();
         let players: Vec<Player> = players.into_iter().collect();
-        let index = |player: Player| players.binary_search(&player).expect("everyone who took part is listed");
-        let pairings: Vec<Pairing> = self
-            .results
-            .iter()
-            .map(|(sides, results)| Pairing {
-                a: index(sides.first),
-                b: index(sides.second),
-                wins: results.first_won,
-                draws: results.drawn,
-                losses: results.second_won,
-            })
-            .collect();
+        let index = |player: Player| players.binary_search(&player).expect("every player that took part is listed");
+        let pairing = |(&(a, b), &tally): (&(Player, Player), &Tally)| Pairing { a: index(a), b: index(b), tally };
+        let pairings: Vec<Pairing> = self.results.iter().map(pairing).collect();
         let ratings = rate(players.len(), index(Player::Random), &pairings, Prior::WEAK);
         let rated = |(&player, rating)| Rated { player, rating, games: self.games_of(player) };
         players.iter().zip(ratings).map(rated).collect()
-    }
-}
-
-impl Results {
-    fn games(&self) -> u64 {
-        self.first_won.saturating_add(self.drawn).saturating_add(self.second_won)
     }
 }
 
@@ -262,16 +214,16 @@ mod tests {
     use weights::WeightsVersion;
 
     use super::Ledger;
-    use crate::matches::Tally;
     use crate::player::Player;
+    use crate::tally::Tally;
 
     const V1: Player = Player::Version(WeightsVersion(1));
     const WEAK: Player = Player::Playouts { simulations: 50 };
 
     fn sample() -> Ledger {
         let mut ledger = Ledger::new("connect_four");
-        ledger.add(V1, Player::Random, &Tally { first_won: [5, 1], drawn: [0, 1], second_won: [1, 4] });
-        ledger.add(V1, WEAK, &Tally { first_won: [2, 4], drawn: [2, 0], second_won: [2, 2] });
+        ledger.add(V1, Player::Random, Tally { pairs: [0, 0, 2, 1, 3] });
+        ledger.add(V1, WEAK, Tally { pairs: [1, 1, 2, 2, 0] });
         ledger
     }
 
@@ -322,14 +274,14 @@ mod tests {
         let path = folder.path().join("ratings.json");
         for (text, reason) in [
             ("{", "is not a file of ratings; move it away"),
-            (r#"{"format":2,"game":"connect_four","ratings":[],"results":[]}"#, "holds form 2, this run needs form 1"),
-            (r#"{"format":1,"game":"hex-5","ratings":[],"results":[]}"#, "holds games of hex-5"),
+            (r#"{"format":1,"game":"connect_four","ratings":[],"results":[]}"#, "holds form 1, this run needs form 2"),
+            (r#"{"format":2,"game":"hex-5","ratings":[],"results":[]}"#, "holds games of hex-5"),
             (
-                r#"{"format":1,"game":"connect_four","ratings":[],"results":[{"first":"v1","second":"v1","first_won":1,"drawn":0,"second_won":0}]}"#,
+                r#"{"format":2,"game":"connect_four","ratings":[],"results":[{"a":"v1","b":"v1","pairs":[1,0,0,0,0]}]}"#,
                 "games of v1 against itself",
             ),
             (
-                r#"{"format":1,"game":"connect_four","ratings":[],"results":[{"first":"you","second":"v1","first_won":1,"drawn":0,"second_won":0}]}"#,
+                r#"{"format":2,"game":"connect_four","ratings":[],"results":[{"a":"you","b":"v1","pairs":[1,0,0,0,0]}]}"#,
                 "is not a file of ratings",
             ),
         ] {

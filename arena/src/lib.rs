@@ -6,21 +6,23 @@
 //! a small share of one core, never plays for training, and nobody waits for it. Start with [`worker`].
 
 pub mod accuracy;
-mod breaks;
 pub mod config;
 pub mod contestant;
 mod durable;
+pub mod environment;
 pub mod evaluators;
 pub mod exhaustive;
 pub mod ledger;
 pub mod matches;
 pub mod metrics;
+mod pacer;
 pub mod pacing;
 pub mod past_versions;
 pub mod player;
 mod process;
 pub mod rating;
 pub mod solved;
+pub mod tally;
 pub mod worker;
 
 pub use process::run;

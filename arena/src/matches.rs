@@ -1,35 +1,30 @@
 //! Matches: many games at once between two contestants, each opening played from both sides. Start with [`play`].
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use game::{Action, Game, Outcome, Player};
 use rand::{Rng, RngExt};
 
 use crate::contestant::Contestant;
+use crate::tally::Tally;
 
 /// How a match is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Openings; each makes two games, with sides exchanged.
     pub openings: usize,
-    /// An opening is this many random plies at most, and at least none: without them two deterministic players would play
-    /// one game over and over.
+    /// An opening is up to so many random plies: without them two deterministic players would play one game over and over.
     pub opening_plies_max: u16,
 }
 
-/// How the games of a match ended; each array is indexed by which contestant had the first player's side.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Games that the first player won.
-    pub first_won: [u64; 2],
-    /// Games that nobody won.
-    pub drawn: [u64; 2],
-    /// Games that the second player won.
-    pub second_won: [u64; 2],
-}
+/// Draws in a row that bring no new opening, before openings are made longer.
+const REPEATS_MAX: usize = 64;
 
 struct Board<P> {
     position: P,
+    /// The index of its opening.
+    opening: usize,
     /// Which contestant has the first player's side.
     first: usize,
 }
@@ -44,7 +39,38 @@ pub struct Error {
     pub source: inference::Error,
 }
 
-/// Plays a match between two contestants; all its games advance together.
+/// The next `settings.openings` openings of the sequence that `rng` fixes, after the first `skipped`.
+///
+/// No two of a sequence are the same up to the symmetries of the game: a second game between deterministic players would be
+/// no second piece of evidence. Where so many openings of so few plies do not exist, later ones have more plies; a game that
+/// has too few at any length repeats them.
+pub fn openings<G: Game>(game: &G, settings: Settings, skipped: usize, rng: &mut impl Rng) -> Vec<G::Position> {
+    let (mut openings, mut seen) = (Vec::new(), HashSet::new());
+    let mut plies_max = settings.opening_plies_max;
+    let mut repeats = 0;
+    while openings.len() < skipped + settings.openings {
+        let position = opening(game, plies_max, rng);
+        let images = (0..game.symmetries().len()).map(|symmetry| game.hash(&game.image(&position, symmetry)));
+        if seen.insert(images.min()) {
+            openings.push(position);
+            repeats = 0;
+        } else if repeats < REPEATS_MAX {
+            repeats += 1;
+        } else {
+            repeats = 0;
+            if usize::from(plies_max) < game.spec().max_plies {
+                plies_max += 1;
+            } else {
+                tracing::warn!(openings = openings.len(), "the game has no more openings: they are repeated");
+                seen.clear();
+            }
+        }
+    }
+    openings.split_off(skipped)
+}
+
+/// Plays each opening twice between two contestants, with sides exchanged; all games advance together. The tally is contestant
+/// 0's.
 ///
 /// `pause` is called after every round of moves: it may sleep, or break off; then there is no tally.
 ///
@@ -53,17 +79,14 @@ pub struct Error {
 pub fn play<G: Game>(
     game: &G,
     [a, b]: [&mut dyn Contestant<G>; 2],
-    settings: Settings,
-    rng: &mut impl Rng,
+    openings: &[G::Position],
     pause: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Option<Tally>, Error> {
-    let mut boards = Vec::with_capacity(2 * settings.openings);
-    for _ in 0..settings.openings {
-        let position = opening(game, settings.opening_plies_max, rng);
-        boards.push(Board { position: position.clone(), first: 0 });
-        boards.push(Board { position, first: 1 });
-    }
-    let mut tally = Tally::default();
+    let board = |(opening, position): (usize, &G::Position)| {
+        [0, 1].map(|first| Board { position: position.clone(), opening, first })
+    };
+    let mut boards: Vec<Board<G::Position>> = openings.iter().enumerate().flat_map(board).collect();
+    let mut half_points = vec![0; openings.len()];
     while !boards.is_empty() {
         // Who is to move is decided before either moves: a board advances by one ply per round.
         let (of_a, of_b): (Vec<usize>, Vec<usize>) =
@@ -72,7 +95,7 @@ pub fn play<G: Game>(
         advance(game, b, &mut boards, &of_b).map_err(|source| Error { contestant: 1, source })?;
         boards.retain(|board| match game.outcome(&board.position) {
             Some(outcome) => {
-                tally.count(board.first, outcome);
+                half_points[board.opening] += board.half_points(outcome);
                 false
             }
             None => true,
@@ -81,6 +104,8 @@ pub fn play<G: Game>(
             return Ok(None);
         }
     }
+    let mut tally = Tally::default();
+    half_points.into_iter().for_each(|half_points| tally.count(half_points));
     Ok(Some(tally))
 }
 
@@ -110,6 +135,15 @@ impl<P> Board<P> {
             Player::Second => 1 - self.first,
         }
     }
+
+    /// What the outcome is worth to contestant 0.
+    fn half_points(&self, outcome: Outcome) -> usize {
+        let side = if self.first == 0 { Player::First } else { Player::Second };
+        match outcome {
+            Outcome::Win(winner) => 2 * usize::from(winner == side),
+            Outcome::Draw | Outcome::Finished => 1,
+        }
+    }
 }
 
 /// The position after a few random plies, never one that is over.
@@ -128,34 +162,11 @@ fn opening<G: Game>(game: &G, plies_max: u16, rng: &mut impl Rng) -> G::Position
     position
 }
 
-impl Tally {
-    fn count(&mut self, first: usize, outcome: Outcome) {
-        let counts = match outcome {
-            Outcome::Win(Player::First) => &mut self.first_won,
-            Outcome::Win(Player::Second) => &mut self.second_won,
-            Outcome::Draw | Outcome::Finished => &mut self.drawn,
-        };
-        counts[first] += 1;
-    }
-
-    /// How many games were played.
-    #[must_use]
-    pub fn games(&self) -> u64 {
-        [self.first_won, self.drawn, self.second_won].iter().flatten().sum()
-    }
-
-    /// Points of contestant 0: one for a win, half for a draw.
-    #[must_use]
-    pub fn points(&self) -> f64 {
-        let won = self.first_won[0] + self.second_won[1];
-        won as f64 + 0.5 * (self.drawn[0] + self.drawn[1]) as f64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     //! Claims about matches, between contestants that need no network.
 
+    use std::collections::HashSet;
     use std::ops::ControlFlow;
 
     use game::{Action, Game};
@@ -163,8 +174,9 @@ mod tests {
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
-    use super::{Settings, Tally, play};
+    use super::{Settings, openings, play};
     use crate::contestant::{Contestant, PlayoutMover, RandomMover};
+    use crate::tally::Tally;
 
     fn rng(seed: u64) -> ChaCha8Rng {
         ChaCha8Rng::seed_from_u64(seed)
@@ -208,23 +220,70 @@ mod tests {
     }
 
     fn complete<G: Game>(game: &G, contestants: [&mut dyn Contestant<G>; 2], settings: Settings) -> Tally {
-        play(game, contestants, settings, &mut rng(1), &mut || ControlFlow::Continue(())).unwrap().unwrap()
+        let openings = openings(game, settings, 0, &mut rng(1));
+        play(game, contestants, &openings, &mut || ControlFlow::Continue(())).unwrap().unwrap()
+    }
+
+    /// Counts how often it is to move at the start of the game.
+    struct Beginner {
+        began: usize,
+    }
+
+    impl<G: Game> Contestant<G> for Beginner {
+        fn choose(
+            &mut self,
+            game: &G,
+            positions: &[G::Position],
+            actions: &mut Vec<Action>,
+        ) -> Result<(), inference::Error> {
+            let start = game.hash(&game.start());
+            self.began += positions.iter().filter(|position| game.hash(position) == start).count();
+            Lowest.choose(game, positions, actions)
+        }
     }
 
     #[test]
     fn each_contestant_begins_half_of_the_games() {
-        let tally = complete(&TicTacToe::new(), [&mut random(2), &mut random(3)], settings(20, 2));
-        let begun =
-            |contestant: usize| tally.first_won[contestant] + tally.drawn[contestant] + tally.second_won[contestant];
-        assert_eq!((begun(0), begun(1), tally.games()), (20, 20, 40));
+        let (mut a, mut b) = (Beginner { began: 0 }, Beginner { began: 0 });
+        let tally = complete(&TicTacToe::new(), [&mut a, &mut b], settings(1, 0));
+        assert_eq!((a.began, b.began, tally.games()), (1, 1, 2));
     }
 
     /// Filling the lowest cell, the first player completes a diagonal: cells 2, 4 and 6.
     #[test]
-    fn a_known_game_is_won_by_whoever_has_the_first_move() {
-        let tally = complete(&TicTacToe::new(), [&mut Lowest, &mut Lowest], settings(3, 0));
-        assert_eq!(tally, Tally { first_won: [3, 3], drawn: [0, 0], second_won: [0, 0] });
-        assert!((tally.points() - 3.0).abs() < f64::EPSILON);
+    fn a_known_game_is_won_by_the_first_player_so_that_its_pair_is_shared() {
+        let tally = complete(&TicTacToe::new(), [&mut Lowest, &mut Lowest], settings(1, 0));
+        assert_eq!(tally, Tally { pairs: [0, 0, 1, 0, 0] });
+    }
+
+    /// What is the same for a position and its images.
+    fn canonical<G: Game>(game: &G, position: &G::Position) -> u64 {
+        (0..game.symmetries().len()).map(|symmetry| game.hash(&game.image(position, symmetry))).min().unwrap()
+    }
+
+    #[test]
+    fn no_two_openings_of_a_version_are_the_same_up_to_symmetry() {
+        let game = ConnectFour::new();
+        for seed in 0..20 {
+            // Three matches, as the worker plays them.
+            let openings = (0..3).flat_map(|of| openings(&game, settings(8, 4), 8 * of, &mut rng(seed)));
+            let distinct: HashSet<u64> = openings.map(|position| canonical(&game, &position)).collect();
+            assert_eq!(distinct.len(), 24);
+        }
+    }
+
+    #[test]
+    fn openings_are_longer_where_there_are_too_few_and_repeat_where_the_game_has_no_more() {
+        let game = TicTacToe::new();
+        let distinct = |count: usize, plies: u16| {
+            let openings = openings(&game, settings(count, plies), 0, &mut rng(1));
+            assert_eq!(openings.len(), count);
+            openings.iter().map(|position| canonical(&game, position)).collect::<HashSet<u64>>().len()
+        };
+        // The empty board; the corner, the edge and the middle.
+        assert_eq!(distinct(4, 1), 4);
+        assert_eq!(distinct(50, 0), 50);
+        assert!(distinct(1000, 9) < 765, "tic-tac-toe has 765 positions up to symmetry");
     }
 
     /// 200 simulations score above 90 % against random moves in Connect Four: 40 games, measured at 100 %.
@@ -249,7 +308,8 @@ mod tests {
             if rounds < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let game = ConnectFour::new();
-        let tally = play(&game, [&mut random(2), &mut random(3)], settings(4, 0), &mut rng(1), &mut pause).unwrap();
+        let openings = openings(&game, settings(4, 1), 0, &mut rng(1));
+        let tally = play(&game, [&mut random(2), &mut random(3)], &openings, &mut pause).unwrap();
         assert_eq!((tally, rounds), (None, 3));
     }
 
@@ -257,7 +317,8 @@ mod tests {
     fn a_match_that_cannot_go_on_names_the_contestant_that_cannot_choose() {
         let fails = |contestants: [&mut dyn Contestant<TicTacToe>; 2]| {
             let go_on = &mut || ControlFlow::Continue(());
-            play(&TicTacToe::new(), contestants, settings(1, 0), &mut rng(1), go_on).unwrap_err().contestant
+            let game = TicTacToe::new();
+            play(&game, contestants, &[game.start()], go_on).unwrap_err().contestant
         };
         assert_eq!((fails([&mut Failing, &mut Lowest]), fails([&mut Lowest, &mut Failing])), (0, 1));
     }

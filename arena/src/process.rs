@@ -15,12 +15,13 @@ use tokio::sync::{oneshot, watch};
 
 use crate::accuracy::subset;
 use crate::config::{Config, Settings};
+use crate::environment::Environment;
 use crate::evaluators::{self, Build};
 use crate::ledger::Ledger;
 use crate::metrics;
 use crate::past_versions::PastVersions;
 use crate::solved;
-use crate::worker::{Exhaustive, Outside, Parts, Worker};
+use crate::worker::{Exhaustive, Worker, WorkerConfig};
 
 /// Larger weights are refused before anything is allocated.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
@@ -60,7 +61,12 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
 }
 
 /// Everything the worker starts with, from the run directory and the settings.
-fn parts<G: Game>(game: G, bridge: Bridge, build: Build, settings: &Settings) -> anyhow::Result<Parts<G, Bridge>> {
+fn parts<G: Game>(
+    game: G,
+    bridge: Bridge,
+    build: Build,
+    settings: &Settings,
+) -> anyhow::Result<WorkerConfig<G, Bridge>> {
     let ratings_path = settings.directory.join("ratings.json");
     let ledger = Ledger::load(&ratings_path, &game.spec().name)?;
     let folder = settings.directory.join("arena");
@@ -74,9 +80,9 @@ fn parts<G: Game>(game: G, bridge: Bridge, build: Build, settings: &Settings) ->
         GameKind::ConnectFour | GameKind::Hex { .. } => Exhaustive::Skip,
     };
     tracing::info!(games = ledger.games(), positions = positions.len(), "measuring");
-    Ok(Parts {
+    Ok(WorkerConfig {
         game,
-        outside: bridge,
+        environment: bridge,
         measurement: settings.measurement.clone(),
         seed: settings.seed,
         cpu_share: settings.cpu_share,
@@ -96,7 +102,7 @@ struct Bridge {
     drain: Drain,
 }
 
-impl Outside for Bridge {
+impl Environment for Bridge {
     fn newest(&mut self) -> Option<Arc<Published>> {
         self.weights.borrow_and_update().clone()
     }

@@ -4,28 +4,31 @@
 //! win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit, with the anchor at 0. Who
 //! moves first is not modelled: every opening is played from both sides. Start with [`rate`].
 
+use std::collections::BTreeSet;
+
+use crate::tally::Tally;
+
 /// Elo points per natural unit: 400 / ln 10.
 const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
 
 /// Half the width of a 95 % interval, in standard deviations.
 const NORMAL_95: f64 = 1.959_963_984_540_054;
 
+/// The dispersion is 1 before any game, with the weight of this much variance: 16 pairs between equals.
+const DISPERSION_WEIGHT: f64 = 8.0;
+
 /// Newton steps; the likelihood is concave, a dozen suffice from anywhere.
 const STEPS_MAX: usize = 200;
 
-/// How one player fared against another.
+/// The results of one player against another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairing {
     /// Index of the one player.
     pub a: usize,
     /// Index of the other.
     pub b: usize,
-    /// Games that `a` won.
-    pub wins: u64,
-    /// Games that nobody won.
-    pub draws: u64,
-    /// Games that `b` won.
-    pub losses: u64,
+    /// The results of `a`.
+    pub tally: Tally,
 }
 
 /// A strength with its 95 % confidence interval, in Elo.
@@ -58,7 +61,9 @@ impl Prior {
 /// The ratings of `players` players that maximise the likelihood of all games under `prior`, with player `anchor` at 0.
 ///
 /// Intervals come from the curvature at the maximum (the inverse of the observed information): they are those of the
-/// difference to the anchor.
+/// difference to the anchor. The information of the games is divided by their dispersion (quasi-likelihood; McCullagh and
+/// Nelder 1989, section 9.2): the variance of pairs of games with sides exchanged, as a multiple of what independent games
+/// without draws would have.
 ///
 /// # Panics
 /// If a pairing names a player that does not exist, or a player against itself.
@@ -71,7 +76,7 @@ pub fn rate(players: usize, anchor: usize, pairings: &[Pairing], prior: Prior) -
     let precision = (prior.deviation_elo / ELO_PER_UNIT).powi(-2);
     let model = Model { players, anchor, pairings, links: links(players, anchor, pairings), precision };
     let strengths = model.maximise();
-    let variances = model.information(&strengths).inverse_diagonal();
+    let variances = model.information(&strengths, model.dispersion(&strengths)).inverse_diagonal();
     let rating = |(strength, variance): (&f64, f64)| {
         let elo = strength * ELO_PER_UNIT;
         let half = NORMAL_95 * variance.sqrt() * ELO_PER_UNIT;
@@ -107,9 +112,11 @@ struct Model<'a> {
     precision: f64,
 }
 
-/// Everybody and whom they have met; of those that no chain of games leads from to the anchor, the first and the anchor.
+/// The pairs of players that have met, each once; of players that no chain of games links to the anchor, the first and the
+/// anchor.
 fn links(players: usize, anchor: usize, pairings: &[Pairing]) -> Vec<(usize, usize)> {
-    let mut links: Vec<(usize, usize)> = pairings.iter().map(|pairing| (pairing.a, pairing.b)).collect();
+    let met: BTreeSet<_> = pairings.iter().map(|&Pairing { a, b, .. }| (a.min(b), a.max(b))).collect();
+    let mut links: Vec<(usize, usize)> = met.into_iter().collect();
     let mut group: Vec<usize> = (0..players).collect();
     let join = |group: &mut Vec<usize>, from: usize, to: usize| {
         group.iter_mut().filter(|of| **of == from).for_each(|of| *of = to);
@@ -134,7 +141,7 @@ impl Model<'_> {
         let mut strengths = vec![0.0; self.players];
         let mut likelihood = self.log_likelihood(&strengths);
         for _ in 0..STEPS_MAX {
-            let step = self.information(&strengths).solve(&self.gradient(&strengths));
+            let step = self.information(&strengths, 1.0).solve(&self.gradient(&strengths));
             let largest = step.iter().fold(0.0_f64, |largest, step| largest.max(step.abs()));
             if largest < 1e-10 {
                 break;
@@ -162,7 +169,8 @@ impl Model<'_> {
             .iter()
             .map(|pairing| {
                 let difference = strengths[pairing.a] - strengths[pairing.b];
-                pairing.score() * ln_sigmoid(difference) + (pairing.games() - pairing.score()) * ln_sigmoid(-difference)
+                let (games, points) = (pairing.games(), pairing.tally.points());
+                points * ln_sigmoid(difference) + (games - points) * ln_sigmoid(-difference)
             })
             .sum();
         let apart = |&(a, b): &(usize, usize)| (strengths[a] - strengths[b]).powi(2);
@@ -178,15 +186,27 @@ impl Model<'_> {
         }
         for pairing in self.pairings {
             let expected = pairing.games() * sigmoid(strengths[pairing.a] - strengths[pairing.b]);
-            gradient[pairing.a] += pairing.score() - expected;
-            gradient[pairing.b] -= pairing.score() - expected;
+            gradient[pairing.a] += pairing.tally.points() - expected;
+            gradient[pairing.b] -= pairing.tally.points() - expected;
         }
         gradient[self.anchor] = 0.0;
         gradient
     }
 
-    /// The negative second derivative of the log-likelihood; the anchor's row is that of the identity.
-    fn information(&self, strengths: &[f64]) -> Symmetric {
+    /// The variance of pairs of games around their expectation, as a multiple of that of independent games without draws.
+    fn dispersion(&self, strengths: &[f64]) -> f64 {
+        let (mut observed, mut independent) = (DISPERSION_WEIGHT, DISPERSION_WEIGHT);
+        for pairing in self.pairings {
+            let expected = sigmoid(strengths[pairing.a] - strengths[pairing.b]);
+            observed += pairing.tally.squared_error(expected);
+            independent += pairing.games() * expected * (1.0 - expected);
+        }
+        observed / independent
+    }
+
+    /// The negative second derivative of the log-likelihood, that of the games divided by `dispersion`; the anchor's row is
+    /// that of the identity.
+    fn information(&self, strengths: &[f64], dispersion: f64) -> Symmetric {
         let mut matrix = Symmetric::zero(self.players);
         let mut couple = |a: usize, b: usize, weight: f64| {
             matrix.add(a, a, weight);
@@ -198,7 +218,7 @@ impl Model<'_> {
         }
         for pairing in self.pairings {
             let expected = sigmoid(strengths[pairing.a] - strengths[pairing.b]);
-            couple(pairing.a, pairing.b, pairing.games() * expected * (1.0 - expected));
+            couple(pairing.a, pairing.b, pairing.games() * expected * (1.0 - expected) / dispersion);
         }
         matrix.isolate(self.anchor);
         matrix
@@ -207,12 +227,7 @@ impl Model<'_> {
 
 impl Pairing {
     fn games(&self) -> f64 {
-        (self.wins + self.draws + self.losses) as f64
-    }
-
-    /// Points of `a`.
-    fn score(&self) -> f64 {
-        self.wins as f64 + 0.5 * self.draws as f64
+        self.tally.games() as f64
     }
 }
 
@@ -304,28 +319,34 @@ impl Symmetric {
 mod tests {
     //! Ratings against closed forms, a grid, and what they promise in extremes.
 
-    use super::{ELO_PER_UNIT, NORMAL_95, Pairing, Prior, Rating, expected_score, ln_sigmoid, rate};
+    use super::{DISPERSION_WEIGHT, ELO_PER_UNIT, NORMAL_95, Pairing, Prior, Rating, expected_score, ln_sigmoid, rate};
+    use crate::tally::Tally;
 
     /// As good as none: the closed forms below know no prior.
     const FLAT: Prior = Prior { deviation_elo: 1e7 };
 
-    fn pairing(a: usize, b: usize, wins: u64, draws: u64, losses: u64) -> Pairing {
-        Pairing { a, b, wins, draws, losses }
+    /// So many openings won, shared and lost by `a`, each with both of its games.
+    fn pairing(a: usize, b: usize, won: u64, shared: u64, lost: u64) -> Pairing {
+        Pairing { a, b, tally: Tally { pairs: [lost, 0, shared, 0, won] } }
     }
 
     fn near(got: f64, expected: f64, tolerance: f64) {
         assert!((got - expected).abs() <= tolerance, "got {got}, expected {expected} ± {tolerance}");
     }
 
-    /// Two players: θ = ln(score / (games − score)), variance 1 / (n p (1 − p)).
+    /// Two players: θ = ln(score / (games − score)), variance φ / (n p (1 − p)) with φ the variance of pairs of games over that of
+    /// independent ones.
     #[test]
     fn two_players_have_the_closed_form() {
-        for (wins, draws, losses) in [(30, 0, 10), (7, 6, 27), (50, 0, 50), (1, 0, 99)] {
-            let rating = rate(2, 0, &[pairing(1, 0, wins, draws, losses)], FLAT)[1];
-            let n = (wins + draws + losses) as f64;
-            let p = (wins as f64 + 0.5 * draws as f64) / n;
+        for (won, shared, lost) in [(30, 0, 10), (7, 6, 27), (50, 0, 50), (1, 0, 99), (1, 200, 0)] {
+            let rating = rate(2, 0, &[pairing(1, 0, won, shared, lost)], FLAT)[1];
+            let n = 2.0 * (won + shared + lost) as f64;
+            let [won, shared, lost] = [won, shared, lost].map(|pairs| pairs as f64);
+            let p = (2.0 * won + shared) / n;
             near(rating.elo, 400.0 * (p / (1.0 - p)).log10(), 1e-4);
-            let half = NORMAL_95 * ELO_PER_UNIT / (n * p * (1.0 - p)).sqrt();
+            let squares = won * (2.0 - 2.0 * p).powi(2) + shared * (1.0 - 2.0 * p).powi(2) + lost * (2.0 * p).powi(2);
+            let dispersion = (DISPERSION_WEIGHT + squares) / (DISPERSION_WEIGHT + n * p * (1.0 - p));
+            let half = NORMAL_95 * ELO_PER_UNIT * (dispersion / (n * p * (1.0 - p))).sqrt();
             near(rating.high - rating.elo, half, 1e-3);
             near(rating.elo - rating.low, half, 1e-3);
         }
@@ -340,7 +361,7 @@ mod tests {
         let likelihood = |elo: [f64; 3]| -> f64 {
             let games = pairings.iter().map(|p| {
                 let difference = (elo[p.a] - elo[p.b]) / ELO_PER_UNIT;
-                let (won, lost) = (p.wins as f64 + 0.5 * p.draws as f64, p.losses as f64 + 0.5 * p.draws as f64);
+                let (won, lost) = (p.tally.points(), p.tally.reversed().points());
                 won * ln_sigmoid(difference) + lost * ln_sigmoid(-difference)
             });
             let apart = |p: &Pairing| 0.5 * ((elo[p.a] - elo[p.b]) / prior.deviation_elo).powi(2);
@@ -427,10 +448,35 @@ mod tests {
     #[test]
     fn more_games_make_the_interval_narrower_by_the_square_root() {
         let width = |factor: u64| {
-            let rating = rate(2, 0, &[pairing(1, 0, 6 * factor, 0, 4 * factor)], FLAT)[1];
+            // 0.6 of the points, and pairs that vary as two independent games do.
+            let tally = Tally { pairs: [4, 0, 12, 0, 9].map(|pairs| pairs * factor) };
+            let rating = rate(2, 0, &[Pairing { a: 1, b: 0, tally }], FLAT)[1];
             rating.high - rating.low
         };
         near(width(1) / width(4), 2.0, 1e-3);
+    }
+
+    #[test]
+    fn a_pairing_that_is_split_in_two_gives_the_same_ratings() {
+        let whole = rate(2, 0, &[pairing(1, 0, 3, 0, 0)], Prior::WEAK);
+        let split = rate(2, 0, &[pairing(1, 0, 1, 0, 0), pairing(0, 1, 0, 0, 2)], Prior::WEAK);
+        near(split[1].elo, whole[1].elo, 1e-6);
+        near(split[1].high, whole[1].high, 1e-6);
+    }
+
+    #[test]
+    fn the_prior_of_players_that_have_met_is_as_wide_as_it_says() {
+        let met = rate(2, 0, &[pairing(1, 0, 0, 0, 0), pairing(0, 1, 0, 0, 0)], Prior::WEAK)[1];
+        near(met.high, NORMAL_95 * Prior::WEAK.deviation_elo, 1e-6);
+    }
+
+    #[test]
+    fn openings_that_both_players_win_once_say_that_they_are_equal() {
+        let width = |tally: Tally| {
+            let rating = rate(2, 0, &[Pairing { a: 1, b: 0, tally }], FLAT)[1];
+            rating.high - rating.low
+        };
+        assert!(width(Tally { pairs: [0, 0, 50, 0, 0] }) < 0.5 * width(Tally { pairs: [25, 0, 0, 0, 25] }));
     }
 
     #[test]

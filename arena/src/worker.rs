@@ -1,55 +1,48 @@
 //! The measuring thread: adopts a weights version, measures it, plays its rated games, waits for the next.
 //!
-//! It knows no socket and no runtime: whatever is outside comes through [`Outside`]. Start with [`Worker::run`].
+//! It has no sockets and no runtime: weights, time and the order to stop come through [`Environment`]. Start with
+//! [`Worker::run`].
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use game::Game;
 use inference::Evaluator;
 use proto::weights::Published;
-use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use weights::{Manifest, WeightsVersion};
 
 use crate::accuracy;
-use crate::breaks::{Breaks, Questions};
 use crate::config::Measurement;
-use crate::contestant::{Contestant, Fidelity, PlayoutMover, RandomMover, Searcher, analysis};
+use crate::contestant::{Contestant, Fidelity, PlayoutMover, RandomMover, Searcher, analysis, draws};
+use crate::environment::Environment;
 use crate::evaluators::{Build, evaluator_of};
 use crate::exhaustive;
 use crate::ledger::{Ledger, Rated};
 use crate::matches;
 use crate::metrics::{self, Answered};
+use crate::pacer::{Pacer, RawEval};
 use crate::past_versions::PastVersions;
 use crate::player::Player;
 use crate::rating::expected_score;
 use crate::solved::SolvedPosition;
+use crate::tally::Tally;
 
 /// After this many intervals a version makes room for a newer one even if it has games left.
 const PATIENCE: u32 = 4;
 
+/// After so many openings the sequence of a version begins again: a bound on what is drawn for one match.
+const OPENINGS_MAX: u64 = 1 << 14;
+
+/// The stream that the openings of a version are drawn from; those of its matches count up from zero.
+const OPENINGS_STREAM: u64 = u64::MAX;
+
 /// What every opponent is worth trying at least: a rating may be wrong.
 const INFORMATION_MIN: f64 = 0.01;
-
-/// Everything the worker does not have: weights, time, the wish to stop.
-pub trait Outside {
-    /// The newest weights, if any have arrived.
-    fn newest(&mut self) -> Option<Arc<Published>>;
-
-    /// The time.
-    fn now(&mut self) -> Instant;
-
-    /// Sleeps; breaks off when the process drains.
-    fn sleep(&mut self, duration: Duration) -> ControlFlow<()>;
-
-    /// Waits for newer weights, at most so long; breaks off when the process drains.
-    fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()>;
-}
 
 /// Whether perfect play is checked by playing every line; only tiny games allow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,12 +53,12 @@ pub enum Exhaustive {
     Skip,
 }
 
-/// What a worker starts with.
-pub struct Parts<G, O> {
+/// The parts a worker is made of.
+pub struct WorkerConfig<G, O> {
     /// The rules.
     pub game: G,
-    /// The rest of the world.
-    pub outside: O,
+    /// Weights, time and the order to stop.
+    pub environment: O,
     /// How to measure.
     pub measurement: Measurement,
     /// Every draw descends from it.
@@ -80,7 +73,7 @@ pub struct Parts<G, O> {
     pub ratings_path: PathBuf,
     /// Opponents from earlier in the run.
     pub past: PastVersions,
-    /// The positions each version is asked; none for games without.
+    /// The solved positions each version is measured on; none for games without.
     pub positions: Vec<SolvedPosition>,
     /// Whether perfect play is checked.
     pub exhaustive: Exhaustive,
@@ -97,7 +90,7 @@ pub struct Worker<G, O> {
     past: PastVersions,
     positions: Rc<[SolvedPosition]>,
     exhaustive: Exhaustive,
-    breaks: Breaks<G, O>,
+    pacer: Pacer<G, O>,
     ratings: Vec<Rated>,
     current: Option<Current>,
     /// A version whose weights turned out to be unusable: not tried again.
@@ -141,12 +134,12 @@ impl From<matches::Error> for Unfinished {
     }
 }
 
-impl<G: Game, O: Outside> Worker<G, O> {
+impl<G: Game, O: Environment> Worker<G, O> {
     /// Ready to run.
-    pub fn new(parts: Parts<G, O>) -> Self {
-        let Parts {
+    pub fn new(parts: WorkerConfig<G, O>) -> Self {
+        let WorkerConfig {
             game,
-            outside,
+            environment,
             measurement,
             seed,
             cpu_share,
@@ -158,14 +151,14 @@ impl<G: Game, O: Outside> Worker<G, O> {
             exhaustive,
         } = parts;
         let (positions, build) = (Rc::from(positions), Rc::new(build));
-        let questions = Questions {
+        let raw_eval = RawEval {
             game: game.clone(),
             positions: Rc::clone(&positions),
             build: Rc::clone(&build),
             settings: analysis(0, &measurement.search, Fidelity::Exact),
             seed,
         };
-        let breaks = Breaks::new(outside, cpu_share, questions);
+        let pacer = Pacer::new(environment, cpu_share, raw_eval);
         let ratings = ledger.ratings();
         let (current, refused) = (None, None);
         Self {
@@ -178,7 +171,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
             past,
             positions,
             exhaustive,
-            breaks,
+            pacer,
             ratings,
             current,
             refused,
@@ -209,7 +202,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
 
     /// The version to measure next, if it is time for it.
     fn due(&mut self) -> Option<Arc<Published>> {
-        let newest = self.breaks.newest()?;
+        let newest = self.pacer.newest()?;
         let version = newest.manifest.version;
         if self.refused == Some(version) {
             return None;
@@ -219,7 +212,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
             return None;
         }
         let (adopted, interval) = (current.adopted, self.measurement.version_interval);
-        let measured = self.breaks.now().saturating_duration_since(adopted);
+        let measured = self.pacer.now().saturating_duration_since(adopted);
         let is_done = self.games_left() == 0 && measured >= interval;
         (is_done || measured >= interval.saturating_mul(PATIENCE)).then_some(newest)
     }
@@ -232,10 +225,10 @@ impl<G: Game, O: Outside> Worker<G, O> {
 
     /// Nothing to do until newer weights come, or until the interval of the current ones is over.
     fn idle(&mut self) -> ControlFlow<()> {
-        let now = self.breaks.now();
+        let now = self.pacer.now();
         let measured = self.current.as_ref().map(|current| now.saturating_duration_since(current.adopted));
         let remaining = measured.map(|measured| self.measurement.version_interval.saturating_sub(measured));
-        self.breaks.idle(remaining.unwrap_or_default())
+        self.pacer.idle(remaining.unwrap_or_default())
     }
 
     /// Makes `published` the version being measured, and measures everything but its games.
@@ -252,7 +245,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
                 return Ok(ControlFlow::Continue(()));
             }
         };
-        let adopted = self.breaks.now();
+        let adopted = self.pacer.now();
         metrics::version(version);
         let mut current = Current { published, evaluator, adopted };
         let measured = self.measure(&mut current);
@@ -267,7 +260,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
     /// Solved positions, without search and with it, and every line of a tiny game.
     fn measure(&mut self, current: &mut Current) -> Result<(), Stop> {
         let version = current.published.manifest.version;
-        if self.breaks.ask(version, &mut *current.evaluator)?.is_break() {
+        if self.pacer.evaluate(version, &mut *current.evaluator)?.is_break() {
             return Err(Stop::Drain);
         }
         self.measure_search(current)?;
@@ -276,7 +269,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
                 self.play_every_line(current, answered, simulations)?;
             }
         }
-        metrics::busy(self.breaks.busy());
+        metrics::busy(self.pacer.busy());
         Ok(())
     }
 
@@ -285,11 +278,11 @@ impl<G: Game, O: Outside> Worker<G, O> {
         if self.positions.is_empty() {
             return Ok(());
         }
-        let Self { game, measurement, seed, positions, breaks, .. } = self;
+        let Self { game, measurement, seed, positions, pacer, .. } = self;
         let (version, simulations) = (current.published.manifest.version, measurement.simulations);
         let settings = analysis(simulations, &measurement.search, Fidelity::Exact);
         let mut searcher = Searcher { evaluator: &mut *current.evaluator, settings, rng: draws(*seed, version, 0) };
-        let mut pause = || breaks.take();
+        let mut pause = || pacer.take();
         let measured = accuracy::measure(game, positions, &mut searcher, &mut pause)?.ok_or(Stop::Drain)?;
         metrics::accuracy(Answered::Searched, &measured);
         let (preserving, optimal) = (measured.overall.outcome_preserving_share(), measured.overall.optimal_share());
@@ -306,7 +299,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
         metrics::exhaustive(answered, &report);
         let (lost, drawn, won) = (report.lost, report.drawn, report.won);
         tracing::info!(%version, simulations, lost, drawn, won, "every line played");
-        if self.breaks.take().is_break() { Err(Stop::Drain) } else { Ok(()) }
+        if self.pacer.take().is_break() { Err(Stop::Drain) } else { Ok(()) }
     }
 
     /// Neighbours among the fixed opponents that have never met: until they have, the scale hangs on the prior alone.
@@ -318,24 +311,25 @@ impl<G: Game, O: Outside> Worker<G, O> {
 
     /// One match between two fixed opponents, once in a run.
     fn anchor(&mut self, weaker: Player, stronger: Player) -> anyhow::Result<ControlFlow<()>> {
-        let Self { game, measurement, seed, ledger, breaks, .. } = self;
+        let Self { game, measurement, seed, ledger, pacer, .. } = self;
         let draws = |stream| draws(*seed, WeightsVersion(0), ledger.games().wrapping_mul(4).wrapping_add(stream));
         let (mut a, mut b) = (fixed_contestant(weaker, draws(1)), fixed_contestant(stronger, draws(2)));
-        let mut pause = || breaks.take();
+        let mut pause = || pacer.take();
         let contestants: [&mut dyn Contestant<G>; 2] = [&mut *a, &mut *b];
-        let tally = matches::play(game, contestants, measurement.matches, &mut draws(3), &mut pause);
-        metrics::busy(breaks.busy());
+        let openings = matches::openings(game, measurement.matches, 0, &mut draws(3));
+        let tally = matches::play(game, contestants, &openings, &mut pause);
+        metrics::busy(pacer.busy());
         match tally.context("play between fixed opponents")? {
             None => Ok(ControlFlow::Break(())),
             Some(tally) => {
-                self.enter(weaker, stronger, &tally);
+                self.enter(weaker, stronger, tally);
                 Ok(ControlFlow::Continue(()))
             }
         }
     }
 
     /// Enters a match into the ledger, on the disk before it counts; if it finds no room there, with the next match.
-    fn enter(&mut self, player: Player, opponent: Player, tally: &matches::Tally) {
+    fn enter(&mut self, player: Player, opponent: Player, tally: Tally) {
         self.ledger.add(player, opponent, tally);
         try_again_later(self.ledger.save(&self.ratings_path).context("keep the ratings"));
         self.ratings = self.ledger.ratings();
@@ -362,7 +356,7 @@ impl<G: Game, O: Outside> Worker<G, O> {
         };
         self.current = Some(current);
         match played {
-            Ok(tally) => self.enter(player, opponent, &tally),
+            Ok(tally) => self.enter(player, opponent, tally),
             Err(Unfinished::Drain) => return Ok(ControlFlow::Break(())),
             Err(Unfinished::Player(error)) => return Ok(self.settle(Err(Stop::Evaluator(error)))),
             Err(Unfinished::Opponent(error)) => self.give_up(opponent, error)?,
@@ -410,10 +404,13 @@ impl<G: Game, O: Outside> Worker<G, O> {
         current: &mut Current,
         opponent: Player,
         mut evaluator: Option<Box<dyn Evaluator>>,
-    ) -> Result<matches::Tally, Unfinished> {
+    ) -> Result<Tally, Unfinished> {
         let version = current.published.manifest.version;
-        let Self { game, measurement, seed, ledger, breaks, .. } = self;
-        // Other openings for every match, the same again if it is repeated.
+        let Self { game, measurement, seed, ledger, pacer, .. } = self;
+        // Other openings for every match of a version, the same again if it is repeated.
+        let played = (ledger.games_of(current.player()) / 2 % OPENINGS_MAX) as usize;
+        let openings =
+            matches::openings(game, measurement.matches, played, &mut draws(*seed, version, OPENINGS_STREAM));
         let draws = |stream| draws(*seed, version, ledger.games().wrapping_mul(4).wrapping_add(stream));
         let settings = || analysis(measurement.simulations, &measurement.search, Fidelity::Batched);
         let mut player = Searcher { evaluator: &mut *current.evaluator, settings: settings(), rng: draws(1) };
@@ -421,10 +418,10 @@ impl<G: Game, O: Outside> Worker<G, O> {
             Some(evaluator) => Box::new(Searcher { evaluator: &mut **evaluator, settings: settings(), rng: draws(2) }),
             None => fixed_contestant(opponent, draws(2)),
         };
-        let mut pause = || breaks.take();
+        let mut pause = || pacer.take();
         let contestants: [&mut dyn Contestant<G>; 2] = [&mut player, &mut *other];
-        let tally = matches::play(game, contestants, measurement.matches, &mut draws(3), &mut pause)?;
-        metrics::busy(breaks.busy());
+        let tally = matches::play(game, contestants, &openings, &mut pause)?;
+        metrics::busy(pacer.busy());
         tally.ok_or(Unfinished::Drain)
     }
 
@@ -469,13 +466,6 @@ fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Box<dyn Contest
         Player::Playouts { simulations } => Box::new(PlayoutMover::new(simulations, rng)),
         Player::Random | Player::Version(_) => Box::new(RandomMover { rng }),
     }
-}
-
-/// A generator of its own for every version and stream.
-pub(crate) fn draws(seed: u64, version: WeightsVersion, stream: u64) -> ChaCha8Rng {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ version.0.rotate_left(32));
-    rng.set_stream(stream);
-    rng
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ use learner::published::Published;
 use network_cpu::Preference;
 use network_torch::{DevicePreference, PrecisionPreference};
 use selfplay::SearchSettings;
+use service::config::{SECTIONS, Sources};
 use weights::{Architecture, Manifest};
 
 use crate::evaluators::Evaluators;
-use fleet::config::{Fleet, load_run};
+use fleet::config::Fleet;
 use fleet::run_directory::RunDirectory;
 
 /// Which run, and what evaluates its weights.
@@ -40,6 +41,10 @@ pub struct Args {
     /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: Preference,
+
+    /// Overrides one key of the run's configuration, such as `search.c_init=2.5`; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
 }
 
 /// The newest weights of a run, and what they were trained for.
@@ -67,7 +72,8 @@ impl Trained {
     /// A run that does not exist or has published nothing yet, weights that do not fit the run's game.
     pub fn open(args: &Args, threads: usize) -> anyhow::Result<Self> {
         let run = RunDirectory::existing(&args.runs, &args.run)?;
-        let config: Fleet = load_run(&run)?;
+        let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: args.sets.clone() };
+        let config: Fleet = sources.load(SECTIONS)?;
         let game: GameKind = config.run.game.parse().context("run.game")?;
         let search = config.search.settings()?;
         let (manifest, bytes) = newest(&run)?;
@@ -136,6 +142,7 @@ mod tests {
     use inference::{Batch, Predictions};
     use network_cpu::Path as KernelPath;
     use network_torch::{Device, Network};
+    use selfplay::SearchAlgorithm;
     use weights::{Digest, WeightsVersion};
 
     use super::*;
@@ -143,7 +150,7 @@ mod tests {
 
     fn args(runs: &Path, run: &str) -> Args {
         let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, Preference::Auto);
-        Args { run: run.to_owned(), runs: runs.to_owned(), device, precision, kernel }
+        Args { run: run.to_owned(), runs: runs.to_owned(), device, precision, kernel, sets: Vec::new() }
     }
 
     fn refusal(runs: &Path, run: &str) -> String {
@@ -211,7 +218,9 @@ mod tests {
         let run = begin(runs.path());
         publish(&run, architecture(GameKind::TicTacToe), 1);
         publish(&run, architecture(GameKind::TicTacToe), 2);
-        let trained = Trained::open(&args(runs.path(), "noughts"), 1).unwrap();
+        let sets = vec!["search.algorithm=puct".to_owned(), "search.c_init=2.5".to_owned()];
+        let trained = Trained::open(&Args { sets, ..args(runs.path(), "noughts") }, 1).unwrap();
+        assert_eq!((trained.search.algorithm, trained.search.c_init), (SearchAlgorithm::Puct, 2.5));
         assert_eq!(trained.game, GameKind::TicTacToe);
         assert_eq!(trained.evaluators[0].attributes().weights_version, 2);
     }

@@ -13,8 +13,9 @@ use selfplay::SearchSettings;
 use tempfile::TempDir;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-use super::{Exhaustive, Outside, Parts, Worker};
+use super::{Exhaustive, Worker, WorkerConfig};
 use crate::config::Measurement;
+use crate::environment::Environment;
 use crate::ledger::Ledger;
 use crate::matches;
 use crate::past_versions::PastVersions;
@@ -31,7 +32,7 @@ impl Evaluator for Uniform {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), inference::Error> {
-        if self.breaks {
+        if self.pacer {
             return Err(inference::Error::NotFinite { weights_version: 2 });
         }
         predictions.clear();
@@ -75,7 +76,7 @@ struct Script {
     sleeps_left: usize,
 }
 
-impl Outside for Script {
+impl Environment for Script {
     fn newest(&mut self) -> Option<Arc<Published>> {
         self.newest.clone()
     }
@@ -121,12 +122,12 @@ impl Stage {
     /// Runs a worker through these versions until it drains.
     fn run(&self, versions: impl IntoIterator<Item = Arc<Published>>, sleeps: usize) {
         let game = TicTacToe::new();
-        let outside =
+        let environment =
             Script { now: Instant::now(), newest: None, coming: versions.into_iter().collect(), sleeps_left: sleeps };
         let past = self.past();
-        let parts = Parts {
+        let parts = WorkerConfig {
             game,
-            outside,
+            environment,
             measurement: Measurement {
                 simulations: 8,
                 search: SearchSettings::default(),

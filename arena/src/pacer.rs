@@ -1,8 +1,8 @@
-//! Between two stretches of measuring: sleeps for as long as the pacing asks, and meanwhile keeps raw accuracy that of the
-//! newest weights, whichever version is being searched and plays its games.
+//! Pauses between stretches of measuring: sleeps for as long as the pacing requires, and meanwhile evaluates the raw policy of
+//! the newest weights, whichever version is being searched and plays its games.
 //!
-//! Without search an answer costs one evaluation, next to nothing beside the rest, so that newer weights need not wait their
-//! turn: whoever watches a run, or ends a short one, sees what they know. Start with [`Breaks::take`].
+//! Without search a position costs one evaluation, next to nothing beside the rest, so newer weights need not wait for their
+//! turn, and a short run ends with the accuracy of its last version. Start with [`Pacer::take`].
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -16,62 +16,62 @@ use selfplay::AnalysisSettings;
 use weights::WeightsVersion;
 
 use crate::accuracy;
-use crate::contestant::Searcher;
+use crate::contestant::{Searcher, draws};
+use crate::environment::Environment;
 use crate::evaluators::{Build, evaluator_of};
 use crate::metrics::{self, Answered};
 use crate::pacing::Pacing;
 use crate::solved::SolvedPosition;
-use crate::worker::{Outside, draws};
 
-/// Newer weights are asked this long after the last ones at the earliest.
+/// Newer weights are evaluated this long after the last ones at the earliest.
 const ASK_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a sleep is interrupted to look for newer weights.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait for weights before looking again.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// What it takes to ask weights without search.
-pub(crate) struct Questions<G> {
+/// How the raw policy of weights is evaluated.
+pub(crate) struct RawEval<G> {
     /// The rules.
     pub(crate) game: G,
-    /// What is asked; nothing in games without solved positions.
+    /// The solved positions; none in games without.
     pub(crate) positions: Rc<[SolvedPosition]>,
     /// Makes evaluators.
     pub(crate) build: Rc<Build>,
-    /// How they answer: without simulations.
+    /// An analysis without simulations.
     pub(crate) settings: AnalysisSettings,
     /// Every draw descends from it.
     pub(crate) seed: u64,
 }
 
-/// The breaks of the measuring thread. The rest of the world is met here and nowhere else.
-pub(crate) struct Breaks<G, O> {
-    outside: O,
+/// The pauses of the measuring thread. Its environment is used here and nowhere else.
+pub(crate) struct Pacer<G, O> {
+    environment: O,
     pacing: Pacing,
-    questions: Questions<G>,
-    asked: Option<Asked>,
+    raw_eval: RawEval<G>,
+    evaluated: Option<Evaluated>,
 }
 
-/// The last weights that were asked, whatever they answered.
-struct Asked {
+/// The last weights whose raw policy was evaluated.
+struct Evaluated {
     version: WeightsVersion,
     at: Instant,
 }
 
-impl<G: Game, O: Outside> Breaks<G, O> {
+impl<G: Game, O: Environment> Pacer<G, O> {
     /// Work begins now, and takes at most `cpu_share` of one core.
-    pub(crate) fn new(mut outside: O, cpu_share: f64, questions: Questions<G>) -> Self {
-        let pacing = Pacing::new(cpu_share, outside.now());
-        Self { outside, pacing, questions, asked: None }
+    pub(crate) fn new(mut environment: O, cpu_share: f64, raw_eval: RawEval<G>) -> Self {
+        let pacing = Pacing::new(cpu_share, environment.now());
+        Self { environment, pacing, raw_eval, evaluated: None }
     }
 
     /// Ends a stretch of work and sleeps for as long as the pacing says; breaks off when the process drains.
     pub(crate) fn take(&mut self) -> ControlFlow<()> {
         loop {
-            self.ask_newest();
-            let owed = self.pacing.pause(self.outside.now());
-            let flow = self.outside.sleep(owed.min(LOOK_INTERVAL));
-            self.pacing.resume(self.outside.now());
+            self.evaluate_newest();
+            let owed = self.pacing.pause(self.environment.now());
+            let flow = self.environment.sleep(owed.min(LOOK_INTERVAL));
+            self.pacing.resume(self.environment.now());
             if flow.is_break() || owed <= LOOK_INTERVAL {
                 return flow;
             }
@@ -81,25 +81,25 @@ impl<G: Game, O: Outside> Breaks<G, O> {
     /// Nothing to do before `remaining` has passed, or, if that is nothing, before newer weights come. Returns early, so
     /// that the caller looks again.
     pub(crate) fn idle(&mut self, remaining: Duration) -> ControlFlow<()> {
-        self.ask_newest();
-        self.pacing.pause(self.outside.now());
+        self.evaluate_newest();
+        self.pacing.pause(self.environment.now());
         let flow = if remaining.is_zero() {
-            self.outside.wait_for_weights(WAIT_MAX)
+            self.environment.wait_for_weights(WAIT_MAX)
         } else {
-            self.outside.sleep(remaining.min(LOOK_INTERVAL))
+            self.environment.sleep(remaining.min(LOOK_INTERVAL))
         };
-        self.pacing.resume(self.outside.now());
+        self.pacing.resume(self.environment.now());
         flow
     }
 
     /// The newest weights, if any have arrived.
     pub(crate) fn newest(&mut self) -> Option<Arc<Published>> {
-        self.outside.newest()
+        self.environment.newest()
     }
 
     /// The time.
     pub(crate) fn now(&mut self) -> Instant {
-        self.outside.now()
+        self.environment.now()
     }
 
     /// How long was worked in all.
@@ -107,24 +107,24 @@ impl<G: Game, O: Outside> Breaks<G, O> {
         self.pacing.busy()
     }
 
-    /// Measures raw accuracy, unless this version was asked before; breaks off when the process drains.
+    /// Measures raw accuracy, unless it was the last version to be measured; breaks off when the process drains.
     ///
     /// # Errors
     /// Those of the evaluator.
-    pub(crate) fn ask(
+    pub(crate) fn evaluate(
         &mut self,
         version: WeightsVersion,
         evaluator: &mut dyn Evaluator,
     ) -> Result<ControlFlow<()>, inference::Error> {
-        let is_new = self.asked.as_ref().is_none_or(|asked| asked.version != version);
-        let Questions { game, positions, settings, seed, .. } = &self.questions;
+        let is_new = self.evaluated.as_ref().is_none_or(|evaluated| evaluated.version != version);
+        let RawEval { game, positions, settings, seed, .. } = &self.raw_eval;
         if positions.is_empty() || !is_new {
             return Ok(ControlFlow::Continue(()));
         }
-        self.asked = Some(Asked { version, at: self.outside.now() });
+        self.evaluated = Some(Evaluated { version, at: self.environment.now() });
         let mut searcher = Searcher { evaluator, settings: settings.clone(), rng: draws(*seed, version, 0) };
         // Short enough to be slept for afterwards, as part of the stretch of work around it.
-        let mut look = || self.outside.sleep(Duration::ZERO);
+        let mut look = || self.environment.sleep(Duration::ZERO);
         let Some(measured) = accuracy::measure(game, positions, &mut searcher, &mut look)? else {
             return Ok(ControlFlow::Break(()));
         };
@@ -134,30 +134,30 @@ impl<G: Game, O: Outside> Breaks<G, O> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Asks the newest weights if they are newer than the last ones asked, and those were asked a while ago.
-    fn ask_newest(&mut self) {
-        let Some(published) = self.outside.newest() else { return };
-        let now = self.outside.now();
-        let is_soon = |asked: &Asked| now.saturating_duration_since(asked.at) < ASK_INTERVAL;
+    /// Evaluates the newest weights if they are newer than the last ones evaluated, and that was a while ago.
+    fn evaluate_newest(&mut self) {
+        let Some(published) = self.environment.newest() else { return };
+        let now = self.environment.now();
+        let is_soon = |evaluated: &Evaluated| now.saturating_duration_since(evaluated.at) < ASK_INTERVAL;
         let version = published.manifest.version;
-        if self.questions.positions.is_empty()
-            || self.asked.as_ref().is_some_and(|asked| asked.version == version || is_soon(asked))
+        if self.raw_eval.positions.is_empty()
+            || self.evaluated.as_ref().is_some_and(|evaluated| evaluated.version == version || is_soon(evaluated))
         {
             return;
         }
-        if let Err(error) = self.ask_published(&published) {
+        if let Err(error) = self.evaluate_published(&published) {
             // Should it ever be measured as a whole, it is refused then.
-            tracing::warn!(%version, error = service::chain(&error), "newer weights cannot be asked");
-            self.asked = Some(Asked { version, at: now });
+            tracing::warn!(%version, error = service::chain(&error), "newer weights cannot be evaluated");
+            self.evaluated = Some(Evaluated { version, at: now });
         }
     }
 
-    fn ask_published(&mut self, published: &Published) -> anyhow::Result<()> {
+    fn evaluate_published(&mut self, published: &Published) -> anyhow::Result<()> {
         let Published { manifest, bytes } = published;
-        let Questions { game, build, .. } = &self.questions;
+        let RawEval { game, build, .. } = &self.raw_eval;
         let mut evaluator = evaluator_of(build, &game.spec().name, manifest, bytes)?;
-        // A drain is heard of again in the sleep that follows.
-        let _ = self.ask(manifest.version, &mut *evaluator)?;
+        // The sleep that follows breaks off again if the process drains.
+        let _ = self.evaluate(manifest.version, &mut *evaluator)?;
         Ok(())
     }
 }

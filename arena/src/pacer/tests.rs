@@ -1,4 +1,4 @@
-//! Breaks on a clock of our own, in a world that publishes a version every five seconds.
+//! Pacer on a clock of our own, in a world that publishes a version every five seconds.
 
 use std::sync::Mutex;
 
@@ -29,7 +29,7 @@ impl World {
     }
 }
 
-impl Outside for World {
+impl Environment for World {
     fn newest(&mut self) -> Option<Arc<Published>> {
         let versions = (self.now - self.begin).as_secs() / PUBLISH_INTERVAL.as_secs();
         Some(published(1 + versions, &self.game))
@@ -67,10 +67,10 @@ fn published(version: u64, game: &str) -> Arc<Published> {
     Arc::new(Published { manifest, bytes })
 }
 
-/// Breaks in a world, and the versions that are asked in them.
+/// A pacer in a world, and the versions whose raw policy it evaluates.
 struct Stage {
-    breaks: Breaks<ConnectFour, World>,
-    asked: Arc<Mutex<Vec<u64>>>,
+    pacer: Pacer<ConnectFour, World>,
+    evaluated: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Stage {
@@ -83,78 +83,78 @@ impl Stage {
         let world = World { begin: now, now, game: game.to_owned(), end: None };
         let rules = ConnectFour::new();
         let observation = rules.spec().observation;
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&asked);
+        let evaluated = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&evaluated);
         let build: Build = Box::new(move |manifest, _| {
             log.lock().unwrap().push(manifest.version.0);
             Ok(Box::new(Uniform::new(observation)))
         });
-        let questions = Questions {
+        let raw_eval = RawEval {
             positions: accuracy::subset(solved::bundled(&rules).unwrap(), positions).into(),
             game: rules,
             build: Rc::new(build),
             settings: analysis(0, &SearchSettings::default(), Fidelity::Exact),
             seed: 1,
         };
-        Self { breaks: Breaks::new(world, 0.1, questions), asked }
+        Self { pacer: Pacer::new(world, 0.1, raw_eval), evaluated }
     }
 
     /// Works for `seconds`, then takes a break.
     fn work(&mut self, seconds: u64) -> ControlFlow<()> {
-        self.breaks.outside.now += Duration::from_secs(seconds);
-        self.breaks.take()
+        self.pacer.environment.now += Duration::from_secs(seconds);
+        self.pacer.take()
     }
 
-    fn asked(&self) -> Vec<u64> {
-        self.asked.lock().unwrap().clone()
+    fn evaluated(&self) -> Vec<u64> {
+        self.evaluated.lock().unwrap().clone()
     }
 }
 
 #[test]
-fn newer_weights_are_asked_while_a_long_stretch_of_work_is_slept_for() {
+fn newer_weights_are_evaluated_while_a_long_stretch_of_work_is_slept_for() {
     let mut stage = Stage::new(3);
     assert!(stage.work(4).is_continue());
     // Four seconds of work at a tenth of the time end 40 seconds after their beginning.
-    assert_eq!(stage.breaks.now() - stage.breaks.outside.begin, Duration::from_secs(40));
+    assert_eq!(stage.pacer.now() - stage.pacer.environment.begin, Duration::from_secs(40));
     // At 4, 14, 24 and 34 seconds.
-    assert_eq!(stage.asked(), [1, 3, 5, 7]);
+    assert_eq!(stage.evaluated(), [1, 3, 5, 7]);
 }
 
 #[test]
-fn nobody_is_asked_twice_or_without_positions() {
+fn nobody_is_evaluated_twice_or_without_positions() {
     let mut stage = Stage::new(3);
     let mut evaluator = Uniform::new(ConnectFour::new().spec().observation);
-    assert!(stage.breaks.ask(WeightsVersion(1), &mut evaluator).unwrap().is_continue());
+    assert!(stage.pacer.evaluate(WeightsVersion(1), &mut evaluator).unwrap().is_continue());
     assert!(stage.work(0).is_continue());
-    assert!(stage.asked().is_empty(), "it was asked when it became the version that is measured");
+    assert!(stage.evaluated().is_empty(), "it was evaluated when it became the version that is measured");
     let mut stage = Stage::new(0);
     assert!(stage.work(4).is_continue());
-    assert!(stage.asked().is_empty());
+    assert!(stage.evaluated().is_empty());
 }
 
 #[test]
 fn weights_that_cannot_be_used_are_passed_over_for_a_while() {
     let mut stage = Stage::with_weights_of("tic_tac_toe", 3);
     assert!(stage.work(4).is_continue());
-    assert!(stage.asked().is_empty());
-    stage.breaks.outside.game = "connect_four".to_owned();
+    assert!(stage.evaluated().is_empty());
+    stage.pacer.environment.game = "connect_four".to_owned();
     assert!(stage.work(4).is_continue());
-    assert_eq!(stage.asked().first(), Some(&9), "the first that can be used, at 44 seconds");
+    assert_eq!(stage.evaluated().first(), Some(&9), "the first that can be used, at 44 seconds");
 }
 
 #[test]
 fn being_idle_keeps_raw_accuracy_that_of_the_newest_weights_too() {
     let mut stage = Stage::new(3);
-    while stage.breaks.now() - stage.breaks.outside.begin < Duration::from_secs(30) {
-        assert!(stage.breaks.idle(Duration::from_secs(30)).is_continue());
+    while stage.pacer.now() - stage.pacer.environment.begin < Duration::from_secs(30) {
+        assert!(stage.pacer.idle(Duration::from_secs(30)).is_continue());
     }
-    assert_eq!(stage.asked(), [1, 3, 5]);
+    assert_eq!(stage.evaluated(), [1, 3, 5]);
 }
 
 #[test]
 fn a_drain_ends_a_break_at_once() {
     let mut stage = Stage::new(3);
-    stage.breaks.outside.end = Some(stage.breaks.outside.begin + Duration::from_secs(10));
+    stage.pacer.environment.end = Some(stage.pacer.environment.begin + Duration::from_secs(10));
     assert!(stage.work(4).is_break());
-    assert!(stage.breaks.now() - stage.breaks.outside.begin <= Duration::from_secs(10) + LOOK_INTERVAL);
+    assert!(stage.pacer.now() - stage.pacer.environment.begin <= Duration::from_secs(10) + LOOK_INTERVAL);
 }

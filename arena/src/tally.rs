@@ -1,0 +1,85 @@
+//! Results of games in pairs: each opening is played twice, with sides exchanged.
+
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+/// The results of a number of openings as one of two players sees them.
+///
+/// `pairs[k]` counts the openings in whose two games the player scored `k` half points: 0 for two losses, 4 for two wins. The
+/// two games of an opening are not independent (an opening that favours a side brings each player a win), so variances are
+/// taken over pairs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tally {
+    /// Openings by half points.
+    pub pairs: [u64; 5],
+}
+
+impl Tally {
+    /// Counts one opening.
+    ///
+    /// # Panics
+    /// With more than four half points.
+    pub fn count(&mut self, half_points: usize) {
+        self.pairs[half_points] += 1;
+    }
+
+    /// How many openings were played.
+    #[must_use]
+    pub fn openings(&self) -> u64 {
+        self.pairs.iter().fold(0, |sum, &pairs| sum.saturating_add(pairs))
+    }
+
+    /// How many games were played.
+    #[must_use]
+    pub fn games(&self) -> u64 {
+        self.openings().saturating_mul(2)
+    }
+
+    /// Points of the player: one for a win, half for a draw.
+    #[must_use]
+    pub fn points(&self) -> f64 {
+        (0_u32..).zip(self.pairs).map(|(half_points, pairs)| 0.5 * f64::from(half_points) * pairs as f64).sum()
+    }
+
+    /// The same results as the other player sees them.
+    #[must_use]
+    pub fn reversed(mut self) -> Self {
+        self.pairs.reverse();
+        self
+    }
+
+    /// The squared deviations of each pair's points from what was expected, twice `score` for a score from 0 to 1, summed.
+    #[must_use]
+    pub fn squared_error(&self, score: f64) -> f64 {
+        let error = |half_points: u32| 0.5 * f64::from(half_points) - 2.0 * score;
+        (0..).zip(self.pairs).map(|(half_points, pairs)| pairs as f64 * error(half_points).powi(2)).sum()
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        for (pairs, more) in self.pairs.iter_mut().zip(other.pairs) {
+            *pairs = pairs.saturating_add(more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    #[test]
+    fn points_are_those_of_both_games() {
+        let tally = Tally { pairs: [1, 2, 3, 4, 5] };
+        assert_eq!((tally.openings(), tally.games()), (15, 30));
+        assert!((tally.points() - 20.0).abs() < 1e-12 && (tally.reversed().points() - 10.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn pairs_that_are_shared_deviate_from_an_even_score_by_nothing() {
+        assert_eq!(Tally { pairs: [0, 0, 9, 0, 0] }.squared_error(0.5), 0.0);
+        assert_eq!(Tally { pairs: [4, 0, 0, 0, 4] }.squared_error(0.5), 8.0);
+    }
+}
