@@ -32,7 +32,7 @@ impl Evaluator for Uniform {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), inference::Error> {
-        if self.pacer {
+        if self.breaks {
             return Err(inference::Error::NotFinite { weights_version: 2 });
         }
         predictions.clear();

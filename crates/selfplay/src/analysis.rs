@@ -339,7 +339,7 @@ mod tests {
         let mut evaluator = Uniform::new(game.spec().observation);
         for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
             let settings =
-                AnalysisSettings { search: SearchSettings { root, ..SearchSettings::default() }, ..settings(200) };
+                AnalysisSettings { search: SearchSettings { algorithm, ..SearchSettings::default() }, ..settings(200) };
             let analysis = analyse(&game, std::slice::from_ref(&position), &settings, &mut evaluator, &mut rng());
             let analysis = analysis.unwrap().remove(0);
             assert_eq!(analysis.proven, Proven::Loss);

@@ -229,7 +229,7 @@ mod tests {
             [(0, SearchAlgorithm::Puct), (200, SearchAlgorithm::Puct), (200, SearchAlgorithm::GUMBEL)]
         {
             let settings = AnalysisSettings {
-                search: SearchSettings { root, ..SearchSettings::default() },
+                search: SearchSettings { algorithm, ..SearchSettings::default() },
                 ..settings(simulations, 1)
             };
             let together = analyse_together(&game, &game.start(), &settings, &mut hashing(1), &mut rng()).unwrap();
@@ -243,7 +243,7 @@ mod tests {
         let game = ConnectFour::new();
         for (threads, leaves) in [(2, 1), (3, 4), (8, 8)] {
             for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
-                let search = SearchSettings { root, ..SearchSettings::default() };
+                let search = SearchSettings { algorithm, ..SearchSettings::default() };
                 let settings = AnalysisSettings { search, ..settings(300, leaves) };
                 let analyse =
                     || analyse_together(&game, &game.start(), &settings, &mut hashing(threads), &mut rng()).unwrap();

@@ -1,0 +1,115 @@
+//! The same seeds play the same games, bit for bit: a digest of whole episodes that a change of form must leave as it is.
+//!
+//! A change of the search or of self-play that is meant to play other games records new digests.
+#![cfg(target_arch = "x86_64")]
+
+use experience::StepKind;
+use game::{Game, Outcome, Player, mix};
+use games::{ConnectFour, Hex, TicTacToe};
+use inference::Cache;
+use inference::testing::Hashing;
+use selfplay::{
+    EarlyStop, Ending, Episodes, FinishedEpisode, Openings, Resignation, Resigned, SearchAlgorithm, SearchSettings,
+    Settings, Temperature, TemperatureDecay,
+};
+
+/// Episodes of each slot that count.
+const PER_SLOT: u64 = 3;
+
+/// Playout caps, openings, resignation and reused subtrees. Fast searches of pUCT stop early at the late temperature.
+fn settings(algorithm: SearchAlgorithm) -> Settings {
+    Settings {
+        games: 6,
+        search: SearchSettings { algorithm, early_stop: EarlyStop::Decided, ..SearchSettings::default() },
+        full_simulations: 40,
+        fast_simulations: 12,
+        full_search_probability: 0.4,
+        temperature: Temperature { early: 1.0, late: 0.0, decay: TemperatureDecay::Cut { plies: 6 } },
+        openings: Openings { probability: 0.5, random_plies_max: 4 },
+        resignation: Resignation::Below {
+            threshold: -0.5,
+            consecutive: 2,
+            calibration_share: 0.3,
+            resigned: Resigned::PlayedOut,
+        },
+        ..Settings::default()
+    }
+}
+
+/// The digest of the first [`PER_SLOT`] episodes of every slot, in the order of slot and number.
+fn digest<G: Game>(game: G, settings: Settings, cache: Option<&Cache>) -> u64 {
+    let mut evaluator = Hashing::new(game.spec().observation, 3);
+    let wanted = settings.games * PER_SLOT as usize;
+    let mut episodes = Episodes::new(game, settings, 5);
+    let mut finished: Vec<FinishedEpisode> = Vec::new();
+    while finished.len() < wanted {
+        episodes.advance(&mut evaluator, cache).unwrap();
+        finished.extend(episodes.drain_finished().filter(|episode| episode.number < PER_SLOT));
+    }
+    finished.sort_by_key(|episode| (episode.slot, episode.number));
+    finished.iter().fold(0, add)
+}
+
+/// Folds an episode into a digest, field by field: `digest ← mix(digest ^ word)` for each word. Floats count by their bits.
+///
+/// The words are: slot, number, steps; of each step action, reward, weights version, kind (0 opening, 1 fast, 2 full), then the
+/// value of a fast or full one, then the entries of a full one's policy and of each action and probability; the outcome
+/// (0 finished, 1 drawn, 2 the first player won, 3 the second); the ending (0 by the rules, 1 resigned).
+fn add(digest: u64, episode: &FinishedEpisode) -> u64 {
+    let mut words = vec![episode.slot as u64, episode.number, episode.steps.len() as u64];
+    let bits = |x: f32| u64::from(x.to_bits());
+    for step in &episode.steps {
+        words.extend([u64::from(step.action.0), bits(step.reward), step.weights_version.0]);
+        match &step.kind {
+            StepKind::Opening => words.push(0),
+            StepKind::Fast { value } => words.extend([1, bits(*value)]),
+            StepKind::Full { policy, value } => {
+                words.extend([2, bits(*value), policy.len() as u64]);
+                words.extend(policy.iter().flat_map(|entry| [u64::from(entry.action.0), bits(entry.probability)]));
+            }
+        }
+    }
+    words.push(match episode.outcome {
+        Outcome::Finished => 0,
+        Outcome::Draw => 1,
+        Outcome::Win(Player::First) => 2,
+        Outcome::Win(Player::Second) => 3,
+    });
+    words.push(match episode.ending {
+        Ending::Rules => 0,
+        Ending::Resignation => 1,
+    });
+    words.into_iter().fold(digest, |digest, word| mix(digest ^ word))
+}
+
+/// The digests of tic-tac-toe, Connect Four and Hex 5x5.
+fn digests(settings: &Settings) -> [u64; 3] {
+    let cache = Cache::new(10_000);
+    [
+        digest(TicTacToe::new(), settings.clone(), None),
+        digest(ConnectFour::new(), settings.clone(), Some(&cache)),
+        digest(Hex::new(games::hex::Size::new(5).unwrap()), settings.clone(), None),
+    ]
+}
+
+#[test]
+fn puct_plays_the_recorded_games() {
+    let recorded = [0x1034_723B_3AED_842C, 0x4884_FEB1_F811_09AC, 0x5B4E_D6AA_FD2C_B09E];
+    assert_eq!(digests(&settings(SearchAlgorithm::Puct)), recorded);
+}
+
+#[test]
+fn gumbel_plays_the_recorded_games() {
+    let recorded = [0x1352_B81C_9232_86C0, 0x8290_1418_526F_B3DE, 0x3262_85AD_0490_91E6];
+    assert_eq!(digests(&settings(SearchAlgorithm::GUMBEL)), recorded);
+}
+
+#[test]
+fn several_leaves_of_a_game_in_a_batch_play_the_recorded_games() {
+    let digests = |algorithm| digests(&Settings { leaves_per_tree: 3, ..settings(algorithm) });
+    let recorded = [
+        [0xA527_8EE2_854D_2B73, 0x25CF_B238_6E23_5BBF, 0x23C2_388E_D959_7AC0],
+        [0x4398_977B_ECDD_E639, 0x37B1_3FA2_84C3_C9A4, 0xC117_7228_39C5_49C9],
+    ];
+    assert_eq!([SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL].map(digests), recorded);
+}
