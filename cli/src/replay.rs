@@ -1,8 +1,8 @@
-//! `zerofleet replay`: looks into a replay server, or into the log of a run whose server does not run.
+//! `zerofleet replay`: inspects a live replay server, or the log of a run.
 //!
-//! Every command asks a server through the client that others use. Where a run is named instead of a server, one is started in
-//! this process on what the run has written, and drained at the end; it takes the run's lock, so that no other writes
-//! meanwhile. Only `verify` reads files itself, and changes nothing. Start with [`Args::run`].
+//! Every command sends requests to a server. With `--run`, that is the live server of a run which is trained, or else one that
+//! this process starts on the run's log and drains at the end; it holds the lock of the log meanwhile. Only `verify` reads
+//! files itself, and changes nothing. Start with [`Args::run`].
 
 mod actors;
 mod configure;
@@ -68,13 +68,20 @@ enum Question {
         #[command(flatten)]
         run: source::RunArgs,
     },
-    /// Writes trajectories to a file: Parquet with a row for each position, or text with a line for each game.
+    /// Writes a table's trajectories to a file: Parquet with a row for each position, or text with a line for each game.
     Export {
         #[command(flatten)]
         source: Source,
-        #[command(flatten)]
-        listing: Listing,
-        /// Where to: FILE.parquet or FILE.txt.
+        /// The table.
+        #[arg(long, default_value = MAIN_TABLE)]
+        table: String,
+        /// `id`, `newest` first, or `surprising`: those first whose outcome was least expected.
+        #[arg(long, value_enum, default_value = "id")]
+        order: Order,
+        /// At most so many trajectories; 0 for all.
+        #[arg(long, default_value_t = 0)]
+        limit: u64,
+        /// FILE.parquet or FILE.txt.
         #[arg(value_name = "FILE")]
         to: PathBuf,
     },
@@ -184,8 +191,10 @@ impl Args {
             Question::Get { source, id: Id(id) } => {
                 runtime.block_on(ask(&source, async |inspector| show::trajectory(inspector, id, out).await))
             }
-            Question::Export { source, listing, to } => runtime
-                .block_on(ask(&source, async |inspector| export::export(inspector, listing.query(), &to, out).await)),
+            Question::Export { source, table, order, limit, to } => {
+                let query = Listing { table, order, limit }.query();
+                runtime.block_on(ask(&source, async |inspector| export::export(inspector, query, &to, out).await))
+            }
             Question::Quarantine { source, suspect, reason } => {
                 let suspect = suspect.suspect()?;
                 runtime.block_on(ask(&source, async |inspector| {

@@ -1,16 +1,18 @@
-//! How commands reach a live server: whom they trust and who they are.
+//! The credentials with which commands reach a live server.
 
 use std::path::PathBuf;
 
+use fleet::config::load_run;
+use fleet::run_directory::RunDirectory;
 use proto::security::use_credentials;
 use serde::{Deserialize, Serialize};
 use service::SecuritySection;
 use service::config::{SECTIONS, Sources};
 
-/// What is said beside `--server`.
+/// The arguments beside `--server`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Trust {
-    /// A run file whose section [security] says whom to trust and which token to show.
+    /// A run file whose section [security] holds authorities, client certificate and token.
     #[arg(long, value_name = "FILE", requires = "server")]
     config: Option<PathBuf>,
     /// Overrides a key of it: `--set security.ca=ca.pem`; may be given many times.
@@ -18,7 +20,7 @@ pub(crate) struct Trust {
     sets: Vec<String>,
 }
 
-/// What is read of a run file.
+/// The part of a run file that is read.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Read {
@@ -26,14 +28,24 @@ struct Read {
 }
 
 impl Trust {
-    /// Makes every channel of this process reach `endpoint` so.
+    /// Sets the credentials of every channel of this process, for `endpoint`.
     ///
     /// # Errors
-    /// A key that makes no sense, a file that cannot be read, an `https` endpoint with nobody to trust.
+    /// An invalid key, a file that cannot be read, an `https` endpoint without `security.ca`.
     pub(crate) fn reach(&self, endpoint: &str) -> anyhow::Result<()> {
         let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
         let Read { security } = sources.load(SECTIONS)?;
         security.check_endpoint("--server", endpoint)?;
         Ok(use_credentials(&security)?)
     }
+}
+
+/// Sets the credentials of every channel of this process to those of a run, and returns the scheme of its servers.
+///
+/// # Errors
+/// An invalid configuration, a file that cannot be read.
+pub(crate) fn reach_run(run: &RunDirectory) -> anyhow::Result<&'static str> {
+    let Read { security } = load_run(run)?;
+    use_credentials(&security)?;
+    Ok(security.scheme())
 }

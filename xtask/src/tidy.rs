@@ -100,7 +100,7 @@ fn sources(root: &Path) -> Result<Vec<Source>> {
                 if !output && !hidden {
                     folders.push(path);
                 }
-            } else if name != "Cargo.lock" {
+            } else if name != "Cargo.lock" && name != ".git" {
                 let bytes = fs::read(root.join(&path)).with_context(|| format!("read {}", path.display()))?;
                 // What is not text has no lines to complain about.
                 if let Ok(text) = String::from_utf8(bytes) {

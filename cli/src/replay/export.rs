@@ -2,20 +2,24 @@ mod columns;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use experience::Trajectory;
 use game::Game;
 use games::with_game;
-use proto::replay::{Inspector, ListQuery};
+use proto::replay::{Inspector, ListOrder, ListQuery, Located};
 
 use super::id::Id;
 use super::show::outcome;
 use super::{each, game_of};
 use columns::PositionsFile;
 
-/// Writes the trajectories of a query to a file, in its format by its ending.
+/// Ids that are listed and held in memory at a time.
+const PAGE_IDS: u64 = if cfg!(test) { 8 } else { 4096 };
+
+/// Writes the trajectories of a query to a file, in the format of its extension.
 ///
 /// # Errors
 /// Another ending, a file that exists or cannot be written, a server that refuses.
@@ -27,18 +31,17 @@ pub(super) async fn export(
 ) -> anyhow::Result<()> {
     let ending = to.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     ensure!(matches!(ending, "parquet" | "txt"), "{}: a file that ends in .parquet or .txt is expected", to.display());
-    let ids = inspector.list(query).await?;
     let create = || File::create_new(to).with_context(|| format!("make the file {}", to.display()));
     let written = match ending {
         "parquet" => {
             let mut positions = PositionsFile::new(create()?)?;
-            let written = each(inspector, &ids, |located| positions.write(&located.trajectory)).await?;
+            let written = pages(inspector, query, |located| positions.write(&located.trajectory)).await?;
             positions.finish()?;
             written
         }
         "txt" => {
             let mut file = BufWriter::new(create()?);
-            let written = each(inspector, &ids, |located| text(&located.trajectory, &mut file)).await?;
+            let written = pages(inspector, query, |located| text(&located.trajectory, &mut file)).await?;
             file.flush()?;
             written
         }
@@ -46,6 +49,30 @@ pub(super) async fn export(
     };
     writeln!(out, "{written} trajectories in {}", to.display())?;
     Ok(())
+}
+
+/// Passes every trajectory of a query to `see`. In the order of ids, pages of ids bound the memory; other orders take one
+/// list of all ids that the query allows.
+async fn pages(
+    inspector: &Inspector,
+    mut query: ListQuery,
+    mut see: impl FnMut(Located) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    if query.order != ListOrder::Ascending {
+        let ids = inspector.list(query).await?;
+        return each(inspector, &ids, see).await;
+    }
+    let mut left = query.limit.map_or(u64::MAX, NonZeroU64::get);
+    let mut seen = 0;
+    while let Some(page) = NonZeroU64::new(left.min(PAGE_IDS)) {
+        query.limit = Some(page);
+        let ids = inspector.list(query.clone()).await?;
+        seen += each(inspector, &ids, &mut see).await?;
+        let Some(&last) = ids.last().filter(|_| ids.len() as u64 == page.get()) else { break };
+        query.after = Some(last);
+        left -= page.get();
+    }
+    Ok(seen)
 }
 
 /// One game on a line: its id, its outcome, its moves as players write them.

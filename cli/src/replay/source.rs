@@ -5,13 +5,14 @@ use anyhow::{Context, bail, ensure};
 use proto::replay::Inspector;
 use replay_server::{Config, Running, Settings};
 use service::Drain;
+use service::directory::DirectoryError;
 use tokio::net::TcpListener;
 
-use crate::trust::Trust;
+use crate::trust::{Trust, reach_run};
 use fleet::config::load_run;
 use fleet::run_directory::RunDirectory;
 
-/// A server, or a run whose server does not run.
+/// A live server, or a run.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Source {
     /// A live replay server: `http://127.0.0.1:7001`, or `https`.
@@ -19,10 +20,10 @@ pub(super) struct Source {
     server: Option<String>,
     #[command(flatten)]
     trust: Trust,
-    /// A run that is not under way.
+    /// A run, while it is trained or afterwards.
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
-    /// Where runs lie.
+    /// The folder of runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
     /// Which of the run's replay servers, from 1 on.
@@ -30,7 +31,7 @@ pub(super) struct Source {
     replay_server: NonZeroUsize,
 }
 
-/// A server that runs.
+/// A live server.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Live {
     /// A live replay server: `http://127.0.0.1:7001`, or `https`.
@@ -41,10 +42,10 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Whom to ask.
+    /// The client of the server.
     ///
     /// # Errors
-    /// No endpoint, or no credentials for it.
+    /// An invalid endpoint, or no credentials for it.
     pub(super) fn inspector(&self) -> anyhow::Result<Inspector> {
         self.trust.reach(&self.server)?;
         Ok(Inspector::new(&self.server)?)
@@ -57,7 +58,7 @@ pub(super) struct RunArgs {
     /// The run's name.
     #[arg(long, value_name = "NAME")]
     run: String,
-    /// Where runs lie.
+    /// The folder of runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
     /// Which of the run's replay servers, from 1 on.
@@ -66,35 +67,43 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
-    /// What its replay server goes by.
+    /// The settings of its replay server.
     ///
     /// # Errors
-    /// A run that is not there, or whose configuration makes no sense.
+    /// A run that does not exist, or whose configuration is invalid.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let mut config: Config = load_run(&run)?;
-        // Wherever the run was moved to since.
+        // The run may have been moved.
         let number = self.replay_server.get();
         config.run.directory = run.of_replay_server(number);
         ensure!(config.run.directory.is_dir(), "run {} has no replay server {number}", self.run);
-        // Who looks in keeps no archive, and needs none.
+        // Inspection neither restores from an archive nor writes to it.
         Ok(Settings { archive: None, ..config.settings()? })
+    }
+
+    /// The client of the live replay server of a run that is trained; `None` if the run's progress lists no such server.
+    fn live(&self) -> anyhow::Result<Option<Inspector>> {
+        let run = RunDirectory::existing(&self.runs, &self.run)?;
+        let Some(progress) = run.progress()? else { return Ok(None) };
+        let Some(address) = progress.replay.get(self.replay_server.get() - 1) else { return Ok(None) };
+        Ok(Some(Inspector::new(&format!("{}://{address}", reach_run(&run)?))?))
     }
 }
 
-/// A server that can be asked.
+/// A server that takes requests.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) inspector: Inspector,
-    /// It is ours to end.
+    /// A server of this process, which ends it.
     own: Option<(Running, Drain)>,
 }
 
 impl Source {
-    /// Connects, or starts a server on what a run has written.
+    /// Connects to the server that is named or to that of a run which is trained, or else starts a server on the run's log.
     ///
     /// # Errors
-    /// No endpoint, no such run, or a run whose server runs.
+    /// An invalid endpoint, no such run, or a log that another process uses.
     pub(super) async fn open(&self) -> anyhow::Result<Opened> {
         match (&self.server, &self.run) {
             (Some(_), _) => Ok(Opened { inspector: self.live_only()?, own: None }),
@@ -106,10 +115,10 @@ impl Source {
         }
     }
 
-    /// Whom to ask for what only a live server does.
+    /// The client for requests that only a live server takes.
     ///
     /// # Errors
-    /// No endpoint, no credentials for it, or a run instead of a server.
+    /// An invalid endpoint, no credentials for it, or a run instead of a server.
     pub(super) fn live_only(&self) -> anyhow::Result<Inspector> {
         let Some(endpoint) = &self.server else {
             bail!("only a live server changes its settings, name it with --server; those of a run are in its run file")
@@ -119,22 +128,36 @@ impl Source {
     }
 }
 
+/// Opens the log of a run, or connects to the server that has it open.
 async fn start(run: RunArgs) -> anyhow::Result<Opened> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
     let drain = Drain::new();
     let started = replay_server::start(run.settings()?, listener, drain.clone()).await;
-    let running = started.with_context(|| {
-        format!("open the replay log of run {}; if the run is under way, name its live server with --server", run.run)
-    })?;
+    let running = match started {
+        Ok(running) => running,
+        Err(error) => {
+            if is_in_use(&error)
+                && let Some(inspector) = run.live()?
+            {
+                return Ok(Opened { inspector, own: None });
+            }
+            return Err(error.context(format!("open the replay log of run {}", run.run)));
+        }
+    };
     let inspector = Inspector::new(&format!("http://{}", running.address))?;
     Ok(Opened { inspector, own: Some((running, drain)) })
 }
 
+/// Whether another process has the directory of the log.
+fn is_in_use(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DirectoryError::InUse { .. })))
+}
+
 impl Opened {
-    /// Ends a server of ours; what was asked comes first among errors.
+    /// Ends the server of this process, if there is one. The error of the request precedes that of the server.
     ///
     /// # Errors
-    /// That of the question, or of the server's end.
+    /// That of the request, or of the server's end.
     pub(super) async fn close(self, asked: anyhow::Result<()>) -> anyhow::Result<()> {
         let Some((running, drain)) = self.own else { return asked };
         drain.start();

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use experience::{ActionProbability, Step, StepKind, Trajectory, WeightsVersion};
+use fleet::run_directory::{Progress, RunDirectory};
 use game::{Action, Outcome, Player};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
@@ -19,7 +20,7 @@ struct Command {
     args: Args,
 }
 
-/// A run of tic-tac-toe whose replay server holds two games; the second surprised.
+/// A run of tic-tac-toe whose replay server holds some games; the outcome of every second was unexpected.
 struct Run {
     runs: tempfile::TempDir,
 }
@@ -46,6 +47,10 @@ async fn serve(directory: &Path) -> (Running, Drain) {
 
 impl Run {
     fn new() -> Self {
+        Self::holding(2)
+    }
+
+    fn holding(games: u64) -> Self {
         let runs = tempfile::tempdir().unwrap();
         let directory = runs.path().join("noughts");
         std::fs::create_dir(&directory).unwrap();
@@ -56,8 +61,9 @@ impl Run {
             let game_name = "tic_tac_toe".to_owned();
             let writer = WriterSettings { endpoint, actor: 2, epoch: 1, game: game_name, in_flight_max: 4 };
             let writer = Writer::start(writer);
-            writer.insert(game(0, 0.9)).await.unwrap();
-            writer.insert(game(1, -0.9)).await.unwrap();
+            for sequence in 0..games {
+                writer.insert(game(sequence, if sequence % 2 == 0 { 0.9 } else { -0.9 })).await.unwrap();
+            }
             assert!(writer.close(Duration::from_secs(30)).await.is_empty());
             drain.start();
             running.finished().await.unwrap();
@@ -137,10 +143,31 @@ fn positions_go_to_parquet_and_games_to_text() {
     assert_eq!((row.get_long(2).unwrap(), row.get_int(3).unwrap(), row.get_int(4).unwrap()), (1, 1, 3));
     assert_eq!((row.get_string(5).unwrap().as_str(), row.get_float(6).unwrap()), ("full", 0.9));
     assert_eq!((row.get_int(9).unwrap(), row.get_list(10).unwrap().len()), (1, 1));
+    assert!(rows.iter().all(|row| row.get_string(12).unwrap() == "tic_tac_toe"));
     assert_eq!(rows[4].get_string(5).unwrap(), "fast");
     assert_eq!(rows[4].get_list(10).unwrap().len(), 0);
     let error = run.ask("export games.sgf").unwrap_err().to_string();
     assert!(error.contains(".parquet or .txt"), "{error}");
+}
+
+#[test]
+fn an_export_holds_every_trajectory_of_the_table_unless_it_is_limited() {
+    let run = Run::holding(25);
+    let lines = |arguments: &str| {
+        let file = run.runs.path().join("games.txt");
+        run.ask(&format!("export {arguments} {}", file.display())).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all: Vec<String> = (0..25).map(|sequence| format!("2/1/{sequence}")).collect();
+    assert_eq!(lines(""), all);
+    // Of a page and more, of whole pages, and of less than one.
+    for limit in [17, 16, 8, 3] {
+        assert_eq!(lines(&format!("--limit {limit}")), all[..limit]);
+    }
+    assert_eq!(lines("--order newest").len(), 25);
+    assert_eq!(lines("--order surprising --limit 1").len(), 1);
 }
 
 #[test]
@@ -175,6 +202,22 @@ fn a_run_whose_server_runs_is_left_alone() {
     assert!(String::from_utf8(out).unwrap().contains("of 2 trajectories"));
     drain.start();
     runtime.block_on(running.finished()).unwrap();
+}
+
+#[test]
+fn a_run_that_is_trained_is_inspected_through_its_live_server() {
+    let run = Run::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let directory = RunDirectory::existing(run.runs.path(), "noughts").unwrap();
+    let (running, drain) = runtime.block_on(serve(directory.path()));
+    directory.keep_progress(&Progress { replay: vec![running.address], ..Progress::default() }).unwrap();
+    assert!(run.ask("stats").unwrap().contains("of 2 trajectories"));
+    assert!(run.ask("ls").unwrap().contains("2/1/1"));
+    assert_eq!(run.ask("quarantine --actor 2").unwrap(), "actor 2 is out of sampling: 8 positions fewer\n");
+    drain.start();
+    runtime.block_on(running.finished()).unwrap();
+    // Afterwards its address leads nowhere, and the log is opened.
+    assert!(run.ask("ls").unwrap().contains("quarantine"));
 }
 
 #[test]

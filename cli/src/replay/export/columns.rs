@@ -26,9 +26,12 @@ const SCHEMA: &str = "message position {
     optional int32 outcome;
     repeated int32 policy_action;
     repeated float policy_probability;
+    required binary game (UTF8);
 }";
 /// Rows that are gathered before they are written.
 const ROWS_MAX: usize = 1 << 16;
+/// Entries of search policies that are gathered before they are written.
+const POLICY_ENTRIES_MAX: usize = 1 << 20;
 
 /// Rows as columns. Definition levels tell which optional values are there; repetition levels where a list begins.
 #[derive(Default)]
@@ -49,6 +52,7 @@ struct Columns {
     policy_probabilities: Vec<f32>,
     policy_defined: Vec<i16>,
     policy_repeated: Vec<i16>,
+    games: Vec<ByteArray>,
 }
 
 /// A file that is being written.
@@ -68,7 +72,7 @@ impl PositionsFile {
 
     pub(super) fn write(&mut self, trajectory: &Trajectory) -> anyhow::Result<()> {
         self.columns.push(trajectory);
-        if self.columns.plies.len() >= ROWS_MAX {
+        if self.columns.plies.len() >= ROWS_MAX || self.columns.policy_actions.len() >= POLICY_ENTRIES_MAX {
             self.write_rows()?;
         }
         Ok(())
@@ -100,6 +104,7 @@ impl Columns {
             Outcome::Draw => Some(0),
             Outcome::Finished => None,
         };
+        let game = ByteArray::from(trajectory.game.as_str());
         for (ply, step) in trajectory.steps.iter().enumerate() {
             // Parquet has no numbers without sign; ids keep their bits.
             self.actors.push(trajectory.id.actor.cast_signed());
@@ -107,6 +112,7 @@ impl Columns {
             self.sequences.push(trajectory.id.sequence.cast_signed());
             self.plies.push(i32::try_from(ply).unwrap_or(i32::MAX));
             self.actions.push(step.action.0.into());
+            self.games.push(game.clone());
             self.rewards.push(step.reward);
             self.versions.push(step.weights_version.0.cast_signed());
             self.outcomes.extend(outcome);
@@ -146,7 +152,8 @@ impl Columns {
         column::<Int64Type>(rows, &self.versions, None, None)?;
         column::<Int32Type>(rows, &self.outcomes, Some(&self.outcomes_defined), None)?;
         column::<Int32Type>(rows, &self.policy_actions, defined, repeated)?;
-        column::<FloatType>(rows, &self.policy_probabilities, defined, repeated)
+        column::<FloatType>(rows, &self.policy_probabilities, defined, repeated)?;
+        column::<ByteArrayType>(rows, &self.games, None, None)
     }
 }
 
