@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evaluators::Threads;
 use games::GameKind;
+use inference::{DevicePreference, PrecisionPreference};
+use network_cpu::KernelPreference;
 use proto::InvalidEndpoint;
 use proto::limits::UNACKNOWLEDGED_MAX;
 use proto::servers::Endpoints;
@@ -70,14 +73,14 @@ pub struct ActorSection {
     /// Whether the actor evaluates itself while the inference server is away or refuses; else self-play waits.
     pub inference_fallback: bool,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
-    pub device: String,
-    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on what self-play evaluates, and used for as long as
+    pub device: DevicePreference,
+    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on the positions of self-play, and used for as long as
     /// it answers as floating point does.
-    pub precision: String,
-    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`. `simulated` plays
-    /// without a network, for benchmarks of a fleet: what it hands in is noise.
-    pub kernel: String,
-    /// How long a batch takes that is `simulated`, in microseconds; 0 with every other kernel, so that one key set by accident
+    pub precision: PrecisionPreference,
+    /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated` plays
+    /// without a network, for benchmarks of a fleet: its games are noise.
+    pub kernel: Kernel,
+    /// The time that a `simulated` batch takes, in microseconds; 0 with every other kernel, so that one key set by accident
     /// is refused.
     pub simulated_delay_us: u64,
     /// Positions the cache of all threads holds; 0 switches it off.
@@ -88,6 +91,35 @@ pub struct ActorSection {
     pub weights_bytes_max: u64,
     /// How long acknowledgements are waited for at the end; what is missing then is kept for the next start.
     pub drain_seconds: f64,
+}
+
+/// `actor.kernel`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Kernel {
+    /// A network evaluates.
+    Network(KernelPreference),
+    /// No network does: see `actor.simulated_delay_us`.
+    Simulated,
+}
+
+inference::configured_as_text!(Kernel);
+
+impl std::fmt::Display for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Network(preference) => preference.fmt(f),
+            Self::Simulated => f.write_str(NAME),
+        }
+    }
+}
+
+impl std::str::FromStr for Kernel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == NAME { Ok(Self::Simulated) } else { text.parse().map(Self::Network) }
+    }
 }
 
 /// How an actor gets its id.
@@ -116,9 +148,9 @@ impl Default for ActorSection {
             weights_away_seconds_max: 0.0,
             inference: String::new(),
             inference_fallback: true,
-            device: "auto".into(),
-            precision: "auto".into(),
-            kernel: "auto".into(),
+            device: DevicePreference::Auto,
+            precision: PrecisionPreference::Auto,
+            kernel: Kernel::Network(KernelPreference::Auto),
             simulated_delay_us: 0,
             // A Connect Four answer takes about a hundred bytes: some 25 MB.
             cache_positions: 250_000,
@@ -140,7 +172,7 @@ pub struct Settings {
     pub seed: u64,
     /// How episodes are played.
     pub selfplay: selfplay::Settings,
-    /// This process; its ranges are checked, and `threads` is the number of threads.
+    /// This process; its ranges are checked.
     pub actor: ActorSection,
     /// `actor.replay`.
     pub replay: Endpoints,
@@ -150,33 +182,19 @@ pub struct Settings {
     pub weights_away_max: Option<Duration>,
     /// `actor.drain_seconds`.
     pub drain: Duration,
-    /// How long a batch takes where no network evaluates it.
-    pub simulated: Option<Duration>,
-    /// Who decided how many threads there are.
-    pub threads_given: ThreadsGiven,
+    /// The evaluator: of a network, or simulated.
+    pub evaluator: EvaluatorKind,
+    /// Self-play threads.
+    pub threads: Threads,
 }
 
-/// Who decided how many self-play threads there are.
+/// The evaluator of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ThreadsGiven {
-    /// `actor.threads`.
-    ByConfiguration,
-    /// The machine, by its cores.
-    ByMachine,
-}
-
-/// With fewer threads an accelerator waits while positions are searched.
-#[cfg(feature = "torch")]
-const ACCELERATED_THREADS_MIN: usize = 2;
-
-impl Settings {
-    /// At least as many threads as that takes, unless their number was given.
-    #[cfg(feature = "torch")]
-    pub(crate) fn keep_accelerator_busy(&mut self) {
-        if self.threads_given == ThreadsGiven::ByMachine {
-            self.actor.threads = self.actor.threads.max(ACCELERATED_THREADS_MIN);
-        }
-    }
+pub enum EvaluatorKind {
+    /// A network, on this engine of a CPU.
+    Network(KernelPreference),
+    /// No network: each batch takes this long.
+    Simulated(Duration),
 }
 
 impl Config {
@@ -189,19 +207,15 @@ impl Config {
         let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
         let search = self.search.settings().map_err(out_of_range)?;
         let selfplay = self.selfplay.settings(search).map_err(out_of_range)?;
-        let mut actor = self.actor.clone();
+        let actor = self.actor.clone();
         actor.check()?;
         self.security.check_endpoint("actor.replay", &actor.replay)?;
         self.security.check_endpoint("actor.learner", &actor.learner)?;
         if !actor.inference.is_empty() {
             self.security.check_endpoint("actor.inference", &actor.inference)?;
         }
-        let mut threads_given = ThreadsGiven::ByConfiguration;
-        if actor.threads == 0 {
-            threads_given = ThreadsGiven::ByMachine;
-            let per_core = if actor.inference.is_empty() { 1 } else { 2 };
-            actor.threads = per_core * std::thread::available_parallelism().map_or(1, usize::from);
-        }
+        let per_core = if actor.inference.is_empty() { 1 } else { 2 };
+        let machine = per_core * std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Settings {
             game,
             directory: self.run.directory.clone(),
@@ -215,25 +229,29 @@ impl Config {
             weights_away_max: (actor.weights_away_seconds_max > 0.0)
                 .then(|| Duration::from_secs_f64(actor.weights_away_seconds_max)),
             drain: Duration::from_secs_f64(actor.drain_seconds),
-            simulated: actor.simulated()?,
-            threads_given,
+            evaluator: actor.evaluator()?,
+            threads: threads(actor.threads, machine),
             actor,
         })
     }
 }
 
 impl ActorSection {
-    /// The delay of a simulated evaluator, if one is asked for: by two keys that must agree.
-    fn simulated(&self) -> Result<Option<Duration>, ConfigError> {
+    /// The evaluator; two keys must agree on a simulated one.
+    fn evaluator(&self) -> Result<EvaluatorKind, ConfigError> {
         let invalid = |reason: String| Err(ConfigError::invalid("actor.simulated_delay_us", reason));
-        match (self.kernel == NAME, self.simulated_delay_us) {
-            (false, 0) => Ok(None),
-            (false, _) => invalid(format!("is set, and actor.kernel is not `{NAME}`")),
-            (true, _) if !self.inference.is_empty() => {
+        match (self.kernel, self.simulated_delay_us) {
+            (Kernel::Network(preference), 0) => Ok(EvaluatorKind::Network(preference)),
+            (Kernel::Network(_), _) => invalid(format!("is set, and actor.kernel is not `{NAME}`")),
+            (Kernel::Simulated, _) if !self.inference.is_empty() => {
                 Err(ConfigError::invalid("actor.kernel", format!("is `{NAME}`, and actor.inference names a server")))
             }
-            (true, delay_us @ 1..=SIMULATED_DELAY_US_MAX) => Ok(Some(Duration::from_micros(delay_us))),
-            (true, _) => invalid(format!("must be from 1 to {SIMULATED_DELAY_US_MAX} where actor.kernel is `{NAME}`")),
+            (Kernel::Simulated, delay_us @ 1..=SIMULATED_DELAY_US_MAX) => {
+                Ok(EvaluatorKind::Simulated(Duration::from_micros(delay_us)))
+            }
+            (Kernel::Simulated, _) => {
+                invalid(format!("must be from 1 to {SIMULATED_DELAY_US_MAX} where actor.kernel is `{NAME}`"))
+            }
         }
     }
 
@@ -251,6 +269,16 @@ impl ActorSection {
     }
 }
 
+/// As many threads as are configured; 0 stands for those that the machine keeps busy.
+fn threads(configured: usize, machine: usize) -> Threads {
+    /// With fewer threads an accelerator waits while positions are searched.
+    const ACCELERATOR_MIN: usize = 2;
+    match configured {
+        0 => Threads { cpu: machine, accelerator: machine.max(ACCELERATOR_MIN) },
+        threads => Threads::exactly(threads),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,7 +287,7 @@ mod tests {
     fn the_defaults_make_sense() {
         let settings = Config::default().settings().unwrap();
         assert_eq!(settings.game, GameKind::ConnectFour);
-        assert!(settings.actor.threads >= 1);
+        assert!(settings.threads.cpu >= 1);
     }
 
     #[test]
@@ -314,12 +342,13 @@ mod tests {
     fn nobody_plays_without_a_network_unless_two_keys_say_so() {
         let simulated = |kernel: &str, simulated_delay_us, inference: &str| {
             let mut config = Config::default();
-            (config.actor.kernel, config.actor.simulated_delay_us) = (kernel.into(), simulated_delay_us);
+            config.actor.kernel = kernel.parse().unwrap();
+            config.actor.simulated_delay_us = simulated_delay_us;
             config.actor.inference = inference.into();
-            config.settings().map(|settings| settings.simulated).map_err(|error| error.to_string())
+            config.settings().map(|settings| settings.evaluator).map_err(|error| error.to_string())
         };
-        assert_eq!(simulated("auto", 0, ""), Ok(None));
-        assert_eq!(simulated("simulated", 250, ""), Ok(Some(Duration::from_micros(250))));
+        assert_eq!(simulated("auto", 0, ""), Ok(EvaluatorKind::Network(KernelPreference::Auto)));
+        assert_eq!(simulated("simulated", 250, ""), Ok(EvaluatorKind::Simulated(Duration::from_micros(250))));
         for (kernel, delay_us) in [("auto", 250), ("simulated", 0), ("simulated", u64::MAX)] {
             let error = simulated(kernel, delay_us, "").unwrap_err();
             assert!(error.contains("actor.simulated_delay_us"), "{error}");
@@ -328,18 +357,10 @@ mod tests {
         assert!(error.contains("actor.kernel"), "{error}");
     }
 
-    #[cfg(feature = "torch")]
     #[test]
     fn an_accelerator_gets_two_threads_unless_their_number_is_given() {
-        let threads = |given: usize, there: usize| {
-            let mut config = Config::default();
-            config.actor.threads = given;
-            let mut settings = config.settings().unwrap();
-            // As on a machine with so many cores.
-            settings.actor.threads = there;
-            settings.keep_accelerator_busy();
-            settings.actor.threads
-        };
-        assert_eq!((threads(0, 1), threads(0, 8), threads(1, 1)), (2, 8, 1));
+        assert_eq!(threads(0, 1), Threads { cpu: 1, accelerator: 2 });
+        assert_eq!(threads(0, 8), Threads::exactly(8));
+        assert_eq!(threads(1, 8), Threads::exactly(1));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` tells where their
 //! time goes, `freshness` when their weights may be too old, `pinning` which cpu they stay on, and `traces` shows single games. `hand_in` gives what they finish to a replay server, which `lanes` chooses where there are several; `home`
-//! is what an actor remembers over restarts: its epoch, and what was never acknowledged (`spool`). `backend` builds evaluators from published weights. Start with [`run`].
+//! is what an actor remembers over restarts: its epoch, and what was never acknowledged (`spool`). `backend` chooses the evaluators. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
 //! workers, then the workers wait.
@@ -21,10 +21,8 @@ mod stopwatch;
 mod traces;
 mod workers;
 
-use std::sync::Arc;
-
-pub use backend::Backend;
-pub use config::{ActorSection, Config, Identity, Settings, ThreadsGiven};
+pub use config::{ActorSection, Config, EvaluatorKind, Identity, Kernel, Settings};
+use evaluators::Chosen;
 use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
 
@@ -38,48 +36,30 @@ use crate::workers::Workers;
 /// # Errors
 /// A configuration that makes no sense, a run directory that cannot be written, an evaluator that keeps failing.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
-    let mut settings = config.settings()?;
+    let settings = config.settings()?;
     metrics::begin();
     proto::security::use_credentials(&config.security)?;
-    let home = settle(&mut settings)?;
-    let backend = backend::choose(&mut settings, &context.drain)?;
-    play(settings, home, backend, context).await
+    let (home, settings) = settle(settings)?;
+    let evaluators = backend::choose(&settings, &context.drain)?;
+    play(settings, home, evaluators, context).await
 }
 
-/// [`run`] with evaluators of the caller's choice.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_with(
-    mut settings: Settings,
-    backend: Arc<dyn Backend>,
-    context: service::Context,
-) -> anyhow::Result<()> {
-    let home = settle(&mut settings)?;
-    play(settings, home, backend, context).await
-}
-
-/// The home of this actor; from here on `actor.id` is the id that it has.
-fn settle(settings: &mut Settings) -> anyhow::Result<Home> {
+/// Opens the home of this actor. The settings that come back have its id as `actor.id`.
+fn settle(settings: Settings) -> anyhow::Result<(Home, Settings)> {
     match settings.actor.identity {
-        Identity::Fixed => Home::open(&settings.directory, settings.actor.id),
+        Identity::Fixed => Ok((Home::open(&settings.directory, settings.actor.id)?, settings)),
         Identity::Claimed => {
             let (id, home) = Home::claim(&settings.directory)?;
-            settings.actor.id = id;
-            Ok(home)
+            Ok((home, Settings { actor: ActorSection { id, ..settings.actor }, ..settings }))
         }
     }
 }
 
-async fn play(
-    settings: Settings,
-    home: Home,
-    backend: Arc<dyn Backend>,
-    context: service::Context,
-) -> anyhow::Result<()> {
+async fn play(settings: Settings, home: Home, evaluators: Chosen, context: service::Context) -> anyhow::Result<()> {
     let actor = &settings.actor;
     let epoch = home.next_epoch()?;
-    tracing::info!(actor = actor.id, epoch, threads = actor.threads, backend = %backend.describe(), "self-play");
+    let Chosen { backend, threads } = &evaluators;
+    tracing::info!(actor = actor.id, epoch, threads, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");
 
     let subscriber = Subscriber::start(SubscriberSettings {
@@ -91,7 +71,7 @@ async fn play(
     let hand_in = HandIn::start(&settings, servers, epoch, home, &context.drain)?;
     let (weights, readiness) = (subscriber.handle(), context.readiness.clone());
     let freshness = Freshness::new(subscriber.away(), settings.weights_away_max);
-    let workers = Workers::start(&settings, epoch, backend, weights, freshness, readiness, &context.drain)?;
+    let workers = Workers::start(&settings, epoch, evaluators, weights, freshness, readiness, &context.drain)?;
     let handed_in = hand_in.run(workers.finished, &context.drain).await;
     // Whatever ended the hand-in, the threads must not outlive it.
     context.drain.start();

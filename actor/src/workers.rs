@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use evaluators::{Backend, Chosen};
 use game::Game;
 use inference::{Cache, Error, Evaluator};
 use proto::weights::Published;
@@ -15,7 +16,6 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
-use crate::backend::Backend;
 use crate::config::Settings;
 use crate::depth::Depth;
 use crate::freshness::Freshness;
@@ -51,13 +51,13 @@ impl Workers {
     pub(crate) fn start(
         settings: &Settings,
         epoch: u64,
-        backend: Arc<dyn Backend>,
+        evaluators: Chosen,
         weights: Weights,
         freshness: Freshness,
         readiness: Readiness,
         drain: &Drain,
     ) -> anyhow::Result<Self> {
-        let (count, cache_positions) = (settings.actor.threads, settings.actor.cache_positions);
+        let (Chosen { backend, threads: count }, cache_positions) = (evaluators, settings.actor.cache_positions);
         let (sender, finished) = mpsc::channel(count * FINISHED_PER_THREAD_MAX);
         let cache = (cache_positions > 0).then(|| Arc::new(Cache::new(cache_positions)));
         let pinning = Arc::new(Pinning::new(&settings.actor));
@@ -240,7 +240,8 @@ impl<G: Game> Worker<G> {
         let version = published.manifest.version;
         let start = Instant::now();
         let fits = published.check_game(self.game.spec()).map_err(anyhow::Error::from);
-        let built = fits.and_then(|()| self.around.backend.build(&published));
+        let build = || self.around.backend.build(&published.manifest, &published.bytes);
+        let built = fits.and_then(|()| build().map_err(anyhow::Error::from));
         metrics::spent(Phase::Load, start.elapsed());
         let evaluator = match built {
             Ok(evaluator) => evaluator,

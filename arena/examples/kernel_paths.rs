@@ -19,8 +19,8 @@ use anyhow::Context as _;
 use arena::solved;
 use game::Game;
 use games::ConnectFour;
-use inference::{Batch, Evaluator, Predictions};
-use network_cpu::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator, fastest_first};
+use inference::{Batch, Evaluator, PrecisionPreference, Predictions};
+use network_cpu::{Drift, Kernel, Path, Tower, TowerEvaluator, fastest_first};
 use weights::Manifest;
 
 fn main() -> anyhow::Result<()> {
@@ -36,14 +36,14 @@ fn main() -> anyhow::Result<()> {
         Some(path) if path.is_int8() => integers(&manifest, &bytes, path, &batch)?,
         path => {
             let paths = path.map_or_else(|| fastest_first(&mut Instant::now), |path| vec![path]);
-            Kernel::new(paths, Precision::Bf16).evaluator(&manifest, &bytes)?
+            Kernel::new(paths, PrecisionPreference::Bf16).evaluator(&manifest, &bytes)?
         }
     };
-    let mut plain = Kernel::new(vec![Path::PortableF32], Precision::F32).evaluator(&manifest, &bytes)?;
+    let mut plain = Kernel::new(vec![Path::PortableF32], PrecisionPreference::F32).evaluator(&manifest, &bytes)?;
     println!("{} against {}, seed {}", wide.attributes().name, plain.attributes().name, duel::SEED);
     compare_answers(&batch, &mut wide, &mut plain)?;
     let float32 = Path::ALL.into_iter().filter(|path| path.is_available() && !path.is_bf16()).collect();
-    let mut float32 = Kernel::new(float32, Precision::F32).evaluator(&manifest, &bytes)?;
+    let mut float32 = Kernel::new(float32, PrecisionPreference::F32).evaluator(&manifest, &bytes)?;
     duel::play(&game, [&mut wide, &mut float32], Default::default(), openings)
 }
 

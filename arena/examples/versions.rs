@@ -17,7 +17,8 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use games::ConnectFour;
-use network_cpu::{Kernel, Precision, TowerEvaluator, fastest_first};
+use inference::PrecisionPreference;
+use network_cpu::{Kernel, TowerEvaluator, fastest_first};
 use selfplay::SearchSettings;
 
 fn main() -> anyhow::Result<()> {
@@ -37,5 +38,5 @@ fn main() -> anyhow::Result<()> {
 
 fn evaluator(stem: &str) -> anyhow::Result<TowerEvaluator> {
     let (manifest, bytes) = duel::read(stem)?;
-    Ok(Kernel::new(fastest_first(&mut Instant::now), Precision::Bf16).evaluator(&manifest, &bytes)?)
+    Ok(Kernel::new(fastest_first(&mut Instant::now), PrecisionPreference::Bf16).evaluator(&manifest, &bytes)?)
 }

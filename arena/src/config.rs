@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use games::GameKind;
+use inference::{DevicePreference, PrecisionPreference};
+use network_cpu::KernelPreference;
 use selfplay::SearchSettings;
 use selfplay::config::SearchSection;
 use serde::{Deserialize, Serialize};
@@ -52,11 +54,11 @@ pub struct ArenaSection {
     /// The share of one core that measuring may take, on average.
     pub cpu_share: f64,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
-    pub device: String,
+    pub device: DevicePreference,
     /// `auto`, `f32` or `bf16`.
-    pub precision: String,
-    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
-    pub kernel: String,
+    pub precision: PrecisionPreference,
+    /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
+    pub kernel: KernelPreference,
 }
 
 impl Default for ArenaSection {
@@ -75,9 +77,9 @@ impl Default for ArenaSection {
             version_interval_seconds: 30.0,
             // Training needs the cores more than its measurement does.
             cpu_share: 0.1,
-            device: "cpu".into(),
-            precision: "auto".into(),
-            kernel: "auto".into(),
+            device: DevicePreference::Cpu,
+            precision: PrecisionPreference::Auto,
+            kernel: KernelPreference::Auto,
         }
     }
 }
@@ -97,12 +99,12 @@ pub struct Settings {
     pub measurement: Measurement,
     /// The share of one core that measuring may take.
     pub cpu_share: f64,
-    /// Where evaluators run, as written.
-    pub device: String,
-    /// In which precision, as written.
-    pub precision: String,
-    /// What a CPU computes with, as written.
-    pub kernel: String,
+    /// The device of evaluators.
+    pub device: DevicePreference,
+    /// Their precision.
+    pub precision: PrecisionPreference,
+    /// Their engine on a CPU.
+    pub kernel: KernelPreference,
 }
 
 /// How weights versions are measured.
@@ -167,9 +169,9 @@ impl Config {
                 version_interval,
             },
             cpu_share: arena.cpu_share,
-            device: arena.device.clone(),
-            precision: arena.precision.clone(),
-            kernel: arena.kernel.clone(),
+            device: arena.device,
+            precision: arena.precision,
+            kernel: arena.kernel,
         })
     }
 }

@@ -6,11 +6,11 @@
 //! a small share of one core, never plays for training, and nobody waits for it. Start with [`worker`].
 
 pub mod accuracy;
+mod backend;
 pub mod config;
 pub mod contestant;
 mod durable;
 pub mod environment;
-pub mod evaluators;
 pub mod exhaustive;
 pub mod ledger;
 pub mod matches;

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evaluators::Backend;
 use game::Game;
 use inference::Evaluator;
 use proto::weights::Published;
@@ -16,9 +17,9 @@ use selfplay::AnalysisSettings;
 use weights::WeightsVersion;
 
 use crate::accuracy;
+use crate::backend::evaluator_of;
 use crate::contestant::{Searcher, draws};
 use crate::environment::Environment;
-use crate::evaluators::{Build, evaluator_of};
 use crate::metrics::{self, Answered};
 use crate::pacing::Pacing;
 use crate::solved::SolvedPosition;
@@ -36,8 +37,8 @@ pub(crate) struct RawEval<G> {
     pub(crate) game: G,
     /// The solved positions; none in games without.
     pub(crate) positions: Rc<[SolvedPosition]>,
-    /// Makes evaluators.
-    pub(crate) build: Rc<Build>,
+    /// Builds evaluators.
+    pub(crate) backend: Arc<dyn Backend>,
     /// An analysis without simulations.
     pub(crate) settings: AnalysisSettings,
     /// Every draw descends from it.
@@ -154,8 +155,8 @@ impl<G: Game, O: Environment> Pacer<G, O> {
 
     fn evaluate_published(&mut self, published: &Published) -> anyhow::Result<()> {
         let Published { manifest, bytes } = published;
-        let RawEval { game, build, .. } = &self.raw_eval;
-        let mut evaluator = evaluator_of(build, &game.spec().name, manifest, bytes)?;
+        let RawEval { game, backend, .. } = &self.raw_eval;
+        let mut evaluator = evaluator_of(&**backend, &game.spec().name, manifest, bytes)?;
         // The sleep that follows breaks off again if the process drains.
         let _ = self.evaluate(manifest.version, &mut *evaluator)?;
         Ok(())

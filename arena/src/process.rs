@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use evaluators::Backend;
 use game::Game;
 use games::{GameKind, with_game};
 use proto::weights::{Published, Subscriber, SubscriberSettings};
@@ -14,9 +15,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use crate::accuracy::subset;
+use crate::backend;
 use crate::config::{Config, Settings};
 use crate::environment::Environment;
-use crate::evaluators::{self, Build};
 use crate::ledger::Ledger;
 use crate::metrics;
 use crate::past_versions::PastVersions;
@@ -35,7 +36,8 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     proto::security::use_credentials(&config.security)?;
     metrics::describe();
     service::directory::writable(&settings.directory)?;
-    let build = evaluators::build(&settings)?;
+    let evaluators = backend::choose(&settings)?;
+    tracing::info!(evaluator = evaluators.backend.describe(), "evaluators");
     let subscriber = Subscriber::start(SubscriberSettings {
         endpoint: settings.weights.clone(),
         name: context.name.to_owned(),
@@ -44,7 +46,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     let bridge = Bridge { runtime: Handle::current(), weights: subscriber.handle(), drain: context.drain.clone() };
     let (done, ended) = oneshot::channel();
     let thread = with_game!(settings.game, |game| {
-        let parts = parts(game, bridge, build, &settings)?;
+        let parts = parts(game, bridge, Arc::clone(&evaluators.backend), &settings)?;
         thread::Builder::new().name("measure".to_owned()).spawn(move || {
             // Nobody listens any more only if the process is being torn down.
             let _ = done.send(Worker::new(parts).run());
@@ -64,7 +66,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
 fn parts<G: Game>(
     game: G,
     bridge: Bridge,
-    build: Build,
+    backend: Arc<dyn Backend>,
     settings: &Settings,
 ) -> anyhow::Result<WorkerConfig<G, Bridge>> {
     let ratings_path = settings.directory.join("ratings.json");
@@ -86,7 +88,7 @@ fn parts<G: Game>(
         measurement: settings.measurement.clone(),
         seed: settings.seed,
         cpu_share: settings.cpu_share,
-        build,
+        backend,
         ledger,
         ratings_path,
         past,

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
+use bytes::Bytes;
+use evaluators::Backend;
 use game::Game;
 use inference::Evaluator;
 use proto::weights::Published;
@@ -17,10 +19,10 @@ use rand_chacha::ChaCha8Rng;
 use weights::{Manifest, WeightsVersion};
 
 use crate::accuracy;
+use crate::backend::evaluator_of;
 use crate::config::Measurement;
 use crate::contestant::{Contestant, Fidelity, PlayoutMover, RandomMover, Searcher, analysis, draws};
 use crate::environment::Environment;
-use crate::evaluators::{Build, evaluator_of};
 use crate::exhaustive;
 use crate::ledger::{Ledger, Rated};
 use crate::matches;
@@ -65,8 +67,8 @@ pub struct WorkerConfig<G, O> {
     pub seed: u64,
     /// The share of one core to take.
     pub cpu_share: f64,
-    /// Makes evaluators.
-    pub build: Build,
+    /// Builds evaluators.
+    pub backend: Arc<dyn Backend>,
     /// All games so far.
     pub ledger: Ledger,
     /// Where they are kept.
@@ -84,7 +86,7 @@ pub struct Worker<G, O> {
     game: G,
     measurement: Measurement,
     seed: u64,
-    build: Rc<Build>,
+    backend: Arc<dyn Backend>,
     ledger: Ledger,
     ratings_path: PathBuf,
     past: PastVersions,
@@ -143,18 +145,18 @@ impl<G: Game, O: Environment> Worker<G, O> {
             measurement,
             seed,
             cpu_share,
-            build,
+            backend,
             ledger,
             ratings_path,
             past,
             positions,
             exhaustive,
         } = parts;
-        let (positions, build) = (Rc::from(positions), Rc::new(build));
+        let positions = Rc::from(positions);
         let raw_eval = RawEval {
             game: game.clone(),
             positions: Rc::clone(&positions),
-            build: Rc::clone(&build),
+            backend: Arc::clone(&backend),
             settings: analysis(0, &measurement.search, Fidelity::Exact),
             seed,
         };
@@ -165,7 +167,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
             game,
             measurement,
             seed,
-            build,
+            backend,
             ledger,
             ratings_path,
             past,
@@ -253,8 +255,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(self.settle(measured))
     }
 
-    fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
-        evaluator_of(&self.build, &self.game.spec().name, manifest, bytes)
+    fn evaluator(&self, manifest: &Manifest, bytes: &Bytes) -> anyhow::Result<Box<dyn Evaluator>> {
+        evaluator_of(&*self.backend, &self.game.spec().name, manifest, bytes)
     }
 
     /// Solved positions, without search and with it, and every line of a tiny game.
@@ -396,7 +398,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let Player::Version(version) = opponent else { return Ok(None) };
         let manifests = self.past.manifests();
         let manifest = manifests.iter().find(|manifest| manifest.version == version).expect("opponents are kept");
-        self.evaluator(manifest, &self.past.bytes(manifest)?).map(Some)
+        self.evaluator(manifest, &self.past.bytes(manifest)?.into()).map(Some)
     }
 
     fn play_against(

@@ -16,7 +16,7 @@ use anyhow::{Context, ensure};
 use game::Game as _;
 use games::{GameKind, with_game};
 use inference::{Batch, Evaluator, Predictions};
-use network_cpu::Preference;
+use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 use weights::Manifest;
 
@@ -169,8 +169,8 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 
 /// The same evaluator in this process, for as many threads as in the server.
 fn in_process(args: &Args, threads: usize, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Vec<Alone>> {
-    let kernel: Preference = args.kernel.parse().map_err(anyhow::Error::msg).context("read --kernel")?;
-    let evaluators = Evaluators::new(DevicePreference::Auto, PrecisionPreference::Auto, kernel);
+    let kernel: KernelPreference = args.kernel.parse().map_err(anyhow::Error::msg).context("read --kernel")?;
+    let evaluators = Evaluators::new(DevicePreference::Auto, PrecisionPreference::Auto, kernel)?;
     let alone = |thread| {
         let batch = positions::random(&manifest.architecture, args.seed + thread as u64, args.batch);
         Ok(Alone { evaluator: evaluators.evaluator(manifest, bytes)?, batch, predictions: Predictions::new() })

@@ -5,7 +5,6 @@
 
 mod accelerator;
 mod digits;
-#[path = "../../cli/src/evaluators.rs"]
 pub mod evaluators;
 pub mod fleet;
 pub mod hardware;

@@ -76,7 +76,7 @@ fn report(args: &Args, measured: &Measured) -> Report {
         compared: None,
         accelerators: accelerators.clone(),
         transfers: transfers::transfers(args.run.game, &devices, &rates),
-        tensors: tensors::placed(&devices, &config.arena.device),
+        tensors: tensors::placed(&devices, &config.arena.device.to_string()),
         processes: memory(window),
         rates,
         rates_on_the_cpu: None,

@@ -20,7 +20,7 @@ use std::io::Write;
 use anyhow::ensure;
 use game::Game;
 use games::{GameKind, with_game};
-use network_cpu::Preference;
+use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
 pub use markdown::markdown;
@@ -89,7 +89,7 @@ pub struct Args {
     pub precision: PrecisionPreference,
     /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
-    pub kernel: Preference,
+    pub kernel: KernelPreference,
     /// Batches that may be under way at once on an accelerator.
     #[arg(long, default_value_t = 2)]
     pub in_flight: usize,

@@ -8,7 +8,6 @@
 pub mod append_log;
 pub mod commands;
 pub mod eval;
-pub mod evaluators;
 pub mod event_file;
 pub mod inference;
 pub mod picture;

@@ -3,21 +3,25 @@
 //! The way from a run's name to an evaluator, for the commands that ask one. Start with [`Trained::open`].
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use evaluators::{Backend, Calibration, Host, Invalid, Store, Threads};
 use game::Game;
 use games::{GameKind, with_game};
-use inference::Evaluator;
+use inference::{DevicePreference, Evaluator, PrecisionPreference};
 use learner::published::Published;
-use network_cpu::Preference;
-use network_torch::{DevicePreference, PrecisionPreference};
+use network_cpu::KernelPreference;
 use selfplay::SearchSettings;
 use service::config::{SECTIONS, Sources};
 use weights::{Architecture, Manifest};
 
-use crate::evaluators::Evaluators;
 use fleet::config::Fleet;
 use fleet::run_directory::RunDirectory;
+
+/// Batches that `play` and `eval` make hold few positions.
+const BATCH_MAX: usize = 64;
 
 /// Which run, and what evaluates its weights.
 #[derive(Debug, Clone, clap::Args)]
@@ -38,13 +42,34 @@ pub struct Args {
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
 
-    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
-    pub kernel: Preference,
+    pub kernel: KernelPreference,
 
     /// Overrides one key of the run's configuration, such as `search.c_init=2.5`; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
+}
+
+impl Args {
+    /// Chooses the engine for so many threads.
+    fn backend(&self, threads: usize) -> anyhow::Result<Arc<dyn Backend>> {
+        let wanted = evaluators::Settings {
+            device: self.device,
+            precision: self.precision,
+            kernel: self.kernel,
+            // The same position gets the same answer.
+            calibration: Calibration::Off,
+            threads: Threads::exactly(threads),
+            batch_max: BATCH_MAX,
+            torch_build: "run zerofleet-torch",
+        };
+        // A command keeps no files: each measures.
+        let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds: Store::none() };
+        let chosen =
+            evaluators::choose(&wanted, host).map_err(|Invalid { setting, reason }| anyhow!("--{setting}: {reason}"));
+        chosen.map(|chosen| chosen.backend)
+    }
 }
 
 /// The newest weights of a run, and what they were trained for.
@@ -78,8 +103,8 @@ impl Trained {
         let search = config.search.settings()?;
         let (manifest, bytes) = newest(&run)?;
         with_game!(game, |rules| check(&rules, &manifest, &run))?;
-        let evaluators = Evaluators::new(args.device, args.precision, args.kernel);
-        let evaluators = (0..threads.max(1)).map(|_| evaluators.evaluator(&manifest, &bytes)).collect::<Result<_, _>>();
+        let (backend, bytes) = (args.backend(threads)?, bytes.into());
+        let evaluators = (0..threads.max(1)).map(|_| backend.build(&manifest, &bytes)).collect::<Result<_, _>>();
         let evaluators =
             evaluators.with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
         Ok(Self { game, search, evaluators })
@@ -149,7 +174,7 @@ mod tests {
     use fleet::config::Fleet;
 
     fn args(runs: &Path, run: &str) -> Args {
-        let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, Preference::Auto);
+        let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, KernelPreference::Auto);
         Args { run: run.to_owned(), runs: runs.to_owned(), device, precision, kernel, sets: Vec::new() }
     }
 
@@ -261,10 +286,10 @@ mod tests {
         let run = begin(runs.path());
         publish(&run, architecture(GameKind::TicTacToe), 1);
         let args = args(runs.path(), "noughts");
-        let libtorch = answers(&Args { kernel: Preference::Libtorch, ..args.clone() });
+        let libtorch = answers(&Args { kernel: KernelPreference::Libtorch, ..args.clone() });
         for path in KernelPath::ALL.into_iter().filter(|path| path.is_available()) {
             let precision = if path.is_bf16() { PrecisionPreference::Bf16 } else { PrecisionPreference::F32 };
-            let kernel = answers(&Args { kernel: Preference::Only(path), precision, ..args.clone() });
+            let kernel = answers(&Args { kernel: KernelPreference::Only(path), precision, ..args.clone() });
             let tolerance = if path.is_bf16() { 5e-3 } else { 1e-5 };
             for (kernel, libtorch) in kernel.iter().zip(&libtorch) {
                 assert!((kernel - libtorch).abs() <= tolerance, "{path}: {kernel}, not {libtorch}");
@@ -279,7 +304,7 @@ mod tests {
         publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);
         let trained = Trained::open(&args(runs.path(), "noughts"), 1).unwrap();
         assert_eq!(&*trained.evaluators[0].attributes().name, "libtorch cpu f32");
-        let only = Args { kernel: Preference::Only(KernelPath::PortableF32), ..args(runs.path(), "noughts") };
+        let only = Args { kernel: KernelPreference::Only(KernelPath::PortableF32), ..args(runs.path(), "noughts") };
         let error = service::chain(&Trained::open(&only, 1).unwrap_err());
         assert!(error.contains("the CPU kernel does not take channels of 12"), "{error}");
     }

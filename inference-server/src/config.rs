@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use games::GameKind;
 use inference::queue::QueueSettings;
+use inference::{DevicePreference, PrecisionPreference};
+use network_cpu::KernelPreference;
 use selfplay::SearchSettings;
 use selfplay::config::SearchSection;
 use serde::{Deserialize, Serialize};
@@ -56,11 +58,11 @@ pub struct InferenceSection {
     /// batch the next one waits in its queue.
     pub threads: usize,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
-    pub device: String,
+    pub device: DevicePreference,
     /// `auto`, `f32` or `bf16`.
-    pub precision: String,
-    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
-    pub kernel: String,
+    pub precision: PrecisionPreference,
+    /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
+    pub kernel: KernelPreference,
     /// How many of the newest weights versions answer.
     pub versions_kept: usize,
     /// Larger weights are refused.
@@ -95,9 +97,9 @@ impl Default for InferenceSection {
             learner: "http://127.0.0.1:7002".into(),
             weights: String::new(),
             threads: 0,
-            device: "auto".into(),
-            precision: "auto".into(),
-            kernel: "auto".into(),
+            device: DevicePreference::Auto,
+            precision: PrecisionPreference::Auto,
+            kernel: KernelPreference::Auto,
             // Actors finish searches with the version before; people who compare pin one.
             versions_kept: 4,
             weights_bytes_max: 1 << 30,

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use evaluators::Chosen;
 use game::{Game as _, Spec};
 use proto::inference::v1::inference_server::InferenceServer;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
@@ -28,7 +29,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
 use tonic::server::NamedService as _;
 
-use backend::Backend;
 use config::Source;
 pub use config::{Config, Settings};
 use engine::{Engine, Handle};
@@ -101,14 +101,14 @@ pub async fn start_with(
     readiness: Readiness,
     drain: Drain,
 ) -> anyhow::Result<Running> {
-    let backend = Backend::choose(&settings.inference)?;
-    start_on(settings, backend, security, listener, readiness, drain).await
+    let evaluators = backend::choose(&settings.inference)?;
+    start_on(settings, evaluators, security, listener, readiness, drain).await
 }
 
-/// [`start_with`] what evaluates.
+/// [`start_with`] these evaluators.
 async fn start_on(
     settings: Settings,
-    backend: Backend,
+    Chosen { backend, threads }: Chosen,
     security: Security,
     listener: TcpListener,
     readiness: Readiness,
@@ -116,7 +116,6 @@ async fn start_on(
 ) -> anyhow::Result<Running> {
     let address = listener.local_addr().context("read the address of the listener")?;
     let versions = Arc::new(Versions::new(settings.inference.versions_kept));
-    let threads = backend.threads(&settings.inference);
     let (engine, handle) = Engine::start(Arc::clone(&versions), settings.queue(threads), settings.timeout, &drain)?;
     let spec: Spec = games::with_game!(settings.game, |game| game.spec().clone());
     let batch_max = settings.inference.batch_max;

@@ -5,21 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
+use evaluators::Backend;
 use game::{Action, Spec};
 use inference::{Batch, Evaluator, Predictions};
 use proto::weights::{Published, Subscriber, SubscriberSettings};
 use service::{Drain, Readiness};
 use weights::{Digest, Manifest};
 
-use crate::backend::Backend;
 use crate::engine::Handle;
 use crate::metrics;
 use crate::versions::{Version, Versions};
 
-/// What turns weights into a version that answers.
-#[derive(Debug)]
+/// Turns weights into a version that answers.
 pub(crate) struct Loader {
-    pub(crate) backend: Backend,
+    pub(crate) backend: Arc<dyn Backend>,
     pub(crate) spec: Spec,
     pub(crate) threads: usize,
     /// Positions in the largest batch of the warm-up; 0: what the evaluator prefers.
@@ -53,7 +52,8 @@ impl Loader {
     pub(crate) fn load(&self, published: &Published) -> anyhow::Result<()> {
         published.check_game(&self.spec)?;
         let manifest = &published.manifest;
-        let mut evaluators = self.backend.evaluators(manifest, &published.bytes, self.threads)?;
+        let build = |_| self.backend.build(manifest, &published.bytes);
+        let mut evaluators: Vec<Box<dyn Evaluator>> = (0..self.threads).map(build).collect::<Result<_, _>>()?;
         for evaluator in &mut evaluators {
             self.warm_up(evaluator.as_mut()).context("evaluate with the new weights")?;
         }

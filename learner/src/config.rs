@@ -4,8 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use games::GameKind;
+use inference::{DevicePreference, PrecisionPreference};
 use network_torch::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
-use network_torch::{Decay, DevicePreference, Optimiser, PrecisionPreference, TrainerSettings};
+use network_torch::{Decay, Optimiser, TrainerSettings};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
 use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
@@ -57,9 +58,9 @@ pub struct LearnerSection {
     /// name stands for is a server, and names are looked up again every few seconds.
     pub replay: String,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
-    pub device: String,
+    pub device: DevicePreference,
     /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
-    pub precision: String,
+    pub precision: PrecisionPreference,
     /// What trains stem and blocks: `libtorch`, or `auto`, which lends it a hand where that is faster: in bfloat16, with one thread, on
     /// a CPU with matrix tiles, without pooling and excitation.
     pub kernel: String,
@@ -109,8 +110,8 @@ impl Default for LearnerSection {
     fn default() -> Self {
         Self {
             replay: "http://127.0.0.1:7001".into(),
-            device: "auto".into(),
-            precision: "auto".into(),
+            device: DevicePreference::Auto,
+            precision: PrecisionPreference::Auto,
             kernel: "auto".into(),
             threads: 1,
             batch_size: 256,
@@ -152,9 +153,9 @@ pub struct Settings {
     pub network: NetworkSection,
     /// Where the replay servers listen.
     pub replay: Endpoints,
-    /// Where to train.
+    /// The device that trains.
     pub device: DevicePreference,
-    /// In which precision.
+    /// The precision of the forward and backward pass.
     pub precision: PrecisionPreference,
     /// Threads per operation; 0 leaves it to libtorch.
     pub threads: usize,
@@ -181,7 +182,7 @@ pub struct Settings {
 }
 
 impl Config {
-    /// Checks ranges and turns names into types.
+    /// Checks ranges and parses names.
     ///
     /// # Errors
     /// Names the key and the range it must lie in.
@@ -211,6 +212,9 @@ impl Config {
             0.01..=86_400.0,
         )?;
         security.check_endpoint("learner.replay", &learner.replay)?;
+        if learner.precision == PrecisionPreference::Int8 {
+            return Err(ConfigError::invalid("learner.precision", "training takes auto, f32 or bf16"));
+        }
         let (optimiser, weight_decay) = match learner.optimiser.as_str() {
             "adamw" => (Optimiser::adamw(), learner.weight_decay),
             "sgd" => (Optimiser::Sgd { momentum: learner.momentum }, learner.l2),
@@ -224,8 +228,8 @@ impl Config {
             directory: run.directory.clone(),
             network: network.clone(),
             replay: parsed("learner.replay", &learner.replay)?,
-            device: parsed("learner.device", &learner.device)?,
-            precision: parsed("learner.precision", &learner.precision)?,
+            device: learner.device,
+            precision: learner.precision,
             threads: learner.threads,
             batch_size: learner.batch_size,
             prefetch_batches: learner.prefetch_batches,

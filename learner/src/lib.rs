@@ -124,7 +124,7 @@ fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoi
     if settings.threads > 0 {
         network_torch::set_threads(settings.threads);
     }
-    let device = network_torch::choose_device(settings.device);
+    let device = network_torch::choose_device(settings.device).context("choose learner.device")?;
     let precision = network_torch::choose_precision(settings.precision, device.device, &mut std::time::Instant::now);
     tracing::info!("training on {device}, {precision}; seed {}", settings.seed);
     metrics::device(device.name(), precision.precision.to_string());

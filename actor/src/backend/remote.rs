@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use evaluators::Backend;
 use game::ObservationShape;
 use inference::{Attributes, Batch, Error, Evaluator, Predictions};
 use proto::inference::{AskError, Evaluations, Link, Refusal, Why};
 use proto::limits::ask_positions_max;
-use proto::weights::Published;
 use service::Drain;
 use tokio::runtime::Handle;
+use weights::Manifest;
 
-use super::Backend;
 use crate::metrics::{self, AnsweredBy};
 
 /// Within that the server answers or refuses: also what a version that it has not got yet may take to get there.
@@ -64,21 +65,21 @@ impl Backend for Remote {
         }
     }
 
-    fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
-        let architecture = &published.manifest.architecture;
+    fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {
+        let architecture = &manifest.architecture;
         let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
         let positions_max = ask_positions_max(ObservationShape { planes, height, width }, architecture.actions);
         let local = self.local.clone().map(|backend| Local {
             backend,
-            // The bytes are shared.
-            published: published.clone(),
+            manifest: manifest.clone(),
+            bytes: bytes.clone(),
             evaluator: None,
         });
         Ok(Box::new(RemoteEvaluator {
             shared: Arc::clone(&self.shared),
             attributes: Attributes {
                 name: format!("inference server at {}", self.shared.endpoint).into(),
-                weights_version: published.manifest.version.0,
+                weights_version: manifest.version.0,
                 preferred_batch: positions_max,
                 max_batch: positions_max,
             },
@@ -91,7 +92,8 @@ impl Backend for Remote {
 /// What evaluates here, built when it is first needed.
 struct Local {
     backend: Arc<dyn Backend>,
-    published: Published,
+    manifest: Manifest,
+    bytes: Bytes,
     evaluator: Option<Box<dyn Evaluator>>,
 }
 
@@ -99,7 +101,10 @@ impl Local {
     fn evaluator(&mut self) -> Result<&mut Box<dyn Evaluator>, Error> {
         let evaluator = match self.evaluator.take() {
             Some(evaluator) => evaluator,
-            None => self.backend.build(&self.published).map_err(|error| Error::Backend(service::chain(&error)))?,
+            None => {
+                let built = self.backend.build(&self.manifest, &self.bytes);
+                built.map_err(|error| Error::Backend(error.to_string()))?
+            }
         };
         Ok(self.evaluator.insert(evaluator))
     }
@@ -224,6 +229,8 @@ mod tests {
     use std::sync::Arc;
     use std::thread::JoinHandle;
 
+    use bytes::Bytes;
+    use evaluators::Backend;
     use game::{Action, Game as _, ObservationShape};
     use games::tic_tac_toe::TicTacToe;
     use inference::testing::Uniform;
@@ -232,25 +239,19 @@ mod tests {
     use proto::inference::v1::evaluate_response::Message;
     use proto::inference::{Evaluations, EvaluationsSettings, Hello, Refusal, Welcome, Why, v1};
     use proto::scripted::{InferenceScript, version, within};
-    use proto::weights::Published;
     use service::Drain;
+    use weights::Manifest;
 
-    use super::super::Backend;
     use super::Remote;
 
     const WELCOME: Welcome = Welcome { version: 7, positions_max: 64, asks_max: 4 };
 
-    /// Uniform priors, as a network that knows nothing.
-    struct Here;
-
-    impl Backend for Here {
-        fn describe(&self) -> String {
-            "this machine".into()
-        }
-
-        fn build(&self, _: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+    /// This machine: uniform priors, as a network that knows nothing.
+    fn here() -> Arc<dyn Backend> {
+        let build = |_: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(Uniform::new(shape())))
-        }
+        };
+        Arc::new(build)
     }
 
     fn shape() -> ObservationShape {
@@ -261,6 +262,11 @@ mod tests {
         let hello = Hello { name: "actor-0".into(), game: "tic_tac_toe".into(), shape: shape(), actions: 9 };
         let evaluations = Evaluations::start(EvaluationsSettings { endpoint: endpoint.into(), hello });
         Remote::new(evaluations, endpoint.into(), local, drain.clone())
+    }
+
+    fn build(remote: &Remote) -> Box<dyn Evaluator> {
+        let published = version(7, "weights");
+        remote.build(&published.manifest, &published.bytes).unwrap()
     }
 
     fn batch() -> Batch {
@@ -302,8 +308,8 @@ mod tests {
     async fn the_server_evaluates_and_while_it_is_away_or_refuses_this_machine_does() {
         let drain = Drain::new();
         let mut script = InferenceScript::start().await;
-        let remote = remote(&script.endpoint(), Some(Arc::new(Here)), &drain);
-        let evaluator = remote.build(&version(7, "weights")).unwrap();
+        let remote = remote(&script.endpoint(), Some(here()), &drain);
+        let evaluator = build(&remote);
         assert_eq!(evaluator.attributes().weights_version, 7);
 
         // Not connected yet.
@@ -332,7 +338,7 @@ mod tests {
         within(remote.shared.evaluations.up()).await;
         // Another evaluator has not been refused anything.
         drop(evaluator);
-        let thread = evaluate(remote.build(&version(7, "weights")).unwrap());
+        let thread = evaluate(build(&remote));
         answer(&mut stream).await;
         assert_eq!(joined(thread).await.1.unwrap().priors(0), [0.75, 0.25]);
     }
@@ -342,7 +348,7 @@ mod tests {
         let drain = Drain::new();
         let mut script = InferenceScript::start().await;
         let remote = remote(&script.endpoint(), None, &drain);
-        let thread = evaluate(remote.build(&version(7, "weights")).unwrap());
+        let thread = evaluate(build(&remote));
         let mut stream = script.welcomed(WELCOME).await;
         refuse(&mut stream, Why::Full).await;
         answer(&mut stream).await;

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use evaluators::Backend;
 use game::ObservationShape;
 use inference::testing::Hashing;
 use inference::{Attributes, Batch, Error, Evaluator, Predictions};
-use proto::weights::Published;
-
-use super::Backend;
+use weights::Manifest;
 
 /// How `actor.kernel` asks for it.
 pub(crate) const NAME: &str = "simulated";
@@ -34,11 +34,11 @@ impl Backend for Simulated {
         format!("simulated, {} us a batch, no network", self.delay.as_micros())
     }
 
-    fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
-        let architecture = &published.manifest.architecture;
+    fn build(&self, manifest: &Manifest, _: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {
+        let architecture = &manifest.architecture;
         let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
         let shape = ObservationShape { planes, height, width };
-        Ok(Box::new(Delayed::new(shape, published.manifest.version.0, self.delay)))
+        Ok(Box::new(Delayed::new(shape, manifest.version.0, self.delay)))
     }
 }
 

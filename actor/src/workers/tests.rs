@@ -2,12 +2,14 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use games::TicTacToe;
 use inference::testing::{Hashing, Uniform};
 use inference::{Attributes, Batch, Predictions};
 use proto::scripted::{version, within};
 use selfplay::{FinishedEpisode, Round};
 use tokio::runtime::Runtime;
+use weights::Manifest;
 
 use super::*;
 use crate::Config;
@@ -17,25 +19,18 @@ const SEED: u64 = 5;
 /// What an evaluator does before it answers its batch, which the test numbers from one.
 type Before = Arc<dyn Fn(u64, usize) -> Result<(), Error> + Send + Sync>;
 
-/// A backend whose evaluators answer pseudo-randomly, differently for each version, after what the test wants done.
-struct Hashed {
-    before: Before,
-}
-
 struct Watched {
     inner: Hashing,
     before: Before,
     batches: usize,
 }
 
-impl Backend for Hashed {
-    fn describe(&self) -> String {
-        "hashing".into()
-    }
-
-    fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
-        Ok(Box::new(watched(published.manifest.version.0, &self.before)))
-    }
+/// A backend whose evaluators answer pseudo-randomly, differently for each version, after what the test wants done.
+fn hashed(before: Before) -> Arc<dyn Backend> {
+    let build = move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
+        Ok(Box::new(watched(manifest.version.0, &before)))
+    };
+    Arc::new(build)
 }
 
 impl Evaluator for Watched {
@@ -100,7 +95,7 @@ fn bench_of(drain: Drain, before: Before) -> Bench {
     let (sender, finished) = mpsc::channel(10_000);
     let readiness = Readiness::starting();
     let around = Surroundings {
-        backend: Arc::new(Hashed { before }),
+        backend: hashed(before),
         weights: newest,
         freshness: Freshness::new(away, Some(Duration::from_secs(60))),
         finished: sender,
@@ -288,11 +283,12 @@ async fn when_one_thread_fails_all_end_and_the_failure_is_told() {
             },
         );
     let (weights, newest) = watch::channel(Some(published(&TicTacToe::new(), 1)));
-    let (backend, readiness, drain) = (Arc::new(Hashed { before }), Readiness::starting(), Drain::new());
+    let (readiness, drain) = (Readiness::starting(), Drain::new());
+    let evaluators = Chosen { backend: hashed(before), threads: 2 };
     let (_at_hand, away) = watch::channel(None);
     let fresh = Freshness::new(away, None);
     let Workers { mut finished, threads } =
-        Workers::start(&settings(0, 2), 1, backend, newest, fresh, readiness.clone(), &drain).unwrap();
+        Workers::start(&settings(0, 2), 1, evaluators, newest, fresh, readiness.clone(), &drain).unwrap();
     let drained = async { while finished.recv().await.is_some() {} };
     let (ended, ()) = within(async { tokio::join!(threads.join(), drained) }).await;
     assert!(service::chain(&ended.unwrap_err()).contains("the network takes this"));
@@ -342,32 +338,23 @@ fn until(condition: impl Fn() -> bool) {
 async fn pinned_threads_have_one_allowed_cpu_each() {
     use service::cpus::{Cpu, allowed};
 
-    struct Masks(Mutex<Vec<Vec<Cpu>>>);
-
-    impl Backend for Masks {
-        fn describe(&self) -> String {
-            "masks".into()
-        }
-
-        fn build(&self, published: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
-            self.0.lock().unwrap().push(allowed()?);
-            let before: Before = Arc::new(|_, _| Ok(()));
-            Ok(Box::new(watched(published.manifest.version.0, &before)))
-        }
-    }
-
     let cpus = allowed().unwrap();
     let mut settings = settings(0, cpus.len() + 1);
     settings.actor.pin_threads = true;
     let (_weights, newest) = watch::channel(Some(published(&TicTacToe::new(), 1)));
-    let (masks, drain) = (Arc::new(Masks(Mutex::default())), Drain::new());
+    let (masks, drain) = (Arc::<Mutex<Vec<Vec<Cpu>>>>::default(), Drain::new());
+    let seen = Arc::clone(&masks);
+    let build = move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
+        seen.lock().unwrap().push(allowed().unwrap());
+        Ok(Box::new(watched(manifest.version.0, &(Arc::new(|_, _| Ok(())) as Before))))
+    };
     let (_at_hand, away) = watch::channel(None);
-    let backend = Arc::clone(&masks) as Arc<dyn Backend>;
+    let evaluators = Chosen { backend: Arc::new(build), threads: cpus.len() + 1 };
     let fresh = Freshness::new(away, None);
     let Workers { mut finished, threads } =
-        Workers::start(&settings, 1, backend, newest, fresh, Readiness::starting(), &drain).unwrap();
+        Workers::start(&settings, 1, evaluators, newest, fresh, Readiness::starting(), &drain).unwrap();
     let all_played = async {
-        while masks.0.lock().unwrap().len() <= cpus.len() {
+        while masks.lock().unwrap().len() <= cpus.len() {
             finished.recv().await;
         }
         drain.start();
@@ -375,7 +362,7 @@ async fn pinned_threads_have_one_allowed_cpu_each() {
     };
     let (ended, ()) = within(async { tokio::join!(threads.join(), all_played) }).await;
     ended.unwrap();
-    let mut pinned = masks.0.lock().unwrap().clone();
+    let mut pinned = masks.lock().unwrap().clone();
     pinned.sort();
     // One more thread than cpus: it shares the first.
     let mut expected: Vec<Vec<Cpu>> = cpus.iter().chain([&cpus[0]]).map(|&cpu| vec![cpu]).collect();

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use bytes::Bytes;
 use game::Game;
 use games::ConnectFour;
 use inference::testing::Uniform;
@@ -85,14 +86,14 @@ impl Stage {
         let observation = rules.spec().observation;
         let evaluated = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&evaluated);
-        let build: Build = Box::new(move |manifest, _| {
+        let build = move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             log.lock().unwrap().push(manifest.version.0);
             Ok(Box::new(Uniform::new(observation)))
-        });
+        };
         let raw_eval = RawEval {
             positions: accuracy::subset(solved::bundled(&rules).unwrap(), positions).into(),
             game: rules,
-            build: Rc::new(build),
+            backend: Arc::new(build),
             settings: analysis(0, &SearchSettings::default(), Fidelity::Exact),
             seed: 1,
         };

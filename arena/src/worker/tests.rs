@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use game::Game;
 use games::TicTacToe;
 use inference::{Attributes, Batch, Evaluator, Predictions, Wdl};
@@ -125,6 +126,9 @@ impl Stage {
         let environment =
             Script { now: Instant::now(), newest: None, coming: versions.into_iter().collect(), sleeps_left: sleeps };
         let past = self.past();
+        let build = |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
+            Ok(Box::new(Uniform { breaks: manifest.version.0 == 13 }))
+        };
         let parts = WorkerConfig {
             game,
             environment,
@@ -140,7 +144,7 @@ impl Stage {
             },
             seed: 1,
             cpu_share: 0.5,
-            build: Box::new(|manifest, _| Ok(Box::new(Uniform { breaks: manifest.version.0 == 13 }))),
+            backend: Arc::new(build),
             ledger: self.ledger(),
             ratings_path: self.folder.path().join("ratings.json"),
             past,

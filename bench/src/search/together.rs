@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use game::Game;
 use inference::Evaluator;
-use network_cpu::Preference;
+use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -52,7 +52,7 @@ impl<G: Game> Team<G> {
     /// A network that cannot be built.
     pub(super) fn new(game: &G, args: &TogetherArgs, threads: usize, leaves: usize, seed: u64) -> anyhow::Result<Self> {
         let (manifest, bytes) = random_weights(game.spec(), args.blocks, args.channels, seed)?;
-        let evaluators = Evaluators::new(DevicePreference::Auto, PrecisionPreference::Auto, Preference::Auto);
+        let evaluators = Evaluators::new(DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto)?;
         Ok(Self {
             game: game.clone(),
             evaluators: (0..threads).map(|_| evaluators.evaluator(&manifest, &bytes)).collect::<Result<_, _>>()?,

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
-use network_cpu::Preference;
+use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +88,7 @@ const STEPS: [TakeAway; 10] = [
     ("subtree reuse", |args| args.subtree_reuse = false),
     ("bfloat16", |args| args.precision = PrecisionPreference::F32),
     ("the CPU kernel", |args| {
-        args.kernel = Preference::Libtorch;
+        args.kernel = KernelPreference::Libtorch;
         args.device = DevicePreference::Cpu;
     }),
     ("threads side by side", |args| args.threads = 1),

@@ -40,7 +40,7 @@ pub(super) struct Contestants<'a, G: Game> {
 impl<'a, G: Game> Contestants<'a, G> {
     /// Random weights, as a published version.
     pub(super) fn new(game: &'a G, args: &Args, threads: usize) -> anyhow::Result<Self> {
-        let evaluators = Evaluators::new(args.device, args.precision, args.kernel);
+        let evaluators = Evaluators::new(args.device, args.precision, args.kernel)?;
         evaluators.set_in_flight(args.in_flight);
         let cpus = if args.pin { cpus::allowed().context("pin threads")? } else { Vec::new() };
         let (manifest, bytes) = random_weights(game.spec(), args.blocks, args.channels, args.seed)?;

@@ -2,7 +2,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use game::ObservationShape;
-use inference::Batch;
+use inference::{Batch, PrecisionPreference};
+use serde::{Deserialize, Serialize};
 use weights::{Architecture, Digest, Manifest};
 
 use crate::choose::{ChosenPath, choose_path, fastest_first};
@@ -11,50 +12,29 @@ use crate::integers::{self, Integers};
 use crate::recent::Recent;
 use crate::{Drift, Error, Path, Tower, TowerEvaluator};
 
-/// The coarsest numbers that a kernel may multiply: `auto` and `bf16`, `f32`, or `int8`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// float32.
-    F32,
-    /// bfloat16, where the CPU has it.
-    Bf16,
-    /// Integers of eight bits, where the CPU has them and they answer as floating point does.
-    Int8,
-}
-
-impl std::str::FromStr for Precision {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" | "bf16" => Ok(Self::Bf16),
-            "f32" => Ok(Self::F32),
-            "int8" => Ok(Self::Int8),
-            _ => Err(format!("`{text}` is not a precision: expected auto, f32, bf16 or int8")),
-        }
-    }
-}
-
-/// What a CPU should compute networks with: `auto`, `libtorch`, or a path of this kernel by name.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Preference {
-    /// This kernel on its fastest path; libtorch for networks that it does not take.
+/// The engine a user wants on a CPU: `auto`, `libtorch`, or a variant of this kernel by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum KernelPreference {
+    /// The fastest engine that takes the network.
     #[default]
     Auto,
     /// libtorch.
     Libtorch,
-    /// This kernel on this path and no other.
+    /// This variant of the kernel and no other.
     Only(Path),
 }
 
-impl Preference {
-    /// The kernel it asks for, `None` where libtorch is to do everything; `now` is the clock that paths are compared by.
+inference::configured_as_text!(KernelPreference);
+
+impl KernelPreference {
+    /// Builds the kernel for this preference, `None` for libtorch; `now` is the clock that variants are compared by.
     #[must_use]
-    pub fn kernel(self, precision: Precision, now: &mut dyn FnMut() -> Instant) -> Option<Kernel> {
+    pub fn kernel(self, precision: PrecisionPreference, now: &mut dyn FnMut() -> Instant) -> Option<Kernel> {
         match self {
             Self::Auto => {
                 let mut paths = fastest_first(now);
-                paths.retain(|path| precision != Precision::F32 || !path.is_bf16());
+                paths.retain(|path| precision != PrecisionPreference::F32 || !path.is_bf16());
                 Some(Kernel::new(paths, precision))
             }
             Self::Libtorch => None,
@@ -63,7 +43,7 @@ impl Preference {
     }
 }
 
-impl std::fmt::Display for Preference {
+impl std::fmt::Display for KernelPreference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
@@ -73,14 +53,14 @@ impl std::fmt::Display for Preference {
     }
 }
 
-impl std::str::FromStr for Preference {
+impl std::str::FromStr for KernelPreference {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
             "libtorch" => Ok(Self::Libtorch),
-            // Integers are a precision: they need a floating-point path beside them.
+            // Integers are a precision: they need a floating-point variant beside them.
             _ => Path::ALL.into_iter().find(|path| path.name() == text).map(Self::Only).ok_or_else(|| {
                 let paths = Path::ALL.map(Path::name).join(", ");
                 format!("`{text}` is not a CPU kernel: expected auto, libtorch, {paths}")
@@ -118,9 +98,9 @@ impl Kernel {
     /// A kernel that uses the first of `paths` that works, and integers if one of them multiplies integers or `precision` is
     /// as coarse. Integers alone have every floating-point path beside them.
     #[must_use]
-    pub fn new(mut paths: Vec<Path>, precision: Precision) -> Self {
+    pub fn new(mut paths: Vec<Path>, precision: PrecisionPreference) -> Self {
         let named = paths.iter().copied().find(|path| path.is_int8());
-        let int8 = named.or_else(|| integers::widest().filter(|_| precision == Precision::Int8));
+        let int8 = named.or_else(|| integers::widest().filter(|_| precision == PrecisionPreference::Int8));
         paths.retain(|path| !path.is_int8());
         if paths.is_empty() {
             paths.extend(Path::ALL);

@@ -40,7 +40,7 @@ pub use choose::{ChosenPath, choose_path, fastest_first};
 pub use drift::Drift;
 pub use error::Error;
 pub use evaluator::TowerEvaluator;
-pub use kernel::{Kernel, Precision, Preference};
+pub use kernel::{Kernel, KernelPreference};
 pub use path::Path;
 pub use quantise::Ranges;
 pub use tower::{Stage, Tower};

@@ -4,8 +4,8 @@ mod asked;
 mod published;
 
 use asked::{manifest, positions};
-use inference::{Evaluator, Predictions};
-use network_cpu::{Kernel, Path, Precision, Tower, TowerEvaluator};
+use inference::{Evaluator, PrecisionPreference, Predictions};
+use network_cpu::{Kernel, Path, Tower, TowerEvaluator};
 use published::{Tensors, architecture, file, tensors};
 use weights::WeightsVersion;
 
@@ -44,7 +44,7 @@ fn path_of_second(kernel: &Kernel, second: &Tensors) -> Path {
 #[test]
 fn a_version_that_drifts_in_bfloat16_is_answered_in_float32() {
     let Some([coarse, fine]) = paths() else { return };
-    let kernel = Kernel::new(vec![coarse, fine], Precision::Bf16).adaptive();
+    let kernel = Kernel::new(vec![coarse, fine], PrecisionPreference::Bf16).adaptive();
     assert_eq!(path_of_second(&kernel, &drifting()), fine);
     let chosen = kernel.chosen().expect("a choice").to_string();
     assert!(chosen.contains(&format!("{coarse} drifts from it: priors by ")), "{chosen}");
@@ -55,15 +55,15 @@ fn one_that_does_not_stays_in_bfloat16() {
     let Some([coarse, fine]) = paths() else { return };
     let mut calm = tensors();
     calm.get_mut("value.output.bias").expect("a bias").1[0] += 0.1;
-    let kernel = Kernel::new(vec![coarse, fine], Precision::Bf16).adaptive();
+    let kernel = Kernel::new(vec![coarse, fine], PrecisionPreference::Bf16).adaptive();
     assert_eq!(path_of_second(&kernel, &calm), coarse, "{:?}", kernel.chosen());
 }
 
 #[test]
 fn who_allows_nothing_else_or_does_not_ask_gets_what_was_chosen() {
     let Some([coarse, fine]) = paths() else { return };
-    let only = Kernel::new(vec![coarse], Precision::Bf16).adaptive();
+    let only = Kernel::new(vec![coarse], PrecisionPreference::Bf16).adaptive();
     assert_eq!(path_of_second(&only, &drifting()), coarse);
-    let steady = Kernel::new(vec![coarse, fine], Precision::Bf16);
+    let steady = Kernel::new(vec![coarse, fine], PrecisionPreference::Bf16);
     assert_eq!(path_of_second(&steady, &drifting()), coarse);
 }

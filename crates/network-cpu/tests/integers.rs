@@ -4,8 +4,8 @@ mod asked;
 mod published;
 
 use asked::{manifest, positions};
-use inference::{Evaluator, Predictions};
-use network_cpu::{Drift, Kernel, Path, Precision, Tower, TowerEvaluator};
+use inference::{Evaluator, PrecisionPreference, Predictions};
+use network_cpu::{Drift, Kernel, Path, Tower, TowerEvaluator};
 use published::{Tensors, architecture, file, tensors};
 use weights::WeightsVersion;
 
@@ -18,7 +18,7 @@ fn later(mut tensors: Tensors) -> Tensors {
 
 /// A kernel of integers in plain Rust, with the first version in use and positions seen.
 fn warm() -> Kernel {
-    let kernel = Kernel::new(vec![Path::PortableI8], Precision::Int8);
+    let kernel = Kernel::new(vec![Path::PortableI8], PrecisionPreference::Int8);
     let bytes = file(&tensors());
     let mut evaluator = kernel.evaluator(&manifest(1, &bytes), &bytes).expect("an evaluator");
     assert!(!evaluator.tower().path().is_int8(), "nothing has been seen to calibrate on");

@@ -1,60 +1,17 @@
-use std::{str::FromStr, sync::OnceLock};
+use std::sync::OnceLock;
 
+use inference::DevicePreference;
 use tch::{Cuda, Device, Tensor};
 use weights::Architecture;
 
 use crate::{Error, Network, Trainer, TrainerSettings, TrainingBatch};
-
-/// Where the network should run: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DevicePreference {
-    /// The first CUDA device, else MPS, else the CPU.
-    #[default]
-    Auto,
-    /// The processor.
-    Cpu,
-    /// This CUDA device.
-    Cuda(usize),
-    /// The GPU of an Apple machine.
-    Mps,
-}
-
-impl std::fmt::Display for DevicePreference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(0) => f.write_str("cuda"),
-            Self::Cuda(index) => write!(f, "cuda:{index}"),
-            Self::Mps => f.write_str("mps"),
-        }
-    }
-}
-
-impl FromStr for DevicePreference {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let unknown = || format!("`{text}` is not a device: expected auto, cpu, cuda, cuda:N or mps");
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda(0)),
-            "mps" => Ok(Self::Mps),
-            _ => {
-                let index = text.strip_prefix("cuda:").and_then(|index| index.parse().ok());
-                index.filter(|&index: &usize| index < 1024).map(Self::Cuda).ok_or_else(unknown)
-            }
-        }
-    }
-}
 
 /// A device and why it was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     /// What to hand to [`Network`].
     pub device: Device,
-    /// For people; after a fallback it says what was missing.
+    /// For people; under `auto` with the reason why no accelerator was chosen.
     pub reason: String,
 }
 
@@ -92,29 +49,31 @@ pub fn device_name(device: Device) -> String {
     }
 }
 
-/// Finds the device for `preference`; what cannot be had is replaced by the CPU, with the reason.
+/// Finds the device for `preference`. Only `auto` falls back to the CPU, with the reason.
 ///
-/// An accelerator is taken only after one training step of a tiny network on it succeeds: a driver that does not fit
+/// An accelerator is chosen only after one training step of a tiny network on it succeeds: a driver that does not fit
 /// or an operation the device lacks then shows here and not in the middle of a run. Call it before anything else of
 /// this crate: the CUDA half of libtorch can only be loaded before first use.
-#[must_use]
-pub fn choose_device(preference: DevicePreference) -> Chosen {
-    let chosen = |device, reason: String| Chosen { device, reason };
+///
+/// # Errors
+/// [`Error::Device`] for a named device that cannot be used, with the cause.
+pub fn choose_device(preference: DevicePreference) -> Result<Chosen, Error> {
+    let named = |found: Result<Device, String>| match found {
+        Ok(device) => Ok(Chosen { device, reason: "configured".to_owned() }),
+        Err(reason) => Err(Error::Device { device: preference.to_string(), reason }),
+    };
     match preference {
-        DevicePreference::Cpu => chosen(Device::Cpu, "the CPU was asked for".to_owned()),
-        DevicePreference::Cuda(index) => match cuda(index) {
-            Ok(device) => chosen(device, format!("CUDA device {index} was asked for and works")),
-            Err(why) => chosen(Device::Cpu, format!("CUDA device {index} was asked for: {why}; using the CPU")),
-        },
-        DevicePreference::Mps => match mps() {
-            Ok(device) => chosen(device, "MPS was asked for and works".to_owned()),
-            Err(why) => chosen(Device::Cpu, format!("MPS was asked for: {why}; using the CPU")),
-        },
-        DevicePreference::Auto => match (cuda(0), mps()) {
-            (Ok(device), _) => chosen(device, "the first CUDA device works".to_owned()),
-            (Err(_), Ok(device)) => chosen(device, "MPS works".to_owned()),
-            (Err(cuda), Err(mps)) => chosen(Device::Cpu, format!("using the CPU: {cuda}; {mps}")),
-        },
+        DevicePreference::Cpu => named(Ok(Device::Cpu)),
+        DevicePreference::Cuda(index) => named(cuda(index)),
+        DevicePreference::Mps => named(mps()),
+        DevicePreference::Auto => {
+            let (device, reason) = match (cuda(0), mps()) {
+                (Ok(device), _) => (device, "the first CUDA device works".to_owned()),
+                (Err(_), Ok(device)) => (device, "MPS works".to_owned()),
+                (Err(cuda), Err(mps)) => (Device::Cpu, format!("no accelerator: {cuda}; {mps}")),
+            };
+            Ok(Chosen { device, reason })
+        }
     }
 }
 
@@ -220,39 +179,29 @@ fn probe(device: Device) -> Result<Device, String> {
 mod tests {
     use tch::Device;
 
-    use super::{DevicePreference, choose_device, device_name, devices, probe};
+    use inference::DevicePreference;
 
-    #[test]
-    fn preferences_are_written_as_they_are_read() {
-        for text in ["auto", "cpu", "cuda", "cuda:3", "mps"] {
-            assert_eq!(text.parse::<DevicePreference>().unwrap().to_string(), text);
-        }
-        for text in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:99999"] {
-            let error = text.parse::<DevicePreference>().unwrap_err();
-            assert_eq!(error, format!("`{text}` is not a device: expected auto, cpu, cuda, cuda:N or mps"));
-        }
-    }
+    use super::{choose_device, device_name, devices, probe};
 
     #[test]
     fn the_cpu_is_always_there() {
-        let chosen = choose_device(DevicePreference::Cpu);
+        let chosen = choose_device(DevicePreference::Cpu).unwrap();
         assert_eq!(chosen.device, Device::Cpu);
-        assert_eq!(chosen.to_string(), "cpu (the CPU was asked for)");
+        assert_eq!(chosen.to_string(), "cpu (configured)");
         assert_eq!(probe(Device::Cpu), Ok(Device::Cpu));
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_replaced_by_the_cpu_with_the_reason() {
+    fn a_named_device_that_cannot_be_used_is_an_error_with_the_device_and_the_cause() {
         // No machine has a thousand.
-        let chosen = choose_device(DevicePreference::Cuda(1000));
-        assert_eq!(chosen.device, Device::Cpu);
-        assert!(chosen.reason.starts_with("CUDA device 1000 was asked for: "), "{}", chosen.reason);
-        assert!(chosen.reason.ends_with("; using the CPU"), "{}", chosen.reason);
+        let error = choose_device(DevicePreference::Cuda(1000)).unwrap_err().to_string();
+        let cause = error.strip_prefix("the device cuda:1000 cannot be used: ").expect(&error);
+        assert!(!cause.is_empty());
     }
 
     #[test]
     fn automatic_choice_always_finds_a_device_that_works() {
-        let chosen = choose_device(DevicePreference::Auto);
+        let chosen = choose_device(DevicePreference::Auto).unwrap();
         assert_eq!(probe(chosen.device), Ok(chosen.device), "{}", chosen.reason);
     }
 
@@ -270,6 +219,6 @@ mod tests {
 
     /// The accelerator that would be chosen, if there is one.
     fn automatic() -> Option<Device> {
-        Some(choose_device(DevicePreference::Auto).device).filter(|&device| device != Device::Cpu)
+        Some(choose_device(DevicePreference::Auto).unwrap().device).filter(|&device| device != Device::Cpu)
     }
 }

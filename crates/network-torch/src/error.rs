@@ -4,6 +4,14 @@ pub enum Error {
     /// libtorch refused an operation: out of memory, or a device that lacks it.
     #[error("libtorch: {0}")]
     Libtorch(String),
+    /// A device that was named and cannot be used.
+    #[error("the device {device} cannot be used: {reason}")]
+    Device {
+        /// Its name in a configuration.
+        device: String,
+        /// The cause.
+        reason: String,
+    },
     /// An architecture no network can have.
     #[error("a network of {what} {got} cannot be built, the limit is {least} to {limit}")]
     Architecture {

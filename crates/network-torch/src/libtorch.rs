@@ -30,15 +30,21 @@ pub struct Libtorch {
 }
 
 impl Libtorch {
-    /// Chooses the device, as [`choose_device`]; `clock` is asked when precisions are measured.
-    #[must_use]
-    pub fn new(device: DevicePreference, preference: PrecisionPreference, clock: fn() -> Instant) -> Self {
-        let device = choose_device(device);
+    /// Chooses the device, as [`choose_device`]; `clock` times precisions when they are measured.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn new(
+        device: DevicePreference,
+        preference: PrecisionPreference,
+        clock: fn() -> Instant,
+    ) -> Result<Self, Error> {
+        let device = choose_device(device)?;
         if device.device == Device::Cpu {
             set_threads(1);
         }
         let slots = Arc::new(Slots::new(IN_FLIGHT));
-        Self { device, slots, newest: Mutex::default(), preference, precision: OnceLock::new(), clock }
+        Ok(Self { device, slots, newest: Mutex::default(), preference, precision: OnceLock::new(), clock })
     }
 
     /// Whether it found an accelerator.

@@ -1,5 +1,6 @@
 use std::time::{Duration, Instant};
 
+use inference::PrecisionPreference;
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
@@ -29,41 +30,6 @@ impl std::fmt::Display for Precision {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
         })
-    }
-}
-
-/// What precision is wanted: `auto`, `f32`, `bf16`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum PrecisionPreference {
-    /// Whichever is faster on the device, measured.
-    #[default]
-    Auto,
-    /// 32 bits.
-    F32,
-    /// bfloat16.
-    Bf16,
-}
-
-impl std::fmt::Display for PrecisionPreference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-        })
-    }
-}
-
-impl std::str::FromStr for PrecisionPreference {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "f32" => Ok(Self::F32),
-            "bf16" => Ok(Self::Bf16),
-            _ => Err(format!("`{text}` is not a precision: expected auto, f32 or bf16")),
-        }
     }
 }
 
@@ -99,9 +65,10 @@ pub fn choose_precision(
 ) -> ChosenPrecision {
     let chosen = |precision, reason: String| ChosenPrecision { precision, reason };
     match preference {
-        PrecisionPreference::F32 => chosen(Precision::F32, "f32 was asked for".to_owned()),
-        PrecisionPreference::Bf16 => chosen(Precision::Bf16, "bf16 was asked for".to_owned()),
-        PrecisionPreference::Auto => {
+        PrecisionPreference::F32 => chosen(Precision::F32, "configured".to_owned()),
+        PrecisionPreference::Bf16 => chosen(Precision::Bf16, "configured".to_owned()),
+        // libtorch computes no networks in integers.
+        PrecisionPreference::Auto | PrecisionPreference::Int8 => {
             match (measure(Precision::F32, device, now), measure(Precision::Bf16, device, now)) {
                 (Ok(f32), Ok(bf16)) => faster(f32, bf16),
                 (Ok(_), Err(error)) => chosen(Precision::F32, format!("bf16 does not work here: {error}")),
@@ -154,9 +121,10 @@ fn measure(precision: Precision, device: Device, now: &mut dyn FnMut() -> Instan
 mod tests {
     use std::time::{Duration, Instant};
 
+    use inference::PrecisionPreference;
     use tch::Device;
 
-    use super::{Precision, PrecisionPreference, choose_precision, faster};
+    use super::{Precision, choose_precision, faster};
 
     /// A clock that may not be read.
     fn stopped() -> Instant {
@@ -194,13 +162,5 @@ mod tests {
         let chosen = choose_precision(PrecisionPreference::Auto, Device::Cpu, &mut clock);
         let expected = "bf16 (64 positions of a 4x64 tower take 5.00 ms in f32, 1.00 ms in bf16)";
         assert_eq!(chosen.to_string(), expected);
-    }
-
-    #[test]
-    fn preferences_are_written_as_they_are_read() {
-        for text in ["auto", "f32", "bf16"] {
-            assert_eq!(text.parse::<PrecisionPreference>().unwrap().to_string(), text);
-        }
-        assert!("fp8".parse::<PrecisionPreference>().is_err());
     }
 }

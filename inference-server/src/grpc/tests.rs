@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use evaluators::Chosen;
 use game::{Action, Game as _, ObservationShape};
 use games::tic_tac_toe::TicTacToe;
 use inference::testing::Hashing;
@@ -11,8 +13,8 @@ use proto::inference::{AskError, Evaluations, EvaluationsSettings, Hello, Why, v
 use proto::security::Security;
 use service::{Drain, Readiness};
 use tonic::Code;
+use weights::Manifest;
 
-use crate::backend::Backend;
 use crate::config::{Config, InferenceSection};
 use crate::{Running, start_on};
 
@@ -79,10 +81,12 @@ impl Server {
         config.inference.learner = format!("http://{}", learner.local_addr().unwrap());
         change(&mut config.inference);
         let learner = tokio::spawn(proto::weights::serve(service, Security::default(), learner, drain.token()));
-        let backend = Backend::of(2, |manifest, _| Ok(Box::new(Hashing::new(shape(), manifest.version.0))));
+        let build = |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
+            Ok(Box::new(Hashing::new(shape(), manifest.version.0)))
+        };
         let running = start_on(
             config.settings().unwrap(),
-            backend,
+            Chosen { backend: Arc::new(build), threads: 2 },
             Security::default(),
             listener,
             Readiness::starting(),

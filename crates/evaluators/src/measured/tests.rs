@@ -7,6 +7,8 @@ use inference::testing::Hashing;
 use inference::{Attributes, Batch, Error, Predictions};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
+use crate::speeds::Speeds;
+
 use super::*;
 
 /// Answers as [`Hashing`] does after so much work for a call and so much for a position, and counts its calls.
@@ -44,15 +46,17 @@ impl Backend for Stand {
         self.name.to_owned()
     }
 
-    fn build(&self, _: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
-        anyhow::ensure!(self.takes_weights, "{} does not take them", self.name);
+    fn build(&self, _: &Manifest, _: &Bytes) -> Result<Box<dyn Evaluator>, crate::Error> {
+        if !self.takes_weights {
+            return Err(crate::Error::Other(format!("{} does not take them", self.name)));
+        }
         let &Self { name, call, position, .. } = self;
         let inner = Hashing::new(TicTacToe::new().spec().observation, 7);
         Ok(Box::new(Costing { inner, name, call, position, calls: Arc::clone(&self.calls) }))
     }
 }
 
-fn published() -> Published {
+fn manifest() -> Manifest {
     let spec = TicTacToe::new().spec().clone();
     let architecture = Architecture {
         game: spec.name,
@@ -65,15 +69,7 @@ fn published() -> Published {
         squeeze_excitation: 0,
         global_pooling: 0,
     };
-    let bytes = vec![1, 2, 3];
-    let manifest = Manifest {
-        version: WeightsVersion(7),
-        training_step: 1,
-        digest: Digest::of(&bytes),
-        size_bytes: 3,
-        architecture,
-    };
-    Published { manifest, bytes: bytes.into() }
+    Manifest { version: WeightsVersion(7), training_step: 1, digest: Digest::of(&[]), size_bytes: 0, architecture }
 }
 
 /// A CPU that answers each position in the same time, and a device whose calls cost much and positions nothing.
@@ -87,17 +83,27 @@ fn stands(cpu: bool, device: bool) -> (Vec<Choice>, Arc<AtomicUsize>) {
     (vec![choice("cpu", 0, 20_000, cpu), choice("device", 300_000, 0, device)], calls)
 }
 
-fn measured(folder: &tempfile::TempDir, cpu: bool, device: bool, batch_max: usize) -> (Measured, Arc<AtomicUsize>) {
+/// Stands in for a file.
+type Memory = Arc<Mutex<Option<Vec<u8>>>>;
+
+#[expect(clippy::disallowed_methods, reason = "engines are measured with a real clock")]
+fn host(memory: &Memory) -> Host {
+    let (read, written) = (Arc::clone(memory), Arc::clone(memory));
+    let write = move |text: &[u8]| *written.lock().unwrap() = Some(text.to_vec());
+    let speeds = Store::new(move || read.lock().unwrap().clone(), write);
+    Host { clock: Instant::now, machine: "test".to_owned(), speeds }
+}
+
+fn measured(memory: &Memory, cpu: bool, device: bool, batch_max: usize) -> (Measured, Arc<AtomicUsize>) {
     let (choices, calls) = stands(cpu, device);
-    let memory = folder.path().join("evaluators.json");
-    (Measured::new(choices, Demand { threads: 1, batch_max }, memory), calls)
+    (Measured::new(choices, Demand { threads: 1, batch_max }, host(memory)), calls)
 }
 
 #[test]
 fn each_batch_size_gets_the_evaluator_that_was_fastest_at_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let (measured, _) = measured(&folder, true, true, 256);
-    let name = measured.build(&published()).unwrap().attributes().name;
+    let memory = Memory::default();
+    let (measured, _) = measured(&memory, true, true, 256);
+    let name = measured.build(&manifest(), &Bytes::new()).unwrap().attributes().name;
     // 15 positions on the CPU cost as much as a call of the device; a factor of four either way is left for unrest.
     let from: usize = name.strip_prefix("cpu, device from batches of ").unwrap().parse().unwrap();
     assert!((4..=64).contains(&from), "{name}");
@@ -106,39 +112,38 @@ fn each_batch_size_gets_the_evaluator_that_was_fastest_at_it() {
 
 #[test]
 fn what_was_measured_is_remembered_by_the_next_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let (first, calls) = measured(&folder, true, true, 64);
-    let name = first.build(&published()).unwrap().attributes().name;
+    let memory = Memory::default();
+    let (first, calls) = measured(&memory, true, true, 64);
+    let name = first.build(&manifest(), &Bytes::new()).unwrap().attributes().name;
     assert!(calls.load(Ordering::Relaxed) > 0);
-    let (second, calls) = measured(&folder, true, true, 64);
-    assert_eq!(second.build(&published()).unwrap().attributes().name, name);
+    let (second, calls) = measured(&memory, true, true, 64);
+    assert_eq!(second.build(&manifest(), &Bytes::new()).unwrap().attributes().name, name);
     assert_eq!(calls.load(Ordering::Relaxed), 0, "nothing is measured again");
     // With other games it is.
-    let (third, calls) = measured(&folder, true, true, 32);
-    third.build(&published()).unwrap();
+    let (third, calls) = measured(&memory, true, true, 32);
+    third.build(&manifest(), &Bytes::new()).unwrap();
     assert!(calls.load(Ordering::Relaxed) > 0);
 }
 
 #[test]
 fn a_memory_that_cannot_be_read_is_measured_anew() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("evaluators.json"), "{\"half").unwrap();
-    let (measured, calls) = measured(&folder, true, true, 8);
-    measured.build(&published()).unwrap();
+    let memory = Memory::default();
+    *memory.lock().unwrap() = Some(b"{\"half".to_vec());
+    let (measured, calls) = measured(&memory, true, true, 8);
+    measured.build(&manifest(), &Bytes::new()).unwrap();
     assert!(calls.load(Ordering::Relaxed) > 0);
-    let text = fs::read(folder.path().join("evaluators.json")).unwrap();
-    serde_json::from_slice::<Remembered>(&text).unwrap();
+    serde_json::from_slice::<Speeds>(memory.lock().unwrap().as_deref().unwrap()).unwrap();
 }
 
 #[test]
 fn what_an_earlier_format_holds_is_measured_anew() {
-    let folder = tempfile::tempdir().unwrap();
-    let (first, _) = measured(&folder, true, true, 8);
-    let key = first.key(&published());
+    let memory = Memory::default();
+    let (first, _) = measured(&memory, true, true, 8);
+    let key = first.key(&manifest().architecture);
     let earlier = serde_json::json!({ key: { "cpu": [[1, 1.0], [8, 1.0]], "device": [[1, 2.0], [8, 2.0]] } });
-    fs::write(folder.path().join("evaluators.json"), earlier.to_string()).unwrap();
-    let (measured, calls) = measured(&folder, true, true, 8);
-    measured.build(&published()).unwrap();
+    *memory.lock().unwrap() = Some(earlier.to_string().into_bytes());
+    let (measured, calls) = measured(&memory, true, true, 8);
+    measured.build(&manifest(), &Bytes::new()).unwrap();
     assert!(calls.load(Ordering::Relaxed) > 0);
 }
 
@@ -161,7 +166,7 @@ impl Backend for Queue {
         "queue".to_owned()
     }
 
-    fn build(&self, _: &Published) -> anyhow::Result<Box<dyn Evaluator>> {
+    fn build(&self, _: &Manifest, _: &Bytes) -> Result<Box<dyn Evaluator>, crate::Error> {
         let inner = Hashing::new(TicTacToe::new().spec().observation, 7);
         Ok(Box::new(OnQueue { inner, queue: self.clone() }))
     }
@@ -185,10 +190,11 @@ impl Evaluator for OnQueue {
     }
 }
 
-fn queue(folder: &tempfile::TempDir, threads: usize) -> (Measured, Queue) {
+#[expect(clippy::disallowed_methods, reason = "an Instant has no other beginning")]
+fn queue(memory: &Memory, threads: usize) -> (Measured, Queue) {
     let queue = Queue::default();
     let choices = vec![Choice { backend: Box::new(queue.clone()), is_shared: true }];
-    let mut measured = Measured::new(choices, Demand { threads, batch_max: 4 }, folder.path().join("evaluators.json"));
+    let mut measured = Measured::new(choices, Demand { threads, batch_max: 4 }, host(memory));
     let (zero, us) = (Instant::now(), Arc::clone(&queue.clock_us));
     measured.clock = Arc::new(move || zero + Duration::from_micros(us.load(Ordering::Relaxed)));
     (measured, queue)
@@ -196,30 +202,30 @@ fn queue(folder: &tempfile::TempDir, threads: usize) -> (Measured, Queue) {
 
 #[test]
 fn the_depth_that_evaluates_most_is_kept_told_and_remembered() {
-    let folder = tempfile::tempdir().unwrap();
-    let (first, device) = queue(&folder, 4);
-    first.build(&published()).unwrap();
+    let memory = Memory::default();
+    let (first, device) = queue(&memory, 4);
+    first.build(&manifest(), &Bytes::new()).unwrap();
     // The third gains nothing.
     assert_eq!((device.depth.load(Ordering::Relaxed), &*first.describe()), (2, "queue, 2 in flight"));
-    let (second, device) = queue(&folder, 4);
-    second.build(&published()).unwrap();
+    let (second, device) = queue(&memory, 4);
+    second.build(&manifest(), &Bytes::new()).unwrap();
     assert_eq!((device.depth.load(Ordering::Relaxed), device.calls.load(Ordering::Relaxed)), (2, 0));
 }
 
 #[test]
 fn no_more_batches_are_in_flight_than_there_are_threads() {
-    let folder = tempfile::tempdir().unwrap();
-    let (measured, device) = queue(&folder, 1);
-    measured.build(&published()).unwrap();
+    let memory = Memory::default();
+    let (measured, device) = queue(&memory, 1);
+    measured.build(&manifest(), &Bytes::new()).unwrap();
     assert_eq!((device.depth.load(Ordering::Relaxed), &*measured.describe()), (1, "queue, 1 in flight"));
 }
 
 #[test]
-fn whoever_takes_the_weights_evaluates_alone_and_nobody_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let (one, _) = measured(&folder, false, true, 8);
-    assert_eq!(&*one.build(&published()).unwrap().attributes().name, "device");
-    let (none, _) = measured(&folder, false, false, 8);
-    let error = none.build(&published()).map(drop).unwrap_err();
+fn the_only_engine_that_takes_the_weights_evaluates_and_none_is_an_error() {
+    let memory = Memory::default();
+    let (one, _) = measured(&memory, false, true, 8);
+    assert_eq!(&*one.build(&manifest(), &Bytes::new()).unwrap().attributes().name, "device");
+    let (none, _) = measured(&memory, false, false, 8);
+    let error = none.build(&manifest(), &Bytes::new()).map(drop).unwrap_err();
     assert!(error.to_string().contains("does not take them"), "{error}");
 }

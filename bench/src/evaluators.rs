@@ -1,10 +1,10 @@
-//! What evaluates in this process: an accelerator if one works, else the CPU kernel, else libtorch.
+//! The evaluators of benchmarks: an accelerator if one works, else the CPU kernel, else libtorch.
 
 use std::time::Instant;
 
-use inference::Evaluator;
-use network_cpu::{Kernel, Precision, Preference};
-use network_torch::{DevicePreference, Libtorch, PrecisionPreference};
+use inference::{DevicePreference, Evaluator, PrecisionPreference};
+use network_cpu::{Kernel, KernelPreference};
+use network_torch::Libtorch;
 use weights::Manifest;
 
 /// Hands out evaluators, one per thread.
@@ -18,16 +18,21 @@ pub struct Evaluators {
 }
 
 impl Evaluators {
-    /// Chooses by what was asked for.
-    #[must_use]
-    pub fn new(device: DevicePreference, precision: PrecisionPreference, kernel: Preference) -> Self {
-        let libtorch = Libtorch::new(device, precision, Instant::now);
+    /// Chooses by preference.
+    ///
+    /// # Errors
+    /// A named device that cannot be used.
+    pub fn new(
+        device: DevicePreference,
+        precision: PrecisionPreference,
+        kernel: KernelPreference,
+    ) -> anyhow::Result<Self> {
+        let libtorch = Libtorch::new(device, precision, Instant::now)?;
         // Who names a path wants no other evaluator.
-        let takes_over = !matches!(kernel, Preference::Only(_));
-        let coarsest = if precision == PrecisionPreference::F32 { Precision::F32 } else { Precision::Bf16 };
-        let kernel = kernel.kernel(coarsest, &mut Instant::now);
+        let takes_over = !matches!(kernel, KernelPreference::Only(_));
+        let kernel = kernel.kernel(precision, &mut Instant::now);
         let kernel = kernel.filter(|_| !(takes_over && libtorch.is_accelerated()));
-        Self { libtorch, kernel, takes_over }
+        Ok(Self { libtorch, kernel, takes_over })
     }
 
     /// An evaluator of a published version.

@@ -1,0 +1,224 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use inference::{DevicePreference, PrecisionPreference};
+use network_cpu::KernelPreference;
+
+use crate::kernel::Cpu;
+use crate::measured::{Choice, Demand, Measured};
+use crate::{Backend, Store};
+
+/// Larger batches are not measured: no engine gains beyond them.
+const MEASURED_BATCH_MAX: usize = 4096;
+
+/// The evaluator a process wants, and its load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The device.
+    pub device: DevicePreference,
+    /// The precision.
+    pub precision: PrecisionPreference,
+    /// The engine on a CPU.
+    pub kernel: KernelPreference,
+    /// Whether answers may depend on earlier requests.
+    pub calibration: Calibration,
+    /// Threads that evaluate.
+    pub threads: Threads,
+    /// The largest batch of a thread.
+    pub batch_max: usize,
+    /// How to get a build with libtorch, for messages: `build it with --features torch`.
+    pub torch_build: &'static str,
+}
+
+/// Whether an evaluator may adapt its numbers to the positions it is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calibration {
+    /// Bfloat16 is checked on recent positions, and integers are calibrated on them: a version's answers depend on earlier
+    /// requests.
+    OnRecentPositions,
+    /// A version always gives the same answer. Integers are refused.
+    Off,
+}
+
+/// Evaluating threads, by where they evaluate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads {
+    /// Where no accelerator does.
+    pub cpu: usize,
+    /// Where an accelerator does: it waits for a single thread between two batches.
+    pub accelerator: usize,
+}
+
+impl Threads {
+    /// The same number anywhere.
+    #[must_use]
+    pub fn exactly(threads: usize) -> Self {
+        Self { cpu: threads, accelerator: threads }
+    }
+}
+
+/// The machine, as an argument.
+#[derive(Debug)]
+pub struct Host {
+    /// The clock that engines are compared by.
+    pub clock: fn() -> Instant,
+    /// Its name; speeds are remembered under it.
+    pub machine: String,
+    /// The speeds that earlier starts measured.
+    pub speeds: Store,
+}
+
+/// The backend for some [`Settings`].
+#[derive(Clone)]
+pub struct Chosen {
+    /// Builds the evaluators.
+    pub backend: Arc<dyn Backend>,
+    /// Threads that evaluate.
+    pub threads: usize,
+}
+
+impl fmt::Debug for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chosen").field("backend", &self.backend.describe()).field("threads", &self.threads).finish()
+    }
+}
+
+/// A setting that this build or machine cannot satisfy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{setting}: {reason}")]
+pub struct Invalid {
+    /// The setting: `device`, `precision` or `kernel`.
+    pub setting: &'static str,
+    /// Why not.
+    pub reason: String,
+}
+
+/// Chooses the engine for `settings`: the one they name, else the fastest at each batch size, as measured when weights are
+/// first built.
+///
+/// # Errors
+/// [`Invalid`] names the setting that this build or machine cannot satisfy. A named device or kernel is never replaced.
+pub fn choose(settings: &Settings, host: Host) -> Result<Chosen, Invalid> {
+    let &Settings { device, precision, kernel, calibration, .. } = settings;
+    if precision == PrecisionPreference::Int8 && calibration == Calibration::Off {
+        let reason = "int8 is calibrated on earlier requests, so that the same position would get another answer later: \
+                      use auto, f32 or bf16";
+        return Err(Invalid { setting: "precision", reason: reason.to_owned() });
+    }
+    if let KernelPreference::Only(variant) = kernel {
+        let invalid = |reason| Err(Invalid { setting: "kernel", reason });
+        if device.is_accelerator() {
+            return invalid(format!("`{variant}` computes on the CPU, and the device is `{device}`"));
+        }
+        if !variant.is_available() {
+            return invalid(format!("`{variant}` cannot be used: this CPU or system lacks its instructions"));
+        }
+    }
+    // A named accelerator leaves the CPU nothing to do.
+    let on_cpu = if device.is_accelerator() { KernelPreference::Libtorch } else { kernel };
+    let kernel = on_cpu.kernel(precision, &mut || (host.clock)()).map(|kernel| {
+        let remedy = (!cfg!(feature = "torch")).then_some(settings.torch_build);
+        let kernel = if calibration == Calibration::Off { kernel } else { kernel.adaptive() };
+        Choice { backend: Box::new(Cpu::new(kernel, remedy)), is_shared: false }
+    });
+    let mut choices: Vec<Choice> = kernel.into_iter().chain(libtorch(settings, host.clock)?).collect();
+    let is_accelerated = choices.iter().any(|choice| choice.is_shared);
+    let threads = if is_accelerated { settings.threads.accelerator } else { settings.threads.cpu };
+    if choices.len() == 1 && !is_accelerated {
+        // Nothing to measure: neither another engine nor a number of batches in flight.
+        return Ok(Chosen { backend: Arc::from(choices.remove(0).backend), threads });
+    }
+    let demand = Demand { threads, batch_max: settings.batch_max.clamp(1, MEASURED_BATCH_MAX) };
+    Ok(Chosen { backend: Arc::new(Measured::new(choices, demand, host)), threads })
+}
+
+/// Finds libtorch and its device, unless a variant of the kernel is named.
+#[cfg(feature = "torch")]
+fn libtorch(settings: &Settings, clock: fn() -> Instant) -> Result<Option<Choice>, Invalid> {
+    if matches!(settings.kernel, KernelPreference::Only(_)) {
+        return Ok(None);
+    }
+    let libtorch = network_torch::Libtorch::new(settings.device, settings.precision, clock)
+        .map_err(|error| Invalid { setting: "device", reason: error.to_string() })?;
+    let is_shared = libtorch.is_accelerated();
+    Ok(Some(Choice { backend: Box::new(libtorch), is_shared }))
+}
+
+/// Refuses settings that need libtorch.
+#[cfg(not(feature = "torch"))]
+fn libtorch(settings: &Settings, _clock: fn() -> Instant) -> Result<Option<Choice>, Invalid> {
+    let needed = |setting, name: String| {
+        let reason = format!("`{name}` needs libtorch, which this build lacks: {}", settings.torch_build);
+        Err(Invalid { setting, reason })
+    };
+    match (settings.device, settings.kernel) {
+        (device, _) if device.is_accelerator() => needed("device", device.to_string()),
+        (_, KernelPreference::Libtorch) => needed("kernel", "libtorch".to_owned()),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use network_cpu::Path;
+
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            device: DevicePreference::Auto,
+            precision: PrecisionPreference::Auto,
+            kernel: KernelPreference::Auto,
+            calibration: Calibration::Off,
+            threads: Threads { cpu: 3, accelerator: 5 },
+            batch_max: 8,
+            torch_build: "take the torch build",
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "variants are measured with a real clock")]
+    fn refused(settings: Settings) -> Invalid {
+        let host = Host { clock: Instant::now, machine: "test".to_owned(), speeds: Store::none() };
+        choose(&settings, host).unwrap_err()
+    }
+
+    #[test]
+    fn integers_need_calibration() {
+        let invalid = refused(Settings { precision: PrecisionPreference::Int8, ..settings() });
+        assert_eq!(invalid.setting, "precision");
+        assert!(invalid.reason.ends_with("use auto, f32 or bf16"), "{invalid}");
+    }
+
+    #[test]
+    fn a_named_device_is_never_replaced() {
+        // No machine has a thousand.
+        let invalid = refused(Settings { device: DevicePreference::Cuda(1000), ..settings() });
+        assert_eq!(invalid.setting, "device");
+        assert!(invalid.reason.contains("cuda:1000"), "{invalid}");
+    }
+
+    #[test]
+    fn a_named_kernel_is_never_replaced() {
+        let only = |variant| Settings { kernel: KernelPreference::Only(variant), ..settings() };
+        for variant in Path::ALL.into_iter().filter(|variant| !variant.is_available()) {
+            let invalid = refused(only(variant));
+            assert_eq!(invalid.setting, "kernel");
+            assert!(invalid.reason.contains(variant.name()), "{invalid}");
+        }
+        let invalid = refused(Settings { device: DevicePreference::Cuda(0), ..only(Path::PortableF32) });
+        assert_eq!(invalid.to_string(), "kernel: `portable-f32` computes on the CPU, and the device is `cuda`");
+    }
+
+    #[cfg(not(feature = "torch"))]
+    #[test]
+    fn a_build_without_libtorch_says_how_to_get_it() {
+        let invalid = refused(Settings { kernel: KernelPreference::Libtorch, ..settings() });
+        assert_eq!(
+            invalid.to_string(),
+            "kernel: `libtorch` needs libtorch, which this build lacks: take the torch build"
+        );
+        let invalid = refused(Settings { device: DevicePreference::Mps, ..settings() });
+        assert_eq!(invalid.to_string(), "device: `mps` needs libtorch, which this build lacks: take the torch build");
+    }
+}

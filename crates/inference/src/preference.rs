@@ -1,0 +1,148 @@
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// More devices than any machine has.
+const CUDA_DEVICES_MAX: usize = 1024;
+
+/// The device a user wants: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum DevicePreference {
+    /// The first CUDA device, else MPS, else the CPU.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// The CUDA device of this index.
+    Cuda(usize),
+    /// The GPU of an Apple machine.
+    Mps,
+}
+
+impl DevicePreference {
+    /// Returns whether an accelerator is named, so that no other device may take its place.
+    #[must_use]
+    pub fn is_accelerator(self) -> bool {
+        matches!(self, Self::Cuda(_) | Self::Mps)
+    }
+}
+
+impl fmt::Display for DevicePreference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(0) => f.write_str("cuda"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+            Self::Mps => f.write_str("mps"),
+        }
+    }
+}
+
+impl FromStr for DevicePreference {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unknown = || format!("`{text}` is not a device: expected auto, cpu, cuda, cuda:N or mps");
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            "mps" => Ok(Self::Mps),
+            _ => {
+                let index = text.strip_prefix("cuda:").and_then(|index| index.parse().ok());
+                index.filter(|&index| index < CUDA_DEVICES_MAX).map(Self::Cuda).ok_or_else(unknown)
+            }
+        }
+    }
+}
+
+/// The precision a user wants: `auto`, `f32`, `bf16` or `int8`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum PrecisionPreference {
+    /// Float32 or bfloat16, whichever measures faster on the device.
+    #[default]
+    Auto,
+    /// Float32.
+    F32,
+    /// Bfloat16, with sums in float32.
+    Bf16,
+    /// Integers of eight bits, which only the CPU kernel has; calibrated on recent positions.
+    Int8,
+}
+
+impl fmt::Display for PrecisionPreference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        })
+    }
+}
+
+impl FromStr for PrecisionPreference {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "f32" => Ok(Self::F32),
+            "bf16" => Ok(Self::Bf16),
+            "int8" => Ok(Self::Int8),
+            _ => Err(format!("`{text}` is not a precision: expected auto, f32, bf16 or int8")),
+        }
+    }
+}
+
+/// Reads and writes a type in a configuration as its [`FromStr`] and [`Display`](fmt::Display) do.
+#[macro_export]
+macro_rules! configured_as_text {
+    ($type:ty) => {
+        impl TryFrom<String> for $type {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                value.to_string()
+            }
+        }
+    };
+}
+
+configured_as_text!(DevicePreference);
+configured_as_text!(PrecisionPreference);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preferences_are_written_as_they_are_read() {
+        for text in ["auto", "cpu", "cuda", "cuda:3", "mps"] {
+            assert_eq!(text.parse::<DevicePreference>().unwrap().to_string(), text);
+        }
+        for text in ["auto", "f32", "bf16", "int8"] {
+            assert_eq!(text.parse::<PrecisionPreference>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn unknown_devices_and_precisions_are_refused_with_what_is_expected() {
+        for text in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:99999"] {
+            let error = text.parse::<DevicePreference>().unwrap_err();
+            assert_eq!(error, format!("`{text}` is not a device: expected auto, cpu, cuda, cuda:N or mps"));
+        }
+        let error = "fp8".parse::<PrecisionPreference>().unwrap_err();
+        assert_eq!(error, "`fp8` is not a precision: expected auto, f32, bf16 or int8");
+    }
+}
