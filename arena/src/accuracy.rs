@@ -1,4 +1,4 @@
-//! Solved positions as a yardstick: which of them are asked, and how the answers are gathered. Start with [`measure`].
+//! Accuracy on solved positions: which of them are searched, and how the moves are judged. Start with [`measure`].
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use game::Game;
 use crate::contestant::Contestant;
 use crate::solved::{Accuracy, SolvedPosition};
 
-/// Positions asked before the next pause.
+/// Positions searched before the next pause.
 const CHUNK: usize = 100;
 
 /// At most `count_max` of the positions, evenly spaced, so that every band keeps its share; always the same ones.
@@ -83,7 +83,7 @@ mod tests {
         assert!(subset(all, 0).is_empty());
     }
 
-    /// Random play keeps the outcome in 37 % of the bundled positions. All of them are asked; five standard errors
+    /// Random play keeps the outcome in 37 % of the bundled positions. All of them are judged; five standard errors
     /// of that many coin tosses.
     #[test]
     fn random_play_has_the_accuracy_that_is_known_of_it() {

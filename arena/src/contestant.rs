@@ -1,4 +1,4 @@
-//! Who sits at a board: chooses actions in many positions at once.
+//! Contestants of a match, which choose actions in many positions at once.
 
 use game::{Action, Game};
 use inference::Evaluator;
@@ -88,7 +88,7 @@ pub enum Fidelity {
     Batched,
 }
 
-/// The settings of an analysis; no simulations ask the evaluator alone.
+/// The settings of an analysis; without simulations the evaluation of the position alone.
 #[must_use]
 pub fn analysis(simulations: u32, search: &SearchSettings, fidelity: Fidelity) -> AnalysisSettings {
     let leaves_per_tree = match fidelity {
@@ -98,7 +98,7 @@ pub fn analysis(simulations: u32, search: &SearchSettings, fidelity: Fidelity) -
     AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH }
 }
 
-/// Searches with an evaluator and plays what the search thinks best.
+/// Searches with an evaluator and plays the best action.
 pub struct Searcher<'a> {
     /// Judges positions.
     pub evaluator: &'a mut dyn Evaluator,

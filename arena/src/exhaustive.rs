@@ -1,6 +1,6 @@
 //! Perfect play, proven: one player against every reply there is. For games as small as tic-tac-toe.
 //!
-//! The player must be a function of the position, as a search without noise is; each position is asked once. Start with
+//! The player must be a function of the position, as a search without noise is; each position is searched once. Start with
 //! [`check`].
 
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ pub struct Report {
     pub decisions: usize,
     /// Ends of games it won; positions that several lines reach count once.
     pub won: usize,
-    /// Ends of games nobody won.
+    /// Ends of drawn games.
     pub drawn: usize,
     /// Ends of games it lost.
     pub lost: usize,

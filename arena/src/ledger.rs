@@ -161,7 +161,7 @@ impl Ledger {
     /// Adds the results of `a` in a match against `b`.
     ///
     /// # Panics
-    /// If they are the same player: such games say nothing.
+    /// If they are the same player: such games are no evidence.
     pub fn add(&mut self, a: Player, b: Player, tally: Tally) {
         assert_ne!(a, b, "a match is between two");
         let (players, tally) = if a < b { ((a, b), tally) } else { ((b, a), tally.reversed()) };

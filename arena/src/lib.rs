@@ -3,7 +3,7 @@
 //! For each weights version it takes up, as the learner publishes them: the share of solved positions answered well with
 //! search, and without, which is kept that of the newest weights; rated games against random play, random-playout
 //! searches and earlier versions; and, in tiny games, every line there is. Ratings come from all games of the run. It takes
-//! a small share of one core, never plays for training, and nobody waits for it. Start with [`worker`].
+//! a small share of one core, never plays for training, and no other process waits for it. Start with [`worker`].
 
 pub mod accuracy;
 mod backend;

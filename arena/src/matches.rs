@@ -75,7 +75,7 @@ pub fn openings<G: Game>(game: &G, settings: Settings, skipped: usize, rng: &mut
 /// `pause` is called after every round of moves: it may sleep, or break off; then there is no tally.
 ///
 /// # Errors
-/// If an evaluator fails; [`Error`] says whose.
+/// If an evaluator fails; [`Error`] names the contestant.
 pub fn play<G: Game>(
     game: &G,
     [a, b]: [&mut dyn Contestant<G>; 2],

@@ -1,4 +1,4 @@
-//! What the arena tells about itself; docs/metrics.md lists the names.
+//! Metrics of the arena; docs/metrics.md lists the names.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Answered {
     }
 }
 
-/// Says what each metric means.
+/// Describes each metric.
 pub fn describe() {
     describe_gauge!("zerofleet_arena_weights_version", "The weights version being measured");
     describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions answered well");

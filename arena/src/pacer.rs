@@ -66,7 +66,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         Self { environment, pacing, raw_eval, evaluated: None }
     }
 
-    /// Ends a stretch of work and sleeps for as long as the pacing says; breaks off when the process drains.
+    /// Ends a stretch of work and sleeps for as long as the pacing requires; breaks off when the process drains.
     pub(crate) fn take(&mut self) -> ControlFlow<()> {
         loop {
             self.evaluate_newest();

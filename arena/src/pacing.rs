@@ -24,7 +24,7 @@ impl Pacing {
         Self { share, resumed: now, busy: Duration::ZERO, owed: Duration::ZERO }
     }
 
-    /// Ends a stretch of work: how long to sleep now. Tell [`resume`](Self::resume) when the sleep is over.
+    /// Ends a stretch of work: returns how long to sleep now. Call [`resume`](Self::resume) when the sleep is over.
     pub fn pause(&mut self, now: Instant) -> Duration {
         let worked = now.saturating_duration_since(self.resumed);
         self.resumed = now;
@@ -54,7 +54,7 @@ mod tests {
 
     use super::Pacing;
 
-    /// Works for each of `stretches` and sleeps as told; the share of time worked.
+    /// Works for each of `stretches` and sleeps as required; the share of time worked.
     fn share_of(share: f64, stretches: impl Iterator<Item = u64>) -> f64 {
         let start = Instant::now();
         let mut now = start;

@@ -36,7 +36,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What the manifest says.
+        /// The version of the manifest.
         expected: Digest,
         /// What is there.
         got: Digest,

@@ -1,4 +1,4 @@
-//! Who is rated, by name.
+//! The rated players, by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use weights::WeightsVersion;
 
-/// Whoever takes part in rated games; its name identifies it in files and metrics.
+/// A participant of rated games; its name identifies it in files and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Player {

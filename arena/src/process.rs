@@ -48,7 +48,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     let thread = with_game!(settings.game, |game| {
         let parts = parts(game, bridge, Arc::clone(&evaluators.backend), &settings)?;
         thread::Builder::new().name("measure".to_owned()).spawn(move || {
-            // Nobody listens any more only if the process is being torn down.
+            // The receiver is gone only if the process is being torn down.
             let _ = done.send(Worker::new(parts).run());
         })
     });
@@ -57,7 +57,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     // The worker returns by itself once the process drains.
     let outcome = ended.await;
     match thread.join() {
-        Ok(()) => outcome.context("hear from the measuring thread")?,
+        Ok(()) => outcome.context("wait for the measuring thread")?,
         Err(_) => Err(anyhow!("the measuring thread panicked")),
     }
 }

@@ -6,14 +6,14 @@
 //! negative where they lose, and larger is better. Moves are separated by spaces, or run together in games whose every
 //! move is one character.
 //!
-//! Nothing here searches or evaluates: whoever chooses moves hands them in. Start with [`parse`] and [`Accuracy`].
+//! Nothing here searches or evaluates: the caller chooses the moves. Start with [`parse`] and [`Accuracy`].
 
 use std::fmt;
 
 use game::{Action, Game};
 use serde::{Serialize, Serializer};
 
-/// The name under which positions are counted together: `early`, say.
+/// The name under which positions are counted together, such as `early`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Band(String);
 
@@ -129,7 +129,7 @@ pub enum Error {
 /// Empty lines are skipped. Fields are not quoted: no notation has commas.
 ///
 /// # Errors
-/// [`Error`] names the file, the line and the field, and says what was expected.
+/// [`Error`] names the file, the line, the field and what was expected.
 pub fn parse<G: Game>(game: &G, file: &str, text: &str) -> Result<Vec<SolvedPosition>, Error> {
     let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim_end()));
     let header = lines.next().map_or("", |(_, line)| line.trim_start_matches('\u{feff}'));
@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(bundled(&TicTacToe::new()), None);
     }
 
-    /// What the data say of themselves: a uniformly random player keeps the outcome in 37.5 % of the positions.
+    /// A property of the data: a uniformly random player keeps the outcome in 37.5 % of the positions.
     #[test]
     fn random_play_keeps_the_outcome_of_three_eighths_of_the_bundled_positions() {
         let positions = bundled(&ConnectFour::new()).unwrap();

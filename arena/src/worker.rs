@@ -347,7 +347,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         [Player::Random].into_iter().chain(playouts)
     }
 
-    /// One match of the current version against the opponent that tells most about it.
+    /// One match of the current version against the most informative opponent.
     fn play_match(&mut self) -> anyhow::Result<ControlFlow<()>> {
         let Some(mut current) = self.current.take() else { return Ok(ControlFlow::Continue(())) };
         let player = current.player();
@@ -373,7 +373,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.past.drop_version(version).context("give up an earlier version")
     }
 
-    /// The opponent whose next match says most: strength nearest to the player's, and few games between them.
+    /// The opponent whose next match is the most informative: strength nearest to the player's, and few games between them.
     fn opponent_of(&self, player: Player) -> Player {
         let elo_of = |player| self.ratings.iter().find(|rated| rated.player == player).map(|rated| rated.rating.elo);
         // A version without games is probably about as strong as the one before it.

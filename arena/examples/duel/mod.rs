@@ -1,4 +1,4 @@
-//! A match of two evaluators of weights versions, and what it says of their strength.
+//! A match of two evaluators of weights versions, and the difference in strength it shows.
 
 use std::ops::ControlFlow;
 

@@ -22,7 +22,7 @@ use crate::matches;
 use crate::past_versions::PastVersions;
 use crate::player::Player;
 
-/// Every action is as good as any; or, once told to break, an error.
+/// Every action is as good as any; or, if it is to break, an error.
 struct Uniform {
     breaks: bool,
 }

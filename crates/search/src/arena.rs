@@ -5,24 +5,9 @@
 
 use game::Action;
 
-use crate::edges::{EdgeId, Edges, Status, UNAVAILABLE, UNVISITED};
+use crate::edges::{EdgeId, Edges, NodeId, Status, UNAVAILABLE, UNVISITED};
 use crate::proven::Proven;
 use crate::value_range::Bounds;
-
-/// The place of a node. The root is always [`NodeId::ROOT`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NodeId(pub(crate) u32);
-
-impl NodeId {
-    pub(crate) const ROOT: Self = Self(0);
-    /// No node: the parent of the root, the child of an unexpanded edge.
-    pub(crate) const NONE: Self = Self(u32::MAX);
-
-    #[inline]
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// An expanded or terminal node, one cache line of 64 bytes. Values are to move here.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +32,7 @@ pub(crate) struct Node {
     pub(crate) value_sum: f64,
     /// The mean of the values backed up; NaN before the first.
     pub(crate) mean_value: f32,
-    /// What the evaluator said, or the result of a terminal node.
+    /// The evaluator's value, or the result of a terminal node.
     pub(crate) network_value: f32,
     /// Paid on the way here, to the player who moved.
     pub(crate) reward: f32,
@@ -55,7 +40,7 @@ pub(crate) struct Node {
     pub(crate) discount: f32,
     /// Sum of the priors of the children visited.
     visited_mass: f32,
-    /// Its square root, which every descent through this node asks for and few change.
+    /// Its square root, which every descent through this node reads and few change.
     pub(crate) visited_mass_sqrt: f32,
 }
 
@@ -111,7 +96,7 @@ impl Node {
         self.reward + self.discount * value
     }
 
-    /// Whether a proof of this node says something about its parent.
+    /// Whether a proof of this node counts towards one of its parent.
     pub(crate) fn proves_parent(&self) -> bool {
         self.discount == -1.0 && self.reward == 0.0
     }
@@ -235,7 +220,7 @@ impl Arena {
         }
     }
 
-    /// Opens one edge; says whether that made its parent available.
+    /// Opens one edge; returns whether that made its parent available.
     #[inline]
     fn open(&mut self, parent: NodeId, edge: EdgeId) -> bool {
         if self.edges.status(edge) != Status::Blocked {

@@ -1,7 +1,7 @@
-//! What one completed visit changes on its way to the root.
+//! Backs the value of a completed visit up to the root.
 
-use crate::arena::{Arena, NodeId};
-use crate::edges::EdgeId;
+use crate::arena::Arena;
+use crate::edges::{EdgeId, NodeId};
 
 /// Backs `value` (to move at `leaf`) up to the root, turning the visit in flight at each node into a completed one.
 ///

@@ -8,7 +8,20 @@ use std::ops::Range;
 
 use game::Action;
 
-use crate::arena::NodeId;
+/// The place of a node. The root is always [`NodeId::ROOT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    pub(crate) const ROOT: Self = Self(0);
+    /// No node: the parent of the root, the child of an unexpanded edge.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// Edges of an octet.
 pub(crate) const LANES: usize = 8;
@@ -201,7 +214,7 @@ impl Edges {
         self.octets[edge.octet()].action[edge.lane()]
     }
 
-    /// Counts a descent through an edge, as a visit but not in the value (WU-UCT, Liu et al. 2020), and says where it leads.
+    /// Counts a descent through an edge, as a visit but not in the value (WU-UCT, Liu et al. 2020); returns the child.
     #[inline]
     pub(crate) fn enter(&mut self, octet: usize, lane: usize) -> NodeId {
         let octet = &mut self.octets[octet];

@@ -2,10 +2,11 @@
 
 use game::Action;
 
-use crate::arena::{Arena, Link, NodeId};
+use crate::arena::{Arena, Link};
+use crate::edges::NodeId;
 use crate::proven::Proven;
 
-/// What a child or a root is, as told by the driver.
+/// A child or a root, as the driver describes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expansion<'a> {
     /// The episode goes on, and an evaluator has looked at it.

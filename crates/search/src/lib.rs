@@ -1,7 +1,7 @@
 //! Monte Carlo tree search: select, expand, back up; no rules, no clock, no thread.
 //!
 //! The tree never plays. [`Tree::select`] descends to a leaf and hands out a [`Request`]: the state of the parent and the
-//! action to take there. The driver plays it (or asks learned dynamics), evaluates the result and gives the
+//! action to take there. The driver plays it (or applies learned dynamics), evaluates the result and gives the
 //! [`Expansion`] back with [`Tree::answer`]. With rules as the transition this is AlphaZero, with a learned model MuZero;
 //! which player a value belongs to is carried by the discount (−1 where players alternate).
 //!

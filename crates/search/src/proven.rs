@@ -1,6 +1,6 @@
 //! Results that need no more search.
 
-/// What is proven of a node, as seen by the player to move there.
+/// The proven result of a node, as seen by the player to move there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Proven {
     /// Nothing yet.

@@ -1,11 +1,10 @@
-//! What the tree asks of its driver.
+//! Requests of the tree to its driver.
 
 use game::Action;
 
-use crate::arena::NodeId;
-use crate::edges::EdgeId;
+use crate::edges::{EdgeId, NodeId};
 
-/// What became of one descent.
+/// The result of one descent.
 #[derive(Debug)]
 pub enum Selection {
     /// A leaf to expand: answer or cancel the request.

@@ -1,7 +1,7 @@
 //! Subtree reuse: the child that was played becomes the root, everything else is dropped.
 
-use crate::arena::{Arena, NodeId};
-use crate::edges::EdgeId;
+use crate::arena::Arena;
+use crate::edges::{EdgeId, NodeId};
 
 /// Where a node went, and how far its edges moved down with it.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,9 @@
-//! The root as whoever plays the move sees it.
+//! A view of the root, for the driver that plays the move.
 
 use game::Action;
 
-use crate::arena::{Arena, Node, NodeId};
+use crate::arena::{Arena, Node};
+use crate::edges::NodeId;
 use crate::proven::Proven;
 use crate::root_policy::{completed_values, edge_proven, edge_visits};
 
@@ -25,7 +26,7 @@ impl<'a> RootView<'a> {
         self.actions
     }
 
-    /// What the network said, without noise.
+    /// The network's priors, without noise.
     #[must_use]
     pub fn priors(&self) -> &'a [f32] {
         self.priors
@@ -46,7 +47,7 @@ impl<'a> RootView<'a> {
         values
     }
 
-    /// What is proven of each action, as seen by the player to move at the root.
+    /// The proof of each action, as seen by the player to move at the root.
     #[must_use]
     pub fn action_proofs(&self) -> Vec<Proven> {
         self.node().edges().map(|edge| edge_proven(self.arena, edge)).collect()
@@ -66,13 +67,13 @@ impl<'a> RootView<'a> {
         self.node().proven.value().unwrap_or_else(expected)
     }
 
-    /// The value to move that the network said.
+    /// The network's value to move.
     #[must_use]
     pub fn network_value(&self) -> f32 {
         self.node().network_value
     }
 
-    /// What is proven of the root.
+    /// The proof of the root.
     #[must_use]
     pub fn proven(&self) -> Proven {
         self.node().proven

@@ -1,15 +1,15 @@
-//! What the search concluded at the root: scores, the search policy, the action to play.
+//! The conclusions of a search at the root: scores, the search policy, the action to play.
 //!
 //! Proven results go first everywhere: a winning child takes all, a losing one gets nothing unless all lose, and nothing
 //! that is valued below a proven draw is preferred to it.
 
-use crate::arena::{Arena, Node, NodeId};
+use crate::arena::{Arena, Node};
 use crate::completed_values::{MixedValue, Sigma, logit, softmax};
-use crate::edges::EdgeId;
+use crate::edges::{EdgeId, NodeId};
 use crate::proven::Proven;
 use crate::value_range::Rescale;
 
-/// What is proven of an edge, as seen by the player who chooses it.
+/// The proof of an edge, as seen by the player who chooses it.
 pub(crate) fn edge_proven(arena: &Arena, edge: EdgeId) -> Proven {
     match arena.edges.child(edge) {
         NodeId::NONE => Proven::Unknown,

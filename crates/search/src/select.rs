@@ -5,10 +5,10 @@ pub(crate) mod gumbel;
 mod lanes;
 pub(crate) mod puct;
 
-use crate::arena::{Arena, Node, NodeId};
+use crate::arena::{Arena, Node};
 use crate::backup::back_up;
 use crate::completed_values::Sigma;
-use crate::edges::{EdgeId, LANES, Octet};
+use crate::edges::{EdgeId, LANES, NodeId, Octet};
 use crate::settings::{SearchAlgorithm, Settings};
 use crate::value_range::{AsTheyAre, Rescale};
 use lanes::Choice;
@@ -86,7 +86,7 @@ pub(crate) enum Descent {
 pub(crate) enum Start {
     /// By the rule, with first-play reduction scaled by `reduction`.
     Rule { reduction: f32 },
-    /// As sequential halving says.
+    /// By the edge that sequential halving assigned.
     Edge(EdgeId),
 }
 

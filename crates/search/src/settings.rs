@@ -1,6 +1,6 @@
-//! What a run may choose about the search. Defaults are the published ones.
+//! Settings of the search. Defaults are the published ones.
 
-/// How a tree searches. Plain values: whoever reads a configuration checks their ranges.
+/// How a tree searches. Plain values: the code that reads a configuration checks their ranges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Which algorithm spends the simulations of a move.

@@ -3,7 +3,8 @@
 //! Winands, Björnsson and Saito 2008, with draws: a child that is one stays open to descents, with its exact value, because
 //! its parent may be worth more or less. A proof climbs only where players alternate and no reward is paid.
 
-use crate::arena::{Arena, NodeId};
+use crate::arena::Arena;
+use crate::edges::NodeId;
 use crate::proven::Proven;
 
 /// Records that `id` is proven and carries the proof as far up as it reaches.

@@ -138,7 +138,7 @@ pub(crate) fn run_with<S>(tree: &mut Tree<S>, leaves: usize, answer: impl Fn(&mu
     }
 }
 
-/// A generator that must not be asked.
+/// A generator that must not be used.
 pub(crate) struct Silent;
 
 impl rand::rand_core::TryRng for Silent {

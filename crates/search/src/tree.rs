@@ -3,10 +3,10 @@
 use game::Action;
 use rand::{Rng, RngExt};
 
-use crate::arena::{Arena, Link, Node, NodeId};
+use crate::arena::{Arena, Link, Node};
 use crate::backup::{back_up, withdraw};
 use crate::completed_values::Sigma;
-use crate::edges::{EdgeId, Status};
+use crate::edges::{EdgeId, NodeId, Status};
 use crate::expand::{Expansion, expand};
 use crate::noise::{add_dirichlet, draw_gumbel};
 use crate::proven::Proven;
@@ -92,7 +92,7 @@ impl<S> Tree<S> {
     /// Starts a move's search of `simulations`; draws the noise of an explored root.
     ///
     /// Visits kept by reuse count towards the budget: under pUCT all of them, under Gumbel those that sequential
-    /// halving would have asked for. Gumbel also ranks by what they found: it considers the greatest
+    /// halving would have assigned. Gumbel also ranks by what they found: it considers the greatest
     /// `g + logits + σ(completed Q)`. At a fresh root, where all actions have the same value, that is the published
     /// `g + logits`.
     pub fn begin(&mut self, simulations: u32, exploration: Exploration, rng: &mut impl Rng) {
@@ -196,7 +196,7 @@ impl<S> Tree<S> {
         root.in_flight == 0 && (root.is_terminal() || is_spent)
     }
 
-    /// What is known at the root.
+    /// A view of the root.
     #[must_use]
     pub fn root(&self) -> RootView<'_> {
         RootView::new(&self.arena, &self.root_actions, &self.root_priors)
@@ -219,8 +219,8 @@ impl<S> Tree<S> {
     }
 
     /// What to play: a proven win first, a proven loss last, and nothing that is valued below a proven draw; else the
-    /// most visited action (pUCT), or the one with the greatest `g + logits + σ(q)` among those sequential halving asked
-    /// most of (Gumbel).
+    /// most visited action (pUCT), or the one with the greatest `g + logits + σ(q)` among those sequential halving
+    /// assigned most visits to (Gumbel).
     #[must_use]
     pub fn best_action(&self) -> Action {
         let best = match self.sigma() {
@@ -375,7 +375,7 @@ impl<S> Tree<S> {
     fn is_decided(&self) -> bool {
         let root = self.node();
         let left = (self.budget + 1).saturating_sub(root.visits);
-        // Nobody can lead by more than all have: for half of a search that alone says no.
+        // No action leads by more visits than all have together: for half of a search that alone decides.
         self.settings.early_stop == EarlyStop::Decided
             && self.exploration == Exploration::Greedy
             && root.visits > left

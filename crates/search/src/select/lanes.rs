@@ -4,7 +4,7 @@ use crate::edges::LANES;
 
 /// Replaces `values` with `of` each lane.
 ///
-/// They are in memory on purpose. Told that memory matters, the compiler computes four lanes with each instruction; what it
+/// They are in memory on purpose. With an address that escapes, the compiler computes four lanes with each instruction; what it
 /// could keep to itself it would compute lane by lane.
 #[inline(always)]
 pub(crate) fn fill(values: &mut [f32; LANES], of: impl Fn(usize) -> f32) {

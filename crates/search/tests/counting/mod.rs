@@ -1,4 +1,4 @@
-//! The system's allocator, counting: for everyone in the process, so that a test which asks is alone in it.
+//! The system's allocator, counting for the whole process, so that a test which reads it is alone in it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use game::Action;
 
-use crate::arena::NodeId;
+use crate::edges::NodeId;
 use crate::toy::Toy;
 use crate::{Proven, Settings, Solver, Tree, ValueRange};
 
