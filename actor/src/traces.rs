@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use experience::StepKind;
 use game::{Game, Outcome};
-use selfplay::{Ending, Episodes, FinishedEpisode, Standing};
+use selfplay::{Ending, EpisodeProgress, Episodes, FinishedEpisode};
 use service::trace::{self, Kind, Span, TraceContext};
 
 use crate::stopwatch::{Evaluated, Parts};
@@ -49,7 +49,7 @@ struct Traced {
 #[derive(Debug)]
 struct Search {
     span: Span,
-    before: Standing,
+    before: EpisodeProgress,
     rounds: u64,
     evaluating: Duration,
     /// Whether a batch of it was shown.
@@ -75,7 +75,7 @@ impl Traces {
 
     fn watch(&mut self, slot: usize, number: u64) {
         let Some(game) = trace::root("game") else { return };
-        let search = Search::begin(&game, Standing { number, plies: 0, leaves: 0 });
+        let search = Search::begin(&game, EpisodeProgress { number, plies: 0, leaves: 0 });
         self.games.push(Traced { slot, number, game, search, searched: Vec::new(), leaves: 0 });
     }
 
@@ -103,7 +103,7 @@ impl Traces {
         }
         let now = Instant::now();
         for traced in &mut self.games {
-            traced.advanced(episodes.standing(traced.slot), parts.evaluating, now);
+            traced.advanced(episodes.progress(traced.slot), parts.evaluating, now);
         }
     }
 
@@ -114,12 +114,12 @@ impl Traces {
             traced.search.is_shown = false;
             return;
         };
-        let standing = episodes.standing(traced.slot);
+        let progress = episodes.progress(traced.slot);
         let mut span = span.since(begun).of_kind(Kind::Client);
         span.set("positions", positions);
         // The batch may have ended the game.
-        if standing.number == traced.number {
-            span.set("leaves", standing.leaves - traced.leaves);
+        if progress.number == traced.number {
+            span.set("leaves", progress.leaves - traced.leaves);
         }
         span.set("weights_version", weights_version);
         span.end_at(ended);
@@ -136,7 +136,7 @@ impl Traces {
 }
 
 impl Search {
-    fn begin(game: &Span, before: Standing) -> Self {
+    fn begin(game: &Span, before: EpisodeProgress) -> Self {
         Self { span: game.child("search"), before, rounds: 0, evaluating: Duration::ZERO, is_shown: false }
     }
 
@@ -152,18 +152,18 @@ impl Search {
 }
 
 impl Traced {
-    fn advanced(&mut self, standing: Standing, evaluating: Duration, now: Instant) {
+    fn advanced(&mut self, progress: EpisodeProgress, evaluating: Duration, now: Instant) {
         // One that has finished keeps its last search until it is handed over.
         self.search.rounds += 1;
         self.search.evaluating += evaluating;
-        if standing.number != self.number {
+        if progress.number != self.number {
             return;
         }
-        self.leaves = standing.leaves;
-        if standing.plies > self.search.before.plies {
-            let next = Search::begin(&self.game, standing);
+        self.leaves = progress.leaves;
+        if progress.plies > self.search.before.plies {
+            let next = Search::begin(&self.game, progress);
             let last = std::mem::replace(&mut self.search, next);
-            self.searched.push(last.end(standing.plies, Some(standing.leaves), now));
+            self.searched.push(last.end(progress.plies, Some(progress.leaves), now));
         }
     }
 

@@ -5,11 +5,11 @@ use inference::{Error, Evaluator};
 use rand::Rng;
 use search::{Exploration, Proven, Settings as SearchSettings, Tree};
 
-use crate::frontier::{Forest, Frontier, Rooting, Scene};
+use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
 use crate::leaves::{Buffers, LeafEvaluator, NetworkLeaves};
-use crate::settings::SymmetryReuse;
+use crate::tree_search::{TreeSearch, TreeSet};
 
-/// What a search says about a position. Lists are in the order of `actions`.
+/// The result of a search of a position. Lists are in the order of `actions`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analysis {
     /// The legal actions, ascending.
@@ -38,7 +38,7 @@ pub struct Analysis {
 /// How positions are analysed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnalysisSettings {
-    /// Simulations for each position; 0 asks the evaluator alone.
+    /// Simulations for each position; 0 takes the evaluation of the position alone.
     pub simulations: u32,
     /// How each tree searches.
     pub search: SearchSettings,
@@ -83,113 +83,85 @@ pub fn analyse_with<G: Game>(
     for position in positions {
         assert!(game.outcome(position).is_none(), "a position that is over has nothing to analyse");
     }
-    let leaves_per_tree = settings.leaves_per_tree.max(1);
-    let desks = (settings.batch / leaves_per_tree).clamp(1, positions.len().max(1));
-    let mut office = Office {
-        desks: (0..desks).map(|_| Desk::new(&settings.search)).collect(),
+    let slots = (settings.batch / settings.leaves_per_tree.max(1)).clamp(1, positions.len().max(1));
+    let mut batch = BatchAnalysis {
+        slots: (0..slots).map(|slot| Slot { search: TreeSearch::new(&settings.search, slot), index: None }).collect(),
         next: 0,
         analyses: vec![None; positions.len()],
     };
-    let mut frontier = Frontier::new(game);
-    while office.analyses.iter().any(Option::is_none) {
-        let mut scene = Scene { game, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: &mut *leaves };
-        for owner in 0..desks {
-            office.work(&mut scene, &mut frontier, owner, positions, settings, rng);
+    let mut batcher = LeafBatcher::new(game);
+    let context = BatchContext::new(game, leaves);
+    while batch.analyses.iter().any(Option::is_none) {
+        for slot in 0..slots {
+            batch.advance(&context, &mut batcher, slot, positions, settings, rng);
         }
-        frontier.resolve(&mut scene, &mut office)?;
+        batcher.resolve(&context, leaves, &mut batch)?;
     }
-    Ok(office.analyses.into_iter().flatten().collect())
+    Ok(batch.analyses.into_iter().flatten().collect())
 }
 
 /// The positions under way and those that wait for one of their trees.
-struct Office<G: Game> {
-    desks: Vec<Desk<G>>,
+struct BatchAnalysis<G: Game> {
+    slots: Vec<Slot<G>>,
     next: usize,
     analyses: Vec<Option<Analysis>>,
 }
 
 /// One tree, which serves one position after another.
-struct Desk<G: Game> {
-    tree: Tree<G::Position>,
-    task: Task,
+struct Slot<G: Game> {
+    search: TreeSearch<G>,
+    /// The position that is searched.
+    index: Option<usize>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Task {
-    Idle,
-    Rooting { index: usize },
-    Rooted { index: usize },
-    Searching { index: usize },
-}
-
-impl<G: Game> Desk<G> {
-    fn new(search: &SearchSettings) -> Self {
-        Self { tree: Tree::new(search.clone()), task: Task::Idle }
+impl<G: Game> TreeSet<G> for BatchAnalysis<G> {
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<G> {
+        &mut self.slots[owner].search
     }
 }
 
-impl<G: Game> Forest<G> for Office<G> {
-    fn tree(&mut self, owner: usize) -> &mut Tree<G::Position> {
-        &mut self.desks[owner].tree
-    }
-
-    fn rooted(&mut self, owner: usize) {
-        if let Task::Rooting { index } = self.desks[owner].task {
-            self.desks[owner].task = Task::Rooted { index };
-        }
-    }
-}
-
-impl<G: Game> Office<G> {
-    /// Works at one desk until leaves wait or no positions are left.
-    fn work(
+impl<G: Game> BatchAnalysis<G> {
+    /// Advances one slot until leaves wait or no positions are left.
+    fn advance(
         &mut self,
-        scene: &mut Scene<'_, G>,
-        frontier: &mut Frontier<G>,
-        owner: usize,
+        context: &BatchContext<'_, G>,
+        batcher: &mut LeafBatcher<G>,
+        slot: usize,
         positions: &[G::Position],
         settings: &AnalysisSettings,
         rng: &mut impl Rng,
     ) {
-        let Desk { tree, task } = &mut self.desks[owner];
+        let Slot { search, index } = &mut self.slots[slot];
+        let limits = Limits { leaves: settings.leaves_per_tree.max(1), completed: usize::MAX };
         loop {
-            match *task {
-                Task::Idle if self.next == positions.len() => return,
-                Task::Idle => {
-                    *task = Task::Rooting { index: self.next };
+            let current = match *index {
+                Some(current) => current,
+                None if self.next == positions.len() => return,
+                None => {
+                    search.restart();
                     self.next += 1;
+                    *index.insert(self.next - 1)
                 }
-                Task::Rooting { index } => match frontier.root(scene, owner, tree, &positions[index]) {
-                    Rooting::Done => *task = Task::Rooted { index },
-                    Rooting::Waits | Rooting::NoRoom => return,
-                },
-                Task::Rooted { index } if settings.simulations == 0 => {
-                    self.analyses[index] = Some(asked(tree));
-                    *task = Task::Idle;
-                }
-                Task::Rooted { index } => {
-                    tree.begin(settings.simulations, Exploration::Greedy, rng);
-                    *task = Task::Searching { index };
-                }
-                Task::Searching { index } if tree.is_finished() => {
-                    self.analyses[index] = Some(searched(tree));
-                    *task = Task::Idle;
-                }
-                Task::Searching { .. } => {
-                    let leaves_max = settings.leaves_per_tree.max(1);
-                    let descent = frontier.descend(scene, owner, tree, leaves_max, usize::MAX);
-                    if descent.waiting > 0 || descent.is_full {
-                        return;
-                    }
-                    assert!(descent.completed > 0, "a search that is not finished and has nothing in flight goes on");
-                }
+            };
+            let begin = |tree: &mut Tree<G::Position>| tree.begin(settings.simulations, Exploration::Greedy, rng);
+            let gathered = batcher.gather(context, search, &positions[current], limits, begin);
+            if !gathered.is_finished {
+                assert!(gathered.goes_on(), "a search that is not finished and has nothing in flight goes on");
+                return;
             }
+            self.analyses[current] = Some(analysis_of(&search.tree, settings.simulations));
+            *index = None;
         }
     }
 }
 
-/// The evaluator's opinion alone.
-pub(crate) fn asked<S>(tree: &Tree<S>) -> Analysis {
+/// The analysis of a finished search of so many simulations.
+pub(crate) fn analysis_of<S>(tree: &Tree<S>, simulations: u32) -> Analysis {
+    if simulations == 0 { evaluated(tree) } else { searched(tree) }
+}
+
+/// The evaluation of the root alone.
+fn evaluated<S>(tree: &Tree<S>) -> Analysis {
     let root = tree.root();
     let priors = root.priors().to_vec();
     let mut best = 0;
@@ -213,7 +185,7 @@ pub(crate) fn asked<S>(tree: &Tree<S>) -> Analysis {
     }
 }
 
-/// What a finished search says.
+/// The conclusions of a search.
 pub(crate) fn searched<S>(tree: &Tree<S>) -> Analysis {
     let root = tree.root();
     let (mut policy, mut principal_variation) = (Vec::new(), Vec::new());
@@ -318,7 +290,7 @@ mod tests {
         let game = ConnectFour::new();
         let position = game.replay(&[3, 0, 3, 0, 3, 0].map(Action)).unwrap();
         let mut evaluator = Uniform::new(game.spec().observation);
-        // Without proofs, which would say more than any mean.
+        // Without proofs, which would be exact where means are not.
         let search =
             SearchSettings { algorithm: SearchAlgorithm::GUMBEL, solver: Solver::Off, ..SearchSettings::default() };
         let settings = AnalysisSettings { search, ..settings(16) };

@@ -1,4 +1,4 @@
-//! One position searched for as long as somebody wants to know more.
+//! One position searched in steps, each of which continues the last.
 
 use game::Game;
 use inference::{Error, Evaluator};
@@ -6,16 +6,16 @@ use rand::Rng;
 use search::{EarlyStop, Exploration, SearchAlgorithm, Settings as SearchSettings, Tree};
 
 use crate::analysis::{Analysis, searched};
-use crate::frontier::{Forest, Frontier, Rooting, Scene};
+use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
 use crate::leaves::{Buffers, NetworkLeaves};
-use crate::settings::SymmetryReuse;
+use crate::tree_search::TreeSearch;
 
 /// A search that goes on from where it stopped. pUCT, since sequential halving must know its end at its beginning.
 pub struct Analyst<G: Game> {
     game: G,
     position: G::Position,
-    tree: Tree<G::Position>,
-    frontier: Frontier<G>,
+    search: TreeSearch<G>,
+    batcher: LeafBatcher<G>,
     buffers: Buffers,
     leaves_per_batch: usize,
 }
@@ -33,12 +33,12 @@ impl<G: Game> Analyst<G> {
     /// If the position is over: there is nothing to choose.
     pub fn new(game: G, position: G::Position, search: &SearchSettings, leaves_per_batch: usize) -> Self {
         assert!(game.outcome(&position).is_none(), "a position that is over has nothing to analyse");
-        // Whoever looks on decides when it is enough.
+        // The caller decides when it is enough.
         let search =
             SearchSettings { algorithm: SearchAlgorithm::Puct, early_stop: EarlyStop::Never, ..search.clone() };
         Self {
-            tree: Tree::new(search),
-            frontier: Frontier::new(&game),
+            search: TreeSearch::new(&search, 0),
+            batcher: LeafBatcher::new(&game),
             buffers: Buffers::new(&game),
             leaves_per_batch: leaves_per_batch.max(1),
             game,
@@ -56,47 +56,33 @@ impl<G: Game> Analyst<G> {
         evaluator: &mut dyn Evaluator,
         rng: &mut impl Rng,
     ) -> Result<(), Error> {
-        let Self { game, position, tree, frontier, buffers, leaves_per_batch } = self;
+        let Self { game, position, search, batcher, buffers, leaves_per_batch } = self;
         let mut leaves = NetworkLeaves::new(evaluator, buffers);
-        let mut scene = Scene { game, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: &mut leaves };
-        let mut only = Only(tree);
-        if !only.0.is_ready() && frontier.root(&mut scene, 0, only.0, position) != Rooting::Done {
-            frontier.resolve(&mut scene, &mut only)?;
-        }
-        only.0.begin(simulations, Exploration::Greedy, rng);
-        while !only.0.is_finished() {
-            let descent = frontier.descend(&mut scene, 0, only.0, *leaves_per_batch, usize::MAX);
-            if descent.waiting > 0 {
-                frontier.resolve(&mut scene, &mut only)?;
-            } else {
-                assert!(descent.completed > 0, "a search that is not finished and has nothing in flight goes on");
+        let context = BatchContext::new(game, &leaves);
+        let limits = Limits { leaves: *leaves_per_batch, completed: usize::MAX };
+        search.resume();
+        loop {
+            let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, Exploration::Greedy, rng);
+            let gathered = batcher.gather(&context, search, position, limits, begin);
+            if gathered.is_finished {
+                return Ok(());
             }
+            assert!(gathered.goes_on(), "a search that is not finished and has nothing in flight goes on");
+            batcher.resolve(&context, &mut leaves, search)?;
         }
-        Ok(())
     }
 
     /// How many simulations were made.
     #[must_use]
     pub fn simulations(&self) -> u32 {
-        if self.tree.is_ready() { self.tree.root().simulations() } else { 0 }
+        if self.search.tree.is_ready() { self.search.tree.root().simulations() } else { 0 }
     }
 
     /// What is known so far; `None` before the first search.
     #[must_use]
     pub fn analysis(&self) -> Option<Analysis> {
-        self.tree.is_ready().then(|| searched(&self.tree))
+        self.search.tree.is_ready().then(|| searched(&self.search.tree))
     }
-}
-
-/// A forest of one tree.
-struct Only<'a, P>(&'a mut Tree<P>);
-
-impl<G: Game> Forest<G> for Only<'_, G::Position> {
-    fn tree(&mut self, _owner: usize) -> &mut Tree<G::Position> {
-        self.0
-    }
-
-    fn rooted(&mut self, _owner: usize) {}
 }
 
 #[cfg(test)]

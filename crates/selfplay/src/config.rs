@@ -80,7 +80,7 @@ impl Default for SearchSection {
 }
 
 impl SearchSection {
-    /// What it says, checked.
+    /// The settings, checked.
     ///
     /// # Errors
     /// [`Invalid`] names the first key out of its range.
@@ -206,7 +206,7 @@ impl Default for SelfplaySection {
 }
 
 impl SelfplaySection {
-    /// What it says together with the search, checked.
+    /// The settings together with those of the search, checked.
     ///
     /// # Errors
     /// [`Invalid`] names the first key out of its range.

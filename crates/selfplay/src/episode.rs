@@ -1,17 +1,18 @@
 //! One game of many: its position, its tree, what it has recorded.
 
 use experience::{ActionProbability, Step, StepKind, WeightsVersion};
-use game::{Action, Game, Outcome, Player};
+use game::{Action, Game, Outcome};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use search::{Exploration, Proven, SearchAlgorithm, Tree};
 
-use crate::episodes::Round;
-use crate::frontier::{Frontier, Rooting, Scene};
+use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
 use crate::opening;
 use crate::resignation::{Verdict, Watch};
+use crate::round::Round;
 use crate::settings::{Settings, SubtreeReuse};
+use crate::tree_search::TreeSearch;
 
 /// Simulations and moves that one game may complete in one round without a leaf for the batch. It keeps a round finite
 /// where everything is in the cache.
@@ -51,11 +52,11 @@ pub(crate) struct Episode<G: Game> {
     seed: u64,
     rng: ChaCha8Rng,
     position: G::Position,
-    tree: Tree<G::Position>,
+    search: TreeSearch<G>,
     /// The weights behind every answer in the tree, while a search is under way and after it.
     tree_version: u64,
     /// How the move that comes next is searched.
-    depth: Depth,
+    kind: SearchKind,
     steps: Vec<Step>,
     watch: Watch,
     phase: Phase,
@@ -63,9 +64,9 @@ pub(crate) struct Episode<G: Game> {
     leaves: u64,
 }
 
-/// How far an episode is that has not finished.
+/// The progress of an episode that has not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct EpisodeProgress {
     /// As in [`FinishedEpisode::number`].
     pub number: u64,
     /// Steps so far.
@@ -80,16 +81,12 @@ enum Phase {
     Fresh,
     /// Between two moves.
     AtMove,
-    /// The root waits for its evaluation.
-    Rooting,
-    /// The tree has its root, the search has not begun.
-    Rooted,
     Searching,
 }
 
 /// Playout cap randomisation's two kinds of search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Depth {
+enum SearchKind {
     Full,
     Fast,
 }
@@ -118,9 +115,9 @@ impl<G: Game> Episode<G> {
             number: 0,
             seed,
             position: game.start(),
-            tree: Tree::new(settings.search.clone()),
+            search: TreeSearch::new(&settings.search, slot),
             tree_version: 0,
-            depth: Depth::Full,
+            kind: SearchKind::Full,
             steps: Vec::new(),
             watch: Watch::new(settings.resignation, game.spec().players, &mut rng),
             phase: Phase::Fresh,
@@ -138,8 +135,8 @@ impl<G: Game> Episode<G> {
         self.leaves = 0;
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        Standing { number: self.number, plies: self.steps.len(), leaves: self.leaves }
+    pub(crate) fn progress(&self) -> EpisodeProgress {
+        EpisodeProgress { number: self.number, plies: self.steps.len(), leaves: self.leaves }
     }
 
     /// Whether anything was played in it.
@@ -155,62 +152,48 @@ impl<G: Game> Episode<G> {
     /// Gives up the search under way, if one is.
     pub(crate) fn abandon(&mut self, settings: &Settings) {
         if !self.is_at_move() {
-            self.tree = Tree::new(settings.search.clone());
+            self.search = TreeSearch::new(&settings.search, self.slot);
             self.phase = Phase::AtMove;
         }
     }
 
-    pub(crate) fn tree(&mut self) -> &mut Tree<G::Position> {
-        &mut self.tree
-    }
-
-    pub(crate) fn rooted(&mut self) {
-        self.phase = Phase::Rooted;
+    pub(crate) fn search(&mut self) -> &mut TreeSearch<G> {
+        &mut self.search
     }
 
     /// Gathers this game's share of a round: leaves for the batch, and as many moves as need none.
     #[expect(clippy::too_many_arguments, reason = "the parts of one round, each borrowed from another field")]
     pub(crate) fn gather(
         &mut self,
-        scene: &mut Scene<'_, G>,
-        frontier: &mut Frontier<G>,
+        context: &BatchContext<'_, G>,
+        batcher: &mut LeafBatcher<G>,
         settings: &Settings,
         pace: Pace,
         workspace: &mut Workspace,
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        self.keep_to(scene.leaves.weights_version());
+        self.keep_to(context.weights_version);
         let mut work = 0;
         while work < WORK_PER_ROUND_MAX {
             match self.phase {
                 Phase::Fresh if pace == Pace::Settle => return,
-                Phase::Fresh => self.open(scene, settings, workspace),
+                Phase::Fresh => self.open(context, settings, workspace),
                 Phase::AtMove if pace == Pace::Settle => return,
-                Phase::AtMove => self.prepare(scene.leaves.weights_version(), settings),
-                Phase::Rooting => match frontier.root(scene, self.slot, &mut self.tree, &self.position) {
-                    Rooting::Done => self.phase = Phase::Rooted,
-                    Rooting::Waits => {
-                        self.leaves += 1;
-                        return;
-                    }
-                    Rooting::NoRoom => return,
-                },
-                Phase::Rooted => self.begin(settings),
-                Phase::Searching if self.tree.is_finished() => {
-                    self.play(scene.game, settings, workspace, finished, round);
-                    work += 1;
-                }
+                Phase::AtMove => self.prepare(context.weights_version, settings),
                 Phase::Searching => {
-                    let leaves_max = settings.leaves_per_tree;
-                    let completed_max = WORK_PER_ROUND_MAX - work;
-                    let descent = frontier.descend(scene, self.slot, &mut self.tree, leaves_max, completed_max);
-                    work += descent.completed;
-                    self.leaves += descent.waiting as u64;
-                    round.simulations += descent.completed;
-                    if descent.waiting > 0 || descent.is_full || descent.completed == 0 {
+                    let (simulations, exploration) = self.budget(settings);
+                    let limits = Limits { leaves: settings.leaves_per_tree, completed: WORK_PER_ROUND_MAX - work };
+                    let Self { search, rng, position, .. } = self;
+                    let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, exploration, rng);
+                    let gathered = batcher.gather(context, search, position, limits, begin);
+                    self.leaves += gathered.waiting as u64;
+                    round.simulations += gathered.completed;
+                    if !gathered.is_finished {
                         return;
                     }
+                    self.play(context.game, settings, workspace, finished, round);
+                    work += gathered.completed + 1;
                 }
             }
         }
@@ -221,48 +204,51 @@ impl<G: Game> Episode<G> {
     fn keep_to(&mut self, weights_version: u64) {
         if !self.is_at_move() && self.tree_version != weights_version {
             self.tree_version = weights_version;
-            self.phase = Phase::Rooting;
+            self.search.restart();
         }
     }
 
     /// Plays the random plies an episode may begin with.
-    fn open(&mut self, scene: &Scene<'_, G>, settings: &Settings, workspace: &mut Workspace) {
-        let weights_version = WeightsVersion(scene.leaves.weights_version());
+    fn open(&mut self, context: &BatchContext<'_, G>, settings: &Settings, workspace: &mut Workspace) {
+        let weights_version = WeightsVersion(context.weights_version);
         for _ in 0..opening::draw_length(&settings.openings, &mut self.rng) {
-            let played = opening::play_random(scene.game, &mut self.position, &mut workspace.legal, &mut self.rng);
+            let played = opening::play_random(context.game, &mut self.position, &mut workspace.legal, &mut self.rng);
             let Some((action, reward)) = played else { break };
             self.steps.push(Step { action, reward, kind: StepKind::Opening, weights_version });
         }
-        self.draw_depth(settings);
+        self.draw_kind(settings);
         // What the tree holds belongs to the episode before.
-        self.phase = Phase::Rooting;
-        self.tree_version = scene.leaves.weights_version();
+        self.search.restart();
+        self.phase = Phase::Searching;
+        self.tree_version = context.weights_version;
     }
 
     fn prepare(&mut self, weights_version: u64, settings: &Settings) {
-        self.draw_depth(settings);
-        let reuses = settings.subtree_reuse == SubtreeReuse::Keep;
-        let keeps = reuses && self.tree.is_ready() && self.tree_version == weights_version;
-        self.phase = if keeps { Phase::Rooted } else { Phase::Rooting };
+        self.draw_kind(settings);
+        if settings.subtree_reuse == SubtreeReuse::Keep && self.tree_version == weights_version {
+            self.search.resume();
+        } else {
+            self.search.restart();
+        }
+        self.phase = Phase::Searching;
         self.tree_version = weights_version;
     }
 
     /// Once for each move: drawn again with every search begun anew, full searches would become rarer for being longer.
-    fn draw_depth(&mut self, settings: &Settings) {
+    fn draw_kind(&mut self, settings: &Settings) {
         let is_full = self.rng.random::<f32>() < settings.full_search_probability && !self.watch.is_resigned();
-        self.depth = if is_full { Depth::Full } else { Depth::Fast };
+        self.kind = if is_full { SearchKind::Full } else { SearchKind::Fast };
     }
 
-    fn begin(&mut self, settings: &Settings) {
-        let (simulations, exploration) = match self.depth {
-            Depth::Full => (settings.full_simulations, Exploration::Explore),
-            Depth::Fast if self.temperature(settings) < TEMPERATURE_MIN => {
+    /// The simulations of the next search, and how much chance is in its move.
+    fn budget(&self, settings: &Settings) -> (u32, Exploration) {
+        match self.kind {
+            SearchKind::Full => (settings.full_simulations, Exploration::Explore),
+            SearchKind::Fast if self.temperature(settings) < TEMPERATURE_MIN => {
                 (settings.fast_simulations, Exploration::Greedy)
             }
-            Depth::Fast => (settings.fast_simulations, Exploration::Sample),
-        };
-        self.tree.begin(simulations, exploration, &mut self.rng);
-        self.phase = Phase::Searching;
+            SearchKind::Fast => (settings.fast_simulations, Exploration::Sample),
+        }
     }
 
     /// Ends a search: records it, plays its move, and starts the next episode if that was the last one.
@@ -274,11 +260,12 @@ impl<G: Game> Episode<G> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        self.tree.search_policy(&mut workspace.policy);
-        let value = self.tree.root().value_under(&workspace.policy);
-        let kind = match self.depth {
-            Depth::Full => StepKind::Full { policy: sparse(self.tree.root().actions(), &workspace.policy), value },
-            Depth::Fast => StepKind::Fast { value },
+        let tree = &self.search.tree;
+        tree.search_policy(&mut workspace.policy);
+        let value = tree.root().value_under(&workspace.policy);
+        let kind = match self.kind {
+            SearchKind::Full => StepKind::Full { policy: sparse(tree.root().actions(), &workspace.policy), value },
+            SearchKind::Fast => StepKind::Fast { value },
         };
         let action = self.choose(settings);
         let mover = game.to_move(&self.position);
@@ -293,8 +280,8 @@ impl<G: Game> Episode<G> {
                 self.finish(game, settings, outcome, Ending::Resignation, finished, round);
             }
             (None, Verdict::PlayOn) => {
-                // Whether it kept a subtree is asked when the next search begins.
-                let _ = self.tree.advance(action);
+                // Whether it kept a subtree shows when the next search begins.
+                let _ = self.search.tree.advance(action);
                 self.phase = Phase::AtMove;
             }
         }
@@ -308,11 +295,13 @@ impl<G: Game> Episode<G> {
     fn choose(&mut self, settings: &Settings) -> Action {
         let temperature = self.temperature(settings);
         // Gumbel's noise has drawn the move already: it is the best action.
-        let is_drawn = matches!(settings.search.algorithm, SearchAlgorithm::Gumbel { .. }) && self.depth == Depth::Full;
-        if is_drawn || temperature < TEMPERATURE_MIN || self.tree.root().proven() == Proven::Win {
-            self.tree.best_action()
+        let is_drawn =
+            matches!(settings.search.algorithm, SearchAlgorithm::Gumbel { .. }) && self.kind == SearchKind::Full;
+        let tree = &self.search.tree;
+        if is_drawn || temperature < TEMPERATURE_MIN || tree.root().proven() == Proven::Win {
+            tree.best_action()
         } else {
-            self.tree.sample_action(temperature, &mut self.rng)
+            tree.sample_action(temperature, &mut self.rng)
         }
     }
 
@@ -338,11 +327,6 @@ fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
     let kept = || actions.iter().zip(policy).filter(|&(_, &share)| share >= PROBABILITY_MIN);
     let sum: f32 = kept().map(|(_, &share)| share).sum();
     kept().map(|(&action, &share)| ActionProbability { action, probability: share / sum }).collect()
-}
-
-/// Whether the player who resigned, or would have, did not lose.
-pub(crate) fn was_wrong(resigner: Player, outcome: Outcome) -> bool {
-    outcome.value_for(resigner) > -1.0
 }
 
 /// A generator of its own for every episode: what one game draws does not depend on the others.

@@ -1,14 +1,14 @@
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use game::{Game, Outcome};
+use game::Game;
 use inference::{Cache, Error, Evaluator};
-use search::Tree;
 
-use crate::episode::{Episode, FinishedEpisode, Pace, Standing, Workspace, was_wrong};
-use crate::frontier::{Forest, Frontier, Scene};
+use crate::episode::{Episode, EpisodeProgress, FinishedEpisode, Pace, Workspace};
+use crate::leaf_batcher::{BatchContext, LeafBatcher};
 use crate::leaves::{Buffers, NetworkLeaves};
-use crate::resignation::Watch;
+use crate::round::Round;
 use crate::settings::Settings;
+use crate::tree_search::{TreeSearch, TreeSet};
 
 /// Many episodes of self-play that advance together, for ever, on one thread.
 ///
@@ -17,84 +17,14 @@ pub struct Episodes<G: Game> {
     game: G,
     settings: Settings,
     episodes: Vec<Episode<G>>,
-    /// Who gathers first: whoever found no room in the last batch.
+    /// The slot that gathers first: one that found no room in the last batch.
     first: usize,
-    frontier: Frontier<G>,
+    batcher: LeafBatcher<G>,
     buffers: Buffers,
     workspace: Workspace,
     finished: Vec<FinishedEpisode>,
     /// What rounds did that an evaluator's error cut short; the next round's report holds it.
     unreported: Round,
-}
-
-/// What one round did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Round {
-    /// Positions in the batch; 0 if none was needed.
-    pub batch: usize,
-    /// Positions the evaluator answered: those of the batch, or of all batches where rounds are summed.
-    pub evaluated: usize,
-    /// Batches: 1 or 0, or how many where rounds are summed.
-    pub batches: usize,
-    /// Positions that were looked up in the cache.
-    pub cache_lookups: usize,
-    /// Positions that were there.
-    pub cache_hits: usize,
-    /// Simulations completed.
-    pub simulations: usize,
-    /// Moves played after a search.
-    pub moves: usize,
-    /// Episodes that came to their result.
-    pub episodes_finished: usize,
-    /// Time spent on observing the positions of the batch; zero unless [timed](Episodes::timed).
-    pub observing: Duration,
-    /// What the finished episodes say about resignation.
-    pub calibration: Calibration,
-}
-
-/// How right resignations were, counted over finished episodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Calibration {
-    /// Episodes cut short (or played out with fast searches) by a resignation.
-    pub resigned: usize,
-    /// Episodes that are played out with unchanged searches whatever happens.
-    pub episodes: usize,
-    /// Calibration episodes in which somebody would have resigned.
-    pub would_resign: usize,
-    /// Of those, the ones that the resigner did not lose.
-    pub wrong: usize,
-}
-
-impl Calibration {
-    pub(crate) fn count(&mut self, watch: &Watch, outcome: Outcome) {
-        self.resigned += usize::from(watch.is_resigned());
-        if !watch.is_calibration() {
-            return;
-        }
-        self.episodes += 1;
-        if let Some(resigner) = watch.resigner() {
-            self.would_resign += 1;
-            self.wrong += usize::from(was_wrong(resigner, outcome));
-        }
-    }
-}
-
-impl std::ops::AddAssign for Round {
-    fn add_assign(&mut self, other: Self) {
-        self.batch = other.batch;
-        self.evaluated += other.evaluated;
-        self.batches += other.batches;
-        self.cache_lookups += other.cache_lookups;
-        self.cache_hits += other.cache_hits;
-        self.simulations += other.simulations;
-        self.moves += other.moves;
-        self.episodes_finished += other.episodes_finished;
-        self.observing += other.observing;
-        self.calibration.resigned += other.calibration.resigned;
-        self.calibration.episodes += other.calibration.episodes;
-        self.calibration.would_resign += other.calibration.would_resign;
-        self.calibration.wrong += other.calibration.wrong;
-    }
 }
 
 impl<G: Game> std::fmt::Debug for Episodes<G> {
@@ -105,13 +35,9 @@ impl<G: Game> std::fmt::Debug for Episodes<G> {
 
 struct Games<'a, G: Game>(&'a mut [Episode<G>]);
 
-impl<G: Game> Forest<G> for Games<'_, G> {
-    fn tree(&mut self, owner: usize) -> &mut Tree<G::Position> {
-        self.0[owner].tree()
-    }
-
-    fn rooted(&mut self, owner: usize) {
-        self.0[owner].rooted();
+impl<G: Game> TreeSet<G> for Games<'_, G> {
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<G> {
+        self.0[owner].search()
     }
 }
 
@@ -123,7 +49,7 @@ impl<G: Game> Episodes<G> {
         Self {
             episodes,
             first: 0,
-            frontier: Frontier::new(&game),
+            batcher: LeafBatcher::new(&game),
             buffers: Buffers::new(&game),
             workspace: Workspace::default(),
             finished: Vec::new(),
@@ -133,14 +59,14 @@ impl<G: Game> Episodes<G> {
         }
     }
 
-    /// Has every round tell how long it observed, by this clock.
+    /// Measures the time of observing in every round, by this clock.
     #[must_use]
     pub fn timed(mut self, clock: fn() -> Instant) -> Self {
-        self.frontier.clock = Some(clock);
+        self.batcher.clock = Some(clock);
         self
     }
 
-    /// One round: gathers leaves from all games, evaluates one batch (the cache is asked first) and applies the answers.
+    /// One round: gathers leaves from all games, evaluates one batch (of what the cache does not hold) and applies the answers.
     ///
     /// An evaluator of another weights version than the last one's begins every search under way anew;
     /// [`settle`](Self::settle) ends them first.
@@ -170,7 +96,7 @@ impl<G: Game> Episodes<G> {
         Ok(sum)
     }
 
-    /// Gives up every search under way: its move is searched again, from a fresh root. For whoever has to replace an
+    /// Gives up every search under way: its move is searched again, from a fresh root. For replacing an
     /// evaluator that cannot [`settle`](Self::settle), so that no search knows two of them.
     pub fn abandon(&mut self) {
         for episode in &mut self.episodes {
@@ -182,21 +108,20 @@ impl<G: Game> Episodes<G> {
         let mut round = std::mem::take(&mut self.unreported);
         let mut leaves = NetworkLeaves::new(evaluator, &mut self.buffers);
         let symmetry_reuse = self.settings.symmetry_reuse;
-        let mut scene = Scene { game: &self.game, cache, symmetry_reuse, leaves: &mut leaves };
-        (self.frontier.cache_lookups, self.frontier.cache_hits) = (0, 0);
+        let context = BatchContext { cache, symmetry_reuse, ..BatchContext::new(&self.game, &leaves) };
+        (self.batcher.cache_lookups, self.batcher.cache_hits) = (0, 0);
 
         let games = self.episodes.len();
-        let batch_max = scene.leaves.batch_max();
         let first = self.first;
         for i in 0..games {
             let slot = (first + i) % games;
-            if self.frontier.batch() >= batch_max {
+            if self.batcher.batch() >= context.batch_max {
                 self.first = slot;
                 break;
             }
             self.episodes[slot].gather(
-                &mut scene,
-                &mut self.frontier,
+                &context,
+                &mut self.batcher,
                 &self.settings,
                 pace,
                 &mut self.workspace,
@@ -205,11 +130,11 @@ impl<G: Game> Episodes<G> {
             );
         }
 
-        round.batch = self.frontier.batch();
-        round.cache_lookups += self.frontier.cache_lookups;
-        round.cache_hits += self.frontier.cache_hits;
-        let resolved = self.frontier.resolve(&mut scene, &mut Games(&mut self.episodes));
-        round.observing += std::mem::take(&mut self.frontier.observing);
+        round.batch = self.batcher.batch();
+        round.cache_lookups += self.batcher.cache_lookups;
+        round.cache_hits += self.batcher.cache_hits;
+        let resolved = self.batcher.resolve(&context, &mut leaves, &mut Games(&mut self.episodes));
+        round.observing += std::mem::take(&mut self.batcher.observing);
         match resolved {
             Ok(simulations) => {
                 round.simulations += simulations;
@@ -240,13 +165,13 @@ impl<G: Game> Episodes<G> {
         self.episodes.len()
     }
 
-    /// How far the episode is that a slot is at.
+    /// The progress of the episode of a slot.
     ///
     /// # Panics
     /// There is no such slot.
     #[must_use]
-    pub fn standing(&self, slot: usize) -> Standing {
-        self.episodes[slot].standing()
+    pub fn progress(&self, slot: usize) -> EpisodeProgress {
+        self.episodes[slot].progress()
     }
 
     /// How many episodes have begun and have no result yet.

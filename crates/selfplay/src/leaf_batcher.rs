@@ -1,4 +1,4 @@
-//! The gatherer: descends trees to leaves, answers at once what is over or cached, and collects the rest for one batch.
+//! Descends trees to leaves, answers at once what is over or cached, and collects the rest for one batch.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -13,26 +13,46 @@ use crate::images::Images;
 use crate::leaves::LeafEvaluator;
 use crate::settings::SymmetryReuse;
 use crate::step::Step;
+use crate::tree_search::{State, TreeSearch, TreeSet};
 
-/// The trees being searched, by the number that the frontier knows them by.
-pub(crate) trait Forest<G: Game> {
-    /// The tree of `owner`.
-    fn tree(&mut self, owner: usize) -> &mut Tree<G::Position>;
-
-    /// The tree of `owner` has got the root it was waiting for.
-    fn rooted(&mut self, owner: usize);
-}
-
-/// What every descent of a round shares.
-pub(crate) struct Scene<'a, G: Game> {
+/// The game, the cache and the evaluator's attributes, which all descents of a batch share.
+pub(crate) struct BatchContext<'a, G: Game> {
     pub(crate) game: &'a G,
     pub(crate) cache: Option<&'a Cache>,
     pub(crate) symmetry_reuse: SymmetryReuse,
-    pub(crate) leaves: &'a mut dyn LeafEvaluator<G>,
+    /// The most positions of one batch.
+    pub(crate) batch_max: usize,
+    /// The weights behind the answers.
+    pub(crate) weights_version: u64,
+    /// Whether the same position always has the same answer, so that one answer may serve many.
+    pub(crate) is_deterministic: bool,
+}
+
+// Deriving would require `G: Copy`.
+impl<G: Game> Clone for BatchContext<'_, G> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<G: Game> Copy for BatchContext<'_, G> {}
+
+impl<'a, G: Game> BatchContext<'a, G> {
+    /// Without a cache, every position as it is.
+    pub(crate) fn new(game: &'a G, leaves: &dyn LeafEvaluator<G>) -> Self {
+        Self {
+            game,
+            cache: None,
+            symmetry_reuse: SymmetryReuse::Apart,
+            batch_max: leaves.batch_max(),
+            weights_version: leaves.weights_version(),
+            is_deterministic: leaves.is_deterministic(),
+        }
+    }
 }
 
 /// Leaves that wait for the batch.
-pub(crate) struct Frontier<G: Game> {
+pub(crate) struct LeafBatcher<G: Game> {
     waiting: Vec<Waiting<G::Position>>,
     /// The distinct positions of the batch, in its order.
     leaves: Vec<Leaf>,
@@ -46,7 +66,7 @@ pub(crate) struct Frontier<G: Game> {
     images: Images,
     pub(crate) cache_lookups: usize,
     pub(crate) cache_hits: usize,
-    /// Asked before and after a batch is observed; without one that is not timed.
+    /// Read before and after a batch is observed; without one that is not timed.
     pub(crate) clock: Option<fn() -> Instant>,
     pub(crate) observing: Duration,
 }
@@ -80,29 +100,46 @@ enum Source {
     NoRoom,
 }
 
-/// How far a descent came.
+/// How much one step of a search may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Leaves of its tree that wait for the batch.
+    pub(crate) leaves: usize,
+    /// Simulations completed without the batch.
+    pub(crate) completed: usize,
+}
+
+/// What one step of a search did.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Descent {
-    /// Leaves of this tree that now wait for the batch.
+pub(crate) struct Gathered {
+    /// Leaves of its tree that were added to the batch, or its root.
     pub(crate) waiting: usize,
     /// Simulations that were completed without the batch.
     pub(crate) completed: usize,
     /// Whether the batch had no room for another leaf.
     pub(crate) is_full: bool,
+    /// Whether the search is at its end.
+    pub(crate) is_finished: bool,
+}
+
+impl Gathered {
+    /// Whether a batch will bring the search further: this one, or one with room.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.waiting > 0 || self.is_full
+    }
 }
 
 /// Whether a root could be answered at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rooting {
+enum RootStatus {
     /// The tree has its root.
     Done,
     /// It waits for the batch.
-    Waits,
+    Waiting,
     /// The batch has no room for it.
     NoRoom,
 }
 
-impl<G: Game> Frontier<G> {
+impl<G: Game> LeafBatcher<G> {
     pub(crate) fn new(game: &G) -> Self {
         Self {
             waiting: Vec::new(),
@@ -124,122 +161,150 @@ impl<G: Game> Frontier<G> {
         self.leaves.len()
     }
 
-    /// Gives `tree` the root `position`, which is not over.
-    pub(crate) fn root(
+    /// Advances a search of `position`, which is not over: roots its tree, has `begin` begin the search, and descends until
+    /// leaves wait, a limit is reached or the search is finished.
+    pub(crate) fn gather(
         &mut self,
-        scene: &mut Scene<'_, G>,
-        owner: usize,
-        tree: &mut Tree<G::Position>,
+        context: &BatchContext<'_, G>,
+        search: &mut TreeSearch<G>,
         position: &G::Position,
-    ) -> Rooting {
-        match self.source(scene, position) {
+        limits: Limits,
+        begin: impl FnOnce(&mut Tree<G::Position>),
+    ) -> Gathered {
+        let mut gathered = Gathered::default();
+        if search.state == State::Unrooted {
+            match self.root(context, search, position) {
+                RootStatus::Done => {}
+                RootStatus::Waiting => gathered.waiting = 1,
+                RootStatus::NoRoom => gathered.is_full = true,
+            }
+        }
+        if search.state == State::Rooted {
+            begin(&mut search.tree);
+            search.state = State::Searching;
+        }
+        if search.state == State::Searching {
+            self.descend(context, search, limits, &mut gathered);
+        }
+        gathered
+    }
+
+    fn root(
+        &mut self,
+        context: &BatchContext<'_, G>,
+        search: &mut TreeSearch<G>,
+        position: &G::Position,
+    ) -> RootStatus {
+        match self.source(context, position) {
             Source::Cache { symmetry } => {
-                tree.reset(position.clone(), self.images.expansion(symmetry, &self.scratch, &self.cached, 0));
-                Rooting::Done
+                search.root(position.clone(), self.images.expansion(symmetry, &self.scratch, &self.cached, 0));
+                RootStatus::Done
             }
             Source::Leaf { leaf, symmetry } => {
-                self.waiting.push(Waiting { owner, place: Place::Root, position: position.clone(), leaf, symmetry });
-                Rooting::Waits
+                let (owner, position) = (search.owner, position.clone());
+                self.waiting.push(Waiting { owner, place: Place::Root, position, leaf, symmetry });
+                search.state = State::AwaitingRoot;
+                RootStatus::Waiting
             }
-            Source::NoRoom => Rooting::NoRoom,
+            Source::NoRoom => RootStatus::NoRoom,
         }
     }
 
-    /// Descends `tree` until `leaves_max` leaves wait, `completed_max` simulations are complete, or nothing is left.
-    pub(crate) fn descend(
+    /// Descends until a limit is reached, nothing can be selected or the search is finished.
+    fn descend(
         &mut self,
-        scene: &mut Scene<'_, G>,
-        owner: usize,
-        tree: &mut Tree<G::Position>,
-        leaves_max: usize,
-        completed_max: usize,
-    ) -> Descent {
-        let mut descent = Descent::default();
-        while descent.waiting < leaves_max && descent.completed < completed_max {
+        context: &BatchContext<'_, G>,
+        search: &mut TreeSearch<G>,
+        limits: Limits,
+        gathered: &mut Gathered,
+    ) {
+        let TreeSearch { tree, owner, .. } = search;
+        while gathered.waiting < limits.leaves && gathered.completed < limits.completed {
             let request = match tree.select() {
                 Selection::Busy => break,
                 Selection::Completed => {
-                    descent.completed += 1;
+                    gathered.completed += 1;
                     continue;
                 }
                 Selection::Leaf(request) => request,
             };
             let mut position = tree.parent_state(&request).clone();
-            let Step { reward, discount, terminal } = Step::play(scene.game, &mut position, request.action);
+            let Step { reward, discount, terminal } = Step::play(context.game, &mut position, request.action);
             if let Some(value) = terminal {
                 tree.answer(request, position, reward, discount, Expansion::Terminal { value });
-                descent.completed += 1;
+                gathered.completed += 1;
                 continue;
             }
-            match self.source(scene, &position) {
+            match self.source(context, &position) {
                 Source::Cache { symmetry } => {
                     let expansion = self.images.expansion(symmetry, &self.scratch, &self.cached, 0);
                     tree.answer(request, position, reward, discount, expansion);
-                    descent.completed += 1;
+                    gathered.completed += 1;
                 }
                 Source::Leaf { leaf, symmetry } => {
                     let place = Place::Child { request, reward, discount };
-                    self.waiting.push(Waiting { owner, place, position, leaf, symmetry });
-                    descent.waiting += 1;
+                    self.waiting.push(Waiting { owner: *owner, place, position, leaf, symmetry });
+                    gathered.waiting += 1;
                 }
                 Source::NoRoom => {
                     tree.cancel(request);
-                    descent.is_full = true;
+                    gathered.is_full = true;
                     break;
                 }
             }
         }
-        descent
+        gathered.is_finished = tree.is_finished();
     }
 
     /// Looks for the answer to a position that is not over: in the cache, in the batch, else at the end of the batch.
-    fn source(&mut self, scene: &mut Scene<'_, G>, position: &G::Position) -> Source {
-        let (hash, image) = match scene.symmetry_reuse {
-            SymmetryReuse::Share => Images::smallest(scene.game, position),
-            SymmetryReuse::Apart => (scene.game.hash(position), None),
+    fn source(&mut self, context: &BatchContext<'_, G>, position: &G::Position) -> Source {
+        let (hash, image) = match context.symmetry_reuse {
+            SymmetryReuse::Share => Images::smallest(context.game, position),
+            SymmetryReuse::Apart => (context.game.hash(position), None),
         };
         let (symmetry, position) = image.as_ref().map_or((0, position), |(symmetry, image)| (*symmetry, image));
-        scene.game.legal_actions(position, &mut self.scratch);
-        if let Some(cache) = scene.cache {
+        context.game.legal_actions(position, &mut self.scratch);
+        if let Some(cache) = context.cache {
             self.cached.clear();
             self.cache_lookups += 1;
-            let key = CacheKey { position: hash, weights_version: scene.leaves.weights_version() };
+            let key = CacheKey { position: hash, weights_version: context.weights_version };
             if cache.get(key, self.scratch.len(), &mut self.cached) {
                 self.cache_hits += 1;
                 return Source::Cache { symmetry };
             }
         }
-        let shares = scene.leaves.is_deterministic();
-        if shares && let Some(&leaf) = self.known.get(&hash) {
+        if context.is_deterministic
+            && let Some(&leaf) = self.known.get(&hash)
+        {
             // Equal hashes of different positions are improbable, not impossible.
             if self.legal[self.leaves[leaf].legal.clone()] == self.scratch[..] {
                 return Source::Leaf { leaf, symmetry };
             }
         }
-        if self.leaves.len() >= scene.leaves.batch_max() {
+        if self.leaves.len() >= context.batch_max {
             return Source::NoRoom;
         }
         let leaf = self.leaves.len();
         let start = self.legal.len();
         self.legal.extend_from_slice(&self.scratch);
         self.leaves.push(Leaf { hash, legal: start..self.legal.len() });
-        if shares {
+        if context.is_deterministic {
             self.known.insert(hash, leaf);
         }
         Source::Leaf { leaf, symmetry }
     }
 
     /// Fills the batch, in one go once all leaves are known, so that what it takes can be timed at its ends.
-    fn observe(&mut self, scene: &mut Scene<'_, G>) {
+    pub(crate) fn observe(&mut self, context: &BatchContext<'_, G>, leaves: &mut dyn LeafEvaluator<G>) {
         let start = self.clock.map(|clock| clock());
         let mut next = 0;
         for Waiting { position, leaf, symmetry, .. } in &self.waiting {
-            // Whoever waits for a leaf that is known already was here before.
+            // The first that waits for a leaf comes before the others that share its answer.
             if *leaf == next {
                 let legal = &self.legal[self.leaves[next].legal.clone()];
                 match symmetry {
-                    0 => scene.leaves.push(scene.game, position, legal),
-                    _ => scene.leaves.push(scene.game, &scene.game.image(position, *symmetry), legal),
+                    0 => leaves.push(context.game, position, legal),
+                    _ => leaves.push(context.game, &context.game.image(position, *symmetry), legal),
                 }
                 next += 1;
             }
@@ -252,58 +317,71 @@ impl<G: Game> Frontier<G> {
     /// Evaluates the batch and answers everything that waits; returns how many simulations that completed.
     ///
     /// After an error nothing is in flight: the leaves are given up, and simulations that needed no batch stay.
-    pub(crate) fn resolve(&mut self, scene: &mut Scene<'_, G>, forest: &mut impl Forest<G>) -> Result<usize, Error> {
+    pub(crate) fn resolve(
+        &mut self,
+        context: &BatchContext<'_, G>,
+        leaves: &mut dyn LeafEvaluator<G>,
+        trees: &mut impl TreeSet<G>,
+    ) -> Result<usize, Error> {
         if self.leaves.is_empty() {
             return Ok(0);
         }
-        self.observe(scene);
-        let weights_version = scene.leaves.weights_version();
-        let result = match scene.leaves.evaluate() {
-            Ok(predictions) => {
-                assert_eq!(predictions.len(), self.leaves.len(), "an evaluator answers every position of its batch");
-                if let Some(cache) = scene.cache {
-                    for (i, leaf) in self.leaves.iter().enumerate() {
-                        let key = CacheKey { position: leaf.hash, weights_version };
-                        cache.insert(key, predictions.priors(i), predictions.value(i));
-                    }
-                }
-                Ok(self.answer(predictions, forest))
-            }
+        self.observe(context, leaves);
+        match leaves.evaluate() {
+            Ok(predictions) => Ok(self.answer(context, predictions, trees)),
             Err(error) => {
-                self.cancel(forest);
+                self.cancel(trees);
                 Err(error)
             }
-        };
-        self.leaves.clear();
-        self.legal.clear();
-        self.known.clear();
-        result
+        }
     }
 
-    fn answer(&mut self, predictions: &Predictions, forest: &mut impl Forest<G>) -> usize {
+    /// Answers everything that waits with the predictions of the batch; returns how many simulations that completed.
+    pub(crate) fn answer(
+        &mut self,
+        context: &BatchContext<'_, G>,
+        predictions: &Predictions,
+        trees: &mut impl TreeSet<G>,
+    ) -> usize {
+        assert_eq!(predictions.len(), self.leaves.len(), "an evaluator answers every position of its batch");
+        if let Some(cache) = context.cache {
+            for (i, leaf) in self.leaves.iter().enumerate() {
+                let key = CacheKey { position: leaf.hash, weights_version: context.weights_version };
+                cache.insert(key, predictions.priors(i), predictions.value(i));
+            }
+        }
         let mut simulations = 0;
         for Waiting { owner, place, position, leaf, symmetry } in self.waiting.drain(..) {
             let legal = &self.legal[self.leaves[leaf].legal.clone()];
             let expansion = self.images.expansion(symmetry, legal, predictions, leaf);
+            let search = trees.search(owner);
             match place {
-                Place::Root => {
-                    forest.tree(owner).reset(position, expansion);
-                    forest.rooted(owner);
-                }
+                Place::Root => search.root(position, expansion),
                 Place::Child { request, reward, discount } => {
-                    forest.tree(owner).answer(request, position, reward, discount, expansion);
+                    search.tree.answer(request, position, reward, discount, expansion);
                     simulations += 1;
                 }
             }
         }
+        self.clear();
         simulations
     }
 
-    fn cancel(&mut self, forest: &mut impl Forest<G>) {
+    /// Gives up everything that waits.
+    pub(crate) fn cancel(&mut self, trees: &mut impl TreeSet<G>) {
         for Waiting { owner, place, .. } in self.waiting.drain(..) {
-            if let Place::Child { request, .. } = place {
-                forest.tree(owner).cancel(request);
+            let search = trees.search(owner);
+            match place {
+                Place::Root => search.restart(),
+                Place::Child { request, .. } => search.tree.cancel(request),
             }
         }
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.leaves.clear();
+        self.legal.clear();
+        self.known.clear();
     }
 }

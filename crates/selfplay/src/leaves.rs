@@ -1,7 +1,7 @@
 use game::{Action, Game};
 use inference::{Batch, Error, Evaluator, Predictions};
 
-/// Something that evaluates positions rather than observations; what the gatherer asks.
+/// Evaluates positions rather than observations, for the leaf batcher.
 ///
 /// A batch is pushed position by position and evaluated at once.
 pub trait LeafEvaluator<G: Game> {
@@ -42,6 +42,13 @@ pub(crate) struct Buffers {
 impl Buffers {
     pub(crate) fn new<G: Game>(game: &G) -> Self {
         Self { batch: Batch::new(game.spec().observation), predictions: Predictions::new() }
+    }
+}
+
+impl Buffers {
+    /// The answers to the last batch.
+    pub(crate) fn predictions(&self) -> &Predictions {
+        &self.predictions
     }
 }
 

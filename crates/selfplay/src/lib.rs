@@ -1,30 +1,34 @@
 //! Many episodes at once: gather leaves from every game, evaluate one batch, apply the answers, record the moves.
 //!
-//! [`Episodes`] makes experience; [`analysis`] searches given positions for evaluation and the arena,
-//! [`analyse_together`] one position with many threads for play, [`Analyst`] one for as long as somebody looks on; [`playouts`] is the opponent that needs no network. All of them drive [`search::Tree`] with the rules as transition
-//! and share one gatherer (`frontier`), but `team`, which has several batches on
-//! their way. Knows no tokio, no clock and no network.
+//! [`Episodes`] makes experience; [`analysis`] searches given positions for evaluation and the arena, [`analyse_together`] one
+//! position with many threads for play, [`Analyst`] one in steps; [`playouts`] is the opponent that needs no network. All of them
+//! drive [`search::Tree`] with the rules as transition by one driver (`leaf_batcher`). No tokio, no
+//! clock and no network.
 
 pub mod analysis;
 mod analyst;
 pub mod config;
 mod episode;
 mod episodes;
-mod frontier;
 mod images;
+mod leaf_batcher;
 mod leaves;
 mod opening;
+mod parallel;
 pub mod playouts;
 mod resignation;
+mod round;
 mod settings;
 mod step;
-mod team;
+mod tree_search;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse, analyse_with};
 pub use analyst::Analyst;
-pub use episode::{Ending, FinishedEpisode, Standing};
-pub use episodes::{Calibration, Episodes, Round};
+pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
+pub use episodes::Episodes;
 pub use leaves::{LeafEvaluator, NetworkLeaves};
+pub use parallel::analyse_together;
+pub use round::{Calibration, Round};
 pub use search::{
     Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,
 };
@@ -32,4 +36,3 @@ pub use settings::{
     Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
 };
 pub use step::Step;
-pub use team::analyse_together;

@@ -1,24 +1,26 @@
-//! One position searched by many threads: this one owns the tree, each of the others an evaluator.
+//! One position searched by many threads: the caller's thread owns the tree, each of the others an evaluator.
 //!
 //! A tree answers millions of simulations in a second and an evaluator thousands, so a tree needs no second thread; what takes
-//! time is shared out. Leaves in flight hold a visit in the tree, so that the next descents go elsewhere. Answers are
-//! applied in the order in which they were asked for: how fast each thread is changes nothing in the search.
+//! time is shared out. Leaves in flight hold a visit in the tree, so that the next descents go elsewhere. Batches are
+//! answered in the order in which they were sent: how fast each thread is changes nothing in the search.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
-use game::{Action, Game};
-use inference::{Batch, Error, Evaluator, Predictions};
+use game::Game;
+use inference::{Error, Evaluator};
 use rand::Rng;
-use search::{Expansion, Exploration, Request, Selection, Tree};
+use search::{Exploration, Tree};
 
-use crate::analysis::{Analysis, AnalysisSettings, asked, searched};
-use crate::step::Step;
+use crate::analysis::{Analysis, AnalysisSettings, analysis_of};
+use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
+use crate::leaves::{Buffers, LeafEvaluator, NetworkLeaves};
+use crate::tree_search::TreeSearch;
 
 /// [`analyse`](crate::analyse) for one position, with a thread for each evaluator, which all hold the same weights.
 ///
-/// Each of them is asked for `leaves_per_tree` leaves at a time, so that many are in flight together.
+/// Each of them evaluates up to `leaves_per_tree` leaves at a time, so that many are in flight together.
 ///
 /// # Errors
 /// Those of the evaluators.
@@ -33,165 +35,97 @@ pub fn analyse_together<G: Game>(
     rng: &mut impl Rng,
 ) -> Result<Analysis, Error> {
     assert!(game.outcome(position).is_none(), "a position that is over has nothing to analyse");
-    assert!(!evaluators.is_empty(), "somebody must evaluate");
+    let first = evaluators.first_mut().expect("a search needs an evaluator");
+    let context = BatchContext::new(game, &NetworkLeaves::new(first.as_mut(), &mut Buffers::new(game)));
     std::thread::scope(|scope| {
-        let desks = evaluators.iter_mut().map(|evaluator| Desk::open(scope, evaluator, game)).collect();
-        let mut team = Team { game, desks, asked: VecDeque::new(), legal: Vec::new() };
-        let mut tree = Tree::new(settings.search.clone());
-        team.root(&mut tree, position)?;
-        if settings.simulations == 0 {
-            return Ok(asked(&tree));
-        }
-        tree.begin(settings.simulations, Exploration::Greedy, rng);
-        team.search(&mut tree, settings.leaves_per_tree.max(1))?;
-        Ok(searched(&tree))
+        let workers =
+            evaluators.iter_mut().map(|evaluator| Worker::spawn(scope, evaluator.as_mut(), context)).collect();
+        let mut parallel = ParallelSearch { context, workers, in_flight: VecDeque::new() };
+        let mut search = TreeSearch::new(&settings.search, 0);
+        parallel.run(&mut search, position, settings, rng)?;
+        Ok(analysis_of(&search.tree, settings.simulations))
     })
 }
 
-/// The evaluators at work.
-struct Team<'a, G: Game> {
-    game: &'a G,
-    desks: Vec<Desk<G>>,
-    /// The desks that evaluate, whoever was asked first in front.
-    asked: VecDeque<usize>,
-    legal: Vec<Action>,
+/// The evaluators at work on one tree.
+struct ParallelSearch<'a, G: Game> {
+    context: BatchContext<'a, G>,
+    workers: Vec<Worker<G>>,
+    /// The workers that evaluate, in the order in which their jobs were sent.
+    in_flight: VecDeque<usize>,
 }
 
-/// One evaluator on a thread of its own. Its errand is here or there.
-struct Desk<G: Game> {
-    errand: Option<Errand<G>>,
-    there: SyncSender<Errand<G>>,
-    back: Receiver<Errand<G>>,
+/// One evaluator on a thread of its own. Its job is here or there.
+struct Worker<G: Game> {
+    job: Option<Job<G>>,
+    jobs: SyncSender<Job<G>>,
+    done: Receiver<Job<G>>,
 }
 
-/// Leaves on their way to an evaluator, or back with the answers.
-struct Errand<G: Game> {
-    batch: Batch,
-    /// One for each position of the batch.
-    leaves: Vec<Leaf<G>>,
-    predictions: Predictions,
+/// Leaves on their way to an evaluator, or back with the predictions.
+struct Job<G: Game> {
+    batcher: LeafBatcher<G>,
+    buffers: Buffers,
     result: Result<(), Error>,
 }
 
-struct Leaf<G: Game> {
-    request: Request,
-    position: G::Position,
-    reward: f32,
-    discount: f32,
-}
-
-impl<G: Game> Desk<G> {
-    fn open<'scope>(scope: &'scope Scope<'scope, '_>, evaluator: &'scope mut Box<dyn Evaluator>, game: &G) -> Self {
-        let (there, errands) = sync_channel::<Errand<G>>(1);
-        let (answers, back) = sync_channel(1);
+impl<G: Game> Worker<G> {
+    fn spawn<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        evaluator: &'scope mut dyn Evaluator,
+        context: BatchContext<'scope, G>,
+    ) -> Self {
+        let (jobs, received) = sync_channel::<Job<G>>(1);
+        let (answers, done) = sync_channel(1);
         scope.spawn(move || {
-            for mut errand in errands {
-                errand.result = evaluator.evaluate(&errand.batch, &mut errand.predictions);
-                if answers.send(errand).is_err() {
+            for mut job in received {
+                let mut leaves = NetworkLeaves::new(&mut *evaluator, &mut job.buffers);
+                job.batcher.observe(&context, &mut leaves);
+                job.result = LeafEvaluator::<G>::evaluate(&mut leaves).map(|_| ());
+                if answers.send(job).is_err() {
                     return;
                 }
             }
         });
-        let errand = Errand {
-            batch: Batch::new(game.spec().observation),
-            leaves: Vec::new(),
-            predictions: Predictions::new(),
-            result: Ok(()),
-        };
-        Self { errand: Some(errand), there, back }
-    }
-
-    /// Sends the errand off.
-    fn send(&mut self, errand: Errand<G>) {
-        // A thread that has ended has panicked: that is seen when its answer is waited for.
-        let _ = self.there.send(errand);
-    }
-
-    /// Waits for it.
-    fn wait(&mut self) -> Result<Errand<G>, Error> {
-        let errand = self.back.recv().map_err(|_| Error::Backend("an evaluator's thread has ended".to_owned()))?;
-        match errand.result {
-            Ok(()) => Ok(errand),
-            Err(error) => Err(error),
-        }
+        let (batcher, buffers) = (LeafBatcher::new(context.game), Buffers::new(context.game));
+        Self { job: Some(Job { batcher, buffers, result: Ok(()) }), jobs, done }
     }
 }
 
-impl<G: Game> Team<'_, G> {
-    /// Gives the tree its root.
-    fn root(&mut self, tree: &mut Tree<G::Position>, position: &G::Position) -> Result<(), Error> {
-        let desk = &mut self.desks[0];
-        let mut errand = desk.errand.take().expect("nobody was asked yet");
-        self.game.legal_actions(position, &mut self.legal);
-        errand.batch.push(&self.legal, |planes| self.game.observe(position, planes));
-        desk.send(errand);
-        let mut errand = desk.wait()?;
-        tree.reset(position.clone(), errand.expansion(0));
-        errand.batch.clear();
-        desk.errand = Some(errand);
-        Ok(())
-    }
-
-    /// Searches to the end.
-    fn search(&mut self, tree: &mut Tree<G::Position>, leaves_max: usize) -> Result<(), Error> {
+impl<G: Game> ParallelSearch<'_, G> {
+    /// Searches `position` to the end.
+    fn run(
+        &mut self,
+        search: &mut TreeSearch<G>,
+        position: &G::Position,
+        settings: &AnalysisSettings,
+        rng: &mut impl Rng,
+    ) -> Result<(), Error> {
+        let limits = Limits { leaves: settings.leaves_per_tree.max(1), completed: usize::MAX };
         loop {
-            for desk in 0..self.desks.len() {
-                if let Some(mut errand) = self.desks[desk].errand.take() {
-                    self.gather(tree, &mut errand, leaves_max);
-                    if errand.leaves.is_empty() {
-                        self.desks[desk].errand = Some(errand);
-                        break;
-                    }
-                    self.desks[desk].send(errand);
-                    self.asked.push_back(desk);
+            for (index, worker) in self.workers.iter_mut().enumerate() {
+                let Some(mut job) = worker.job.take() else { continue };
+                let begin = |tree: &mut Tree<G::Position>| tree.begin(settings.simulations, Exploration::Greedy, rng);
+                let gathered = job.batcher.gather(&self.context, search, position, limits, begin);
+                if gathered.waiting == 0 {
+                    worker.job = Some(job);
+                    break;
                 }
+                // A thread that has ended has panicked: that shows when its answer is awaited.
+                let _ = worker.jobs.send(job);
+                self.in_flight.push_back(index);
             }
-            let Some(desk) = self.asked.pop_front() else {
-                assert!(tree.is_finished(), "a search that is not finished and has nothing in flight goes on");
+            let Some(index) = self.in_flight.pop_front() else {
+                assert!(search.tree.is_finished(), "a search that is not finished and has nothing in flight goes on");
                 return Ok(());
             };
-            let mut errand = self.desks[desk].wait()?;
-            errand.answer(tree);
-            self.desks[desk].errand = Some(errand);
+            let worker = &mut self.workers[index];
+            let ended = |_| Error::Backend("an evaluator's thread has ended".to_owned());
+            let mut job = worker.done.recv().map_err(ended)?;
+            std::mem::replace(&mut job.result, Ok(()))?;
+            job.batcher.answer(&self.context, job.buffers.predictions(), search);
+            worker.job = Some(job);
         }
-    }
-
-    /// Descends until `leaves_max` leaves wait or no more can be selected; what is over is answered at once.
-    fn gather(&mut self, tree: &mut Tree<G::Position>, errand: &mut Errand<G>, leaves_max: usize) {
-        while errand.leaves.len() < leaves_max && !tree.is_finished() {
-            let request = match tree.select() {
-                Selection::Busy => return,
-                Selection::Completed => continue,
-                Selection::Leaf(request) => request,
-            };
-            let mut position = tree.parent_state(&request).clone();
-            let Step { reward, discount, terminal } = Step::play(self.game, &mut position, request.action);
-            if let Some(value) = terminal {
-                tree.answer(request, position, reward, discount, Expansion::Terminal { value });
-                continue;
-            }
-            self.game.legal_actions(&position, &mut self.legal);
-            errand.batch.push(&self.legal, |planes| self.game.observe(&position, planes));
-            errand.leaves.push(Leaf { request, position, reward, discount });
-        }
-    }
-}
-
-impl<G: Game> Errand<G> {
-    /// The answer to position `i`.
-    fn expansion(&self, i: usize) -> Expansion<'_> {
-        let (priors, value) = (self.predictions.priors(i), self.predictions.value(i).value());
-        Expansion::Evaluated { actions: self.batch.legal(i), priors, value }
-    }
-
-    /// Answers all leaves; the errand is empty then.
-    fn answer(&mut self, tree: &mut Tree<G::Position>) {
-        let mut leaves = std::mem::take(&mut self.leaves);
-        for (i, Leaf { request, position, reward, discount }) in leaves.drain(..).enumerate() {
-            tree.answer(request, position, reward, discount, self.expansion(i));
-        }
-        self.leaves = leaves;
-        self.batch.clear();
     }
 }
 
@@ -199,9 +133,10 @@ impl<G: Game> Errand<G> {
 mod tests {
     use std::sync::{Arc, Barrier};
 
+    use game::Action;
     use games::{ConnectFour, TicTacToe};
     use inference::testing::{Fault, Faulty, Hashing};
-    use inference::{Attributes, Wdl};
+    use inference::{Attributes, Batch, Predictions, Wdl};
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::SeedableRng;
     use search::{EarlyStop, Proven, SearchAlgorithm, Settings as SearchSettings, Solver};
@@ -267,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Answers only when as many of its kind are asked at the same time: one after the other they would wait for ever.
+    /// Answers only when as many of its kind evaluate at the same time: one after the other they would wait for ever.
     struct Meeting {
         meets: Arc<Barrier>,
         evaluator: Hashing,
@@ -290,16 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn evaluators_are_asked_at_the_same_time() {
+    fn evaluators_work_at_the_same_time() {
         let game = ConnectFour::new();
         let meets = Arc::new(Barrier::new(3));
-        let evaluator = |desk| Meeting {
+        let evaluator = |worker| Meeting {
             meets: Arc::clone(&meets),
             evaluator: Hashing::new(game.spec().observation, 3),
-            alone: usize::from(desk == 0),
+            alone: usize::from(worker == 0),
         };
-        let mut evaluators: Vec<Box<dyn Evaluator>> = (0..3).map(|desk| Box::new(evaluator(desk)) as _).collect();
-        // Three leaves in flight at a time, and three times as many simulations: each of the three is always asked again.
+        let mut evaluators: Vec<Box<dyn Evaluator>> = (0..3).map(|worker| Box::new(evaluator(worker)) as _).collect();
+        // Three leaves in flight at a time, and three times as many simulations: each of the three is always used again.
         let search = SearchSettings { solver: Solver::Off, early_stop: EarlyStop::Never, ..SearchSettings::default() };
         let settings = AnalysisSettings { search, ..settings(30, 1) };
         let analysis = analyse_together(&game, &game.start(), &settings, &mut evaluators, &mut rng()).unwrap();

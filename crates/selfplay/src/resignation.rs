@@ -1,4 +1,4 @@
-//! Who would resign, and whether they may.
+//! Resignation: when a player gives up, and what becomes of the game.
 
 use game::{Outcome, Player, Players};
 use rand::{Rng, RngExt};
@@ -58,7 +58,7 @@ impl Watch {
         self.resigner.is_some() && !self.is_calibration
     }
 
-    /// Whether somebody resigned, or would have.
+    /// The player that resigned, or would have.
     pub(crate) fn resigner(&self) -> Option<Player> {
         self.resigner
     }
@@ -66,6 +66,11 @@ impl Watch {
     pub(crate) fn is_calibration(&self) -> bool {
         self.is_calibration
     }
+}
+
+/// Whether the player who resigned, or would have, did not lose.
+pub(crate) fn was_wrong(resigner: Player, outcome: Outcome) -> bool {
+    outcome.value_for(resigner) > -1.0
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use search::Settings as SearchSettings;
 
-/// How episodes are played. Plain values; [`config`](crate::config) checks what people write.
+/// How episodes are played. Plain values; `config` checks what people write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// How many games advance together.
@@ -109,7 +109,7 @@ pub enum Resignation {
         threshold: f32,
         /// How many moves of that player in a row.
         consecutive: u16,
-        /// The share of games that are played out with unchanged searches whatever happens. They tell how often a
+        /// The share of games that are played out with unchanged searches whatever happens. They show how often a
         /// resignation would have been wrong.
         calibration_share: f32,
         /// What becomes of a resigned game.

@@ -1,11 +1,11 @@
 use game::{Action, Game, Player, Players};
 
-/// What an action leads to, as a search tree is told of it.
+/// The transition of an action, for a search tree.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     /// Paid on the way, to the player who moved.
     pub reward: f32,
-    /// What a value there is multiplied by to be the mover's.
+    /// The factor that makes a value there the mover's.
     pub discount: f32,
     /// The result, if the game is over.
     pub terminal: Option<f32>,
@@ -17,7 +17,7 @@ impl Step {
         let mover = game.to_move(position);
         let reward = game.play(position, action);
         if let Some(outcome) = game.outcome(position) {
-            // Nobody is to move once a game is over; the result is told as it looks to the mover's opponent, so that the
+            // No player is to move once a game is over; the result is that of the mover's opponent, so that the
             // solver sees players alternate.
             let (judge, discount) = match game.spec().players {
                 Players::One => (mover, 1.0),

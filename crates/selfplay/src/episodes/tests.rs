@@ -1,7 +1,8 @@
 use std::collections::HashMap;
+use std::time::Duration;
 
 use experience::{Limits, Step, StepKind, Trajectory, TrajectoryId};
-use game::Action;
+use game::{Action, Outcome};
 use games::{ConnectFour, Hex, TicTacToe};
 use inference::Wdl;
 use inference::testing::{Fault, Faulty, Hashing, Scripted, Uniform};
@@ -92,7 +93,7 @@ fn search_policies_lie_on_legal_actions() {
     }
 }
 
-/// Whoever holds the bottom of the middle column is ahead, and the first player is behind until they take it. Sequential
+/// The player that holds the bottom of the middle column is ahead, and the first player is behind until they take it. Sequential
 /// halving looks at six other columns on its way there.
 #[test]
 fn the_value_recorded_under_gumbel_is_that_of_the_move_it_finds() {
@@ -334,7 +335,7 @@ fn the_calibration_share_is_played_out_and_false_resignations_are_counted() {
     assert!(calibration.would_resign <= calibration.episodes);
 }
 
-/// Says in every value which version it is: the first player's is `version / 64` everywhere.
+/// Encodes its version in every value: the first player's is `version / 64` everywhere.
 fn outspoken(game: &ConnectFour, version: u64) -> impl Evaluator + use<> {
     let cells = game.spec().observation.height * game.spec().observation.width;
     Scripted::new(game.spec().observation, version, move |planes, legal, priors| {
@@ -348,7 +349,7 @@ fn outspoken(game: &ConnectFour, version: u64) -> impl Evaluator + use<> {
 /// Every other change comes in the middle of searches.
 #[test]
 fn steps_are_stamped_with_the_weights_that_searched_them() {
-    // Four simulations see no end of a game before its fourth step: the value of a step is what its version says.
+    // Four simulations see no end of a game before its fourth step: the value of a step is that of its version.
     const PLIES: usize = 3;
     let game = ConnectFour::new();
     let settings = Settings { full_simulations: 4, fast_simulations: 3, ..settings() };

@@ -1,0 +1,77 @@
+//! Counts of what self-play did.
+
+use std::time::Duration;
+
+use game::Outcome;
+
+use crate::resignation::{Watch, was_wrong};
+
+/// The counts of one round, or of several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Positions in the batch; 0 if none was needed.
+    pub batch: usize,
+    /// Positions the evaluator answered: those of the batch, or of all batches where rounds are summed.
+    pub evaluated: usize,
+    /// Batches: 1 or 0, or how many where rounds are summed.
+    pub batches: usize,
+    /// Positions that were looked up in the cache.
+    pub cache_lookups: usize,
+    /// Positions that were there.
+    pub cache_hits: usize,
+    /// Simulations completed.
+    pub simulations: usize,
+    /// Moves played after a search.
+    pub moves: usize,
+    /// Episodes that came to their result.
+    pub episodes_finished: usize,
+    /// Time spent on observing the positions of the batch; zero unless [timed](Episodes::timed).
+    pub observing: Duration,
+    /// The calibration of resignation by the finished episodes.
+    pub calibration: Calibration,
+}
+
+/// The accuracy of resignations, counted over finished episodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calibration {
+    /// Episodes cut short (or played out with fast searches) by a resignation.
+    pub resigned: usize,
+    /// Episodes that are played out with unchanged searches whatever happens.
+    pub episodes: usize,
+    /// Calibration episodes in which a player would have resigned.
+    pub would_resign: usize,
+    /// Of those, the ones that the resigner did not lose.
+    pub wrong: usize,
+}
+
+impl Calibration {
+    pub(crate) fn count(&mut self, watch: &Watch, outcome: Outcome) {
+        self.resigned += usize::from(watch.is_resigned());
+        if !watch.is_calibration() {
+            return;
+        }
+        self.episodes += 1;
+        if let Some(resigner) = watch.resigner() {
+            self.would_resign += 1;
+            self.wrong += usize::from(was_wrong(resigner, outcome));
+        }
+    }
+}
+
+impl std::ops::AddAssign for Round {
+    fn add_assign(&mut self, other: Self) {
+        self.batch = other.batch;
+        self.evaluated += other.evaluated;
+        self.batches += other.batches;
+        self.cache_lookups += other.cache_lookups;
+        self.cache_hits += other.cache_hits;
+        self.simulations += other.simulations;
+        self.moves += other.moves;
+        self.episodes_finished += other.episodes_finished;
+        self.observing += other.observing;
+        self.calibration.resigned += other.calibration.resigned;
+        self.calibration.episodes += other.calibration.episodes;
+        self.calibration.would_resign += other.calibration.would_resign;
+        self.calibration.wrong += other.calibration.wrong;
+    }
+}

@@ -1,0 +1,62 @@
+//! A tree and the state of its search, as the leaf batcher drives it.
+//!
+//! Episodes, analyses and parallel searches all drive their trees with `LeafBatcher::gather`; they differ in where a batch is
+//! evaluated, and in what follows from a finished search.
+
+use game::Game;
+use search::{Expansion, Settings as SearchSettings, Tree};
+
+/// One search: of a position, in a tree.
+pub(crate) struct TreeSearch<G: Game> {
+    pub(crate) tree: Tree<G::Position>,
+    /// The number of the search in its [`TreeSet`].
+    pub(crate) owner: usize,
+    pub(crate) state: State,
+}
+
+/// The searches that share a batcher, by their numbers.
+pub(crate) trait TreeSet<G: Game> {
+    /// The search of `owner`.
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<G>;
+}
+
+/// How far a search is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The tree has no root of this search's position.
+    Unrooted,
+    /// The root waits for its evaluation.
+    AwaitingRoot,
+    /// The tree has its root, the search has not begun.
+    Rooted,
+    Searching,
+}
+
+impl<G: Game> TreeSearch<G> {
+    pub(crate) fn new(settings: &SearchSettings, owner: usize) -> Self {
+        Self { tree: Tree::new(settings.clone()), owner, state: State::Unrooted }
+    }
+
+    /// Searches from a fresh root next, whatever the tree holds.
+    pub(crate) fn restart(&mut self) {
+        self.state = State::Unrooted;
+    }
+
+    /// Searches from the root that the tree has next; from a fresh one if it has none.
+    pub(crate) fn resume(&mut self) {
+        self.state = if self.tree.is_ready() { State::Rooted } else { State::Unrooted };
+    }
+
+    /// Gives the tree its root.
+    pub(crate) fn root(&mut self, position: G::Position, expansion: Expansion<'_>) {
+        self.tree.reset(position, expansion);
+        self.state = State::Rooted;
+    }
+}
+
+/// The set of one search.
+impl<G: Game> TreeSet<G> for TreeSearch<G> {
+    fn search(&mut self, _owner: usize) -> &mut Self {
+        self
+    }
+}
