@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use service::directory::{WriteError, replace};
 
-use crate::durable;
 use crate::player::Player;
 use crate::rating::{Pairing, Prior, Rating, rate};
 use crate::tally::Tally;
@@ -62,13 +62,8 @@ pub enum Error {
         expected: String,
     },
     /// The file cannot be written.
-    #[error("cannot write {}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Write(#[from] WriteError),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -155,7 +150,7 @@ impl Ledger {
         let document = Document { format: FORMAT, game, ratings, results };
         let mut text = serde_json::to_vec_pretty(&document).expect("numbers and names have a form in JSON");
         text.push(b'\n');
-        durable::replace(path, &text).map_err(|source| Error::Write { path: path.to_owned(), source })
+        Ok(replace(path, &text)?)
     }
 
     /// Adds the results of `a` in a match against `b`.

@@ -9,7 +9,6 @@ pub mod accuracy;
 mod backend;
 pub mod config;
 pub mod contestant;
-mod durable;
 pub mod environment;
 pub mod exhaustive;
 pub mod ledger;

@@ -7,9 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use service::directory::{WriteError, replace};
 use weights::{Digest, Manifest, WeightsVersion};
-
-use crate::durable;
 
 /// The versions kept, and where.
 #[derive(Debug)]
@@ -31,6 +30,9 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
+    /// A file cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
     /// The bytes are not the ones the manifest names.
     #[error("{} is damaged: its digest is {got} instead of {expected}", path.display())]
     Damaged {
@@ -97,10 +99,8 @@ impl PastVersions {
         if known || self.kept_max == 0 {
             return Ok(());
         }
-        let write = |extension, contents: &[u8]| {
-            let path = Self::path(&self.folder, manifest.version, extension);
-            durable::replace(&path, contents).map_err(|source| Error::File { path, source })
-        };
+        let write =
+            |extension, contents: &[u8]| replace(&Self::path(&self.folder, manifest.version, extension), contents);
         write("safetensors", bytes)?;
         // The manifest comes last: a version is there once its manifest is.
         write("json", &serde_json::to_vec_pretty(manifest).expect("a manifest has a form in JSON"))?;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use service::directory::replace;
 
 use crate::picture;
 use crate::record;
@@ -49,8 +50,8 @@ impl Report {
             restarts,
             last,
         };
-        fs::write(run.path().join("summary.md"), summary.markdown()).context("write summary.md")?;
-        fs::write(run.summary(), serde_json::to_vec_pretty(&summary)?).context("write summary.json")?;
+        replace(&run.path().join("summary.md"), summary.markdown().as_bytes())?;
+        replace(&run.summary(), &serde_json::to_vec_pretty(&summary)?)?;
         let picture = run.path().join("picture.svg");
         picture::draw(&picture, &format!("zerofleet learns {}: run {}", summary.game, summary.run), &readings)?;
         Ok(Self { summary, picture })

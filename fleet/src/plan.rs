@@ -1,13 +1,13 @@
 //! What a session of a run does, decided before anything is touched: configuration, processes, threads.
 
 use std::ffi::OsString;
-use std::fs;
 use std::iter;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use service::ConfigError;
+use service::directory::replace;
 use service::config::{SECTIONS, Sources};
 
 use crate::config::{self, Fleet as Config};
@@ -141,11 +141,7 @@ impl Plan {
     /// # Errors
     /// Those of the file system.
     pub fn write_config(&self) -> anyhow::Result<()> {
-        let path = self.run.config();
-        let fresh = self.run.path().join("config.toml.new");
-        let text = service::config::print(&self.written)?;
-        fs::write(&fresh, text).with_context(|| format!("write {}", fresh.display()))?;
-        fs::rename(&fresh, &path).with_context(|| format!("replace {}", path.display()))
+        Ok(replace(&self.run.config(), service::config::print(&self.written)?.as_bytes())?)
     }
 }
 
@@ -238,7 +234,7 @@ mod tests {
         /// A run file that says this.
         fn file(&self, text: &str) -> PathBuf {
             let path = self.folder.path().join("given.toml");
-            fs::write(&path, text).unwrap();
+            std::fs::write(&path, text).unwrap();
             path
         }
 

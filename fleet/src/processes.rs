@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
+use service::directory::replace;
 
 use crate::child::{self, Child, Event};
 use crate::config::Fleet as Config;
@@ -226,7 +227,7 @@ impl Fleet {
             .iter()
             .map(|member| Listed { name: member.child.name().to_owned(), role: member.role, admin: member.admin })
             .collect();
-        std::fs::write(file, serde_json::to_vec_pretty(&list)?).with_context(|| format!("write {}", file.display()))
+        Ok(replace(file, &serde_json::to_vec_pretty(&list)?)?)
     }
 
     /// Where each replay server listens.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
+use service::directory::replace;
 
 /// `runs/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,11 +149,7 @@ impl RunDirectory {
 
     /// Replaces what is kept of the progress, whole or not at all.
     pub fn keep_progress(&self, progress: &Progress) -> anyhow::Result<()> {
-        let path = self.path.join("progress.json");
-        let fresh = self.path.join("progress.json.new");
-        fs::write(&fresh, serde_json::to_vec_pretty(progress)?)
-            .with_context(|| format!("write {}", fresh.display()))?;
-        fs::rename(&fresh, &path).with_context(|| format!("replace {}", path.display()))
+        Ok(replace(&self.path.join("progress.json"), &serde_json::to_vec_pretty(progress)?)?)
     }
 }
 

@@ -11,6 +11,8 @@ pub mod published;
 pub mod targets;
 pub mod training;
 
+use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -20,6 +22,7 @@ use network_torch::{Network, Trainer};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
+use service::directory::DirectoryError;
 use weights::{Architecture, Manifest};
 
 use crate::checkpoint::Checkpoints;
@@ -29,20 +32,33 @@ use crate::priorities::Priorities;
 use crate::published::Published;
 use crate::training::{Schedule, Start, Training};
 
+/// The folder of checkpoints in the run directory, which the learner also locks.
+const CHECKPOINTS: &str = "checkpoints";
+
 /// How long fetches under way may go on once training has ended.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
 /// Runs the learner until it is drained; the last act is a checkpoint.
 ///
 /// # Errors
-/// Configuration out of range, a run directory that cannot be written, damaged checkpoints, a port in use.
+/// Configuration out of range, a run directory that cannot be written or that another learner uses, damaged checkpoints, a
+/// port in use.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     metrics::begin();
     let security = Security::open(&config.security, context.listen)?;
     use_credentials(&config.security)?;
-    service::directory::writable(&settings.directory)?;
+    let _lock = take(&settings.directory)?;
     games::with_game!(settings.game, |game| run_game(game, settings, security, context).await)
+}
+
+/// Makes this process the only learner of a run directory. Two would remove each other's checkpoints and give one version
+/// number to two sets of weights.
+fn take(run: &Path) -> Result<File, DirectoryError> {
+    // The run directory's own lock is that of `zerofleet train`.
+    let directory = run.join(CHECKPOINTS);
+    service::directory::writable(&directory)?;
+    service::directory::lock(&directory)
 }
 
 async fn run_game<G: Game>(
@@ -99,7 +115,7 @@ fn train(
     priorities: Priorities,
     stop: &dyn Fn() -> bool,
 ) -> anyhow::Result<()> {
-    let checkpoints = Checkpoints::new(settings.directory.join("checkpoints"), settings.checkpoints_kept);
+    let checkpoints = Checkpoints::new(settings.directory.join(CHECKPOINTS), settings.checkpoints_kept);
     let published = Published::new(settings.directory.join("weights"), settings.versions_kept);
     let start = begin(settings, architecture, &checkpoints)?;
     let schedule = Schedule {
@@ -172,5 +188,31 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
         blocks: settings.network.blocks,
         squeeze_excitation: settings.network.squeeze_excitation,
         global_pooling: settings.network.global_pooling,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_learner_of_a_run_directory_is_refused_with_its_name_until_the_first_ends() {
+        let run = tempfile::tempdir().unwrap();
+        let first = take(run.path()).unwrap();
+        let error = take(run.path()).unwrap_err().to_string();
+        let directory = run.path().join(CHECKPOINTS);
+        assert!(
+            error.starts_with("another process uses") && error.contains(&directory.display().to_string()),
+            "{error}"
+        );
+        drop(first);
+        take(run.path()).unwrap();
+    }
+
+    #[test]
+    fn the_supervisor_of_a_run_and_its_learner_lock_different_files() {
+        let run = tempfile::tempdir().unwrap();
+        let _supervisor = service::directory::lock(run.path()).unwrap();
+        take(run.path()).unwrap();
     }
 }

@@ -2,12 +2,12 @@
 //! naming two sets of bytes, whatever crashes when.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use service::directory::{replace, write_synced};
 use weights::{Digest, Manifest, WeightsVersion};
-
-use crate::checkpoint::{sync_directory, write_synced};
 
 /// The directory of published versions: `v000012.safetensors` and its manifest `v000012.json`.
 #[derive(Debug, Clone)]
@@ -28,14 +28,11 @@ impl Published {
     /// # Errors
     /// Where the file system refuses, with the path.
     pub fn write(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
-        let write = || -> std::io::Result<()> {
+        let write = || -> anyhow::Result<()> {
             fs::create_dir_all(&self.directory)?;
-            let text = serde_json::to_string_pretty(manifest).map_err(std::io::Error::other)?;
+            let text = serde_json::to_string_pretty(manifest)?;
             write_synced(&self.weights_path(manifest.version), bytes)?;
-            let partial = self.directory.join(".manifest.partial");
-            write_synced(&partial, text.as_bytes())?;
-            fs::rename(&partial, self.manifest_path(manifest.version))?;
-            sync_directory(&self.directory)
+            Ok(replace(&self.manifest_path(manifest.version), text.as_bytes())?)
         };
         write().with_context(|| format!("keep weights {} in {}", manifest.version, self.directory.display()))?;
         self.remove_oldest()
@@ -79,13 +76,15 @@ impl Published {
 
     /// Every version with a manifest, ascending.
     fn versions(&self) -> anyhow::Result<Vec<WeightsVersion>> {
-        if !self.directory.exists() {
-            return Ok(Vec::new());
-        }
-        let list = fs::read_dir(&self.directory).with_context(|| format!("read {}", self.directory.display()))?;
+        let failed = || format!("list {}", self.directory.display());
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).with_context(failed),
+        };
         let mut versions = Vec::new();
-        for entry in list {
-            let name = entry?.file_name();
+        for entry in entries {
+            let name = entry.with_context(failed)?.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix('v')?.strip_suffix(".json")?.parse().ok());
             versions.extend(number.map(WeightsVersion));
         }
@@ -162,6 +161,13 @@ mod tests {
         assert_eq!((newest.version, bytes), (WeightsVersion(11), 11u64.to_le_bytes().to_vec()));
         assert_eq!(published.next_version().unwrap(), WeightsVersion(12));
         assert_eq!(published.versions().unwrap(), [WeightsVersion(2), WeightsVersion(11)]);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_listed_gives_no_number_a_second_time() {
+        let (directory, published) = published(&[]);
+        fs::write(directory.path().join("weights"), "a file in the way").unwrap();
+        assert!(published.next_version().is_err());
     }
 
     #[test]

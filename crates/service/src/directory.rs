@@ -1,7 +1,9 @@
-//! Directories a process writes to, checked before the work starts and not after an hour of it.
+//! Directories a process writes to: checked before the work starts, locked, and written to so that a crash leaves each file
+//! whole.
 
+use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 /// The file whose lock says that a process has its directory to itself.
@@ -26,13 +28,13 @@ pub enum DirectoryError {
         /// What the system says.
         source: io::Error,
     },
-    /// Another process has it to itself.
+    /// Another process has locked it.
     #[error("another process uses the directory {} (stop it, or choose another)", path.display())]
     InUse {
         /// The directory.
         path: PathBuf,
     },
-    /// Nobody knows whether another process has it to itself.
+    /// The lock file cannot be opened or locked.
     #[error("cannot lock the directory {}", path.display())]
     Lock {
         /// The directory.
@@ -40,6 +42,18 @@ pub enum DirectoryError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// A file that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} {}", path.display())]
+pub struct WriteError {
+    /// The step that failed: `write`, `replace`, `sync`.
+    pub action: &'static str,
+    /// The file or directory it failed on.
+    pub path: PathBuf,
+    /// The system's error.
+    pub source: io::Error,
 }
 
 /// Makes `path` if it is missing and proves that a file can be written and removed there.
@@ -66,9 +80,78 @@ pub fn lock(path: &Path) -> Result<File, DirectoryError> {
     }
 }
 
+/// Replaces the file at `path` by `contents`: after a crash at any moment it holds its old contents or all of the new ones,
+/// and once this returns the new ones are durable.
+///
+/// # Errors
+/// [`WriteError`]; the old file is then as it was, unless only the last sync failed.
+pub fn replace(path: &Path, contents: &[u8]) -> Result<(), WriteError> {
+    let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
+    name.push(".new");
+    let temporary = path.with_file_name(name);
+    let written = write_synced(&temporary, contents).and_then(|()| {
+        let failed = |source| WriteError { action: "replace", path: path.to_owned(), source };
+        fs::rename(&temporary, path).map_err(failed)
+    });
+    if let Err(error) = written {
+        // On a full disk, half a file would take room that others need.
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    path.parent().map_or(Ok(()), sync)
+}
+
+/// Writes a file in place and waits until its contents are durable; its name is once [`sync`] has run on its directory.
+///
+/// # Errors
+/// [`WriteError`]; the file may then hold a part of `contents`.
+pub fn write_synced(path: &Path, contents: &[u8]) -> Result<(), WriteError> {
+    let written = File::create(path).and_then(|mut file| {
+        file.write_all(contents)?;
+        file.sync_all()
+    });
+    written.map_err(|source| WriteError { action: "write", path: path.to_owned(), source })
+}
+
+/// Waits until the names in a directory are durable.
+///
+/// # Errors
+/// [`WriteError`].
+pub fn sync(directory: &Path) -> Result<(), WriteError> {
+    // The parent of a bare file name is empty.
+    let opened = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let synced = File::open(opened).and_then(|directory| directory.sync_all());
+    synced.map_err(|source| WriteError { action: "sync", path: opened.to_owned(), source })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_replaced_file_holds_the_new_contents_and_leaves_no_other_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("progress.json");
+        for contents in ["first, and longer", "second"] {
+            replace(&path, contents.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), contents);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_is_named_and_keeps_its_contents() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("progress.json");
+        fs::write(&path, "first").unwrap();
+        // A directory in place of the temporary file.
+        fs::create_dir(folder.path().join("progress.json.new")).unwrap();
+        let error = replace(&path, b"second").unwrap_err();
+        assert_eq!(error.to_string(), format!("write {}.new", path.display()));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first");
+        let error = replace(&folder.path().join("missing/file"), b"x").unwrap_err();
+        assert!(error.to_string().contains("missing/file.new"), "{error}");
+    }
 
     #[test]
     fn a_missing_directory_is_made_and_left_empty() {

@@ -1,0 +1,186 @@
+use super::*;
+
+fn checkpoint(training_step: u64) -> Checkpoint {
+    let architecture = Architecture {
+        game: "any".into(),
+        planes: 2,
+        height: 3,
+        width: 3,
+        actions: 9,
+        channels: 8,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
+    Checkpoint {
+        progress: Progress { training_step, positions: training_step * 64, elapsed_seconds: 1.5, architecture },
+        files: vec![("weights.safetensors".into(), vec![training_step as u8; 100]), ("moments".into(), vec![7; 10])],
+    }
+}
+
+struct Run {
+    directory: tempfile::TempDir,
+    checkpoints: Checkpoints,
+}
+
+fn run_with(steps: &[u64]) -> Run {
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::new(directory.path().join("checkpoints"), 2);
+    for &step in steps {
+        checkpoints.write(&checkpoint(step)).unwrap();
+    }
+    Run { directory, checkpoints }
+}
+
+fn flip_a_byte(run: &Run, step: u64) {
+    let path = run.directory.path().join(format!("checkpoints/step-{step:09}/weights.safetensors"));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[50] ^= 1;
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_new_run_has_no_checkpoint() {
+    assert_eq!(run_with(&[]).checkpoints.newest().unwrap(), None);
+}
+
+#[test]
+fn the_newest_checkpoint_comes_back_as_written() {
+    let found = run_with(&[1, 2, 10]).checkpoints.newest().unwrap().unwrap();
+    assert_eq!(found, Found { checkpoint: checkpoint(10), damaged: vec![] });
+}
+
+#[test]
+fn only_the_newest_are_kept() {
+    let run = run_with(&[1, 2, 3]);
+    assert_eq!(run.checkpoints.list().unwrap().len(), 2);
+}
+
+#[test]
+fn a_flipped_byte_is_named_and_the_one_before_is_used() {
+    let run = run_with(&[1, 2]);
+    flip_a_byte(&run, 2);
+    let found = run.checkpoints.newest().unwrap().unwrap();
+    assert_eq!(found.checkpoint, checkpoint(1));
+    assert!(found.damaged[0].contains("step-000000002: weights.safetensors"), "{:?}", found.damaged);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_renamed_and_survives_later_checkpoints() {
+    let run = run_with(&[1, 2]);
+    flip_a_byte(&run, 2);
+    let found = run.checkpoints.newest().unwrap().unwrap();
+    assert!(found.damaged[0].ends_with("kept as damaged-0001-step-000000002"), "{:?}", found.damaged);
+    for step in 2..6 {
+        run.checkpoints.write(&checkpoint(step)).unwrap();
+    }
+    let aside = run.directory.path().join("checkpoints/damaged-0001-step-000000002/weights.safetensors");
+    assert_eq!(fs::read(aside).unwrap().len(), 100);
+    assert_eq!(run.checkpoints.newest().unwrap().unwrap(), Found { checkpoint: checkpoint(5), damaged: vec![] });
+}
+
+#[test]
+fn of_damaged_checkpoints_the_newest_few_are_kept() {
+    let run = run_with(&[1]);
+    for _ in 0..DAMAGED_MAX + 2 {
+        run.checkpoints.write(&checkpoint(2)).unwrap();
+        flip_a_byte(&run, 2);
+        run.checkpoints.newest().unwrap();
+    }
+    run.checkpoints.write(&checkpoint(2)).unwrap();
+    let names = run.checkpoints.named(|name| name.starts_with(DAMAGED)).unwrap();
+    assert_eq!(names.len(), DAMAGED_MAX);
+    assert!(names[0].ends_with("damaged-0003-step-000000002"), "{names:?}");
+}
+
+/// Reading `/proc/self/mem` fails with EIO, for root too; a link to itself fails with ELOOP.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_cannot_be_read_fails_the_start_and_leaves_the_checkpoint_as_it_was() {
+    for unreadable in ["/proc/self/mem", "weights.safetensors"] {
+        let run = run_with(&[1, 2]);
+        let path = run.directory.path().join("checkpoints/step-000000002/weights.safetensors");
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(unreadable, &path).unwrap();
+        let error = run.checkpoints.newest().unwrap_err();
+        assert!(matches!(error, Error::Unreadable { .. }), "{error}");
+        assert!(error.to_string().contains("step-000000002/weights.safetensors"), "{error}");
+        // It can be read again.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+        let found = run.checkpoints.newest().unwrap().unwrap();
+        assert_eq!(found, Found { checkpoint: checkpoint(2), damaged: vec![] });
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn errors_of_the_storage_are_no_damage() {
+    let [enoent, eio, eacces, emfile, estale] = [2, 5, 13, 24, 116].map(|code| io::Error::from_raw_os_error(code));
+    assert!(is_damage(enoent.kind()));
+    assert!([eio, eacces, emfile, estale].iter().all(|error| !is_damage(error.kind())));
+}
+
+#[test]
+fn a_missing_file_is_damage() {
+    let run = run_with(&[1, 2]);
+    fs::remove_file(run.directory.path().join("checkpoints/step-000000002/moments")).unwrap();
+    let found = run.checkpoints.newest().unwrap().unwrap();
+    assert_eq!(found.checkpoint, checkpoint(1));
+    assert!(found.damaged[0].contains("step-000000002: moments"), "{:?}", found.damaged);
+}
+
+#[test]
+fn a_directory_that_cannot_be_listed_is_not_taken_for_a_new_run() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("checkpoints"), "a file in the way").unwrap();
+    let error = Checkpoints::new(folder.path().join("checkpoints"), 2).newest().unwrap_err();
+    assert!(matches!(error, Error::Io { action: "list", .. }), "{error}");
+}
+
+#[test]
+fn a_run_whose_checkpoints_are_all_damaged_does_not_start_from_nothing() {
+    let run = run_with(&[1]);
+    flip_a_byte(&run, 1);
+    for _ in 0..2 {
+        let error = run.checkpoints.newest().unwrap_err().to_string();
+        assert!(error.contains("every checkpoint") && error.contains("move the folder away"), "{error}");
+    }
+}
+
+/// The half-written checkpoint of `step` that a crash leaves.
+fn interrupt_at(run: &Run, step: u64) -> PathBuf {
+    let partial = run.directory.path().join(format!("checkpoints/.step-{step:09}.partial"));
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("weights.safetensors"), b"half").unwrap();
+    partial
+}
+
+#[test]
+fn a_crash_while_writing_leaves_the_older_ones_as_they_were() {
+    let run = run_with(&[1]);
+    interrupt_at(&run, 2);
+    assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, checkpoint(1));
+    run.checkpoints.write(&checkpoint(2)).unwrap();
+    assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, checkpoint(2));
+}
+
+#[test]
+fn a_half_written_checkpoint_is_removed_with_the_next_one_of_any_step() {
+    let run = run_with(&[1]);
+    let partial = interrupt_at(&run, 2);
+    run.checkpoints.write(&checkpoint(3)).unwrap();
+    assert!(!partial.exists());
+    assert_eq!(run.checkpoints.list().unwrap().len(), 2);
+}
+
+#[test]
+fn a_checkpoint_written_after_a_fallback_is_kept_instead_of_the_damaged_one() {
+    let run = run_with(&[1, 10]);
+    flip_a_byte(&run, 10);
+    let one_kept = Checkpoints { kept: 1, ..run.checkpoints };
+    one_kept.newest().unwrap();
+    one_kept.write(&checkpoint(2)).unwrap();
+    assert_eq!(one_kept.newest().unwrap(), Some(Found { checkpoint: checkpoint(2), damaged: vec![] }));
+}
