@@ -69,7 +69,7 @@ pub(crate) fn inserts(bytes: &[u8]) {
         let Ok(message) = v1::InsertRequest::decode(message) else { continue };
         match order.receive(message) {
             Err(_) => return,
-            Ok(Inserted::Hello(_)) => drop(order.ready()),
+            Ok(Inserted::Hello(_)) => drop(order.ready(0)),
             Ok(Inserted::Refused(_)) => order.answered(),
             Ok(Inserted::Heartbeat | Inserted::Goodbye) => {}
             Ok(Inserted::Trajectory(trajectory)) => {

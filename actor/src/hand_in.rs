@@ -106,6 +106,7 @@ async fn hand_in(lanes: &mut Lanes, finished: &mut mpsc::Receiver<Finished>, dra
             biased;
             () = drain.wait() => return waiting,
             _ = looks.tick() => {
+                lanes.renew_taken_epochs().await;
                 lanes.steer();
                 report(lanes);
             }
@@ -125,6 +126,7 @@ fn report(lanes: &Lanes) {
     let stats = lanes.stats();
     metrics::unacknowledged(stats.unacknowledged);
     metrics::inserted(stats.acknowledged);
+    metrics::id_collisions(stats.collisions);
     metrics::refused(stats.refused);
     metrics::stale(stats.stale);
     metrics::replay_servers(lanes.servers(), stats.moves);

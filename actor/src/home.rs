@@ -2,14 +2,14 @@
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::spool::{self, Owed};
 use anyhow::Context as _;
-use service::directory::DirectoryError;
+use service::directory::{DirectoryError, replace};
 
 /// `DIRECTORY/actors/ID`: the epoch and the spool. One process at a time has it.
 #[derive(Debug, Clone)]
@@ -51,21 +51,34 @@ impl Home {
         Ok(Self { directory, _lock: Arc::new(lock) })
     }
 
-    /// A number above every epoch this actor has had; remembered before it is used.
-    pub(crate) fn next_epoch(&self) -> anyhow::Result<u64> {
+    /// A number above every epoch that this actor has had as far as its file says, and above `highest`; durable before it is
+    /// returned. Where there is no file, the actor is new or the file was lost, so that it begins with the time in
+    /// milliseconds since 1970, which is above the epochs of earlier starts.
+    pub(crate) fn next_epoch(&self, highest: u64) -> anyhow::Result<u64> {
         let path = self.directory.join("epoch");
-        let epoch = match fs::read(&path) {
+        let next = match fs::read(&path) {
             Ok(text) => after(&text).unwrap_or_else(|| {
-                // Milliseconds since 1970 are above any count of starts.
-                let epoch = milliseconds_since_1970();
-                tracing::warn!(path = %path.display(), epoch, "the last epoch cannot be read, taking the time");
-                epoch
+                tracing::warn!(path = %path.display(), "the last epoch cannot be read; the time is the next one");
+                milliseconds_since_1970()
             }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 1,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => milliseconds_since_1970(),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
-        replace(&path, epoch.to_string().as_bytes()).with_context(|| format!("write {}", path.display()))?;
+        let above = highest.checked_add(1).context("find an epoch above the highest that there can be")?;
+        let epoch = next.max(above);
+        replace(&path, epoch.to_string().as_bytes())?;
         Ok(epoch)
+    }
+
+    /// The home of an actor in a test: its first epoch is 1.
+    #[cfg(test)]
+    pub(crate) fn with_epochs_from_1(run: &Path, actor: u64) -> Self {
+        let home = Self::open(run, actor).unwrap();
+        let path = home.directory.join("epoch");
+        if !path.exists() {
+            fs::write(path, "0").unwrap();
+        }
+        home
     }
 
     fn spool_path(&self) -> PathBuf {
@@ -90,14 +103,15 @@ impl Home {
     /// Keeps these, and only these, for the next start.
     pub(crate) fn write_spool(&self, owed: &[Owed]) -> anyhow::Result<()> {
         let path = self.spool_path();
-        let written = match owed {
-            [] => match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            },
-            some => replace(&path, spool::encode(some).as_bytes()),
-        };
-        written.with_context(|| format!("write {}", path.display()))
+        if !owed.is_empty() {
+            return Ok(replace(&path, spool::encode(owed).as_bytes())?);
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("remove {}", path.display()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -128,17 +142,6 @@ fn after(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim().parse::<u64>().ok()?.checked_add(1)
 }
 
-/// Puts a file in place whole or not at all.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let mut file = File::create(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    // The rename itself is durable once its directory is.
-    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
-}
-
 fn milliseconds_since_1970() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -151,9 +154,27 @@ mod tests {
     #[test]
     fn epochs_grow_with_every_start() {
         let run = tempfile::tempdir().unwrap();
-        let epochs = [0; 3].map(|_| Home::open(run.path(), 7).unwrap().next_epoch().unwrap());
+        let epochs = [0; 3].map(|_| Home::with_epochs_from_1(run.path(), 7).next_epoch(0).unwrap());
         assert_eq!(epochs, [1, 2, 3]);
-        assert_eq!(Home::open(run.path(), 8).unwrap().next_epoch().unwrap(), 1, "actors do not share them");
+        assert_eq!(Home::with_epochs_from_1(run.path(), 8).next_epoch(0).unwrap(), 1, "actors do not share them");
+    }
+
+    #[test]
+    fn an_actor_without_an_epoch_begins_above_those_of_the_file_that_it_may_have_lost() {
+        let run = tempfile::tempdir().unwrap();
+        let home = Home::open(run.path(), 7).unwrap();
+        let lost = home.next_epoch(0).unwrap();
+        assert!(lost > 1_000_000_000_000);
+        fs::remove_file(home.directory.join("epoch")).unwrap();
+        assert!(home.next_epoch(lost).unwrap() > lost, "within the same millisecond, too");
+    }
+
+    #[test]
+    fn an_epoch_is_above_the_highest_that_a_server_has_stored_and_so_are_the_next() {
+        let run = tempfile::tempdir().unwrap();
+        let home = Home::with_epochs_from_1(run.path(), 7);
+        assert_eq!([0, 40, 3].map(|highest| home.next_epoch(highest).unwrap()), [1, 41, 42]);
+        assert!(home.next_epoch(u64::MAX).is_err());
     }
 
     #[test]
@@ -162,9 +183,9 @@ mod tests {
         let home = Home::open(run.path(), 7).unwrap();
         for damaged in [&b"x"[..], b"", b"\xff\xfe", b"18446744073709551615"] {
             fs::write(home.directory.join("epoch"), damaged).unwrap();
-            let epoch = home.next_epoch().unwrap();
+            let epoch = home.next_epoch(0).unwrap();
             assert!(epoch > 1_000_000_000_000);
-            assert_eq!(home.next_epoch().unwrap(), epoch + 1);
+            assert_eq!(home.next_epoch(0).unwrap(), epoch + 1);
         }
     }
 
@@ -212,12 +233,12 @@ mod tests {
         assert!(ids.iter().all(|id| id >> DRAWN_ID_BITS == 0));
 
         let (gone, home) = replicas.swap_remove(2);
-        let (epoch, owed) = (home.next_epoch().unwrap(), spool::examples());
+        let (epoch, owed) = (home.next_epoch(0).unwrap(), spool::examples());
         home.write_spool(&owed).unwrap();
         drop(home);
         let (id, home) = Home::claim(run.path()).unwrap();
         assert_eq!(id, gone, "a home that nobody has comes before a new one");
-        assert_eq!((home.next_epoch().unwrap(), home.read_spool().unwrap()), (epoch + 1, owed));
+        assert_eq!((home.next_epoch(0).unwrap(), home.read_spool().unwrap()), (epoch + 1, owed));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use proto::replay::{Writer, WriterSettings, WriterStats};
 use proto::servers::{Server, Servers, preferred};
 use selfplay::FinishedEpisode;
 use service::trace::Span;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::home::Home;
 use crate::spool::{Owed, Owner};
@@ -56,6 +56,8 @@ struct Lane {
 pub(crate) struct LaneStats {
     pub(crate) unacknowledged: usize,
     pub(crate) acknowledged: u64,
+    /// Lost, because the server held another trajectory under the id.
+    pub(crate) collisions: u64,
     /// Given to a server that had no use for weights so far behind.
     pub(crate) stale: u64,
     pub(crate) refused: u64,
@@ -143,19 +145,52 @@ impl Lanes {
         }
         let epoch = match self.first_epoch.take() {
             Some(epoch) => epoch,
-            None => self
-                .home
-                .next_epoch()
-                .inspect_err(|error| {
-                    let error = service::chain(error);
-                    tracing::error!(error, server = &*server.id, "no new epoch, so no trajectories to another server");
-                })
-                .ok()?,
+            None => self.next_epoch(server, 0)?,
         };
+        Some(self.open_with(server.clone(), epoch))
+    }
+
+    fn next_epoch(&self, server: &Server, highest: u64) -> Option<u64> {
+        let failed = |error: &anyhow::Error| {
+            tracing::error!(error = service::chain(error), server = &*server.id, "no new epoch for a replay server");
+        };
+        self.home.next_epoch(highest).inspect_err(failed).ok()
+    }
+
+    fn open_with(&self, server: Server, epoch: u64) -> Lane {
         let endpoint = server.endpoint.as_ref().to_owned();
         let next = TrajectoryId { actor: self.writer.actor, epoch, sequence: 0 };
-        let writer = Writer::start(WriterSettings { endpoint, epoch, ..self.writer.clone() });
-        Some(Lane { server: server.clone(), writer, next })
+        let writer = Writer::start_epoch(WriterSettings { endpoint, epoch, ..self.writer.clone() });
+        Lane { server, writer, next }
+    }
+
+    /// Gives a new epoch to each lane whose server has stored trajectories under its own one, or a later one: what the lane
+    /// holds was never sent, and goes out under new ids.
+    pub(crate) async fn renew_taken_epochs(&mut self) {
+        let taken: Vec<_> = self.lanes.iter().filter(|(_, lane)| lane.writer.epoch_taken().is_some()).collect();
+        for id in taken.into_iter().map(|(id, _)| Arc::clone(id)).collect::<Vec<_>>() {
+            let Some(lane) = self.lanes.remove(&id) else { continue };
+            let lane = self.renewed(lane).await;
+            self.lanes.insert(id, lane);
+        }
+    }
+
+    /// The lane under another epoch; unchanged where there is none, and then tried again.
+    async fn renewed(&self, lane: Lane) -> Lane {
+        let Some(highest) = lane.writer.epoch_taken() else { return lane };
+        let Some(epoch) = self.next_epoch(&lane.server, highest) else { return lane };
+        let (server, taken) = (&*lane.server.id, lane.next.epoch);
+        tracing::warn!(server, taken, highest, epoch, "the replay server has stored a higher epoch of this actor");
+        let mut fresh = self.open_with(lane.server, epoch);
+        for trajectory in lane.writer.close(Duration::ZERO).await {
+            // There is room: it held no more than the new one may.
+            let trajectory = Trajectory { id: fresh.next, ..trajectory };
+            if let Err(error) = fresh.writer.insert(trajectory).await {
+                tracing::error!(%error, "a trajectory cannot be sent and is dropped");
+            }
+            fresh.next.sequence += 1;
+        }
+        fresh
     }
 
     fn take(&mut self, next: Option<Arc<str>>) {
@@ -206,6 +241,7 @@ impl Lanes {
         LaneStats {
             unacknowledged: self.lanes.values().map(|lane| lane.writer.unacknowledged()).sum(),
             acknowledged: sum.inserted + sum.duplicates,
+            collisions: sum.collisions,
             stale: sum.stale,
             refused: sum.refused,
             moves: self.moves,
@@ -232,7 +268,10 @@ impl Lanes {
             }
         }
         let (alone, mut owed) = (self.alone, Vec::new());
-        for Lane { server, writer, .. } in self.lanes.into_values() {
+        for (_, lane) in std::mem::take(&mut self.lanes) {
+            // An epoch may turn out to be taken only now; what is left must not be spooled under it.
+            let _ = timeout_at(deadline, lane.writer.settled()).await;
+            let Lane { server, writer, .. } = self.renewed(lane).await;
             // The others go on meanwhile, each in its own task.
             let left = writer.close_by(sleep_until(deadline)).await;
             let to = Some(Owner::new(&server, alone));
@@ -264,9 +303,11 @@ fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Trajecto
     Trajectory { id, game: game.to_owned(), steps: steps.clone(), outcome: *outcome }
 }
 
-fn add(sum: &mut WriterStats, WriterStats { inserted, duplicates, stale, refused, broken_streams }: WriterStats) {
+fn add(sum: &mut WriterStats, more: WriterStats) {
+    let WriterStats { inserted, duplicates, collisions, stale, refused, broken_streams } = more;
     sum.inserted += inserted;
     sum.duplicates += duplicates;
+    sum.collisions += collisions;
     sum.stale += stale;
     sum.refused += refused;
     sum.broken_streams += broken_streams;

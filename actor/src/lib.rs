@@ -57,7 +57,7 @@ fn settle(settings: Settings) -> anyhow::Result<(Home, Settings)> {
 
 async fn play(settings: Settings, home: Home, evaluators: Chosen, context: service::Context) -> anyhow::Result<()> {
     let actor = &settings.actor;
-    let epoch = home.next_epoch()?;
+    let epoch = home.next_epoch(0)?;
     let Chosen { backend, threads } = &evaluators;
     tracing::info!(actor = actor.id, epoch, threads, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");

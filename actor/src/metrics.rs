@@ -11,6 +11,7 @@ use crate::stopwatch::Parts;
 pub(crate) fn begin() {
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
     counter!("zerofleet_actor_unfinished_games_total").increment(0);
+    counter!("zerofleet_actor_id_collisions_total").increment(0);
     for why in [Waited::Weights, Waited::Replay, Waited::Evaluator] {
         waited(why, Duration::ZERO);
     }
@@ -120,6 +121,11 @@ pub(crate) fn unacknowledged(trajectories: usize) {
 
 pub(crate) fn inserted(trajectories: u64) {
     counter!("zerofleet_actor_inserted_total").absolute(trajectories);
+}
+
+/// Lost, because the replay server held another trajectory under their id.
+pub(crate) fn id_collisions(trajectories: u64) {
+    counter!("zerofleet_actor_id_collisions_total").absolute(trajectories);
 }
 
 pub(crate) fn refused(trajectories: u64) {

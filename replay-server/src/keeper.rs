@@ -153,6 +153,7 @@ impl Keeper {
             Command::Insert { trajectory, content, inserted, reply } => {
                 self.insert(Arrival { trajectory, content, inserted, since: now }, reply);
             }
+            Command::HighestEpoch { actor, reply } => drop(reply.send(self.highest_epoch(actor))),
             Command::CountRefused => self.common.refused += 1,
             Command::NewestWeights(version) => self.tables.iter_mut().for_each(|table| table.hold_to_newest(version)),
             Command::Sample(BatchRequest { table, items, reply }) if !self.draining => {
@@ -316,6 +317,14 @@ mod tests {
             .apply(Command::Log(LogEvent::Committed { entries, segment: SegmentNumber(1), bytes: 9 }), Instant::now());
         assert_eq!(first.try_recv().unwrap(), Inserted::New(id(0)));
         assert_eq!(second.try_recv().unwrap(), Inserted::Duplicate(id(0)));
+    }
+
+    #[test]
+    fn the_highest_epoch_of_an_actor_is_known_from_its_first_trajectory_on() {
+        let (mut keeper, _log) = keeper();
+        assert_eq!(keeper.highest_epoch(1), 0);
+        let _answers = insert(&mut keeper, 0);
+        assert_eq!((keeper.highest_epoch(1), keeper.highest_epoch(2)), (1, 0));
     }
 
     #[test]

@@ -86,9 +86,32 @@ async fn all_told_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
     let spool = cluster.directory().join("actors/0/unacknowledged.jsonl");
     wait_until("the spool is handed in", DEADLINE, || Ok(!spool.exists())).unwrap();
     let played = list(&cluster.replay_endpoint()).await.unwrap();
-    let sequences: BTreeSet<u64> = played.iter().filter(|id| id.epoch == 1).map(|id| id.sequence).collect();
+    let first = played.iter().map(|id| id.epoch).min().unwrap();
+    let sequences: BTreeSet<u64> = played.iter().filter(|id| id.epoch == first).map(|id| id.sequence).collect();
     let last = sequences.last().copied().unwrap();
     assert_eq!(sequences.len() as u64, last + 1, "the first epoch has no gap: {sequences:?}");
+}
+
+/// The disk of an actor is lost; the replay server has its log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_actor_that_lost_its_epoch_has_every_game_stored_and_none_taken_for_a_duplicate() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    train(&mut cluster);
+    cluster.process(Role::Actor).terminate();
+    cluster.process(Role::Actor).ended(DRAIN).unwrap();
+    let held: BTreeSet<_> = list(&cluster.replay_endpoint()).await.unwrap().into_iter().collect();
+    std::fs::remove_dir_all(cluster.directory().join("actors")).unwrap();
+    cluster.start(&[Role::Actor]).unwrap();
+    wait_until("new games are stored", DEADLINE, || {
+        Ok(cluster.metric(Role::Actor, "zerofleet_actor_inserted_total").is_some_and(|inserted| inserted >= 5.0))
+    })
+    .unwrap();
+    let now = list(&cluster.replay_endpoint()).await.unwrap();
+    let epochs: BTreeSet<u64> = now.iter().filter(|id| !held.contains(id)).map(|id| id.epoch).collect();
+    assert_eq!(epochs.len(), 1, "{epochs:?}");
+    assert!(held.iter().all(|id| !epochs.contains(&id.epoch)), "{epochs:?}");
+    assert_eq!(cluster.metric(Role::Replay, "zerofleet_replay_duplicates_total").unwrap_or(0.0), 0.0);
+    assert_eq!(cluster.metric(Role::Actor, "zerofleet_actor_id_collisions_total"), Some(0.0));
 }
 
 /// The process waits for its configuration, which comes through a named pipe: nothing later than that has begun.

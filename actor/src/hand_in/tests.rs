@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
 use experience::TrajectoryId;
-use proto::replay::v1::Ready;
+use proto::replay::v1::{InsertRequest, InsertResponse, Ready};
 use proto::replay::{Answer, Origin};
-use proto::scripted::{Link, ReplayScript, server, until, within};
+use proto::scripted::{Link, ReplayScript, Stream, server, until, within};
 use selfplay::{Ending, FinishedEpisode};
 use tempfile::TempDir;
 
@@ -45,8 +45,8 @@ fn hand_in_over(run: &TempDir, servers: Servers, patience: Patience, drain: &Dra
         Patience::Long => 60.0,
         Patience::None => 0.0,
     };
-    let home = Home::open(run.path(), ACTOR).unwrap();
-    let epoch = home.next_epoch().unwrap();
+    let home = Home::with_epochs_from_1(run.path(), ACTOR);
+    let epoch = home.next_epoch(0).unwrap();
     let settings = config.settings().unwrap();
     HandIn::start(&settings, servers, epoch, home, drain).unwrap()
 }
@@ -104,7 +104,7 @@ async fn episodes_become_trajectories_numbered_in_their_epoch() {
     life.play(2).await;
     let mut stream = server.inserting().await;
     assert_eq!(stream.hello().await, Origin { actor: ACTOR, epoch: 1, game: GAME.into() });
-    stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
     for sequence in 0..2 {
         let FinishedEpisode { steps, outcome, .. } = episode(sequence);
         let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence };
@@ -223,7 +223,7 @@ async fn the_spool_outlives_a_restart_and_its_ids_are_not_used_again() {
     for _ in 0..2 {
         let mut stream = server.inserting().await;
         let epoch = stream.hello().await.epoch;
-        stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
         for sequence in stream.sequences(if epoch == 1 { 3 } else { 2 }).await {
             stream.answer(inserted(sequence)).await;
             ids.insert((epoch, sequence));
@@ -249,7 +249,7 @@ async fn a_spool_that_the_server_holds_up_is_there_at_the_next_start_again() {
         let mut streams = [server.inserting().await, server.inserting().await];
         for stream in &mut streams {
             let epoch = stream.hello().await.epoch;
-            stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+            stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
             if epoch == 1 {
                 assert_eq!(stream.sequences(2).await, [0, 1]);
             }
@@ -267,6 +267,51 @@ async fn what_was_spooled_for_another_game_stays_in_the_spool() {
     Home::open(run.path(), ACTOR).unwrap().write_spool(&[Owed { trajectory: other, to: None }]).unwrap();
     start(&run, NOWHERE, Patience::None).end().await;
     assert_eq!(spool(&run), [(1, 4)]);
+}
+
+/// The next stream of a script, on which this is the highest epoch stored, and the epoch that it opens with.
+async fn stores(server: &mut ReplayScript, highest_epoch: u64) -> (u64, Stream<InsertRequest, InsertResponse>) {
+    let mut stream = server.inserting().await;
+    let epoch = stream.hello().await.epoch;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch }.into()).await;
+    (epoch, stream)
+}
+
+#[tokio::test]
+async fn an_actor_whose_epoch_the_server_has_stored_hands_everything_in_under_a_higher_one() {
+    let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
+    let life = start(&run, server.endpoint(), Patience::Long);
+    life.play(2).await;
+    // Its epoch was lost: the server has stored 40 of them.
+    let (epoch, mut refused) = stores(&mut server, 40).await;
+    assert_eq!((epoch, refused.request().await), (1, None));
+    let (epoch, mut stream) = stores(&mut server, 40).await;
+    assert_eq!((epoch, stream.sequences(2).await), (41, vec![0, 1]));
+    life.play(1).await;
+    assert_eq!(stream.sequences(1).await, [2]);
+    for sequence in 0..3 {
+        stream.answer(inserted(sequence)).await;
+    }
+    life.end().await;
+    assert_eq!(spool(&run), []);
+    assert_eq!(Home::open(run.path(), ACTOR).unwrap().next_epoch(0).unwrap(), 42, "it is remembered");
+}
+
+#[tokio::test]
+async fn an_actor_that_drains_when_its_epoch_turns_out_to_be_taken_hands_in_under_a_higher_one() {
+    let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
+    let life = start(&run, server.endpoint(), Patience::Long);
+    life.play(2).await;
+    let store = async {
+        let _refused = stores(&mut server, 40).await;
+        let (epoch, mut stream) = stores(&mut server, 40).await;
+        assert_eq!((epoch, stream.sequences(2).await), (41, vec![0, 1]));
+        stream.answer(inserted(0)).await;
+        stream.answer(inserted(1)).await;
+        stream
+    };
+    tokio::join!(life.end(), store);
+    assert_eq!(spool(&run), []);
 }
 
 /// A server that nobody is, and that the actor likes less than `other`.
@@ -293,7 +338,7 @@ async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_othe
     let mut stream = other.inserting().await;
     let epoch = stream.hello().await.epoch;
     assert!(epoch > 1, "what is owed to another server came here");
-    stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
     assert_eq!(stream.sequences(1).await, [0]);
     stream.answer(inserted(0)).await;
     tell.send_replace([server(&other), server(&owner)].into());
@@ -304,7 +349,7 @@ async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_othe
             break stream;
         }
     };
-    back.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+    back.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
     for sequence in back.sequences(2).await {
         back.answer(inserted(sequence)).await;
     }

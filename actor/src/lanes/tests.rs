@@ -15,8 +15,8 @@ fn writer() -> WriterSettings {
 
 /// A start of the actor whose epoch is 1.
 fn lanes(run: &Path, servers: Servers, away_max: Duration) -> Lanes {
-    let home = Home::open(run, ACTOR).unwrap();
-    assert_eq!(home.next_epoch().unwrap(), 1);
+    let home = Home::with_epochs_from_1(run, ACTOR);
+    assert_eq!(home.next_epoch(0).unwrap(), 1);
     Lanes::new(servers, writer(), home, away_max)
 }
 
@@ -51,7 +51,7 @@ async fn goes_to(lanes: &mut Lanes, expected: &Server) {
 async fn receives(script: &mut ReplayScript) -> (u64, u64) {
     let mut stream = script.inserting().await;
     let epoch = stream.hello().await.epoch;
-    stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
     (epoch, stream.trajectory().await.id.sequence)
 }
 
@@ -73,7 +73,7 @@ async fn with_one_server_there_is_one_epoch_however_long_it_is_away() {
     }
     let to = Some(Owner::new(&nowhere, true));
     assert_eq!(owed(lanes).await, (0..4).map(|number| (1, number, to.clone())).collect::<Vec<_>>());
-    assert_eq!(Home::open(run.path(), ACTOR).unwrap().next_epoch().unwrap(), 2);
+    assert_eq!(Home::open(run.path(), ACTOR).unwrap().next_epoch(0).unwrap(), 2);
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_anoth
     let (_, mut stream) = tokio::join!(goes_to(&mut lanes, &away), async {
         let mut stream = second.inserting().await;
         assert_eq!(stream.hello().await.epoch, 2);
-        stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
         stream
     });
     lanes.insert(&episode(1)).await;
@@ -104,7 +104,7 @@ async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_anoth
     let (_, mut stream) = tokio::join!(goes_to(&mut lanes, &home), async {
         let mut stream = first.inserting().await;
         assert_eq!(stream.hello().await.epoch, 1);
-        stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
         stream
     });
     assert_eq!(stream.sequences(1).await, [0]);
@@ -126,7 +126,7 @@ async fn a_preferred_server_that_is_added_gets_what_comes_from_then_on() {
     let (_, mut stream) = tokio::join!(goes_to(&mut lanes, &added_server), async {
         let mut stream = added.inserting().await;
         assert_eq!(stream.hello().await.epoch, 2);
-        stream.reply(Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
         stream
     });
     lanes.insert(&episode(1)).await;

@@ -62,6 +62,12 @@ impl SeenIds {
         intervals.insert(first, last);
     }
 
+    /// The highest epoch of which an id of `actor` came in; `None` if there is none.
+    #[must_use]
+    pub fn highest_epoch(&self, actor: u64) -> Option<u64> {
+        self.intervals.range((actor, 0)..=(actor, u64::MAX)).next_back().map(|(&(_, epoch), _)| epoch)
+    }
+
     /// All of it, ascending: actor, epoch and an interval of sequences.
     pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RangeInclusive<u64>)> + '_ {
         self.intervals.iter().flat_map(|(&(actor, epoch), intervals)| {
@@ -88,6 +94,18 @@ mod tests {
         assert!(seen.insert(id(1, 0)));
         assert!(!seen.insert(id(1, 0)));
         assert!(seen.insert(id(2, 0)));
+    }
+
+    #[test]
+    fn the_highest_epoch_is_that_of_the_same_actor() {
+        let mut seen = SeenIds::new();
+        for (actor, epoch) in [(1, 4), (1, 2), (3, u64::MAX), (4, 1)] {
+            seen.insert(TrajectoryId { actor, epoch, sequence: 0 });
+        }
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(|actor| seen.highest_epoch(actor)),
+            [None, Some(4), None, Some(u64::MAX), Some(1), None]
+        );
     }
 
     #[test]

@@ -38,11 +38,20 @@ pub(crate) struct Granted {
     pub(crate) credit: u32,
     /// How often it wants to hear of the client, if at all.
     pub(crate) heartbeat: Option<Duration>,
+    /// The highest epoch of this actor that it has stored a trajectory of; 0 for none.
+    pub(crate) highest_epoch: u64,
 }
 
-pub(crate) fn ready_from_wire(v1::Ready { credit, heartbeat_ms }: v1::Ready) -> Result<Granted, Invalid> {
+pub(crate) fn ready_from_wire(ready: v1::Ready) -> Result<Granted, Invalid> {
+    let v1::Ready { credit, heartbeat_ms, highest_epoch } = ready;
+    if credit == 0 {
+        return Err(invalid("credit", "is zero"));
+    }
+    if highest_epoch == u64::MAX {
+        return Err(invalid("highest_epoch", "leaves no higher epoch"));
+    }
     let heartbeat = (heartbeat_ms > 0).then(|| Duration::from_millis(heartbeat_ms.into()));
-    if credit == 0 { Err(invalid("credit", "is zero")) } else { Ok(Granted { credit, heartbeat }) }
+    Ok(Granted { credit, heartbeat, highest_epoch })
 }
 
 impl From<Answer> for v1::InsertResponse {

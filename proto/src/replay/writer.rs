@@ -40,12 +40,20 @@ pub struct WriterSettings {
 #[derive(Debug)]
 pub struct Writer {
     origin: Origin,
+    epoch_use: Epoch,
     items: mpsc::Sender<Item>,
     in_flight: Arc<Semaphore>,
     in_flight_max: usize,
     counters: Arc<Counters>,
     endpoint: watch::Sender<Arc<str>>,
     connection: Reconnecting<Connection>,
+}
+
+/// Whether trajectories may have been sent under an epoch before its writer starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Epoch {
+    New,
+    Known,
 }
 
 /// Why a trajectory is not accepted. It was not sent.
@@ -81,6 +89,9 @@ pub struct WriterStats {
     pub inserted: u64,
     /// Trajectories acknowledged as stored before: an acknowledgement had been lost.
     pub duplicates: u64,
+    /// Trajectories acknowledged as stored before though they went out for the first time: another one had their id, and they
+    /// are lost.
+    pub collisions: u64,
     /// Trajectories whose weights were too far behind, and that were dropped.
     pub stale: u64,
     /// Trajectories refused as invalid and dropped.
@@ -93,6 +104,9 @@ pub struct WriterStats {
 struct Counters {
     inserted: AtomicU64,
     duplicates: AtomicU64,
+    collisions: AtomicU64,
+    /// The highest epoch that the server had stored, where that is not below this writer's new one.
+    epoch_taken: watch::Sender<Option<u64>>,
     stale: AtomicU64,
     refused: AtomicU64,
     broken_streams: AtomicU64,
@@ -104,6 +118,8 @@ impl Counters {
         Self {
             inserted: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
+            collisions: AtomicU64::new(0),
+            epoch_taken: watch::Sender::new(None),
             stale: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             broken_streams: AtomicU64::new(0),
@@ -127,9 +143,20 @@ impl Counters {
 }
 
 impl Writer {
-    /// Starts the task. Must be called inside a tokio runtime.
+    /// Starts the task, for an epoch under which trajectories may have been sent before. Must be called inside a tokio runtime.
     #[must_use]
     pub fn start(settings: WriterSettings) -> Self {
+        Self::start_with(settings, Epoch::Known)
+    }
+
+    /// Starts the task, for an epoch under which nothing was ever sent: see [`epoch_taken`](Self::epoch_taken). Must be called
+    /// inside a tokio runtime.
+    #[must_use]
+    pub fn start_epoch(settings: WriterSettings) -> Self {
+        Self::start_with(settings, Epoch::New)
+    }
+
+    fn start_with(settings: WriterSettings, epoch_use: Epoch) -> Self {
         let WriterSettings { endpoint, actor, epoch, game, in_flight_max } = settings;
         let in_flight_max = in_flight_max.clamp(1, UNACKNOWLEDGED_MAX);
         let origin = Origin { actor, epoch, game };
@@ -137,10 +164,10 @@ impl Writer {
         let in_flight = Arc::new(Semaphore::new(in_flight_max));
         let counters = Arc::new(Counters::new(Instant::now()));
         let (endpoint, now_at) = watch::channel(endpoint.into());
-        let connection =
-            Connection::new(now_at, origin.clone(), received, Arc::clone(&in_flight), Arc::clone(&counters));
+        let (slots, counted) = (Arc::clone(&in_flight), Arc::clone(&counters));
+        let connection = Connection::new(now_at, origin.clone(), received, slots, counted, epoch_use);
         let connection = Reconnecting::start(connection, entropy());
-        Self { origin, items, in_flight, in_flight_max, counters, endpoint, connection }
+        Self { origin, epoch_use, items, in_flight, in_flight_max, counters, endpoint, connection }
     }
 
     /// Accepts a trajectory; waits while `in_flight_max` others are unacknowledged. Cancel-safe: a trajectory whose
@@ -170,7 +197,8 @@ impl Writer {
         }
         let slot = self.in_flight.acquire().await.map_err(|_| WriterError::Stopped)?;
         // There is room: the channel holds as many as there are slots.
-        self.items.try_send(Item { trajectory, message, trace: span }).map_err(|_| WriterError::Stopped)?;
+        let item = Item { trajectory, message, trace: span, resent: self.epoch_use == Epoch::Known };
+        self.items.try_send(item).map_err(|_| WriterError::Stopped)?;
         // The task gives the slot back with the acknowledgement.
         slot.forget();
         Ok(())
@@ -208,13 +236,30 @@ impl Writer {
         self.counters.away_since().map(|since| since.elapsed())
     }
 
+    /// The highest epoch that the server has stored of this actor, once it turns out not to be below this writer's new one.
+    /// The writer has then sent nothing and never will: what it holds needs new ids under an epoch above.
+    #[must_use]
+    pub fn epoch_taken(&self) -> Option<u64> {
+        *self.counters.epoch_taken.borrow()
+    }
+
+    /// Waits until everything accepted so far is acknowledged, or the epoch is taken. Cancel-safe.
+    pub async fn settled(&self) {
+        let mut taken = self.counters.epoch_taken.subscribe();
+        tokio::select! {
+            () = self.flushed() => {}
+            _ = taken.wait_for(Option::is_some) => {}
+        }
+    }
+
     /// What has been done so far.
     #[must_use]
     pub fn stats(&self) -> WriterStats {
-        let Counters { inserted, duplicates, stale, refused, broken_streams, .. } = &*self.counters;
+        let Counters { inserted, duplicates, collisions, stale, refused, broken_streams, .. } = &*self.counters;
         WriterStats {
             inserted: inserted.load(Ordering::Relaxed),
             duplicates: duplicates.load(Ordering::Relaxed),
+            collisions: collisions.load(Ordering::Relaxed),
             stale: stale.load(Ordering::Relaxed),
             refused: refused.load(Ordering::Relaxed),
             broken_streams: broken_streams.load(Ordering::Relaxed),

@@ -161,7 +161,8 @@ impl InsertStream {
                 tracing::info!(actor = origin.actor, epoch = origin.epoch, "an actor inserts");
                 let address = std::mem::take(&mut self.peer.address);
                 self.lease = Some(self.peer.actors.open(origin.actor, origin.epoch, address));
-                Ok(Some(self.order.ready()))
+                let highest = self.handle.ask(|reply| Command::HighestEpoch { actor: origin.actor, reply }).await;
+                Ok(Some(self.order.ready(highest.map_err(ended)?)))
             }
             Message::Trajectory(trajectory) => {
                 // Here, where each connection has a task of its own, and not on the log's one thread.

@@ -126,6 +126,13 @@ pub enum Command {
         /// Who waits for the answer. Must have room for it.
         reply: mpsc::Sender<Inserted>,
     },
+    /// Answers with the highest epoch of an actor that a trajectory came in under; 0 for none.
+    HighestEpoch {
+        /// The actor.
+        actor: u64,
+        /// Where the answer goes.
+        reply: oneshot::Sender<u64>,
+    },
     /// An invalid trajectory was refused.
     CountRefused,
     /// A learner says which weights version is the newest.

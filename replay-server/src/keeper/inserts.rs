@@ -64,6 +64,12 @@ impl Keeper {
         self.arrivals.push_back(arrival);
     }
 
+    /// The highest epoch of an actor among the ids stored and those that wait to be; 0 for none.
+    pub(super) fn highest_epoch(&self, actor: u64) -> u64 {
+        let waiting = self.replies.keys().filter(|id| id.actor == actor).map(|id| id.epoch).max();
+        self.seen.highest_epoch(actor).max(waiting).unwrap_or(0)
+    }
+
     /// Whether no table has a use for something whose newest weights are so far behind. It leaves no trace: sent again, it is
     /// judged again.
     fn is_stale(&self, arrival: &Arrival) -> bool {

@@ -272,6 +272,6 @@ proptest! {
                 ..v1::Batch::from(&batch(0, 1)).samples.remove(0)
             });
         }
-        let _ = (insert::ready_from_wire(v1::Ready { credit: ply, heartbeat_ms: 0 }), sample::credit_from_wire(v1::Credit { batches: ply, newest_weights_version: 0 }));
+        let _ = (insert::ready_from_wire(v1::Ready { credit: ply, heartbeat_ms: 0, highest_epoch: u64::MAX }), sample::credit_from_wire(v1::Credit { batches: ply, newest_weights_version: 0 }));
     }
 }

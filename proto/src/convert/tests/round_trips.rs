@@ -104,8 +104,8 @@ proptest! {
         prop_assert_eq!(Report::try_from(sent(v1::ReportRequest::from(report.clone()))), Ok(report));
         prop_assert_eq!(FetchQuery::try_from(sent(weights_v1::FetchRequest::from(fetch))), Ok(fetch));
         prop_assert_eq!(sample::credit_from_wire(sent(v1::Credit { batches: credit, newest_weights_version: 0 })), Ok((credit, None)));
-        let granted = insert::Granted { credit, heartbeat: None };
-        prop_assert_eq!(insert::ready_from_wire(sent(v1::Ready { credit, heartbeat_ms: 0 })), Ok(granted));
+        let granted = insert::Granted { credit, heartbeat: None, highest_epoch: 3 };
+        prop_assert_eq!(insert::ready_from_wire(sent(v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 3 })), Ok(granted));
     }
 
     #[test]

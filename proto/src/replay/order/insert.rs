@@ -85,12 +85,12 @@ impl InsertOrder {
         }
     }
 
-    /// The answer to `hello`.
+    /// The answer to `hello`; `highest_epoch` is the highest of which a trajectory of this actor is stored, or 0.
     #[must_use]
-    pub fn ready(&self) -> v1::InsertResponse {
+    pub fn ready(&self, highest_epoch: u64) -> v1::InsertResponse {
         let heartbeat = if self.keeps_lease() { self.heartbeat } else { Duration::ZERO };
         let heartbeat_ms = u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX);
-        v1::Ready { credit: self.credit, heartbeat_ms }.into()
+        v1::Ready { credit: self.credit, heartbeat_ms, highest_epoch }.into()
     }
 
     /// Whether the client says heartbeats and goodbye, and knows of stale trajectories.
@@ -167,7 +167,10 @@ pub struct InsertReplies {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InsertReply {
     /// Trajectories may be sent.
-    Ready,
+    Ready {
+        /// The highest epoch of which the server has stored a trajectory of this actor; 0 for none.
+        highest_epoch: u64,
+    },
     /// One of them is answered.
     Answer(Answer),
 }
@@ -200,8 +203,9 @@ impl InsertReplies {
         let v1::InsertResponse { message } = response;
         match (message.ok_or(Fault::Empty)?, self.granted) {
             (Response::Ready(ready), None) => {
-                self.granted = Some(convert::insert::ready_from_wire(ready)?);
-                Ok(InsertReply::Ready)
+                let granted = convert::insert::ready_from_wire(ready)?;
+                self.granted = Some(granted);
+                Ok(InsertReply::Ready { highest_epoch: granted.highest_epoch })
             }
             (Response::Ready(_), Some(_)) => Err(Fault::Twice { message: "ready" }),
             (Response::Ack(_), None) => Err(Fault::TooEarly { got: "ack", expected: "ready" }),

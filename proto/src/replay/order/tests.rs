@@ -82,7 +82,7 @@ mod insert_requests {
         let trajectories = [0, 1].map(|sequence| Inserted::Trajectory(trajectory(sequence)));
         assert_eq!(events, [vec![Inserted::Hello(origin)], trajectories.into()].concat());
         assert_eq!((fault, order.unanswered()), (None, 2));
-        assert_eq!(order.ready(), v1::Ready { credit: 2, heartbeat_ms: 0 }.into());
+        assert_eq!(order.ready(5), v1::Ready { credit: 2, heartbeat_ms: 0, highest_epoch: 5 }.into());
     }
 
     fn heartbeat() -> v1::InsertRequest {
@@ -122,7 +122,7 @@ mod insert_requests {
                 ..v1::InsertRequest::default()
             };
             assert!(order.receive(hello).is_ok());
-            assert_eq!(order.ready(), v1::Ready { credit: 2, heartbeat_ms }.into());
+            assert_eq!(order.ready(0), v1::Ready { credit: 2, heartbeat_ms, highest_epoch: 0 }.into());
             assert_eq!(order.understood(Answer::Stale { sequence: 5 }), told);
         }
     }
@@ -240,7 +240,7 @@ mod insert_replies {
     }
 
     fn ready(credit: u32) -> v1::InsertResponse {
-        v1::Ready { credit, heartbeat_ms: 0 }.into()
+        v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 0 }.into()
     }
 
     fn ack(sequence: u64) -> v1::InsertResponse {
@@ -268,7 +268,7 @@ mod insert_replies {
         let answers = [ack(1), refused(0, "game".into(), "is empty".into()), Answer::Duplicate { sequence: 2 }.into()];
         let (events, fault) = heard([vec![ready(2)], answers.into()].concat(), eager());
         let sequences = events.iter().map(|event| match event {
-            InsertReply::Ready => None,
+            InsertReply::Ready { .. } => None,
             InsertReply::Answer(answer) => Some(answer.sequence()),
         });
         assert_eq!((sequences.collect::<Vec<_>>(), fault), (vec![None, Some(1), Some(0), Some(2)], None));

@@ -7,8 +7,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Counters;
 use super::outstanding::{Item, Outstanding};
+use super::{Counters, Epoch};
 use crate::channel::Channel;
 use crate::reconnect::{Backoff, Broken, Client};
 use crate::replay::order::{InsertReplies, InsertReply};
@@ -34,6 +34,8 @@ pub(super) struct Connection {
     outstanding: Outstanding,
     in_flight: Arc<Semaphore>,
     counters: Arc<Counters>,
+    /// The epoch is new, and no server has said yet that it has stored nothing of it.
+    epoch_is_unchecked: bool,
 }
 
 impl Client for Connection {
@@ -75,7 +77,12 @@ impl Client for Connection {
                     next_heartbeat = heartbeat_after(&order);
                 }
                 reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?)? {
-                    InsertReply::Ready => {
+                    InsertReply::Ready { highest_epoch } if self.is_taken(highest_epoch) => {
+                        self.counters.epoch_taken.send_replace(Some(highest_epoch));
+                        break;
+                    }
+                    InsertReply::Ready { .. } => {
+                        self.epoch_is_unchecked = false;
                         self.counters.reached();
                         next_heartbeat = heartbeat_after(&order);
                     }
@@ -122,8 +129,15 @@ impl Connection {
         items: mpsc::Receiver<Item>,
         in_flight: Arc<Semaphore>,
         counters: Arc<Counters>,
+        epoch_use: Epoch,
     ) -> Self {
-        Self { endpoint, origin, items, draining: false, outstanding: Outstanding::default(), in_flight, counters }
+        let (outstanding, draining, epoch_is_unchecked) = (Outstanding::default(), false, epoch_use == Epoch::New);
+        Self { endpoint, origin, items, draining, outstanding, in_flight, counters, epoch_is_unchecked }
+    }
+
+    /// Whether the server has stored trajectories under this writer's epoch, or a later one, before this writer sent any.
+    fn is_taken(&self, highest_epoch: u64) -> bool {
+        self.epoch_is_unchecked && highest_epoch > 0 && highest_epoch >= self.origin.epoch
     }
 
     /// Everything that was handed in and is not acknowledged, in order.
@@ -143,10 +157,18 @@ impl Connection {
     }
 
     fn settle(&mut self, answer: Answer) {
-        let Some(trajectory) = self.outstanding.answered(answer.sequence()) else { return };
+        let Some((trajectory, resent)) = self.outstanding.answered(answer.sequence()) else { return };
         let counter = match &answer {
             Answer::Inserted { .. } => &self.counters.inserted,
-            Answer::Duplicate { .. } => &self.counters.duplicates,
+            Answer::Duplicate { .. } if resent => &self.counters.duplicates,
+            Answer::Duplicate { .. } => {
+                tracing::error!(
+                    id = %trajectory.id,
+                    "the replay server holds another trajectory under this id, and this one is lost: two actors have one id, \
+                     or an actor has lost its epoch"
+                );
+                &self.counters.collisions
+            }
             Answer::Stale { .. } => {
                 tracing::debug!(id = %trajectory.id, "a trajectory came too late to be of use");
                 &self.counters.stale

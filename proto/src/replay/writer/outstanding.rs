@@ -12,6 +12,8 @@ pub(super) struct Item {
     pub(super) message: v1::Trajectory,
     /// From here to the acknowledgement, where that is traced.
     pub(super) trace: Option<Span>,
+    /// Whether it may have gone out before: on another stream, or from an earlier process.
+    pub(super) resent: bool,
 }
 
 /// What was accepted and not acknowledged, in order: first what went out on this stream, then what did not.
@@ -41,19 +43,20 @@ impl Outstanding {
         Some((message.clone(), trace.as_ref().map(|span| span.context().to_string()).unwrap_or_default()))
     }
 
-    /// Forgets what is answered. The trajectory, if it was waiting.
-    pub(super) fn answered(&mut self, sequence: u64) -> Option<Trajectory> {
+    /// Removes the trajectory that is answered and returns it, if it was waiting, and whether it may have gone out before.
+    pub(super) fn answered(&mut self, sequence: u64) -> Option<(Trajectory, bool)> {
         let index = self.items.iter().take(self.sent).position(|item| item.trajectory.id.sequence == sequence)?;
         self.sent -= 1;
-        let Item { trajectory, trace, .. } = self.items.remove(index)?;
+        let Item { trajectory, trace, resent, .. } = self.items.remove(index)?;
         if let Some(span) = trace {
             span.end();
         }
-        Some(trajectory)
+        Some((trajectory, resent))
     }
 
     /// The stream broke: everything must go out again.
     pub(super) fn stream_broke(&mut self) {
+        self.items.iter_mut().take(self.sent).for_each(|item| item.resent = true);
         self.sent = 0;
     }
 

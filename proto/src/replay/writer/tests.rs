@@ -33,7 +33,7 @@ async fn a_stream_opens_with_the_writers_origin_and_trajectories_arrive_as_they_
     insert(&writer, 0..2).await;
     let mut stream = server.inserting().await;
     assert_eq!(stream.hello().await, Origin { actor: 7, epoch: 3, game: "tic_tac_toe".into() });
-    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 0 }.into()).await;
+    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
     assert_eq!([stream.trajectory().await, stream.trajectory().await], [trajectory(0), trajectory(1)]);
 }
 
@@ -90,7 +90,10 @@ async fn what_was_not_acknowledged_goes_out_again_in_order_after_a_cut() {
         second.answer(inserted(sequence)).await;
     }
     until(|| writer.unacknowledged() == 0).await;
-    assert_eq!(writer.stats(), WriterStats { inserted: 4, duplicates: 1, stale: 0, refused: 0, broken_streams: 1 });
+    assert_eq!(
+        writer.stats(),
+        WriterStats { inserted: 4, duplicates: 1, collisions: 0, stale: 0, refused: 0, broken_streams: 1 }
+    );
     assert_eq!(within(writer.close(PATIENT)).await, []);
 }
 
@@ -191,7 +194,10 @@ async fn a_refused_trajectory_is_counted_and_not_sent_again() {
     assert_eq!(second.sequences(1).await, [1]);
     second.answer(inserted(1)).await;
     until(|| writer.unacknowledged() == 0).await;
-    assert_eq!(writer.stats(), WriterStats { inserted: 1, duplicates: 0, stale: 0, refused: 1, broken_streams: 1 });
+    assert_eq!(
+        writer.stats(),
+        WriterStats { inserted: 1, duplicates: 0, collisions: 0, stale: 0, refused: 1, broken_streams: 1 }
+    );
 }
 
 #[tokio::test]
@@ -309,7 +315,7 @@ async fn a_writer_says_heartbeats_as_often_as_it_is_asked_to_and_goodbye_when_it
     let writer = writer(server.endpoint(), 4);
     let mut stream = server.inserting().await;
     stream.hello().await;
-    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 20 }.into()).await;
+    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 20, highest_epoch: 0 }.into()).await;
     assert_eq!(kinds(&mut stream, 3).await, ["heartbeat"; 3]);
     insert(&writer, 0..1).await;
     assert_eq!(stream.trajectory().await.id.sequence, 0);
@@ -359,4 +365,69 @@ async fn a_server_that_takes_connections_and_answers_nothing_is_left_and_dialled
     })
     .await;
     assert!(writer.away_for().is_some_and(|away| away < Duration::from_secs(25)), "{:?}", writer.away_for());
+}
+
+/// The next stream of a script, on which this is the highest epoch stored.
+async fn ready_after(server: &mut ReplayScript, highest_epoch: u64) -> Stream<v1::InsertRequest, v1::InsertResponse> {
+    let mut stream = server.inserting().await;
+    stream.hello().await;
+    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 0, highest_epoch }.into()).await;
+    stream
+}
+
+fn writer_of_new_epoch(endpoint: String) -> Writer {
+    Writer::start_epoch(WriterSettings { endpoint, actor: 7, epoch: 3, game: "tic_tac_toe".into(), in_flight_max: 4 })
+}
+
+#[tokio::test]
+async fn nothing_is_sent_under_a_new_epoch_that_the_server_has_stored_or_passed() {
+    for highest in [3, 4] {
+        let mut server = ReplayScript::start().await;
+        let writer = writer_of_new_epoch(server.endpoint());
+        insert(&writer, 0..2).await;
+        let mut stream = ready_after(&mut server, highest).await;
+        until(|| writer.epoch_taken() == Some(highest)).await;
+        assert_eq!(stream.request().await, None);
+        assert!(writer.away_for().is_some());
+        assert_eq!(within(writer.close(Duration::ZERO)).await, [trajectory(0), trajectory(1)]);
+    }
+}
+
+#[tokio::test]
+async fn a_new_epoch_above_those_stored_is_used_and_is_still_good_after_a_reconnect() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer_of_new_epoch(server.endpoint());
+    insert(&writer, 0..1).await;
+    let mut stream = ready_after(&mut server, 2).await;
+    assert_eq!(stream.sequences(1).await, [0]);
+    drop(stream);
+    let mut stream = ready_after(&mut server, 3).await;
+    assert_eq!(stream.sequences(1).await, [0]);
+    stream.answer(Answer::Duplicate { sequence: 0 }).await;
+    until(|| writer.unacknowledged() == 0).await;
+    assert_eq!(writer.stats(), WriterStats { duplicates: 1, broken_streams: 1, ..WriterStats::default() });
+}
+
+#[tokio::test]
+async fn a_duplicate_of_what_was_sent_once_is_a_collision_and_no_success() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer_of_new_epoch(server.endpoint());
+    insert(&writer, 0..1).await;
+    let mut stream = ready_after(&mut server, 0).await;
+    assert_eq!(stream.sequences(1).await, [0]);
+    stream.answer(Answer::Duplicate { sequence: 0 }).await;
+    until(|| writer.unacknowledged() == 0).await;
+    assert_eq!(writer.stats(), WriterStats { collisions: 1, ..WriterStats::default() });
+}
+
+#[tokio::test]
+async fn what_an_earlier_process_may_have_sent_may_be_a_duplicate() {
+    let mut server = ReplayScript::start().await;
+    let writer = writer(server.endpoint(), 4);
+    insert(&writer, 0..1).await;
+    let mut stream = ready_after(&mut server, 9).await;
+    assert_eq!(stream.sequences(1).await, [0]);
+    stream.answer(Answer::Duplicate { sequence: 0 }).await;
+    until(|| writer.unacknowledged() == 0).await;
+    assert_eq!(writer.stats(), WriterStats { duplicates: 1, ..WriterStats::default() });
 }
