@@ -107,6 +107,8 @@ pub struct Settings {
     pub scheme: &'static str,
     /// Whether versions are rated meanwhile.
     pub rating: Rating,
+    /// The archive of the first replay server, from which those of the others follow; empty for none.
+    pub archive: String,
 }
 
 /// Whether an arena rates the versions of a run.
@@ -133,8 +135,8 @@ impl Settings {
             present(&binaries, name, name)?;
         }
         let (actor_threads, inference_threads) = (config.actor.threads, config.inference.threads);
-        let replay = vec![None];
-        Ok(Self { actors, actor_threads, inference, inference_threads, replay, binaries, scheme, rating })
+        let (replay, archive) = (vec![None], config.replay.archive.clone());
+        Ok(Self { actors, actor_threads, inference, inference_threads, replay, binaries, scheme, rating, archive })
     }
 }
 
@@ -176,6 +178,10 @@ impl Fleet {
             if number > 1 {
                 arguments.extend(set(format!("run.directory={}", run.of_replay_server(number).display())));
                 name = format!("{name}-{number}");
+                if !settings.archive.is_empty() {
+                    // In one place, each would take the others' logs for its own.
+                    arguments.extend(set(format!("replay.archive={}/{name}", settings.archive.trim_end_matches('/'))));
+                }
             }
             plans.push((Role::Replay, "replay-server", name, arguments));
         }
@@ -369,15 +375,20 @@ mod tests {
 
         /// Starts it, and waits until everybody has written how.
         fn start(&self, actors: usize, inference: Inference) -> Fleet {
+            self.start_with(actors, inference, 1)
+        }
+
+        fn start_with(&self, actors: usize, inference: Inference, replay_servers: usize) -> Fleet {
             let settings = Settings {
                 actors,
                 actor_threads: 3,
                 inference,
                 inference_threads: 5,
-                replay: vec![None],
+                replay: vec![None; replay_servers],
                 binaries: self.folder.path().to_owned(),
                 scheme: "https",
                 rating: Rating::On,
+                archive: "file:///archive/".to_owned(),
             };
             let fleet = Fleet::start(&settings, &self.run, Instant::now()).unwrap();
             let begin = Instant::now();
@@ -434,6 +445,25 @@ mod tests {
         assert_eq!(ids, ["0", "1"]);
         let admins: std::collections::BTreeSet<_> = started.iter().map(|line| argument(line, "--admin ")).collect();
         assert_eq!(admins.len(), 6, "no two have one port");
+    }
+
+    #[test]
+    fn each_replay_server_has_a_folder_and_an_archive_of_its_own() {
+        let stand_ins = StandIns::new();
+        let mut fleet = stand_ins.start_with(1, Inference::Local, 3);
+        fleet.drain().unwrap();
+        let mut archives: Vec<_> = stand_ins
+            .lines("started")
+            .iter()
+            .filter(|line| line.starts_with("replay-server"))
+            .map(|line| {
+                line.split_once("replay.archive=").map(|(_, after)| after.split(' ').next().unwrap().to_owned())
+            })
+            .collect();
+        archives.sort();
+        let of = |number| Some(format!("file:///archive/replay-server-{number}"));
+        // The first has what the run file says.
+        assert_eq!(archives, [None, of(2), of(3)]);
     }
 
     #[test]

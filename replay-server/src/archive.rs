@@ -4,9 +4,14 @@
 //! It knows the log's segments by name and size and nothing of what they hold. A segment only grows, so one that has been
 //! copied at its full size is never copied again; the last one is copied as far as it has come, and reading it back cuts what is
 //! torn. Copies go from the oldest on and stop at the first that fails, so the archive never has a gap. What the log has dropped,
-//! the archive drops. Start with [`Archive::open`].
+//! the archive drops.
+//!
+//! An archive has one owner: the object `owner` holds the id of the log that is copied there, and a log with another id neither
+//! writes nor removes anything. A log that was filled from the archive becomes its owner. A disk that was set back, so that it ends
+//! earlier than its copy, goes on from the copy. Start with [`Archive::open`].
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +19,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt as _};
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
 use service::Drain;
 use tokio::fs;
 use tokio::io::AsyncWriteExt as _;
@@ -30,6 +35,13 @@ mod tests;
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Lies in the log's folder while not everything is back from the archive.
 const RESTORING: &str = "restoring";
+
+/// The object that holds the id of the log whose archive it is.
+const OWNER: &str = "owner";
+/// The file that holds the id of the log, in its folder.
+const LOG_ID: &str = "archive-id";
+/// Bytes of an id that are compared: 16 hexadecimal digits.
+const LOG_ID_BYTES: usize = 16;
 
 /// Why the archive cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +75,15 @@ pub enum ArchiveError {
         /// Why it failed.
         #[source]
         source: io::Error,
+    },
+    /// The archive belongs to another log.
+    #[error(
+        "the archive belongs to another replay log (id {owner}): give each replay server an archive of its own, or, if that log is \
+         lost, take the log's folder away to begin with the archive"
+    )]
+    Owned {
+        /// The id of its owner.
+        owner: String,
     },
     /// What is there was not copied from this log.
     #[error(
@@ -134,7 +155,7 @@ impl Archive {
     /// [`ArchiveError`]; what has come so far stays, and the next call goes on.
     pub async fn restore(&mut self) -> Result<usize, ArchiveError> {
         self.copied = self.stored().await?;
-        let mut local = self.local().await?;
+        let local = self.local().await?;
         let marker = self.folder.join(RESTORING);
         let disk = |action, name: &str| {
             let name = name.to_owned();
@@ -142,11 +163,9 @@ impl Archive {
         };
         if !local.is_empty() && !self.is_restoring().await? {
             self.compare(&local)?;
-            // What it is at its end may have been cut and written anew.
-            if let Some((last, _)) = local.pop_last() {
-                self.copied.remove(&last);
-            }
-            self.is_known = true;
+            self.own().await?;
+            self.go_on_from_copy(&local).await?;
+            self.begin_passes(&local);
             return Ok(0);
         }
         if self.copied.is_empty() {
@@ -154,6 +173,7 @@ impl Archive {
             return Ok(0);
         }
         write(&marker, b"").await.map_err(disk("write", RESTORING))?;
+        self.take_over().await?;
         let mut came = 0;
         for (&number, &bytes) in &self.copied {
             if local.get(&number) != Some(&bytes) {
@@ -174,8 +194,21 @@ impl Archive {
     /// [`ArchiveError`]; the next pass goes on.
     pub async fn keep_up(&mut self) -> Result<Pass, ArchiveError> {
         let local = self.local().await?;
-        if !self.is_known && !local.is_empty() {
-            self.restore().await?;
+        if local.is_empty() {
+            // A log whose files are all gone was not emptied by its server.
+            return Ok(Pass::default());
+        }
+        if !self.is_known {
+            self.copied = self.stored().await?;
+            self.compare(&local)?;
+        }
+        self.own().await?;
+        if !self.is_known {
+            // The log is being written to: it cannot go on from its copy now.
+            if let Some((number, here, there)) = self.longer_copy(&local) {
+                return Err(differs(number, there, here));
+            }
+            self.begin_passes(&local);
         }
         let mut pass = Pass::default();
         for (&number, &bytes) in &local {
@@ -183,7 +216,6 @@ impl Archive {
                 pass.copied += usize::from(self.copy(number).await?);
             }
         }
-        // A log whose files are all gone was not emptied by its server.
         let Some((&oldest, _)) = local.first_key_value() else { return Ok(pass) };
         while let Some((&number, _)) = self.copied.first_key_value()
             && number < oldest
@@ -222,15 +254,91 @@ impl Archive {
             let found = format!("it has {}, the disk goes to {}", newest.file_name(), newest_here.file_name());
             return Err(ArchiveError::Foreign { found });
         }
-        for (number, bytes) in self.copied.range(..newest) {
-            if let Some(here) = local.get(number)
-                && here != bytes
-            {
-                let found = format!("{} has {bytes} bytes there and {here} here", number.file_name());
-                return Err(ArchiveError::Foreign { found });
+        for (number, bytes) in self.copied.iter() {
+            let Some(here) = local.get(number) else { continue };
+            // The newest copy may end earlier than the segment, and later where the disk was set back and has not grown since.
+            let is_expected = here == bytes || number == newest && (here > bytes || number == newest_here);
+            if !is_expected {
+                return Err(differs(*number, *bytes, *here));
             }
         }
         Ok(())
+    }
+
+    /// The last segment here with its size, and that of its copy where that is larger.
+    fn longer_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Option<(SegmentNumber, u64, u64)> {
+        let (&number, &here) = local.last_key_value()?;
+        self.copied.get(&number).filter(|&&there| there > here).map(|&there| (number, here, there))
+    }
+
+    fn begin_passes(&mut self, local: &BTreeMap<SegmentNumber, u64>) {
+        // The end of the last segment may have been cut and written anew.
+        if let Some((last, _)) = local.last_key_value() {
+            self.copied.remove(last);
+        }
+        self.is_known = true;
+    }
+
+    /// Replaces the last segment by its copy where that is longer and begins with it: a disk that was set back would else
+    /// overwrite records that were acknowledged. What was torn off on purpose is cut again as the log is read.
+    async fn go_on_from_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
+        let Some((number, here, there)) = self.longer_copy(local) else { return Ok(()) };
+        let name = number.file_name();
+        let disk = |source| ArchiveError::Disk { action: "read", name: name.clone(), source };
+        let bytes = fs::read(self.folder.join(&name)).await.map_err(disk)?;
+        if !self.copy_of(number).await?.starts_with(&bytes) {
+            return Err(differs(number, there, here));
+        }
+        tracing::warn!(name, here, there, "the replay log ends earlier than its archive and goes on from there");
+        self.fetch(number).await
+    }
+
+    /// Makes sure that the archive is this log's; an archive without an owner becomes that.
+    async fn own(&self) -> Result<(), ArchiveError> {
+        let id = self.log_id().await?;
+        let key = self.prefix.clone().join(OWNER);
+        let owner = match self.store.get(&key).await {
+            Ok(found) => found.bytes().await.map_err(store("read", OWNER))?,
+            Err(object_store::Error::NotFound { .. }) => {
+                // Of two logs that begin at once, one creates it.
+                return match self.store.put_opts(&key, id.into(), PutMode::Create.into()).await {
+                    Ok(_) => Ok(()),
+                    Err(object_store::Error::AlreadyExists { .. }) => {
+                        Err(ArchiveError::Owned { owner: "that began at the same time".to_owned() })
+                    }
+                    Err(error) => Err(store("write", OWNER)(error)),
+                };
+            }
+            Err(error) => return Err(store("read", OWNER)(error)),
+        };
+        if *owner == *id.as_bytes() {
+            return Ok(());
+        }
+        let owner = String::from_utf8_lossy(&owner[..owner.len().min(LOG_ID_BYTES)]).into_owned();
+        Err(ArchiveError::Owned { owner })
+    }
+
+    /// Makes this log the owner, whichever log was: from its next pass on, that one writes nothing.
+    async fn take_over(&self) -> Result<(), ArchiveError> {
+        let (key, id) = (self.prefix.clone().join(OWNER), self.log_id().await?);
+        self.store.put(&key, id.into()).await.map_err(store("write", OWNER))?;
+        Ok(())
+    }
+
+    /// The id of the log in the folder; drawn and durable once it is needed.
+    async fn log_id(&self) -> Result<String, ArchiveError> {
+        let path = self.folder.join(LOG_ID);
+        let disk = |action| move |source| ArchiveError::Disk { action, name: LOG_ID.to_owned(), source };
+        match fs::read(&path).await {
+            Ok(id) if id.len() == LOG_ID_BYTES => return Ok(String::from_utf8_lossy(&id).into_owned()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(disk("read")(error)),
+        }
+        // Its keys come from the system's entropy.
+        let id = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
+        self.place(LOG_ID, id.as_bytes()).await.map_err(disk("write"))?;
+        Ok(id)
     }
 
     async fn stored(&self) -> Result<BTreeMap<SegmentNumber, u64>, ArchiveError> {
@@ -285,16 +393,22 @@ impl Archive {
 
     /// Puts a segment into the folder, whole or not at all.
     async fn fetch(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
+        let (name, bytes) = (number.file_name(), self.copy_of(number).await?);
+        self.place(&name, &bytes).await.map_err(|source| ArchiveError::Disk { action: "write", name, source })
+    }
+
+    async fn copy_of(&self, number: SegmentNumber) -> Result<bytes::Bytes, ArchiveError> {
         let name = number.file_name();
         let found = self.store.get(&self.key(number)).await.map_err(store("read", &name))?;
-        let bytes = found.bytes().await.map_err(store("read", &name))?;
+        found.bytes().await.map_err(store("read", &name))
+    }
+
+    /// Puts a file into the folder, whole or not at all. (`service::directory::replace` would block the runtime.)
+    async fn place(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let partial = self.folder.join(format!("{name}.part"));
-        let placed = async {
-            write(&partial, &bytes).await?;
-            fs::rename(&partial, self.folder.join(&name)).await?;
-            fs::File::open(&self.folder).await?.sync_all().await
-        };
-        placed.await.map_err(|source| ArchiveError::Disk { action: "write", name, source })
+        write(&partial, bytes).await?;
+        fs::rename(&partial, self.folder.join(name)).await?;
+        fs::File::open(&self.folder).await?.sync_all().await
     }
 
     fn key(&self, number: SegmentNumber) -> Key {
@@ -340,6 +454,10 @@ pub async fn finish(mut archive: Archive) {
         Err(_) => format!("the store did not answer within {} s", FINISH_TIMEOUT.as_secs()),
     };
     tracing::warn!(error, "the archive of the replay log lacks what was written last");
+}
+
+fn differs(number: SegmentNumber, there: u64, here: u64) -> ArchiveError {
+    ArchiveError::Foreign { found: format!("{} has {there} bytes there and {here} here", number.file_name()) }
 }
 
 fn store(action: &'static str, name: &str) -> impl FnOnce(object_store::Error) -> ArchiveError {
