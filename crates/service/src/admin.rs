@@ -113,7 +113,13 @@ async fn upkeep(metrics: PrometheusHandle) {
 }
 
 async fn render_metrics(State(shared): State<Shared>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shared.metrics.render())
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&shared.metrics.render()))
+}
+
+/// The text that the recorder renders, with the right types. The recorder counts in whole numbers only, so a counter of seconds
+/// is kept as a gauge that only grows; a name that ends in `_total` is a counter.
+fn exposition(rendered: &str) -> String {
+    rendered.replace("_total gauge\n", "_total counter\n")
 }
 
 async fn report_readiness(State(shared): State<Shared>) -> impl IntoResponse {
@@ -142,7 +148,11 @@ mod tests {
     #[tokio::test]
     async fn metrics_health_and_readiness_are_served() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-        metrics::with_local_recorder(&recorder, || metrics::counter!("games_total").increment(3));
+        metrics::with_local_recorder(&recorder, || {
+            metrics::counter!("games_total").increment(3);
+            metrics::gauge!("wait_seconds_total").increment(0.5);
+            metrics::gauge!("items").set(2.0);
+        });
         let readiness = Readiness::starting();
         let listener = net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let admin = Admin::start(listener, recorder.handle(), readiness.clone()).unwrap();
@@ -156,6 +166,9 @@ mod tests {
         assert_eq!(get(address, "/readyz").await, (503, "waiting for weights\n".to_owned()));
         let (status, text) = get(address, "/metrics").await;
         assert_eq!((status, text.contains("games_total 3")), (200, true), "{text}");
+        for line in ["# TYPE wait_seconds_total counter\nwait_seconds_total 0.5\n", "# TYPE items gauge\nitems 2\n"] {
+            assert!(text.contains(line), "{text}");
+        }
         assert_eq!(get(address, "/nothing").await.0, 404);
 
         admin.stop().await;
