@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use evaluators::{Backend, Chosen};
-use game::Game;
+use game::{Game, mix};
 use inference::{Cache, Error, Evaluator};
 use proto::weights::Published;
 use selfplay::Episodes;
@@ -107,13 +107,7 @@ impl Threads {
 
 /// Differs between actors, epochs and threads: a restart must not play the same games again.
 fn thread_seed(settings: &Settings, epoch: u64, thread: usize) -> u64 {
-    [settings.actor.id, epoch, thread as u64].iter().fold(settings.seed, |seed, part| {
-        // SplitMix64's finaliser (Steele et al. 2014).
-        let mut x = (seed ^ part).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    })
+    [settings.actor.id, epoch, thread as u64].iter().fold(settings.seed, |seed, part| mix(seed ^ part))
 }
 
 /// What a thread has to do with the rest of the process.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use service::ConfigError;
-use service::directory::replace;
 use service::config::{SECTIONS, Sources};
+use service::directory::replace;
 
 use crate::config::{self, Fleet as Config};
 use crate::preset::preset;

@@ -1,6 +1,6 @@
 //! Games for the tests: small random trees whose numbers are dyadic, so that sums are exact in any order.
 
-use game::Action;
+use game::{Action, mix};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -29,14 +29,6 @@ pub(crate) struct Step {
     pub(crate) toy: Toy,
     pub(crate) reward: f32,
     pub(crate) discount: f32,
-}
-
-/// SplitMix64's finaliser (Steele et al. 2014), again: of `game` this crate takes actions only.
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 impl Toy {

@@ -87,7 +87,8 @@ pub fn lock(path: &Path) -> Result<File, DirectoryError> {
 /// [`WriteError`]; the old file is then as it was, unless only the last sync failed.
 pub fn replace(path: &Path, contents: &[u8]) -> Result<(), WriteError> {
     let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
-    name.push(".new");
+    // Several processes may replace one file at the same time.
+    name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
     let written = write_synced(&temporary, contents).and_then(|()| {
         let failed = |source| WriteError { action: "replace", path: path.to_owned(), source };
@@ -145,12 +146,13 @@ mod tests {
         let path = folder.path().join("progress.json");
         fs::write(&path, "first").unwrap();
         // A directory in place of the temporary file.
-        fs::create_dir(folder.path().join("progress.json.new")).unwrap();
+        let temporary = format!("{}.{}.new", path.display(), std::process::id());
+        fs::create_dir(&temporary).unwrap();
         let error = replace(&path, b"second").unwrap_err();
-        assert_eq!(error.to_string(), format!("write {}.new", path.display()));
+        assert_eq!(error.to_string(), format!("write {temporary}"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "first");
         let error = replace(&folder.path().join("missing/file"), b"x").unwrap_err();
-        assert!(error.to_string().contains("missing/file.new"), "{error}");
+        assert!(error.to_string().contains("missing/file."), "{error}");
     }
 
     #[test]

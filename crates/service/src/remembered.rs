@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use crate::directory::replace;
 
 /// Reads and replaces a file whose loss costs time and nothing else: failures are logged, not returned.
 #[derive(Debug, Clone)]
@@ -30,19 +32,13 @@ impl RememberedFile {
         }
     }
 
-    /// Replaces the file whole. It is not synced: after a crash it may be missing or empty.
+    /// Replaces the file whole.
     pub fn write(&self, contents: &[u8]) {
         if let Err(error) = replace(&self.path, contents) {
-            tracing::warn!(path = %self.path.display(), %error, "the file cannot be written; the next start makes its findings again");
+            let error = crate::chain(&error.into());
+            tracing::warn!(error, "a file of findings cannot be written; the next start makes them again");
         }
     }
-}
-
-fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
-    // Several processes of a run may write at the same time.
-    let temporary = path.with_extension(format!("{}.new", std::process::id()));
-    fs::write(&temporary, contents)?;
-    fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
 #[cfg(test)]

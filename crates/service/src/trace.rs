@@ -147,7 +147,8 @@ impl Tracer {
         self.draw().max(1)
     }
 
-    /// SplitMix64 (Steele et al. 2014) over a counter, begun anywhere.
+    /// SplitMix64 (Steele et al. 2014) over a counter, begun anywhere. It is `game::mix` of the counter, which this crate may
+    /// not use.
     fn draw(&self) -> u64 {
         let drawn = self.shared.drawn.fetch_add(1, Ordering::Relaxed);
         let mut x = self.shared.seed.wrapping_add(drawn.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));

@@ -1,3 +1,5 @@
+use game::mix;
+
 use super::Server;
 
 /// The servers in the order in which `client` prefers them: rendezvous hashing (Thaler and Ravishankar 1998).
@@ -17,18 +19,10 @@ pub(crate) fn named(name: &str) -> u64 {
     score(name, 0)
 }
 
-/// FNV-1a over the id, then the finaliser of SplitMix64 (Steele et al. 2014) with the client mixed in: FNV alone leaves the
-/// high bits of short inputs alike.
+/// FNV-1a over the id, then [`mix`] with the client: FNV alone leaves the high bits of short inputs alike.
 fn score(id: &str, client: u64) -> u64 {
     let hash = id
         .bytes()
         .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
     mix(hash ^ mix(client))
-}
-
-fn mix(seed: u64) -> u64 {
-    let mut x = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
