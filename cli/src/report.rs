@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde::Deserialize;
 use service::directory::replace;
 

@@ -5,7 +5,7 @@ use std::iter;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use service::ConfigError;
 use service::config::{SECTIONS, Sources};
 use service::directory::replace;

@@ -397,10 +397,10 @@ impl Archive {
         self.place(&name, &bytes).await.map_err(|source| ArchiveError::Disk { action: "write", name, source })
     }
 
-    async fn copy_of(&self, number: SegmentNumber) -> Result<bytes::Bytes, ArchiveError> {
+    async fn copy_of(&self, number: SegmentNumber) -> Result<Vec<u8>, ArchiveError> {
         let name = number.file_name();
         let found = self.store.get(&self.key(number)).await.map_err(store("read", &name))?;
-        found.bytes().await.map_err(store("read", &name))
+        Ok(found.bytes().await.map_err(store("read", &name))?.into())
     }
 
     /// Puts a file into the folder, whole or not at all. (`service::directory::replace` would block the runtime.)
