@@ -31,6 +31,7 @@ impl Answered {
 /// Describes each metric.
 pub fn describe() {
     describe_gauge!("zerofleet_arena_weights_version", "The weights version being measured");
+    describe_gauge!("zerofleet_arena_evaluator", "The newest weights version that this evaluator was built for");
     describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions answered well");
     describe_gauge!("zerofleet_arena_elo", "Elo of the weights version being measured; random play is 0");
     describe_gauge!("zerofleet_arena_elo_low", "Lower end of its 95 % confidence interval");
@@ -44,6 +45,11 @@ pub fn describe() {
 /// The version being measured.
 pub fn version(version: WeightsVersion) {
     gauge!("zerofleet_arena_weights_version").set(version.0 as f64);
+}
+
+/// The evaluator of a version; that of the newest version is in use.
+pub fn evaluator(name: &str, version: WeightsVersion) {
+    gauge!("zerofleet_arena_evaluator", "evaluator" => name.to_owned()).set(version.0 as f64);
 }
 
 /// How well solved positions were answered.

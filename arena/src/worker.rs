@@ -249,6 +249,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         };
         let adopted = self.pacer.now();
         metrics::version(version);
+        metrics::evaluator(&evaluator.attributes().name, version);
         let mut current = Current { published, evaluator, adopted };
         let measured = self.measure(&mut current);
         self.current = Some(current);

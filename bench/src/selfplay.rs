@@ -244,7 +244,7 @@ mod tests {
             cores: 2,
             game: "connect_four".to_owned(),
             network: "6x64".to_owned(),
-            engine: "tower cpu avx2-f32".to_owned(),
+            engine: "cpu avx2-f32".to_owned(),
             libtorch_engine: "libtorch on cpu".to_owned(),
             in_flight: None,
             threads: 2,

@@ -7,6 +7,7 @@
 
 pub mod append_log;
 pub mod commands;
+mod engines;
 pub mod eval;
 pub mod event_file;
 pub mod inference;

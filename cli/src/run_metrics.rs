@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use fleet::Role;
 use fleet::exposition::{Exposition, Series};
 
+use crate::engines::engines;
+
 /// Rates are taken over this time: long enough for a few batches of finished games, short enough to see a stall.
 const RATE_SPAN_SECONDS: f64 = 20.0;
 
@@ -87,6 +89,8 @@ pub struct RunMetrics {
     pub rated_games: Option<f64>,
     /// Seconds spent, by `role/phase`, over all processes of the role.
     pub seconds: BTreeMap<String, f64>,
+    /// The device that trains, and the evaluators, by role.
+    pub engines: BTreeMap<String, String>,
 }
 
 impl RunMetrics {
@@ -230,6 +234,7 @@ impl Meter {
             opponents: self.opponents(),
             rated_games: self.arena.get("zerofleet_arena_games_total", &[]),
             seconds: self.seconds(),
+            engines: engines(scrapes.iter().map(|(_, role, exposition)| (*role, exposition))),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::engines;
 use crate::run_metrics::RunMetrics;
 
 /// How often a line is written where there is no terminal.
@@ -96,7 +97,7 @@ fn say(line: &str) {
 }
 
 /// Lines under the time, each of at most eighty columns while numbers are of the usual size.
-const NAMES: [&str; 7] = ["self-play", "batches", "replay", "learner", "loss", "strength", "opponents"];
+const NAMES: [&str; 8] = ["self-play", "batches", "replay", "learner", "loss", "strength", "opponents", "engines"];
 
 fn time_line(elapsed_seconds: f64, total: Duration) -> String {
     let left = (total.as_secs_f64() - elapsed_seconds).max(0.0);
@@ -134,7 +135,8 @@ fn detail_lines(r: &RunMetrics) -> [String; NAMES.len()] {
     );
     let opponents: Vec<String> = r.opponents.iter().map(|(name, elo)| format!("{name} {elo:.0}")).collect();
     let opponents = if opponents.is_empty() { MISSING.to_owned() } else { opponents.join(" · ") };
-    [play, batches, replay, learner, loss, strength, opponents]
+    let engines = if r.engines.is_empty() { MISSING.to_owned() } else { engines::line(&r.engines) };
+    [play, batches, replay, learner, loss, strength, opponents, engines]
 }
 
 /// A rating with its confidence interval.

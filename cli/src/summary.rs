@@ -53,6 +53,9 @@ impl Summary {
         let losses = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
         row("loss", format!("{} = policy {} + value {}", losses[0], losses[1], losses[2]));
         row("replay", format!("{} items, window {}", number(r.replay_items), number(r.window_items)));
+        for (role, engine) in &r.engines {
+            row(&format!("engine of {role}"), engine.clone());
+        }
         for (role, share) in shares(r) {
             row(&format!("time of {role}"), share);
         }

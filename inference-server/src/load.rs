@@ -64,6 +64,7 @@ impl Loader {
         self.handle.loaded(preferred);
         self.readiness.ready();
         metrics::weights_version(manifest.version.0, self.versions.numbers().len());
+        metrics::evaluator(&evaluator, manifest.version.0);
         tracing::info!(version = %manifest.version, evaluator = &*evaluator, "new weights answer");
         Ok(())
     }

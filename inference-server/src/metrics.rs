@@ -49,6 +49,11 @@ pub(crate) fn weights_version(version: u64, resident: usize) {
     gauge!("zerofleet_inference_versions").set(resident as f64);
 }
 
+/// The evaluator of a version; that of the newest version is in use.
+pub(crate) fn evaluator(name: &str, version: u64) {
+    gauge!("zerofleet_inference_evaluator", "evaluator" => name.to_owned()).set(version as f64);
+}
+
 /// A batch that was evaluated, or failed.
 pub(crate) fn batch(positions: usize, reason: Reason, computed: Duration) {
     counter!("zerofleet_inference_batches_total", "reason" => left(reason)).increment(1);

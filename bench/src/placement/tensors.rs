@@ -85,9 +85,9 @@ mod tests {
     fn an_evaluator_that_was_measured_tells_its_device_too() {
         let of = |evaluator: &str| devices("cuda", evaluator).of_evaluator().map(str::to_owned);
         assert_eq!(of("libtorch cuda:1 bf16, 2 in flight").as_deref(), Some("cuda:1"));
-        let both = "tower cpu avx2-f32, libtorch mps f32 from batches of 16, 3 in flight";
+        let both = "cpu avx2-f32, libtorch mps f32 from batches of 16, 3 in flight";
         assert_eq!(of(both).as_deref(), Some("mps"));
-        assert_eq!(of("tower cpu avx2-f32").as_deref(), Some("cpu"));
+        assert_eq!(of("cpu avx2-f32").as_deref(), Some("cpu"));
         let asked =
             "libtorch on cpu (using the CPU: libtorch finds no CUDA device, libtorch has no MPS), f32 (asked for)";
         assert_eq!(of(asked).as_deref(), Some("cpu"));

@@ -8,6 +8,8 @@ use serde::Serialize;
 use fleet::Role;
 use fleet::bottleneck::{Bottleneck, Load, bottleneck};
 
+use crate::engines::engines;
+
 use super::cost::{Cost, Price, Running, cost};
 use super::rates::CounterRates;
 use super::roster::{Process, Roster, State};
@@ -19,6 +21,8 @@ const WAITS_SHARE_MIN: f64 = 0.005;
 const TOLD_SHARE_MIN: f64 = 0.05;
 /// Labels that are longer are cut.
 const LABEL_LENGTH_MAX: usize = 40;
+/// Names of engines that are longer are cut.
+const ENGINE_LENGTH_MAX: usize = 120;
 
 /// The fleet at one time. What is not known is missing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,6 +35,8 @@ pub(super) struct Snapshot {
     pub(super) replay: Replay,
     pub(super) weights_version: Option<f64>,
     pub(super) strength: Strength,
+    /// The device that trains, and the evaluators, by role.
+    pub(super) engines: BTreeMap<String, String>,
     pub(super) bottleneck: Option<Bottleneck>,
     pub(super) cost: Option<Cost>,
 }
@@ -124,6 +130,7 @@ impl Snapshot {
             replay: fleet.replay(),
             weights_version,
             strength: fleet.strength(),
+            engines: fleet.engines(),
             bottleneck: fleet.bottleneck(),
             cost: cost(prices, &running.chain(gone).collect::<Vec<_>>()),
         }
@@ -267,6 +274,12 @@ impl Fleet<'_> {
                 .map(|ratio| ratio / servers),
             held_up,
         }
+    }
+
+    fn engines(&self) -> BTreeMap<String, String> {
+        let newest = self.0.iter().filter_map(|process| Some((process.role?, process.rates.newest()?)));
+        let shown = |(role, engine): (String, String)| (role, sanitize(&engine, ENGINE_LENGTH_MAX));
+        engines(newest).into_iter().map(shown).collect()
     }
 
     fn strength(&self) -> Strength {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::engines;
 use crate::screen::clock;
 
 use super::cost::name_of;
@@ -47,6 +48,9 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     lines.push(("strength", measured(strength, *weights_version)));
     let bottleneck = snapshot.bottleneck.as_ref().map_or("not known yet", |bottleneck| bottleneck.sentence.as_str());
     lines.push(("held up", bottleneck.to_owned()));
+    if !snapshot.engines.is_empty() {
+        lines.push(("engines", engines::line(&snapshot.engines)));
+    }
     if let Some(cost) = &snapshot.cost {
         lines.push(("cost", format!("{} so far, {} an hour", money(cost.so_far), money(cost.per_hour))));
     }

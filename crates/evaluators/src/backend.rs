@@ -4,7 +4,7 @@ use weights::Manifest;
 
 /// Builds evaluators of a weights version, one for each thread.
 pub trait Backend: Send + Sync {
-    /// Names the engine for people, with the reason it was chosen.
+    /// Names the engine that evaluates, once it is known: `cpu avx512-f32`.
     fn describe(&self) -> String;
 
     /// Builds the evaluator of one thread.

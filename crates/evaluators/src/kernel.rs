@@ -25,7 +25,8 @@ impl Cpu {
         let chosen = self.kernel.chosen();
         let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
         if *announced != chosen {
-            tracing::info!(evaluator = self.describe(), "the weights are ready to use");
+            let reason = chosen.as_ref().map_or("", |chosen| &chosen.reason);
+            tracing::info!(evaluator = self.describe(), reason, "the weights are ready to use");
             *announced = chosen;
         }
     }
@@ -34,8 +35,9 @@ impl Cpu {
 impl Backend for Cpu {
     fn describe(&self) -> String {
         match self.kernel.chosen() {
-            Some(chosen) => format!("CPU kernel, {chosen}"),
-            None => "CPU kernel".to_owned(),
+            // Without the reason, which may name numbers of one version: this is a label of a metric.
+            Some(chosen) => format!("cpu {}", chosen.path),
+            None => "cpu".to_owned(),
         }
     }
 

@@ -30,7 +30,7 @@ impl TowerEvaluator {
     #[must_use]
     pub fn new(tower: Arc<Tower>, version: WeightsVersion) -> Self {
         let attributes = Attributes {
-            name: format!("tower cpu {}", tower.path()).into(),
+            name: format!("cpu {}", tower.path()).into(),
             weights_version: version.0,
             preferred_batch: PREFERRED_BATCH,
             max_batch: MAX_BATCH,

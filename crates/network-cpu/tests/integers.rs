@@ -40,7 +40,7 @@ fn the_next_version_is_answered_in_integers() {
     let bytes = file(&later(tensors()));
     let mut integers = kernel.evaluator(&manifest(2, &bytes), &bytes).expect("an evaluator");
     assert_eq!(integers.tower().path(), Path::PortableI8, "{:?}", kernel.chosen());
-    assert_eq!(&*integers.attributes().name, "tower cpu portable-i8");
+    assert_eq!(&*integers.attributes().name, "cpu portable-i8");
     let float = Tower::new(&architecture(), &bytes, Path::PortableF32).expect("a tower");
     let mut float = TowerEvaluator::new(float.into(), WeightsVersion(2));
     let drift = Drift::between(&answers(&mut float), &answers(&mut integers));
