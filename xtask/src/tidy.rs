@@ -1,17 +1,22 @@
 //! `cargo xtask tidy`: the rules of STYLE.md that a machine can check and no other tool does.
 //!
-//! Each rule is a function from the tree to sentences that name file and line. Start with [`violations`].
+//! Each rule is a function from the tree to sentences that name file and line. Counts of the whole tree are printed as a
+//! table and held by limits. Start with [`violations`].
 
+mod circles;
+mod counts;
 mod dashboards;
 mod dependencies;
 mod links;
 mod metrics;
 mod promises;
+mod rust;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use counts::Counts;
 
 /// Beyond this many lines, inline tests apart, a source file has more than one subject.
 const LINES_MAX: usize = 700;
@@ -36,11 +41,12 @@ struct Source {
     text: String,
 }
 
-/// Prints what is untidy and fails if anything is.
+/// Prints the counts and every violation, and fails if there is one.
 ///
 /// # Errors
-/// If something is untidy or the tree cannot be read.
+/// If a rule is violated or the tree cannot be read.
 pub fn run(root: &Path) -> Result<()> {
+    println!("{}", Counts::new(&sources(root)?));
     let violations = violations(root)?;
     for violation in &violations {
         println!("{violation}");
@@ -49,7 +55,7 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is untidy, one sentence each, beginning with the place.
+/// The violations of the rules, one sentence each, beginning with the place.
 ///
 /// # Errors
 /// If the tree cannot be read.
@@ -69,6 +75,7 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
             found.extend(links::broken(root, source, &sources));
         }
     }
+    found.extend(Counts::new(&sources).violations());
     found.extend(promises::unkept(&sources));
     found.extend(metrics::unlisted(&sources));
     found.extend(dashboards::defects(&sources));
@@ -91,16 +98,13 @@ fn sources(root: &Path) -> Result<Vec<Source>> {
             let at_root = folder.as_os_str().is_empty();
             let path = folder.join(&name);
             let kind = entry.file_type().context("look at an entry")?;
-            if kind.is_symlink() {
-                continue;
-            }
             if kind.is_dir() {
                 let output = at_root && (name.starts_with("target") || name == "runs");
                 let hidden = name.starts_with('.') && ![".ci", ".cargo", ".config", ".github"].contains(&name.as_str());
                 if !output && !hidden {
                     folders.push(path);
                 }
-            } else if name != "Cargo.lock" && name != ".git" {
+            } else if kind.is_file() && ![".git", "Cargo.lock"].contains(&name.as_str()) {
                 let bytes = fs::read(root.join(&path)).with_context(|| format!("read {}", path.display()))?;
                 // What is not text has no lines to complain about.
                 if let Ok(text) = String::from_utf8(bytes) {

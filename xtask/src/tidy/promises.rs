@@ -4,18 +4,13 @@ use super::Source;
 
 const SPECIFICATION: &str = "docs/specification.md";
 
-/// The rows of the specification that name no test, or one that is nowhere.
+/// The rows of the specification that name no test, or one that does not exist.
 pub(super) fn unkept(sources: &[Source]) -> Vec<String> {
     let Some(specification) = sources.iter().find(|source| source.path == SPECIFICATION) else {
         return vec![format!("{SPECIFICATION} is missing")];
     };
-    let rows = specification.text.lines().enumerate().filter(|(_, line)| line.starts_with('|'));
-    rows.filter_map(|(index, row)| {
-        let keeper = row.trim_end_matches(['|', ' ']).rsplit('|').next()?.trim();
-        if keeper.is_empty() || keeper == "kept by" || keeper.starts_with("--") || keeper == "*pending*" {
-            return None;
-        }
-        let place = format!("{SPECIFICATION}:{}", index + 1);
+    rows(&specification.text).filter_map(|(number, keeper)| {
+        let place = format!("{SPECIFICATION}:{number}");
         let tests: Vec<&str> = keeper.split('`').skip(1).step_by(2).collect();
         if tests.is_empty() {
             return Some(format!("{place}: names no test and does not say *pending*"));
@@ -24,6 +19,23 @@ pub(super) fn unkept(sources: &[Source]) -> Vec<String> {
         Some(format!("{place}: there is no test `{lost}`"))
     })
     .collect()
+}
+
+/// The number of promises that are not pending.
+pub(super) fn kept(sources: &[Source]) -> usize {
+    let specification = sources.iter().find(|source| source.path == SPECIFICATION);
+    specification.map_or(0, |specification| rows(&specification.text).count())
+}
+
+/// Line and last cell of each promise that is not pending.
+fn rows(specification: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = specification.lines().enumerate().filter(|(_, line)| line.starts_with('|'));
+    let cells = lines.filter_map(|(index, row)| {
+        Some((index + 1, row.trim_end_matches(['|', ' ']).rsplit('|').next()?.trim()))
+    });
+    cells.filter(|(_, keeper)| {
+        !keeper.is_empty() && *keeper != "kept by" && !keeper.starts_with("--") && *keeper != "*pending*"
+    })
 }
 
 /// Whether `crate::some::path::name` is a test of that crate; the path between serves people.

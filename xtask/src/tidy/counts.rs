@@ -1,0 +1,349 @@
+//! Counts of the whole tree, printed as a table and held by a limit each.
+//!
+//! A limit only moves towards its target: a count on the wrong side of its limit fails, and one well on the right side
+//! is printed with the request to move the limit. Start with [`LIMITS`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::promises;
+use super::rust::{File, Line, files};
+use super::{Source, circles};
+
+/// Every count with its limit and its target.
+const LIMITS: [Limit; 9] = [
+    Limit { what: Count::CodeLines, limit: Bound::Max(53_900.0), target: 48_000.0 },
+    Limit { what: Count::Folders, limit: Bound::Max(145.0), target: 170.0 },
+    Limit { what: Count::Persons, limit: Bound::Max(28.0), target: 0.3 },
+    Limit { what: Count::Speech, limit: Bound::Max(49.6), target: 2.0 },
+    Limit { what: Count::Questions, limit: Bound::Max(23.8), target: 2.0 },
+    Limit { what: Count::Circles, limit: Bound::Max(7.0), target: 0.0 },
+    Limit { what: Count::Documented, limit: Bound::Min(93.0), target: 93.0 },
+    Limit { what: Count::Tests, limit: Bound::Min(1_554.0), target: 1_554.0 },
+    Limit { what: Count::Promises, limit: Bound::Min(155.0), target: 155.0 },
+];
+
+/// Indefinite persons, which stand for parts of a program that have a name.
+const PERSONS: [&str; 4] = ["whoever", "nobody", "somebody", "everybody"];
+
+/// Verbs of speech, which code does not do.
+const SPEECH: [&str; 12] = [
+    "tell", "tells", "telling", "told", "say", "says", "saying", "said", "hear", "hears", "hearing", "heard",
+];
+
+/// First words of documentation that asks a question instead of naming its subject.
+const QUESTIONS: [&str; 9] = ["what", "which", "who", "whose", "whether", "how", "where", "when", "why"];
+
+/// A limit is worth moving once the count is this share of it away.
+const SLACK: f64 = 0.02;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Count {
+    /// Lines that are neither blank nor comment, outside tests and fuzz targets.
+    CodeLines,
+    /// Folders that hold a Rust file.
+    Folders,
+    /// Words of [`PERSONS`] per 1,000 comment lines, those of tests included.
+    Persons,
+    /// Words of [`SPEECH`] per 1,000 comment lines.
+    Speech,
+    /// Percentage of documentation comments whose first word is one of [`QUESTIONS`].
+    Questions,
+    /// Circles of more than two files.
+    Circles,
+    /// Percentage of public items, fields and re-exports apart, that a documentation comment stands before.
+    Documented,
+    /// Functions marked as tests.
+    Tests,
+    /// Promises of the specification that name a test.
+    Promises,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bound {
+    Max(f64),
+    Min(f64),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    what: Count,
+    limit: Bound,
+    target: f64,
+}
+
+/// The counts of a tree.
+#[derive(Debug)]
+pub(super) struct Counts {
+    rows: Vec<(Limit, f64)>,
+    /// Circles of two files, which are printed and not held.
+    pairs: usize,
+    /// Circles of more than two files.
+    circles: Vec<Vec<String>>,
+}
+
+impl Counts {
+    pub(super) fn new(sources: &[Source]) -> Self {
+        let files = files(sources);
+        let comments = Comments::new(&files);
+        let (pairs, circles): (Vec<_>, Vec<_>) =
+            circles::circles(&files).into_iter().partition(|circle| circle.len() == 2);
+        let value = |what| match what {
+            Count::CodeLines => program(&files).map(|file| file.count(Line::Code)).sum::<usize>() as f64,
+            Count::Folders => folders(&files) as f64,
+            Count::Persons => comments.per_thousand(comments.persons),
+            Count::Speech => comments.per_thousand(comments.speech),
+            Count::Questions => share(comments.questions, comments.docs),
+            Count::Circles => circles.len() as f64,
+            Count::Documented => documented(&files),
+            Count::Tests => files.iter().map(tests).sum::<usize>() as f64,
+            Count::Promises => promises::kept(sources) as f64,
+        };
+        Self { rows: LIMITS.iter().map(|limit| (*limit, value(limit.what))).collect(), pairs: pairs.len(), circles }
+    }
+
+    /// The counts on the wrong side of their limits.
+    pub(super) fn violations(&self) -> Vec<String> {
+        let wrong = self.rows.iter().filter(|(limit, value)| limit.is_broken(*value));
+        wrong
+            .map(|(limit, value)| {
+                let circles = self.circles.iter().filter(|_| limit.what == Count::Circles);
+                let files: String = circles.map(|circle| format!("\n  {}", circle.join(", "))).collect();
+                format!("{}: {} passes the limit of {}{files}", limit.what, shown(*value), limit.limit)
+            })
+            .collect()
+    }
+}
+
+/// The table.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<48} {:>9} {:>15} {:>9}", "count", "now", "limit", "target")?;
+        for (limit, value) in &self.rows {
+            let move_it = if limit.is_slack(*value) { "  move the limit in xtask/src/tidy/counts.rs" } else { "" };
+            let [name, bound] = [limit.what.to_string(), limit.limit.to_string()];
+            writeln!(f, "{name:<48} {:>9} {bound:>15} {:>9}{move_it}", shown(*value), shown(limit.target))?;
+        }
+        writeln!(f, "{:<48} {:>9}", "circles of two files", self.pairs)
+    }
+}
+
+impl Limit {
+    fn is_broken(&self, value: f64) -> bool {
+        match self.limit {
+            Bound::Max(max) => value > max,
+            Bound::Min(min) => value < min,
+        }
+    }
+
+    fn is_slack(&self, value: f64) -> bool {
+        match self.limit {
+            Bound::Max(max) => value < max * (1.0 - SLACK),
+            Bound::Min(min) => value > min * (1.0 + SLACK),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Max(max) => write!(f, "at most {}", shown(*max)),
+            Self::Min(min) => write!(f, "at least {}", shown(*min)),
+        }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CodeLines => "code lines outside tests and fuzz",
+            Self::Folders => "folders that hold Rust files",
+            Self::Persons => "indefinite persons per 1,000 comment lines",
+            Self::Speech => "verbs of speech per 1,000 comment lines",
+            Self::Questions => "docs that open with a question word, %",
+            Self::Circles => "circles of more than two files",
+            Self::Documented => "documented public items, %",
+            Self::Tests => "tests",
+            Self::Promises => "promises with a test",
+        })
+    }
+}
+
+/// Whole numbers as such, others with one digit.
+fn shown(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value}") } else { format!("{value:.1}") }
+}
+
+fn share(part: usize, whole: usize) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+fn program<'a>(files: &'a [File<'a>]) -> impl Iterator<Item = &'a File<'a>> {
+    files.iter().filter(|file| !file.is_test)
+}
+
+fn folders(files: &[File<'_>]) -> usize {
+    let folders: BTreeSet<&str> =
+        files.iter().map(|file| file.path.rsplit_once('/').map_or("", |(folder, _)| folder)).collect();
+    folders.len()
+}
+
+/// Words of all comments.
+#[derive(Debug, Default)]
+struct Comments {
+    lines: usize,
+    persons: usize,
+    speech: usize,
+    /// Documentation comments: runs of lines that begin with the same of `///` and `//!`.
+    docs: usize,
+    questions: usize,
+}
+
+impl Comments {
+    fn new(files: &[File<'_>]) -> Self {
+        let mut counts = Self::default();
+        for file in files {
+            let mut last_mark = "";
+            for line in file.text.lines().map(str::trim_start) {
+                let mark = ["///", "//!", "//"].into_iter().find(|mark| line.starts_with(mark)).unwrap_or("");
+                if !mark.is_empty() {
+                    counts.add(&line[mark.len()..], mark != "//" && mark != last_mark);
+                }
+                last_mark = mark;
+            }
+        }
+        counts
+    }
+
+    fn add(&mut self, text: &str, opens_doc: bool) {
+        let words = || text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        let is_in = |word: &str, list: &[&str]| list.iter().any(|listed| word.eq_ignore_ascii_case(listed));
+        self.lines += 1;
+        self.persons += words().filter(|word| is_in(word, &PERSONS)).count();
+        self.speech += words().filter(|word| is_in(word, &SPEECH)).count();
+        if opens_doc {
+            self.docs += 1;
+            self.questions += usize::from(words().next().is_some_and(|word| is_in(word, &QUESTIONS)));
+        }
+    }
+
+    fn per_thousand(&self, count: usize) -> f64 {
+        if self.lines == 0 { 0.0 } else { 1_000.0 * count as f64 / self.lines as f64 }
+    }
+}
+
+fn documented(files: &[File<'_>]) -> f64 {
+    let (mut items, mut with_docs) = (0, 0);
+    for file in files {
+        let lines: Vec<&str> = file.text.lines().map(str::trim_start).collect();
+        for index in (0..lines.len()).filter(|index| is_public_item(lines[*index])) {
+            let before = lines[..index].iter().rev().find(|line| !is_attribute(line));
+            items += 1;
+            with_docs += usize::from(before.is_some_and(|line| line.starts_with("///")));
+        }
+    }
+    share(with_docs, items)
+}
+
+fn is_attribute(line: &str) -> bool {
+    line.starts_with("#[") || (line.ends_with(']') && !line.starts_with("//"))
+}
+
+fn is_public_item(line: &str) -> bool {
+    let Some(item) = line.strip_prefix("pub ") else { return false };
+    let words = item.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    let kind = words.into_iter().find(|word| !["async", "unsafe", "extern", "C"].contains(word));
+    let kinds = ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "union"];
+    kind.is_some_and(|kind| kinds.contains(&kind))
+}
+
+fn tests(file: &File<'_>) -> usize {
+    let lines = file.text.lines().map(str::trim_start);
+    lines.filter(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test")).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: &str = r#"//! Which is a question, and nobody answers.
+//! Nobody, they say.
+
+/// Adds. Heard and told.
+pub fn add() {
+    // Code in a "comment" { is none.
+    let text = "// { not a comment";
+}
+
+pub struct Bare;
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod inline {
+    #[test]
+    fn adds() { let open = '{'; }
+}
+"#;
+
+    fn counts(files: &[(&str, &str)]) -> Counts {
+        let source = |(path, text): &(&str, &str)| Source { path: (*path).to_owned(), text: (*text).to_owned() };
+        Counts::new(&files.iter().map(source).collect::<Vec<_>>())
+    }
+
+    fn value(counts: &Counts, what: Count) -> f64 {
+        counts.rows.iter().find(|(limit, _)| limit.what == what).unwrap().1
+    }
+
+    #[test]
+    fn code_is_counted_outside_tests_and_comments() {
+        let counts = counts(&[("a/src/lib.rs", PROGRAM), ("a/tests/x.rs", PROGRAM), ("fuzz/b.rs", PROGRAM)]);
+        assert_eq!(value(&counts, Count::CodeLines), 6.0);
+        assert_eq!(value(&counts, Count::Folders), 3.0);
+    }
+
+    #[test]
+    fn words_are_counted_in_comments_alone() {
+        let counts = counts(&[("a/src/lib.rs", PROGRAM)]);
+        assert_eq!(value(&counts, Count::Persons), 500.0);
+        assert_eq!(value(&counts, Count::Speech), 750.0);
+        assert_eq!(value(&counts, Count::Questions), 50.0);
+    }
+
+    #[test]
+    fn documented_items_tests_and_promises_are_counted() {
+        let specification = "| promise | kept by |\n|---|---|\n| a | `a::adds` |\n| b | *pending* |\n";
+        let counts = counts(&[("a/src/lib.rs", PROGRAM), ("docs/specification.md", specification)]);
+        assert_eq!(value(&counts, Count::Documented), 50.0);
+        assert_eq!(value(&counts, Count::Tests), 1.0);
+        assert_eq!(value(&counts, Count::Promises), 1.0);
+    }
+
+    #[test]
+    fn a_count_beyond_its_limit_fails_and_one_far_below_is_to_be_moved() {
+        let limit = |limit| Limit { what: Count::Tests, limit, target: 0.0 };
+        assert!(limit(Bound::Max(100.0)).is_broken(101.0) && !limit(Bound::Max(100.0)).is_broken(100.0));
+        assert!(limit(Bound::Min(100.0)).is_broken(99.0) && !limit(Bound::Min(100.0)).is_broken(100.0));
+        assert!(limit(Bound::Max(100.0)).is_slack(90.0) && !limit(Bound::Max(100.0)).is_slack(99.0));
+        let empty = counts(&[]);
+        assert!(empty.violations().iter().any(|violation| violation.starts_with("tests: 0 passes")));
+        assert!(empty.to_string().contains("move the limit"));
+    }
+
+    #[test]
+    fn a_circle_of_files_is_found_through_what_a_parent_exports() {
+        let circle = [
+            ("a/src/lib.rs", "mod b;\nmod c;\nmod d;\npub use c::C;\n"),
+            ("a/src/b.rs", "use crate::{C, d::D};\n"),
+            ("a/src/c.rs", "use super::d::{self, D as Other};\n"),
+            ("a/src/d.rs", "fn f() -> crate::b::B {}\n#[cfg(test)]\nmod tests { use crate::e::E; }\n"),
+            ("a/src/e.rs", "use crate::d::D;\n"),
+        ];
+        // Two files alone are a pair.
+        assert!(counts(&circle[1..]).circles.is_empty());
+        let counts = counts(&circle);
+        assert_eq!(counts.circles, [["a/src/b.rs", "a/src/c.rs", "a/src/d.rs"]]);
+        assert_eq!((counts.pairs, value(&counts, Count::Circles)), (0, 1.0));
+    }
+}
