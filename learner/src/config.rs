@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
-use network_torch::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
+use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
 use network_torch::{Decay, Optimiser, TrainerSettings};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
 use proto::servers::Endpoints;

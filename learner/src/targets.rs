@@ -71,7 +71,7 @@ impl Rows {
             observations: Vec::with_capacity(capacity * spec.observation.len()),
             policies: Vec::with_capacity(capacity * spec.actions),
             legal: Vec::with_capacity(capacity * spec.actions),
-            wdl: Vec::with_capacity(capacity * 3),
+            wdl: Vec::with_capacity(capacity * Outcome::RESULTS),
             policy_weights: Vec::with_capacity(capacity),
             importance: Vec::new(),
         };
@@ -132,7 +132,12 @@ fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, Stri
 /// `[win, draw, loss]` for the player to move: the outcome, mixed with the search's value by its share.
 ///
 /// A value `q` is spread over win and loss as `(1 ± q) / 2`: it says nothing of draws.
-fn value_target(settings: TargetSettings, outcome_to_move: f32, outcome: Outcome, search_value: f32) -> [f32; 3] {
+fn value_target(
+    settings: TargetSettings,
+    outcome_to_move: f32,
+    outcome: Outcome,
+    search_value: f32,
+) -> [f32; Outcome::RESULTS] {
     let outcome = match outcome {
         Outcome::Draw | Outcome::Finished => [0.0, 1.0, 0.0],
         Outcome::Win(_) if outcome_to_move > 0.0 => [1.0, 0.0, 0.0],

@@ -1,6 +1,6 @@
 //! The bounds of the wire, each with its reason. A receiver checks them before it allocates.
 
-use game::ObservationShape;
+use game::{ObservationShape, Outcome};
 
 /// The largest message that servers and clients of this crate accept, in bytes. A Connect Four trajectory has about
 /// 2 kB, a batch of 1024 samples of Hex 19×19 about 3 MB.
@@ -66,7 +66,7 @@ const ASK_NUMBERS_MAX: usize = 16 << 20;
 pub fn ask_positions_max(shape: ObservationShape, actions: usize) -> usize {
     // float32 and a bit for each action on the way there, half precision on the way back.
     let there = shape.len() * size_of::<f32>() + actions.div_ceil(8);
-    let back = (actions + 3) * size_of::<u16>();
+    let back = (actions + Outcome::RESULTS) * size_of::<u16>();
     let fit = (MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES) / there.max(back).max(1);
     (ASK_NUMBERS_MAX / shape.len().max(1)).min(fit).clamp(1, ASK_POSITIONS_MAX)
 }

@@ -29,13 +29,16 @@ impl Player {
 pub enum Outcome {
     /// One player won, the other lost.
     Win(Player),
-    /// Nobody won.
+    /// Neither player won.
     Draw,
     /// A game scored by its rewards alone is over.
     Finished,
 }
 
 impl Outcome {
+    /// The count of results that an outcome can be to a player: a win, a draw, a loss.
+    pub const RESULTS: usize = 3;
+
     /// 1 for a win, 0 for a draw or a game without a winner, −1 for a loss, as seen by `player`.
     #[must_use]
     pub fn value_for(self, player: Player) -> f32 {

@@ -8,6 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
+use game::Outcome;
 
 use crate::{Predictions, Wdl};
 
@@ -50,21 +51,19 @@ struct Generation {
 struct Answer(Box<[f32]>);
 
 impl Answer {
-    const VALUES: usize = 3;
-
     fn new(priors: &[f32], value: Wdl) -> Self {
-        let mut numbers = Vec::with_capacity(Self::VALUES + priors.len());
+        let mut numbers = Vec::with_capacity(Outcome::RESULTS + priors.len());
         numbers.extend([value.win, value.draw, value.loss]);
         numbers.extend_from_slice(priors);
         Self(numbers.into_boxed_slice())
     }
 
     fn answers(&self, legal_actions: usize) -> bool {
-        self.0.len() == Self::VALUES + legal_actions
+        self.0.len() == Outcome::RESULTS + legal_actions
     }
 
     fn push_to(&self, predictions: &mut Predictions) {
-        let (values, priors) = self.0.split_at(Self::VALUES);
+        let (values, priors) = self.0.split_at(Outcome::RESULTS);
         predictions.push(priors, Wdl { win: values[0], draw: values[1], loss: values[2] });
     }
 }

@@ -1,4 +1,4 @@
-use game::Action;
+use game::{Action, Outcome};
 
 /// Chances of a win, a draw and a loss for the player to move; they sum to one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,7 +54,7 @@ impl Predictions {
     /// Adds an answer from a network's logits: `[A]` of all actions, of which the `legal` ones count, and of a win, a draw
     /// and a loss. Says whether all were finite; an answer is added only then.
     #[must_use]
-    pub fn push_logits(&mut self, policy: &[f32], legal: &[Action], mut wdl: [f32; 3]) -> bool {
+    pub fn push_logits(&mut self, policy: &[f32], legal: &[Action], mut wdl: [f32; Outcome::RESULTS]) -> bool {
         // Only what is legal is handed out, but a NaN anywhere says that the network is broken.
         if policy.iter().chain(&wdl).any(|logit| !logit.is_finite()) {
             return false;

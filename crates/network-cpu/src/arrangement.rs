@@ -1,8 +1,7 @@
 use crate::Path;
 use crate::board::Board;
-use crate::layout::Layout;
+use crate::layout::{Layout, TILE_ROWS};
 use crate::line::Line;
-use crate::path::TILE_ROWS;
 use crate::product::Run;
 
 /// Activations of all positions of a pass, so that they stay in the second-level cache beside the weights that pass.

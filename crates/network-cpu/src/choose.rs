@@ -67,7 +67,7 @@ fn order(mut paths: Vec<(Path, f64)>) -> Vec<Path> {
 /// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] where no path is left.
 pub fn choose_path(architecture: &Architecture, paths: &[Path]) -> Result<ChosenPath, Error> {
     // Says what the kernel does not take before anything is made smaller.
-    crate::folded::check(architecture)?;
+    Error::check(architecture)?;
     let mut passed_over = Vec::new();
     let mut last = None;
     for &path in paths {

@@ -1,4 +1,8 @@
-/// Why a network cannot be computed by this kernel.
+use weights::Architecture;
+
+use crate::Path;
+
+/// Reasons why this kernel cannot compute a network.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// The architecture is outside what the kernel computes; libtorch may take it.
@@ -15,43 +19,13 @@ pub enum Error {
     #[error("the CPU kernel's path {path} is not available: {reason}")]
     Unavailable {
         /// The path.
-        path: crate::Path,
+        path: Path,
         /// Why not.
         reason: String,
     },
-    /// The bytes are not a safetensors file.
-    #[error("the bytes are not a safetensors file: {0}")]
-    Format(String),
-    /// A tensor the network needs is not in the file.
-    #[error("tensor `{name}` is missing")]
-    MissingTensor {
-        /// Its name.
-        name: String,
-    },
-    /// The file holds a tensor the network does not have.
-    #[error("tensor `{name}` does not belong to this network")]
-    UnexpectedTensor {
-        /// Its name.
-        name: String,
-    },
-    /// A tensor has the wrong shape or element type.
-    #[error("tensor `{name}` is {got}, expected {expected}")]
-    Shape {
-        /// Its name.
-        name: String,
-        /// What the network has.
-        expected: String,
-        /// What the file has.
-        got: String,
-    },
-    /// A tensor holds NaN, an infinity, or a variance below zero.
-    #[error("tensor `{name}` holds {value}")]
-    BadNumber {
-        /// Its name.
-        name: String,
-        /// The first such number.
-        value: f32,
-    },
+    /// The architecture or the bytes are not those of a network.
+    #[error(transparent)]
+    Network(#[from] network::Error),
 }
 
 impl Error {
@@ -59,5 +33,18 @@ impl Error {
     #[must_use]
     pub fn is_of_the_kernel(&self) -> bool {
         matches!(self, Self::Unsupported { .. } | Self::Unavailable { .. })
+    }
+
+    /// Checks that the kernel computes networks of an architecture.
+    pub(crate) fn check(architecture: &Architecture) -> Result<(), Self> {
+        network::check(architecture)?;
+        let unsupported = |what, got, expected| Err(Self::Unsupported { what, got, expected });
+        match *architecture {
+            // The rows of a run are bits of a word.
+            Architecture { height: got @ 33.., .. } => unsupported("height", got, "1 to 32"),
+            Architecture { width: got @ 33.., .. } => unsupported("width", got, "1 to 32"),
+            Architecture { channels: got, .. } if got % 16 != 0 => unsupported("channels", got, "a multiple of 16"),
+            _ => Ok(()),
+        }
     }
 }

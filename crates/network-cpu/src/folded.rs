@@ -1,18 +1,9 @@
 //! A published network, read and folded: every batch norm in the convolution before it, float32.
 
+use network::{Error, Layer, LayerKind, Layers, NORM_EPSILON, Reader, Role};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
-
-use crate::Error;
-use crate::file::Reader;
-
-/// Channels of the 1×1 convolution in front of each head.
-pub(crate) const HEAD_CHANNELS: usize = 32;
-/// Units of the hidden layer of the value head.
-pub(crate) const VALUE_HIDDEN: usize = 64;
-/// What batch norm adds to variances.
-const NORM_EPSILON: f32 = 1e-5;
 
 /// A convolution with a bias: weights `[outputs, inputs, taps]`, 9 taps row by row or 1.
 #[derive(Debug, Clone)]
@@ -52,6 +43,8 @@ pub(crate) struct Excitation {
 #[derive(Debug, Clone)]
 pub(crate) struct Folded {
     pub(crate) architecture: Architecture,
+    /// Multiply-adds of one position, as [`Layers::multiply_adds`] counts them.
+    pub(crate) multiply_adds: usize,
     pub(crate) stem: Affine,
     pub(crate) blocks: Vec<Block>,
     /// Both heads' convolutions, the policy's channels first.
@@ -70,9 +63,9 @@ impl Folded {
     /// # Errors
     /// Anything but exactly the tensors of `architecture`, finite and of the right shape, is named and refused.
     pub(crate) fn from_safetensors(architecture: &Architecture, bytes: &[u8]) -> Result<Self, Error> {
-        check(architecture)?;
+        let layers = Layers::new(architecture)?;
         let mut reader = Reader::new(bytes)?;
-        let folded = Self::build(architecture, &mut Source::File(&mut reader))?;
+        let folded = Self::build(architecture, &layers, &mut Source::File(&mut reader))?;
         reader.finish()?;
         Ok(folded)
     }
@@ -80,67 +73,48 @@ impl Folded {
     /// A network of random weights, for checks: activations stay of the order of one.
     ///
     /// # Errors
-    /// [`Error::Unsupported`].
+    /// [`Error::Architecture`].
     pub(crate) fn random(architecture: &Architecture, seed: u64) -> Result<Self, Error> {
-        check(architecture)?;
-        Self::build(architecture, &mut Source::Random(Box::new(ChaCha8Rng::seed_from_u64(seed))))
+        let layers = Layers::new(architecture)?;
+        Self::build(architecture, &layers, &mut Source::Random(Box::new(ChaCha8Rng::seed_from_u64(seed))))
     }
 
-    fn build(architecture: &Architecture, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
-        let features = height * width * HEAD_CHANNELS;
-        let stem = source.convolution("stem", channels, planes, 9)?;
-        let blocks = (0..blocks).map(|index| block(architecture, index, source)).collect::<Result<_, _>>()?;
-        let policy = source.convolution("policy", HEAD_CHANNELS, channels, 1)?;
-        let value = source.convolution("value", HEAD_CHANNELS, channels, 1)?;
+    fn build(architecture: &Architecture, layers: &Layers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        let stem = source.convolution(&layers.stem)?;
+        let blocks = layers.blocks.iter().map(|block| Block::new(block, source)).collect::<Result<_, _>>()?;
+        let (policy, value) = (source.convolution(&layers.policy)?, source.convolution(&layers.value)?);
         Ok(Self {
             architecture: architecture.clone(),
+            multiply_adds: layers.multiply_adds(),
             stem,
             blocks,
             heads: Affine {
-                inputs: channels,
-                taps: 1,
+                inputs: policy.inputs,
+                taps: policy.taps,
                 weight: [policy.weight, value.weight].concat(),
                 bias: [policy.bias, value.bias].concat(),
             },
-            policy: source.dense("policy.output", actions, features)?,
-            hidden: source.dense("value.hidden", VALUE_HIDDEN, features)?,
-            value: source.dense("value.output", 3, VALUE_HIDDEN)?,
+            policy: source.dense(&layers.policy_output)?,
+            hidden: source.dense(&layers.value_hidden)?,
+            value: source.dense(&layers.value_output)?,
         })
-    }
-
-    /// Multiply-adds of one position that matter to its answer: those of cells with cells, not with the border.
-    pub(crate) fn multiply_adds(&self) -> usize {
-        let Architecture { height, width, .. } = self.architecture;
-        let of = |affine: &Affine| {
-            // Along a side of n cells, a tap of three reaches 3n - 2 of them.
-            let pairs = if affine.taps == 9 { (3 * height - 2) * (3 * width - 2) } else { height * width };
-            affine.weight.len() / affine.taps * pairs
-        };
-        let blocks = self.blocks.iter().map(|block| of(&block.first) + of(&block.second)).sum::<usize>();
-        let layers = self.policy.weight.len() + self.hidden.weight.len() + self.value.weight.len();
-        of(&self.stem) + blocks + of(&self.heads) + layers
     }
 }
 
-fn block(architecture: &Architecture, index: usize, source: &mut Source<'_, '_>) -> Result<Block, Error> {
-    let &Architecture { channels, squeeze_excitation: units, global_pooling: pooled, .. } = architecture;
-    let name = |part: &str| format!("block.{index}.{part}");
-    Ok(Block {
-        first: source.convolution(&name("first"), channels, channels, 9)?,
-        second: source.convolution(&name("second"), channels, channels, 9)?,
-        pooling: match architecture.pools(index) {
-            true => Some(source.dense(&name("pooling"), channels - pooled, 2 * pooled)?),
-            false => None,
-        },
-        excitation: match units > 0 {
-            true => Some(Excitation {
-                hidden: source.dense(&name("excitation.hidden"), units, channels)?,
-                output: source.dense(&name("excitation.output"), 2 * channels, units)?,
-            }),
-            false => None,
-        },
-    })
+impl Block {
+    fn new(block: &network::Block, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        Ok(Self {
+            first: source.convolution(&block.first)?,
+            second: source.convolution(&block.second)?,
+            pooling: block.pooling.as_ref().map(|layer| source.dense(layer)).transpose()?,
+            excitation: match &block.excitation {
+                Some(layers) => {
+                    Some(Excitation { hidden: source.dense(&layers.hidden)?, output: source.dense(&layers.output)? })
+                }
+                None => None,
+            },
+        })
+    }
 }
 
 /// Where numbers come from.
@@ -150,10 +124,10 @@ enum Source<'a, 'b> {
 }
 
 impl Source<'_, '_> {
-    /// A convolution without bias and the batch norm after it: `w' = w · γ / √(σ² + ε)`,
-    /// `b' = β − μ · γ / √(σ² + ε)`.
-    fn convolution(&mut self, name: &str, outputs: usize, inputs: usize, taps: usize) -> Result<Affine, Error> {
-        let side = if taps == 9 { 3 } else { 1 };
+    /// A convolution with its batch norm folded in, by the rule of [`LayerKind::Convolution`].
+    fn convolution(&mut self, layer: &Layer) -> Result<Affine, Error> {
+        let &Layer { inputs, outputs, kind, .. } = layer;
+        let taps = if kind == (LayerKind::Convolution { side: 3 }) { 9 } else { 1 };
         let reader = match self {
             Self::Random(rng) => {
                 let (weight, bias) = (random(rng, outputs * inputs * taps, inputs * taps), random(rng, outputs, 100));
@@ -161,14 +135,12 @@ impl Source<'_, '_> {
             }
             Self::File(reader) => reader,
         };
-        let mut weight = reader.take(&format!("{name}.convolution.weight"), &[outputs, inputs, side, side])?;
-        let mut part = |part: &str| reader.take(&format!("{name}.norm.{part}"), &[outputs]);
-        let (gamma, beta, mean, variance) = (part("weight")?, part("bias")?, part("mean")?, part("variance")?);
-        if let Some(&value) = variance.iter().find(|variance| **variance < 0.0) {
-            return Err(Error::BadNumber { name: format!("{name}.norm.variance"), value });
-        }
+        let mut part = |role| reader.tensor("", &layer.tensor(role));
+        let (mut weight, gamma, beta) = (part(Role::Convolution)?, part(Role::NormScale)?, part(Role::NormShift)?);
+        let (mean, variance) = (part(Role::NormMean)?, part(Role::NormVariance)?);
+        let epsilon = NORM_EPSILON as f32;
         let scale: Vec<f32> =
-            gamma.iter().zip(&variance).map(|(gamma, variance)| gamma / (variance + NORM_EPSILON).sqrt()).collect();
+            gamma.iter().zip(&variance).map(|(gamma, variance)| gamma / (variance + epsilon).sqrt()).collect();
         for (weights, scale) in weight.chunks_exact_mut(inputs * taps).zip(&scale) {
             weights.iter_mut().for_each(|weight| *weight *= scale);
         }
@@ -176,13 +148,13 @@ impl Source<'_, '_> {
         Ok(Affine { inputs, taps, weight, bias })
     }
 
-    fn dense(&mut self, name: &str, outputs: usize, inputs: usize) -> Result<Dense, Error> {
+    fn dense(&mut self, layer: &Layer) -> Result<Dense, Error> {
+        let &Layer { inputs, outputs, .. } = layer;
         let (weight, bias) = match self {
             Self::Random(rng) => (random(rng, outputs * inputs, inputs), random(rng, outputs, 100)),
-            Self::File(reader) => (
-                reader.take(&format!("{name}.weight"), &[outputs, inputs])?,
-                reader.take(&format!("{name}.bias"), &[outputs])?,
-            ),
+            Self::File(reader) => {
+                (reader.tensor("", &layer.tensor(Role::Linear))?, reader.tensor("", &layer.tensor(Role::Bias))?)
+            }
         };
         Ok(Dense { inputs, weight, bias })
     }
@@ -192,25 +164,4 @@ impl Source<'_, '_> {
 fn random(rng: &mut ChaCha8Rng, len: usize, fan_in: usize) -> Vec<f32> {
     let bound = (3.0 / fan_in as f32).sqrt();
     (0..len).map(|_| rng.random_range(-bound..bound)).collect()
-}
-
-/// What the kernel takes. The limits keep sizes far from overflow.
-pub(crate) fn check(architecture: &Architecture) -> Result<(), Error> {
-    let Architecture { planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling, .. } =
-        architecture;
-    let refuse = |what, got: usize, expected| Err(Error::Unsupported { what, got, expected });
-    match () {
-        () if *planes == 0 || *planes > 1024 => refuse("planes", *planes, "1 to 1024"),
-        // The rows of a run are bits of a word.
-        () if *height == 0 || *height > 32 => refuse("height", *height, "1 to 32"),
-        () if *width == 0 || *width > 32 => refuse("width", *width, "1 to 32"),
-        () if *actions == 0 || *actions > 65_535 => refuse("actions", *actions, "1 to 65535"),
-        () if *channels == 0 || *channels > 2048 || channels % 16 != 0 => {
-            refuse("channels", *channels, "a multiple of 16 up to 2048")
-        }
-        () if *blocks > 256 => refuse("blocks", *blocks, "up to 256"),
-        () if *squeeze_excitation > 2048 => refuse("squeeze_excitation", *squeeze_excitation, "up to 2048"),
-        () if *global_pooling >= *channels => refuse("global_pooling", *global_pooling, "fewer than the channels"),
-        () => Ok(()),
-    }
 }

@@ -154,6 +154,7 @@ impl Kernel {
         bytes: &[u8],
     ) -> Result<(Arc<Tower>, ChosenPath), Error> {
         let chosen = self.float_path(choice, architecture)?;
+        Error::check(architecture)?;
         let folded = Folded::from_safetensors(architecture, bytes)?;
         let float = Arc::new(Tower::from_folded(&folded, chosen.path, None)?);
         let &Architecture { planes, height, width, .. } = architecture;

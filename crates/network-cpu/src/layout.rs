@@ -1,7 +1,8 @@
 use crate::board::Board;
 use crate::line::Line;
-use crate::path::TILE_ROWS;
 
+/// Rows of a matrix tile.
+pub(crate) const TILE_ROWS: usize = 16;
 /// Lines that a matrix tile may read beyond its last cell.
 const OVERREAD: usize = TILE_ROWS;
 

@@ -15,7 +15,6 @@ mod choose;
 mod drift;
 mod error;
 mod evaluator;
-mod file;
 mod folded;
 mod integers;
 mod kernel;

@@ -1,9 +1,8 @@
 use std::marker::PhantomData;
 
 use crate::Path;
-use crate::layout::Layout;
+use crate::layout::{Layout, TILE_ROWS};
 use crate::multiply::{Job, Target};
-use crate::path::TILE_ROWS;
 use crate::paths;
 use crate::paths::transform::Finish;
 use crate::planes::Planes;

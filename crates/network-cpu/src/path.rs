@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use crate::board::Board;
 use crate::folded::{Dense, Excitation};
-use crate::layout::Layout;
+use crate::layout::{Layout, TILE_ROWS};
 use crate::line::{Format, INTEGERS};
 use crate::multiply::Lanes;
 use crate::paths;
@@ -11,9 +11,6 @@ use crate::pooling::Summaries;
 use crate::product::{Edges, Packing, RUN_ROWS, Run};
 use crate::quantise::quantise_pixels;
 use crate::tap::Taps;
-
-/// Rows of a matrix tile.
-pub(crate) const TILE_ROWS: usize = 16;
 
 /// Instructions that a tower is computed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

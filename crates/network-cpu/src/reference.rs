@@ -1,6 +1,8 @@
 //! The same network in float64, by its definition: what every path is held against.
 
-use crate::folded::{Affine, Block, Dense, Excitation, Folded, HEAD_CHANNELS};
+use network::HEAD_CHANNELS;
+
+use crate::folded::{Affine, Block, Dense, Excitation, Folded};
 
 /// Logits `[A + 3]` of one observation `[C, H, W]`: policy, then win, draw and loss.
 pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {

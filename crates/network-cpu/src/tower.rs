@@ -1,12 +1,14 @@
 use std::ops::Range;
 
+use game::Outcome;
+use network::{HEAD_CHANNELS, VALUE_HIDDEN};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
 
 use crate::arrangement::{Arrangement, Pass};
 use crate::board::Board;
-use crate::folded::{Affine, Dense, Excitation, Folded, HEAD_CHANNELS, VALUE_HIDDEN};
+use crate::folded::{Affine, Dense, Excitation, Folded};
 use crate::line::{Format, INTEGERS};
 use crate::multiplier::Multiplier;
 use crate::planes::Planes;
@@ -134,6 +136,7 @@ impl Tower {
     /// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] for a path that
     /// this machine does not have; bytes that are not exactly such a network's are refused by name.
     pub fn new(architecture: &Architecture, bytes: &[u8], path: Path) -> Result<Self, Error> {
+        Error::check(architecture)?;
         Self::from_folded(&Folded::from_safetensors(architecture, bytes)?, path, None)
     }
 
@@ -142,6 +145,7 @@ impl Tower {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn quantised(architecture: &Architecture, bytes: &[u8], path: Path, ranges: &Ranges) -> Result<Self, Error> {
+        Error::check(architecture)?;
         Self::from_folded(&Folded::from_safetensors(architecture, bytes)?, path, Some(ranges))
     }
 
@@ -150,6 +154,7 @@ impl Tower {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn random(architecture: &Architecture, seed: u64, path: Path) -> Result<Self, Error> {
+        Error::check(architecture)?;
         let folded = Folded::random(architecture, seed)?;
         if !path.is_int8() {
             return Self::from_folded(&folded, path, None);
@@ -205,7 +210,7 @@ impl Tower {
             policy: over_cells(&folded.policy, 0),
             hidden: over_cells(&folded.hidden, HEAD_CHANNELS),
             value: folded.value.clone(),
-            multiply_adds: folded.multiply_adds(),
+            multiply_adds: folded.multiply_adds,
             winograd,
             arrangements,
             architecture,
@@ -236,9 +241,8 @@ impl Tower {
         self.path
     }
 
-    /// Multiply-adds of one position that matter to the answer, in stem, blocks and heads: the border, whose inputs are
-    /// zero, and padding do not count. They are those of nine taps a cell, whatever computes them: minimal filtering, which
-    /// paths in float32 use, gives the same answer with fewer.
+    /// Multiply-adds of one position, as [`network::Layers::multiply_adds`] counts them. They are those of nine taps a cell,
+    /// whatever computes them: minimal filtering, which paths in float32 use, gives the same answer with fewer.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
         self.multiply_adds
@@ -402,7 +406,7 @@ impl Tower {
     }
 
     /// Logits of a win, a draw and a loss of a position of the last pass.
-    pub(crate) fn value(&self, workspace: &Workspace, position: usize) -> [f32; 3] {
+    pub(crate) fn value(&self, workspace: &Workspace, position: usize) -> [f32; Outcome::RESULTS] {
         let hidden = &workspace.hidden[position * VALUE_HIDDEN..][..VALUE_HIDDEN];
         std::array::from_fn(|outcome| {
             let weights = &self.value.weight[outcome * VALUE_HIDDEN..][..VALUE_HIDDEN];

@@ -9,7 +9,6 @@
 //! many squares to be worth reading them. Start with [`Winograd::convolve`].
 
 use crate::Path;
-use crate::board::Board;
 use crate::folded::Affine;
 use crate::layout::Layout;
 use crate::line::Format;
@@ -17,67 +16,15 @@ use crate::multiplier::Multiplier;
 use crate::planes::Planes;
 use crate::product::{Output, Packing, Product, Run};
 
+mod cut;
 mod minimal;
 mod pieces;
 mod squares;
 
+pub(crate) use cut::Cut;
 pub(crate) use minimal::Minimal;
 pub(crate) use pieces::Pieces;
 pub(crate) use squares::Squares;
-
-/// Taps of a filter along a side.
-const TAPS: usize = 3;
-
-/// Fewer channels are not worth the transforms: they go with the channels, products with their square.
-const CHANNELS_MIN: usize = 32;
-/// The same along both sides, where transforms take more.
-const SQUARE_CHANNELS_MIN: usize = 64;
-/// Along two cells, four of six taps lie on the board: as many as there are points. Across two, runs are too short for a tile.
-const SIDE_MIN: usize = 3;
-
-/// How the cells of a board are cut.
-#[derive(Debug, Clone)]
-pub(crate) enum Cut {
-    OneSide(Pieces),
-    BothSides(Squares),
-}
-
-/// What a convolution of one position takes, for a channel and a filter.
-#[derive(Debug, Clone, Copy)]
-struct Cost {
-    products: usize,
-    /// Weights that are read.
-    weights: usize,
-}
-
-impl Cost {
-    /// In products. As many are made while a weight is waited for if a position is asked alone: the more, the wider the registers
-    /// are that multiply.
-    fn on(self, path: Path) -> usize {
-        self.products + self.weights * if path.has_wide_registers() { 8 } else { 2 }
-    }
-}
-
-impl Cut {
-    /// The cut that is fastest on a path; `None` where nine taps are, as measured with and without neighbours in a batch.
-    fn of(path: Path, board: Board, channels: usize) -> Option<Self> {
-        if !path.is_float32() || channels < CHANNELS_MIN || board.height.min(board.width) < SIDE_MIN {
-            return None;
-        }
-        let pieces = Pieces::of(path, board)?;
-        // Transforms take a tenth more along both sides.
-        let saves = |squares: &Squares| 10 * squares.cost().on(path) < 9 * pieces.cost().on(path);
-        let squares = Squares::of(path, board).filter(|squares| channels >= SQUARE_CHANNELS_MIN && saves(squares));
-        Some(squares.map_or(Self::OneSide(pieces), Self::BothSides))
-    }
-
-    fn points(&self) -> usize {
-        match self {
-            Self::OneSide(pieces) => pieces.points(),
-            Self::BothSides(squares) => squares.points(),
-        }
-    }
-}
 
 /// What computes the convolutions of a tower's blocks by minimal filtering.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ fn a_missing_tensor_is_named() {
     for name in tensors().into_keys() {
         let mut tensors = tensors();
         tensors.remove(&name);
-        assert_eq!(read(&tensors).unwrap_err(), Error::MissingTensor { name });
+        assert_eq!(read(&tensors).unwrap_err(), network::Error::MissingTensor { name }.into());
     }
 }
 
@@ -27,7 +27,10 @@ fn a_missing_tensor_is_named() {
 fn a_tensor_that_does_not_belong_is_named() {
     let mut tensors = tensors();
     tensors.insert("block.3.first.norm.bias".to_owned(), (vec![1], vec![0.0]));
-    assert_eq!(read(&tensors).unwrap_err(), Error::UnexpectedTensor { name: "block.3.first.norm.bias".to_owned() });
+    assert_eq!(
+        read(&tensors).unwrap_err(),
+        Error::from(network::Error::UnexpectedTensor { name: "block.3.first.norm.bias".to_owned() })
+    );
 }
 
 #[test]
@@ -36,7 +39,9 @@ fn a_wrong_shape_is_named() {
         let mut tensors = tensors();
         let (shape, _) = tensors.get_mut(&name).unwrap();
         shape.push(1);
-        assert!(matches!(read(&tensors), Err(Error::Shape { name: named, .. }) if named == name));
+        assert!(
+            matches!(read(&tensors), Err(Error::Network(network::Error::Shape { name: named, .. })) if named == name)
+        );
     }
 }
 
@@ -46,7 +51,9 @@ fn numbers_that_are_not_finite_and_negative_variances_are_named() {
         let mut tensors = tensors();
         let bad = if name.ends_with("variance") { -1.0 } else { f32::NAN };
         tensors.get_mut(&name).unwrap().1[0] = bad;
-        assert!(matches!(read(&tensors), Err(Error::BadNumber { name: named, .. }) if named == name));
+        assert!(
+            matches!(read(&tensors), Err(Error::Network(network::Error::BadNumber { name: named, .. })) if named == name)
+        );
     }
 }
 
@@ -54,6 +61,9 @@ fn numbers_that_are_not_finite_and_negative_variances_are_named() {
 fn bytes_that_are_no_file_are_refused() {
     let bytes = file(&tensors());
     for bad in [&bytes[..bytes.len() - 1], &bytes[..7], b"", b"not a file of tensors"] {
-        assert!(matches!(Tower::new(&architecture(), bad, Path::PortableF32), Err(Error::Format(_))));
+        assert!(matches!(
+            Tower::new(&architecture(), bad, Path::PortableF32),
+            Err(Error::Network(network::Error::Format(_)))
+        ));
     }
 }

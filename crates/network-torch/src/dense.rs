@@ -21,7 +21,7 @@ impl DenseShape {
         let Self { inputs, hidden, actions } = self;
         let widths = [("inputs", inputs), ("hidden units", hidden), ("actions", actions)];
         match widths.into_iter().find(|(_, width)| !(1..=WIDTH_MAX).contains(width)) {
-            Some((what, got)) => Err(Error::Architecture { what, got, least: 1, limit: WIDTH_MAX }),
+            Some((what, got)) => Err(::network::Error::Architecture { what, got, least: 1, limit: WIDTH_MAX }.into()),
             None => Ok(()),
         }
     }
@@ -44,7 +44,7 @@ impl DenseNetwork {
     /// A network with weights uniform within `√(6 / fan-in)` and no bias. The seed alone decides every number.
     ///
     /// # Errors
-    /// [`Error::Architecture`] names the width that is out of range; [`Error::Libtorch`] if the device refuses.
+    /// [`Error::Network`] names the width that is out of range; [`Error::Libtorch`] if the device refuses.
     pub fn new(shape: DenseShape, device: Device, precision: Precision, seed: u64) -> Result<Self, Error> {
         shape.check()?;
         let layer = |outputs: usize, inputs: usize, seed: u64| -> Result<Affine, Error> {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     /// The same by hand, from the weights.
-    fn by_hand(observation: &[f32]) -> Vec<f64> {
+    fn reference(observation: &[f32]) -> Vec<f64> {
         let network = DenseNetwork::new(SHAPE, Device::Cpu, Precision::F32, 3).unwrap();
         let mut x: Vec<f64> = observation.iter().map(|&x| f64::from(x)).collect();
         for layer in [&network.hidden[0], &network.hidden[1], &network.output] {
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn answers_are_policy_and_value_of_every_observation() {
         let observations = observations(4);
-        let expected: Vec<f64> = observations.chunks_exact(SHAPE.inputs).flat_map(by_hand).collect();
+        let expected: Vec<f64> = observations.chunks_exact(SHAPE.inputs).flat_map(reference).collect();
         assert_eq!(expected.len(), 4 * (SHAPE.actions + 1));
         assert_close(&evaluated(Precision::F32, &observations), &expected, 1e-5);
         assert_close(&evaluated(Precision::Bf16, &observations), &expected, 0.1);

@@ -1,4 +1,4 @@
-/// Why the network could not be built, read, trained or asked.
+/// Reasons why a network could not be built, read, trained or evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// libtorch refused an operation: out of memory, or a device that lacks it.
@@ -12,51 +12,9 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
-    /// An architecture no network can have.
-    #[error("a network of {what} {got} cannot be built, the limit is {least} to {limit}")]
-    Architecture {
-        /// Which dimension.
-        what: &'static str,
-        /// What was asked for.
-        got: usize,
-        /// The smallest that is accepted.
-        least: usize,
-        /// The largest that is accepted.
-        limit: usize,
-    },
-    /// The bytes are not a safetensors file.
-    #[error("the bytes are not a safetensors file: {0}")]
-    Format(String),
-    /// A tensor the network needs is not in the file.
-    #[error("tensor `{name}` is missing")]
-    MissingTensor {
-        /// Its name.
-        name: String,
-    },
-    /// The file holds a tensor the network does not have.
-    #[error("tensor `{name}` does not belong to this network")]
-    UnexpectedTensor {
-        /// Its name.
-        name: String,
-    },
-    /// A tensor has the wrong shape or element type.
-    #[error("tensor `{name}` is {got}, expected {expected}")]
-    Shape {
-        /// Its name.
-        name: String,
-        /// What the network has.
-        expected: String,
-        /// What the file has.
-        got: String,
-    },
-    /// A tensor holds NaN, an infinity, or a variance below zero.
-    #[error("tensor `{name}` holds {value}")]
-    BadNumber {
-        /// Its name.
-        name: String,
-        /// The first such number.
-        value: f32,
-    },
+    /// The architecture or the bytes are not those of a network.
+    #[error(transparent)]
+    Network(#[from] network::Error),
     /// A file of a checkpoint is missing.
     #[error("the checkpoint has no file `{name}`")]
     MissingFile {
@@ -68,7 +26,7 @@ pub enum Error {
     Batch {
         /// The field.
         field: &'static str,
-        /// What the network and the number of positions ask for.
+        /// The count for the network and the number of positions.
         expected: usize,
         /// What is there.
         got: usize,

@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use game::ObservationShape;
+use game::{ObservationShape, Outcome};
 use inference::{Attributes, Batch, Evaluator, Flight, InOrder, Predictions, Slots};
 use tch::{Device, Tensor};
 use weights::{Architecture, WeightsVersion};
@@ -187,7 +187,7 @@ impl LibtorchFlight {
     /// Waits for the logits.
     fn read(&mut self, Answer { logits, actions, .. }: &Answer) -> Result<&[f32], Error> {
         let _guard = tch::no_grad_guard();
-        let numbers = self.padded * (actions + 3);
+        let numbers = self.padded * (actions + Outcome::RESULTS);
         // The copy is queued behind the batch and ends with it. Nothing else is waited for.
         self.logits.tensor(numbers)?.f_copy_(&logits.f_reshape([-1])?)?;
         Ok(self.logits.numbers(numbers)?)
@@ -208,7 +208,7 @@ impl Flight for LibtorchFlight {
         let answer = self.answer.take().expect("what is collected was submitted");
         let logits = self.read(&answer).map_err(failed)?;
         let Answer { actions, weights_version, .. } = answer;
-        for (i, row) in positions.zip(logits.chunks_exact(actions + 3)) {
+        for (i, row) in positions.zip(logits.chunks_exact(actions + Outcome::RESULTS)) {
             let (policy, wdl) = row.split_at(actions);
             if !predictions.push_logits(policy, batch.legal(i), [wdl[0], wdl[1], wdl[2]]) {
                 return Err(inference::Error::NotFinite { weights_version });

@@ -1,3 +1,4 @@
+use network::{HEAD_CHANNELS, Layer, NORM_EPSILON, Role, VALUE_HIDDEN};
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
@@ -5,8 +6,6 @@ use crate::{
     Error, Network, Precision,
     affine::Affine,
     global::{self, Excitation},
-    layout::{HEAD_CHANNELS, VALUE_HIDDEN},
-    tower::NORM_EPSILON,
 };
 
 /// A network for inference: every batch norm folded into the convolution before it, the two heads joined.
@@ -42,16 +41,16 @@ struct Block {
 impl Folded {
     pub(crate) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
-        let (architecture, kind) = (network.architecture().clone(), precision.kind());
+        let (layers, kind) = (network.layers(), precision.kind());
         Ok(Self {
             device: network.device(),
             kind,
-            stem: convolution(network, "stem", kind)?,
-            blocks: (0..architecture.blocks).map(|block| Block::new(network, block, kind)).collect::<Result<_, _>>()?,
+            stem: convolution(network, &layers.stem, kind)?,
+            blocks: layers.blocks.iter().map(|block| Block::new(network, block, kind)).collect::<Result<_, _>>()?,
             head: channels_last(heads(network)?)?.cast(kind)?,
             joined: join(network)?.cast(kind)?,
-            value: linear(network, "value.output")?.cast(kind)?,
-            architecture,
+            value: linear(network, &layers.value_output)?.cast(kind)?,
+            architecture: network.architecture().clone(),
         })
     }
 
@@ -77,24 +76,24 @@ impl Folded {
         let features = features.f_permute([0, 2, 3, 1])?.f_reshape([size(positions), -1])?;
         let both = self.joined.linear(&features)?;
         let policy = both.f_narrow(1, 0, size(actions))?;
-        let hidden = both.f_narrow(1, size(actions), VALUE_HIDDEN)?.f_relu()?;
+        let hidden = both.f_narrow(1, size(actions), size(VALUE_HIDDEN))?.f_relu()?;
         let value = self.value.linear(&hidden)?;
         Ok(Tensor::f_cat(&[policy, value], 1)?.f_to_kind(Kind::Float)?)
     }
 }
 
 impl Block {
-    fn new(network: &Network, block: usize, kind: Kind) -> Result<Self, Error> {
-        let (architecture, name) = (network.architecture(), format!("block.{block}"));
-        let matrix = |part: &str| linear(network, &format!("{name}.{part}"))?.cast(kind);
-        let excitation = || -> Result<Excitation, Error> {
-            Ok(Excitation { hidden: matrix("excitation.hidden")?, output: matrix("excitation.output")? })
-        };
+    fn new(network: &Network, block: &::network::Block, kind: Kind) -> Result<Self, Error> {
+        let matrix = |layer: &Layer| linear(network, layer)?.cast(kind);
+        let excitation =
+            |::network::Excitation { hidden, output }: &::network::Excitation| -> Result<Excitation, Error> {
+                Ok(Excitation { hidden: matrix(hidden)?, output: matrix(output)? })
+            };
         Ok(Self {
-            first: convolution(network, &format!("{name}.first"), kind)?,
-            pooling: architecture.pools(block).then(|| matrix("pooling")).transpose()?,
-            second: convolution(network, &format!("{name}.second"), kind)?,
-            excitation: (architecture.squeeze_excitation > 0).then(excitation).transpose()?,
+            first: convolution(network, &block.first, kind)?,
+            pooling: block.pooling.as_ref().map(matrix).transpose()?,
+            second: convolution(network, &block.second, kind)?,
+            excitation: block.excitation.as_ref().map(excitation).transpose()?,
         })
     }
 
@@ -114,28 +113,28 @@ impl Block {
     }
 }
 
-/// The convolution called `name` with its batch norm folded in, as the kernels want it.
-fn convolution(network: &Network, name: &str, kind: Kind) -> Result<Affine, Error> {
-    channels_last(fold(network, name)?)?.cast(kind)
+/// A convolution with its batch norm folded in, channels last.
+fn convolution(network: &Network, layer: &Layer, kind: Kind) -> Result<Affine, Error> {
+    channels_last(fold(network, layer)?)?.cast(kind)
 }
 
 /// The convolutions in front of the two heads as one, the policy's channels first.
 fn heads(network: &Network) -> Result<Affine, Error> {
-    let (policy, value) = (fold(network, "policy")?, fold(network, "value")?);
+    let (policy, value) = (fold(network, &network.layers().policy)?, fold(network, &network.layers().value)?);
     Ok(Affine {
         weight: Tensor::f_cat(&[policy.weight, value.weight], 0)?,
         bias: Tensor::f_cat(&[policy.bias, value.bias], 0)?,
     })
 }
 
-/// `w' = w · γ / √(σ² + ε)`, `b' = β − μ · γ / √(σ² + ε)`.
-fn fold(network: &Network, name: &str) -> Result<Affine, Error> {
-    let variance = network.statistic(&format!("{name}.norm.variance"));
-    let gamma = network.parameter(&format!("{name}.norm.weight"));
-    let beta = network.parameter(&format!("{name}.norm.bias"));
-    let mean = network.statistic(&format!("{name}.norm.mean"));
+/// The fold rule of [`network::LayerKind::Convolution`].
+fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
+    let variance = network.of(layer, Role::NormVariance);
+    let gamma = network.of(layer, Role::NormScale);
+    let beta = network.of(layer, Role::NormShift);
+    let mean = network.of(layer, Role::NormMean);
     let scale = gamma.f_div(&variance.f_add_scalar(NORM_EPSILON)?.f_sqrt()?)?;
-    let weight = network.parameter(&format!("{name}.convolution.weight"));
+    let weight = network.of(layer, Role::Convolution);
     Ok(Affine {
         weight: weight.f_mul(&scale.f_view([-1, 1, 1, 1])?)?,
         bias: beta.f_sub(&mean.f_mul(&scale)?)?.f_detach()?,
@@ -143,21 +142,23 @@ fn fold(network: &Network, name: &str) -> Result<Affine, Error> {
 }
 
 /// A copy: training may go on with `network`.
-fn linear(network: &Network, name: &str) -> Result<Affine, Error> {
+fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     Ok(Affine {
-        weight: network.parameter(&format!("{name}.weight")).f_detach_copy()?,
-        bias: network.parameter(&format!("{name}.bias")).f_detach_copy()?,
+        weight: network.of(layer, Role::Linear).f_detach_copy()?,
+        bias: network.of(layer, Role::Bias).f_detach_copy()?,
     })
 }
 
 /// The two matrices over `[cells, 32]` features as one over `[cells, 64]`: the policy's channels first in each cell.
 fn join(network: &Network) -> Result<Affine, Error> {
-    let (policy, value) = (linear(network, "policy.output")?, linear(network, "value.hidden")?);
-    let by_cell = |weight: &Tensor| weight.f_view([weight.size()[0], -1, HEAD_CHANNELS]);
+    let size = |n: usize| i64::try_from(n).expect("dimensions were checked");
+    let layers = network.layers();
+    let (policy, value) = (linear(network, &layers.policy_output)?, linear(network, &layers.value_hidden)?);
+    let by_cell = |weight: &Tensor| weight.f_view([weight.size()[0], -1, size(HEAD_CHANNELS)]);
     let (policy_weight, value_weight) = (by_cell(&policy.weight)?, by_cell(&value.weight)?);
     let policy_rows = Tensor::f_cat(&[&policy_weight, &policy_weight.f_zeros_like()?], 2)?;
     let value_rows = Tensor::f_cat(&[&value_weight.f_zeros_like()?, &value_weight], 2)?;
-    let rows = policy_weight.size()[0] + VALUE_HIDDEN;
+    let rows = policy_weight.size()[0] + size(VALUE_HIDDEN);
     Ok(Affine {
         weight: Tensor::f_cat(&[policy_rows, value_rows], 0)?.f_view([rows, -1])?,
         bias: Tensor::f_cat(&[policy.bias, value.bias], 0)?,

@@ -6,8 +6,8 @@
 //! themselves.
 
 mod affine;
-mod by_hand;
 mod cells;
+mod custom_backward;
 mod dense;
 mod device;
 mod error;
@@ -32,17 +32,16 @@ mod tower;
 mod trainer;
 mod vector;
 
-pub use by_hand::TowerPreference;
+pub use self::network::Network;
+pub use custom_backward::TowerPreference;
 pub use dense::{DenseNetwork, DenseShape};
 pub use device::{Chosen, Devices, choose_device, device_name, devices};
 pub use error::Error;
 pub use evaluator::LibtorchEvaluator;
 pub use inference::{DevicePreference, PrecisionPreference};
-pub use layout::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
 pub use libtorch::Libtorch;
 pub use losses::{Losses, TrainingBatch};
 pub use memory::keep_memory;
-pub use network::Network;
 pub use optimiser::Optimiser;
 pub use precision::{ChosenPrecision, Precision, choose_precision};
 pub use product::MatrixProduct;

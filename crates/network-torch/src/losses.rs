@@ -1,3 +1,4 @@
+use game::Outcome;
 use tch::{Kind, Tensor};
 use weights::Architecture;
 
@@ -34,7 +35,7 @@ impl TrainingBatch {
             ("observations", self.observations.len(), positions * observation),
             ("policies", self.policies.len(), positions * architecture.actions),
             ("legal", self.legal.len(), positions * architecture.actions),
-            ("wdl", self.wdl.len(), positions * 3),
+            ("wdl", self.wdl.len(), positions * Outcome::RESULTS),
             ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
         ];
         match lengths.into_iter().find(|(_, got, expected)| got != expected) {

@@ -1,3 +1,4 @@
+use network::{Layer, Layers, Reader, Role};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
@@ -5,35 +6,17 @@ use weights::Architecture;
 
 use crate::{
     Error,
-    layout::{self, Entry, Form, Layout},
-    tensors::{self, Reader},
+    layout::{Entry, Layout},
+    tensors,
 };
 
-/// The parameters and running statistics of a residual tower with a policy and a win/draw/loss value head.
+/// The parameters and running statistics of the network that [`Layers`] declares, in two flat buffers.
 ///
-/// Stem: 3×3 convolution, batch norm, ReLU. Each block: two of the same, the input added before the last ReLU (He et
-/// al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, ReLU, flattened by cell and then channel
-/// `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, ReLU, linear to `[B, 3]` logits of a
-/// win, a draw and a loss of the player to move.
-///
-/// With C channels an architecture may add to its blocks, counted from 0:
-///
-/// - Global pooling of G channels (Wu 2019, section 3.3), in every third block, I mod 3 = 2. Of the first convolution's
-///   batch norm y, `y[G:] += W [mean of relu(y[:G]), max of relu(y[:G])] + b`, mean and max over the board, before the
-///   ReLU. W `[C − G, 2G]`.
-/// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block. Of the
-///   second convolution's batch norm z, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the input is added to
-///   `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
-///
-/// Batch norm adds 1e-5 to variances. Tensors are called `stem`, `block.I.first`, `block.I.second`, `policy` and `value`
-/// with `.convolution.weight` and `.norm.{weight, bias, mean, variance}`, and `block.I.pooling`,
-/// `block.I.excitation.hidden`, `block.I.excitation.output`, `policy.output`, `value.hidden` and `value.output` with
-/// `.weight` and `.bias`.
-///
-/// Float32 throughout; whoever runs it in less casts as it goes.
+/// Float32 throughout; evaluation and training in less cast as they go.
 #[derive(Debug)]
 pub struct Network {
     architecture: Architecture,
+    layers: Layers,
     layout: Layout,
     /// All trained parameters, `[P]`; the optimiser works on it, `parameters` look into it.
     flat_parameters: Tensor,
@@ -49,18 +32,21 @@ impl Network {
     /// begins near the plain tower. The seed alone decides every number.
     ///
     /// # Errors
-    /// [`Error::Architecture`] names the dimension that is out of range.
+    /// [`Error::Network`] names the dimension that is out of range.
     pub fn new(architecture: &Architecture, device: Device, seed: u64) -> Result<Self, Error> {
-        let layout = Layout::new(architecture)?;
+        let layers = Layers::new(architecture)?;
+        let layout = Layout::new(&layers);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let parameters: Vec<f32> =
             layout.parameters.iter().flat_map(|entry| initial_parameters(entry, &mut rng)).collect();
         let statistics: Vec<f32> = layout
             .statistics
             .iter()
-            .flat_map(|entry| std::iter::repeat_n(if entry.form == Form::Variance { 1.0 } else { 0.0 }, entry.len))
+            .flat_map(|entry| {
+                std::iter::repeat_n(if entry.tensor.role == Role::NormVariance { 1.0 } else { 0.0 }, entry.len)
+            })
             .collect();
-        Self::from_flat(architecture, layout, upload(&parameters, device)?, upload(&statistics, device)?)
+        Self::from_flat(architecture, layers, upload(&parameters, device)?, upload(&statistics, device)?)
     }
 
     /// Reads what [`to_safetensors`](Self::to_safetensors) wrote.
@@ -68,12 +54,13 @@ impl Network {
     /// # Errors
     /// Anything but exactly the tensors of `architecture`, finite and of the right shape, is named and refused.
     pub fn from_safetensors(architecture: &Architecture, bytes: &[u8], device: Device) -> Result<Self, Error> {
-        let layout = Layout::new(architecture)?;
+        let layers = Layers::new(architecture)?;
+        let layout = Layout::new(&layers);
         let mut reader = Reader::new(bytes)?;
-        let parameters = reader.flat("", &layout.parameters)?;
-        let statistics = reader.flat("", &layout.statistics)?;
+        let parameters = tensors::flat(&mut reader, "", &layout.parameters)?;
+        let statistics = tensors::flat(&mut reader, "", &layout.statistics)?;
         reader.finish()?;
-        Self::from_flat(architecture, layout, upload(&parameters, device)?, upload(&statistics, device)?)
+        Self::from_flat(architecture, layers, upload(&parameters, device)?, upload(&statistics, device)?)
     }
 
     /// Every tensor by name as float32, convolutions as `[out, in, height, width]`. Equal networks give equal bytes.
@@ -93,7 +80,7 @@ impl Network {
     /// How many trained parameters it has; running statistics are not among them.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
-        layout::total(&self.layout.parameters)
+        self.layers.parameters()
     }
 
     /// Where it lives.
@@ -102,13 +89,14 @@ impl Network {
         self.flat_parameters.device()
     }
 
-    /// A network over two flat buffers in the order of `layout`.
+    /// A network over two flat buffers in the order of their layout.
     pub(crate) fn from_flat(
         architecture: &Architecture,
-        layout: Layout,
+        layers: Layers,
         flat_parameters: Tensor,
         flat_statistics: Tensor,
     ) -> Result<Self, Error> {
+        let layout = Layout::new(&layers);
         let parameters = views(&flat_parameters, &layout.parameters)?;
         for parameter in &parameters {
             let _ = parameter.f_set_requires_grad(true)?;
@@ -116,12 +104,17 @@ impl Network {
         let statistics = views(&flat_statistics, &layout.statistics)?;
         Ok(Self {
             architecture: architecture.clone(),
+            layers,
             layout,
             flat_parameters,
             flat_statistics,
             parameters,
             statistics,
         })
+    }
+
+    pub(crate) fn layers(&self) -> &Layers {
+        &self.layers
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -141,22 +134,24 @@ impl Network {
         &self.parameters
     }
 
-    /// The parameter called `name`.
-    pub(crate) fn parameter(&self, name: &str) -> &Tensor {
-        &self.parameters[layout::position(&self.layout.parameters, name)]
+    /// The tensor of a layer.
+    pub(crate) fn of(&self, layer: &Layer, role: Role) -> &Tensor {
+        self.tensor(&layer.tensor_name(role))
     }
 
-    /// The running mean or variance called `name`.
-    pub(crate) fn statistic(&self, name: &str) -> &Tensor {
-        &self.statistics[layout::position(&self.layout.statistics, name)]
+    /// The parameter or running statistic called `name`.
+    pub(crate) fn tensor(&self, name: &str) -> &Tensor {
+        let Layout { parameters, statistics } = &self.layout;
+        let mut tensors = parameters.iter().zip(&self.parameters).chain(statistics.iter().zip(&self.statistics));
+        tensors.find(|(entry, _)| entry.tensor.name == name).expect("names come from the layers of the network").1
     }
 }
 
 /// A safetensors file of two flat buffers.
 pub(crate) fn write(layout: &Layout, parameters: &Tensor, statistics: &Tensor) -> Result<Vec<u8>, Error> {
     let (parameters, statistics) = (download(parameters)?, download(statistics)?);
-    let pieces = tensors::pieces("", &layout.parameters, &parameters);
-    tensors::write(pieces.chain(tensors::pieces("", &layout.statistics, &statistics)))
+    let entries = tensors::file_entries("", &layout.parameters, &parameters);
+    Ok(::network::write(entries.chain(tensors::file_entries("", &layout.statistics, &statistics)))?)
 }
 
 /// `values` as a tensor `[n]` on `device`.
@@ -185,9 +180,9 @@ pub(crate) fn flatten(entries: &[Entry], gradients: &[Tensor]) -> Result<Tensor,
 
 /// The gradient of an entry, `[len]`, in the order of the flat buffer.
 pub(crate) fn in_order(entry: &Entry, gradient: &Tensor) -> Result<Tensor, Error> {
-    let gradient = match entry.form {
-        Form::Convolution => gradient.f_permute([0, 2, 3, 1])?,
-        Form::Matrix | Form::Vector | Form::Variance => gradient.shallow_clone(),
+    let gradient = match entry.tensor.role {
+        Role::Convolution => gradient.f_permute([0, 2, 3, 1])?,
+        _ => gradient.shallow_clone(),
     };
     Ok(gradient.f_reshape([-1])?)
 }
@@ -197,8 +192,9 @@ fn views(flat: &Tensor, entries: &[Entry]) -> Result<Vec<Tensor>, Error> {
     let size = |n: usize| i64::try_from(n).expect("dimensions were checked");
     let view = |entry: &Entry| -> Result<Tensor, Error> {
         let slice = flat.f_narrow(0, size(entry.offset), size(entry.len))?;
-        let shaped = match (entry.form, entry.shape.as_slice()) {
-            (Form::Convolution, &[outputs, inputs, height, width]) => {
+        let shape: Vec<i64> = entry.tensor.shape.iter().map(|&n| size(n)).collect();
+        let shaped = match (entry.tensor.role, shape.as_slice()) {
+            (Role::Convolution, &[outputs, inputs, height, width]) => {
                 slice.f_view([outputs, height, width, inputs])?.f_permute([0, 3, 1, 2])?
             }
             (_, shape) => slice.f_view(shape)?,
@@ -209,17 +205,15 @@ fn views(flat: &Tensor, entries: &[Entry]) -> Result<Vec<Tensor>, Error> {
 }
 
 fn initial_parameters(entry: &Entry, rng: &mut ChaCha8Rng) -> Vec<f32> {
-    let bound = match entry.form {
-        Form::Convolution | Form::Matrix => {
-            let fan_in = entry.len as f32 / entry.shape[0] as f32;
-            let begins_small = [".output.weight", ".pooling.weight"].iter().any(|end| entry.name.ends_with(end));
+    let bound = match entry.tensor.role {
+        Role::Convolution | Role::Linear => {
+            let fan_in = entry.len as f32 / entry.tensor.shape[0] as f32;
+            let begins_small = [".output.weight", ".pooling.weight"].iter().any(|end| entry.tensor.name.ends_with(end));
             let scale = if begins_small { 0.1 } else { 1.0 };
             scale * (6.0 / fan_in).sqrt()
         }
-        Form::Vector | Form::Variance => {
-            let scale_of_norm = entry.name.ends_with(".norm.weight");
-            return vec![if scale_of_norm { 1.0 } else { 0.0 }; entry.len];
-        }
+        Role::NormScale => return vec![1.0; entry.len],
+        _ => return vec![0.0; entry.len],
     };
     (0..entry.len).map(|_| rng.random_range(-bound..bound)).collect()
 }

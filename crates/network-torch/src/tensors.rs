@@ -1,120 +1,26 @@
-//! Flat buffers to safetensors and back. What is read is checked: names, shapes, element type, finite numbers.
+//! Flat buffers to the entries of a file and back.
 
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use network::{Entry as FileEntry, Reader, Role};
 
-use crate::{
-    Error,
-    layout::{Entry, Form},
-};
+use crate::{Error, layout::Entry};
 
-/// A named piece of a safetensors file, ready to be written.
-pub(crate) struct Piece {
-    name: String,
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
+/// The tensors that `entries` place in `flat`, with `prefix` before each name.
+pub(crate) fn file_entries<'a>(
+    prefix: &'a str,
+    entries: &'a [Entry],
+    flat: &'a [f32],
+) -> impl Iterator<Item = FileEntry> + 'a {
+    entries.iter().map(move |entry| FileEntry::tensor(prefix, &entry.tensor, &to_public(entry, &flat[entry.range()])))
 }
 
-impl Piece {
-    /// One number that is not a weight, such as a step count.
-    pub(crate) fn count(name: &str, value: u64) -> Self {
-        Self { name: name.to_owned(), dtype: Dtype::U64, shape: vec![1], bytes: value.to_le_bytes().to_vec() }
+/// The flat buffer of `entries`, each found under `prefix` and its name.
+pub(crate) fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> Result<Vec<f32>, Error> {
+    // Grows with what is in the file: an architecture may need more than any machine has.
+    let mut flat = Vec::new();
+    for entry in entries {
+        flat.extend(to_flat(entry, &reader.tensor(prefix, &entry.tensor)?));
     }
-
-    /// One number that is not a weight, such as the progress of a run.
-    pub(crate) fn real(name: &str, value: f64) -> Self {
-        Self { name: name.to_owned(), dtype: Dtype::F64, shape: vec![1], bytes: value.to_le_bytes().to_vec() }
-    }
-}
-
-/// The tensors that `entries` place in `flat`, with `prefix` before each name, in the order everyone else uses.
-pub(crate) fn pieces<'a>(prefix: &str, entries: &'a [Entry], flat: &'a [f32]) -> impl Iterator<Item = Piece> + 'a {
-    let prefix = prefix.to_owned();
-    entries.iter().map(move |entry| {
-        let values = to_public(entry, &flat[entry.offset..][..entry.len]);
-        Piece {
-            name: format!("{prefix}{}", entry.name),
-            dtype: Dtype::F32,
-            shape: entry.shape.iter().map(|&n| usize::try_from(n).expect("dimensions were checked")).collect(),
-            bytes: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        }
-    })
-}
-
-/// The file: the same pieces always give the same bytes.
-pub(crate) fn write(pieces: impl IntoIterator<Item = Piece>) -> Result<Vec<u8>, Error> {
-    let pieces: Vec<Piece> = pieces.into_iter().collect();
-    let mut views = Vec::with_capacity(pieces.len());
-    for piece in &pieces {
-        let view = TensorView::new(piece.dtype, piece.shape.clone(), &piece.bytes).map_err(format_error)?;
-        views.push((piece.name.as_str(), view));
-    }
-    safetensors::serialize(views, None).map_err(format_error)
-}
-
-/// A file being read. Every tensor is taken once; [`finish`](Self::finish) refuses what nobody took.
-pub(crate) struct Reader<'a> {
-    file: SafeTensors<'a>,
-    taken: Vec<String>,
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, Error> {
-        Ok(Self { file: SafeTensors::deserialize(bytes).map_err(format_error)?, taken: Vec::new() })
-    }
-
-    /// The flat buffer of `entries`, each found under `prefix` and its name.
-    pub(crate) fn flat(&mut self, prefix: &str, entries: &[Entry]) -> Result<Vec<f32>, Error> {
-        // Grows with what is in the file: an architecture may ask for more than any machine has.
-        let mut flat = Vec::new();
-        for entry in entries {
-            let name = format!("{prefix}{}", entry.name);
-            let shape: Vec<usize> =
-                entry.shape.iter().map(|&n| usize::try_from(n).expect("dimensions were checked")).collect();
-            let bytes = self.take(&name, Dtype::F32, &shape)?;
-            let values: Vec<f32> = bytes.as_chunks().0.iter().map(|&chunk| f32::from_le_bytes(chunk)).collect();
-            let bad = |value: &&f32| !value.is_finite() || (entry.form == Form::Variance && **value < 0.0);
-            if let Some(&value) = values.iter().find(bad) {
-                return Err(Error::BadNumber { name, value });
-            }
-            flat.extend(to_flat(entry, &values));
-        }
-        Ok(flat)
-    }
-
-    pub(crate) fn count(&mut self, name: &str) -> Result<u64, Error> {
-        self.take(name, Dtype::U64, &[1]).map(|bytes| u64::from_le_bytes(bytes.as_chunks().0[0]))
-    }
-
-    pub(crate) fn real(&mut self, name: &str) -> Result<f64, Error> {
-        self.take(name, Dtype::F64, &[1]).map(|bytes| f64::from_le_bytes(bytes.as_chunks().0[0]))
-    }
-
-    pub(crate) fn finish(self) -> Result<(), Error> {
-        let unexpected = self.file.names().into_iter().filter(|name| !self.taken.iter().any(|taken| taken == name));
-        match unexpected.min() {
-            Some(name) => Err(Error::UnexpectedTensor { name: name.to_owned() }),
-            None => Ok(()),
-        }
-    }
-
-    /// The bytes of a tensor, as many as `shape` asks for: the format itself ties length to shape and type.
-    fn take(&mut self, name: &str, dtype: Dtype, shape: &[usize]) -> Result<&'a [u8], Error> {
-        let view = self.file.tensor(name).map_err(|_| Error::MissingTensor { name: name.to_owned() })?;
-        if view.dtype() != dtype || view.shape() != shape {
-            return Err(Error::Shape {
-                name: name.to_owned(),
-                expected: format!("{dtype:?} {shape:?}"),
-                got: format!("{:?} {:?}", view.dtype(), view.shape()),
-            });
-        }
-        self.taken.push(name.to_owned());
-        Ok(view.data())
-    }
-}
-
-fn format_error(error: safetensors::SafeTensorError) -> Error {
-    Error::Format(error.to_string())
+    Ok(flat)
 }
 
 /// `[out, height, width, in]` to `[out, in, height, width]` for convolutions; a copy for everything else.
@@ -134,11 +40,8 @@ fn to_flat(entry: &Entry, public: &[f32]) -> Vec<f32> {
 
 /// Input channels and taps of a convolution.
 fn convolution(entry: &Entry) -> Option<(usize, usize)> {
-    (entry.form == Form::Convolution).then(|| {
-        let outputs = usize::try_from(entry.shape[0]).expect("dimensions were checked");
-        let inputs = usize::try_from(entry.shape[1]).expect("dimensions were checked");
-        (inputs, entry.len / (outputs * inputs))
-    })
+    let [outputs, inputs, ..] = entry.tensor.shape[..] else { return None };
+    (entry.tensor.role == Role::Convolution).then(|| (inputs, entry.len / (outputs * inputs)))
 }
 
 /// Transposes every `[rows, columns]` matrix of `values` to `[columns, rows]`.

@@ -58,11 +58,11 @@ pub(crate) fn seasoned(architecture: &Architecture, seed: u64) -> Network {
     let network = Network::new(architecture, Device::Cpu, seed).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(seed + 1);
     let _guard = tch::no_grad_guard();
-    for entry in network.layout().parameters.iter().filter(|entry| entry.shape.len() == 1) {
-        jiggle(&mut network.parameter(&entry.name).shallow_clone(), &mut rng);
+    for entry in network.layout().parameters.iter().filter(|entry| entry.tensor.shape.len() == 1) {
+        jiggle(&mut network.tensor(&entry.tensor.name).shallow_clone(), &mut rng);
     }
     for entry in &network.layout().statistics {
-        jiggle(&mut network.statistic(&entry.name).shallow_clone(), &mut rng);
+        jiggle(&mut network.tensor(&entry.tensor.name).shallow_clone(), &mut rng);
     }
     network
 }

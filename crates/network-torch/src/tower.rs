@@ -1,5 +1,6 @@
 //! The network run with its batch norms in place: in training, and as the reference of the folded form.
 
+use network::{Block, Layer, NORM_EPSILON, Role};
 use tch::{Kind, Tensor};
 
 use crate::{
@@ -10,8 +11,6 @@ use crate::{
 
 /// Share of the newest batch in the running statistics.
 pub(crate) const NORM_MOMENTUM: f64 = 0.1;
-/// Added to variances under the root.
-pub(crate) const NORM_EPSILON: f64 = 1e-5;
 
 /// Whose statistics the batch norms use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +35,9 @@ pub(crate) struct Logits {
 /// statistics in their own kind.
 pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
-    let mut x = tower.normed("stem", observations)?;
+    let mut x = tower.normed(&network.layers().stem, observations)?;
     let _ = x.f_relu_()?;
-    for block in 0..network.architecture().blocks {
+    for block in &network.layers().blocks {
         x = tower.block(block, &x)?;
     }
     heads(network, &x, kind, mode)
@@ -47,10 +46,11 @@ pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode
 /// The same from what stem and blocks made of the observations: `[B, F, H, W]`.
 pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
-    let policy = tower.affine("policy.output")?.linear(&tower.head("policy", x)?)?;
-    let mut hidden = tower.affine("value.hidden")?.linear(&tower.head("value", x)?)?;
+    let layers = network.layers();
+    let policy = tower.affine(&layers.policy_output)?.linear(&tower.head(&layers.policy, x)?)?;
+    let mut hidden = tower.affine(&layers.value_hidden)?.linear(&tower.head(&layers.value, x)?)?;
     let _ = hidden.f_relu_()?;
-    let value = tower.affine("value.output")?.linear(&hidden)?;
+    let value = tower.affine(&layers.value_output)?.linear(&hidden)?;
     let wide = if network.flat_parameters().kind() == Kind::Double { Kind::Double } else { Kind::Float };
     Ok(Logits { policy: policy.f_to_kind(wide)?, value: value.f_to_kind(wide)? })
 }
@@ -63,31 +63,30 @@ struct Tower<'a> {
 
 impl Tower<'_> {
     /// A residual block: `[B, F, H, W]` to `[B, F, H, W]`.
-    fn block(&self, block: usize, x: &Tensor) -> Result<Tensor, Error> {
-        let (architecture, name) = (self.network.architecture(), format!("block.{block}"));
-        let mut y = self.normed(&format!("{name}.first"), x)?;
-        if architecture.pools(block) {
-            global::pool(&mut y, &self.affine(&format!("{name}.pooling"))?)?;
+    fn block(&self, block: &Block, x: &Tensor) -> Result<Tensor, Error> {
+        let mut y = self.normed(&block.first, x)?;
+        if let Some(pooling) = &block.pooling {
+            global::pool(&mut y, &self.affine(pooling)?)?;
         }
         let _ = y.f_relu_()?;
-        let mut z = self.normed(&format!("{name}.second"), &y)?;
-        if architecture.squeeze_excitation > 0 {
-            z = self.excitation(&name)?.excite(&z)?;
+        let mut z = self.normed(&block.second, &y)?;
+        if let Some(::network::Excitation { hidden, output }) = &block.excitation {
+            z = Excitation { hidden: self.affine(hidden)?, output: self.affine(output)? }.excite(&z)?;
         }
         let _ = z.f_add_(x)?.f_relu_()?;
         Ok(z)
     }
 
     /// Convolution that keeps height and width, then batch norm: `[B, C, H, W]` to `[B, F, H, W]`.
-    fn normed(&self, name: &str, x: &Tensor) -> Result<Tensor, Error> {
-        let weight = self.network.parameter(&format!("{name}.convolution.weight")).f_to_kind(self.kind)?;
+    fn normed(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
+        let weight = self.network.of(layer, Role::Convolution).f_to_kind(self.kind)?;
         let padding = weight.size()[2] / 2;
         let x = x.f_conv2d(&weight, None::<&Tensor>, [1, 1], [padding, padding], [1, 1], 1)?;
         Ok(x.f_batch_norm(
-            Some(self.network.parameter(&format!("{name}.norm.weight"))),
-            Some(self.network.parameter(&format!("{name}.norm.bias"))),
-            Some(self.network.statistic(&format!("{name}.norm.mean"))),
-            Some(self.network.statistic(&format!("{name}.norm.variance"))),
+            Some(self.network.of(layer, Role::NormScale)),
+            Some(self.network.of(layer, Role::NormShift)),
+            Some(self.network.of(layer, Role::NormMean)),
+            Some(self.network.of(layer, Role::NormVariance)),
             self.mode == Mode::Training,
             NORM_MOMENTUM,
             NORM_EPSILON,
@@ -96,22 +95,17 @@ impl Tower<'_> {
     }
 
     /// `[B, F, H, W]` to `[B, H · W · 32]`: with channels last in memory, the flattening copies nothing.
-    fn head(&self, name: &str, x: &Tensor) -> Result<Tensor, Error> {
-        let mut x = self.normed(name, x)?;
+    fn head(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
+        let mut x = self.normed(layer, x)?;
         let _ = x.f_relu_()?;
         let batch = x.size()[0];
         Ok(x.f_permute([0, 2, 3, 1])?.f_reshape([batch, -1])?)
     }
 
-    fn excitation(&self, block: &str) -> Result<Excitation, Error> {
-        let part = |part: &str| self.affine(&format!("{block}.excitation.{part}"));
-        Ok(Excitation { hidden: part("hidden")?, output: part("output")? })
-    }
-
-    /// The matrix called `name` with its bias.
-    fn affine(&self, name: &str) -> Result<Affine, Error> {
-        let part = |part: &str| self.network.parameter(&format!("{name}.{part}")).shallow_clone();
-        Affine { weight: part("weight"), bias: part("bias") }.cast(self.kind)
+    /// A matrix with its bias.
+    fn affine(&self, layer: &Layer) -> Result<Affine, Error> {
+        let part = |role| self.network.of(layer, role).shallow_clone();
+        Affine { weight: part(Role::Linear), bias: part(Role::Bias) }.cast(self.kind)
     }
 }
 

@@ -1,18 +1,17 @@
 use std::time::{Duration, Instant};
 
+use ::network::{Entry, Reader};
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
     Decay, Error, Losses, Network, Optimiser, Precision, TrainingBatch,
-    by_hand::{ByHand, TowerPreference},
+    custom_backward::{CustomBackward, TowerPreference},
     laps::Laps,
     losses::{self, LossTensors, Targets},
     network, optimiser,
     optimiser::StepSettings,
-    schedule,
-    tensors::{self, Piece, Reader},
-    threads,
+    schedule, tensors, threads,
     tower::{self, Mode},
 };
 
@@ -119,7 +118,7 @@ pub struct Trainer {
     settings: TrainerSettings,
     network: Network,
     /// What computes stem and tower where it is not libtorch alone.
-    by_hand: Option<ByHand>,
+    custom_backward: Option<CustomBackward>,
     /// `[P]` and `[S]`: averages of the parameters and of the running statistics, what is published.
     average_parameters: Tensor,
     average_statistics: Tensor,
@@ -150,7 +149,7 @@ impl Trainer {
             average_parameters: network.flat_parameters().f_detach_copy()?,
             average_statistics: network.flat_statistics().f_detach_copy()?,
             moments: moments.map(|_| network.flat_parameters().f_zeros_like()).collect::<Result<_, _>>()?,
-            by_hand: may_be_by_hand.then(|| ByHand::fastest(network.architecture())).flatten(),
+            custom_backward: may_be_by_hand.then(|| CustomBackward::fastest(network.architecture())).flatten(),
             settings,
             network,
             step: 0,
@@ -216,14 +215,15 @@ impl Trainer {
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
     pub fn save(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
-        let mut pieces = vec![Piece::count("step", self.step), Piece::real("progress", self.progress)];
+        let mut entries = vec![Entry::count("step", self.step), Entry::real("progress", self.progress)];
         for (name, moment) in self.settings.optimiser.moment_names().iter().zip(&self.moments) {
-            pieces.extend(tensors::pieces(name, &self.network.layout().parameters, &network::download(moment)?));
+            let parameters = &self.network.layout().parameters;
+            entries.extend(tensors::file_entries(name, parameters, &network::download(moment)?));
         }
         Ok(vec![
             (NETWORK_FILE.to_owned(), self.network.to_safetensors()?),
             (AVERAGE_FILE.to_owned(), self.published()?),
-            (OPTIMISER_FILE.to_owned(), tensors::write(pieces)?),
+            (OPTIMISER_FILE.to_owned(), ::network::write(entries)?),
         ])
     }
 
@@ -261,7 +261,7 @@ impl Trainer {
         let (step, progress) = (reader.count("step")?, reader.real("progress")?);
         let mut moments = Vec::with_capacity(self.moments.len());
         for name in self.settings.optimiser.moment_names() {
-            moments.push(network::upload(&reader.flat(name, &network.layout().parameters)?, device)?);
+            moments.push(network::upload(&tensors::flat(&mut reader, name, &network.layout().parameters)?, device)?);
         }
         reader.finish()?;
 
@@ -316,7 +316,7 @@ impl Trainer {
     /// Whether the crate `gradients` computes what lies between the convolutions of stem and tower, and the gradients of their weights.
     #[must_use]
     pub fn trains_by_hand(&self) -> bool {
-        self.by_hand.is_some()
+        self.custom_backward.is_some()
     }
 
     /// The network as trained so far, without averaging.
@@ -337,7 +337,7 @@ impl Trainer {
         let kind = self.settings.precision.kind();
         let observations = observations.f_to_kind(kind)?;
         let network = &self.network;
-        let (losses, gradient) = match &mut self.by_hand {
+        let (losses, gradient) = match &mut self.custom_backward {
             None => {
                 let logits = tower::forward(network, &observations, kind, Mode::Training)?;
                 let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
@@ -345,13 +345,13 @@ impl Trainer {
                 let gradients = Tensor::f_run_backward(&[&losses.total], network.parameters(), false, false)?;
                 (losses, network::flatten(&network.layout().parameters, &gradients)?)
             }
-            Some(by_hand) => {
-                let tape = by_hand.forward(network, &observations)?;
+            Some(custom_backward) => {
+                let tape = custom_backward.forward(network, &observations)?;
                 let x = tape.output()?.f_set_requires_grad(true)?;
                 let logits = tower::heads(network, &x, kind, Mode::Training)?;
                 let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
                 times.forward = laps.lap();
-                let gradient = by_hand.gradient(network, &tape, &x, &losses.total)?;
+                let gradient = custom_backward.gradient(network, &tape, &x, &losses.total)?;
                 (losses, gradient)
             }
         };

@@ -82,14 +82,6 @@ pub struct Architecture {
     pub global_pooling: usize,
 }
 
-impl Architecture {
-    /// Whether `block`, counted from 0, has global pooling: the third, the sixth and so on, if G is not 0.
-    #[must_use]
-    pub fn pools(&self, block: usize) -> bool {
-        self.global_pooling > 0 && block % 3 == 2
-    }
-}
-
 /// Everything about a version but its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -114,11 +106,6 @@ mod tests {
     "game": "any", "planes": 2, "height": 3, "width": 3, "actions": 9, "channels": 8, "blocks": 1
 }"#;
 
-    fn architecture(blocks: usize, global_pooling: usize) -> Architecture {
-        let plain: Architecture = serde_json::from_str(PLAIN).unwrap();
-        Architecture { blocks, global_pooling, ..plain }
-    }
-
     #[test]
     fn an_architecture_without_the_options_reads_as_one_that_has_none() {
         let plain: Architecture = serde_json::from_str(PLAIN).unwrap();
@@ -127,18 +114,9 @@ mod tests {
 
     #[test]
     fn an_architecture_reads_back_as_it_was_written() {
-        let written = Architecture { squeeze_excitation: 16, ..architecture(6, 4) };
+        let plain: Architecture = serde_json::from_str(PLAIN).unwrap();
+        let written = Architecture { squeeze_excitation: 16, global_pooling: 4, ..plain };
         let read: Architecture = serde_json::from_str(&serde_json::to_string(&written).unwrap()).unwrap();
         assert_eq!(read, written);
-    }
-
-    #[test]
-    fn every_third_block_pools_and_none_without_channels_to_pool() {
-        let pooling = |global_pooling| -> Vec<usize> {
-            let architecture = architecture(8, global_pooling);
-            (0..8).filter(|&block| architecture.pools(block)).collect()
-        };
-        assert_eq!(pooling(4), [2, 5]);
-        assert!(pooling(0).is_empty());
     }
 }

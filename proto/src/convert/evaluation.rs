@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use ::inference::{Batch, Predictions, Wdl};
 use bytes::Bytes;
-use game::{Action, ObservationShape};
+use game::{Action, ObservationShape, Outcome};
 use half::f16;
 use service::trace::{self, TraceContext};
 
@@ -219,7 +219,7 @@ fn read(floats: &[u8], planes: &mut [f32]) -> bool {
 /// The answer to the ask `id`.
 #[must_use]
 pub fn predictions_to_wire(id: u64, version: u64, predictions: &Predictions) -> v1::Predictions {
-    let (mut priors, mut wdl) = (Vec::new(), Vec::with_capacity(predictions.len() * 3 * HALF_BYTES));
+    let (mut priors, mut wdl) = (Vec::new(), Vec::with_capacity(predictions.len() * Outcome::RESULTS * HALF_BYTES));
     for position in 0..predictions.len() {
         priors.extend(predictions.priors(position).iter().flat_map(|&prior| f16::from_f32(prior).to_le_bytes()));
         let Wdl { win, draw, loss } = predictions.value(position);
@@ -236,11 +236,11 @@ pub(crate) fn predictions_from_wire(
 ) -> Result<(), Invalid> {
     let legal: usize = (0..batch.len()).map(|position| batch.legal(position).len()).sum();
     length("predictions.priors", message.priors.len(), legal * HALF_BYTES)?;
-    length("predictions.wdl", message.wdl.len(), batch.len() * 3 * HALF_BYTES)?;
+    length("predictions.wdl", message.wdl.len(), batch.len() * Outcome::RESULTS * HALF_BYTES)?;
     let (mut halves, _) = message.priors.as_chunks::<HALF_BYTES>();
     let (wdl, _) = message.wdl.as_chunks::<HALF_BYTES>();
     let mut priors = Vec::new();
-    for (position, wdl) in wdl.chunks_exact(3).enumerate() {
+    for (position, wdl) in wdl.chunks_exact(Outcome::RESULTS).enumerate() {
         let (of_this, rest) = halves.split_at(batch.legal(position).len());
         halves = rest;
         priors.clear();

@@ -13,9 +13,9 @@ use std::mem::MaybeUninit;
 
 use super::avx512_bf16::{self, Avx512Bf16};
 use super::avx512_i8::Avx512I8;
+use crate::layout::TILE_ROWS;
 use crate::line::{Format, Line, WORDS};
 use crate::multiply::{Job, Lanes, Target, finish};
-use crate::path::TILE_ROWS;
 use crate::product::{GROUP, Panel, Run};
 use crate::tap::Taps;
 

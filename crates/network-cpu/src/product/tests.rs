@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::Path;
-use crate::path::TILE_ROWS;
+use crate::layout::TILE_ROWS;
 
 /// Multiplies with a path, or with the emulation of one that this machine may not have.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,7 @@
-use crate::winograd::TAPS;
-use crate::winograd::pieces::SEVEN;
+/// Taps of a filter along a side.
+pub(super) const TAPS: usize = 3;
+/// Outputs of the pieces that cut a side into equal ones, where registers are narrow: a row of Connect Four is one.
+pub(super) const SEVEN: usize = 7;
 
 /// The points that are numbers. Fractions among whole numbers round least (Barabasz et al. 2020, arXiv 1803.10986): pieces of up
 /// to five outputs round as nine taps do, those of six a fifth more coarsely. Every piece has infinity for its first point and

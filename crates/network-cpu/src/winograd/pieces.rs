@@ -6,11 +6,23 @@ use crate::folded::Affine;
 use crate::layout::Layout;
 use crate::product::{Packing, Product, Run};
 use crate::tap::Tap;
-use crate::winograd::minimal::{NUMBERS, ONE, filter_at};
-use crate::winograd::{Cost, TAPS};
+use crate::winograd::minimal::{NUMBERS, ONE, SEVEN, TAPS, filter_at};
 
-/// Outputs of the pieces that cut a side into equal ones, where registers are narrow: a row of Connect Four is one.
-pub(super) const SEVEN: usize = 7;
+/// The cost of a convolution of one position, for a channel and a filter.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cost {
+    pub(super) products: usize,
+    /// Weights that are read.
+    pub(super) weights: usize,
+}
+
+impl Cost {
+    /// In products. As many are made while a weight is waited for if a position is asked alone: the more, the wider the registers
+    /// are that multiply.
+    pub(super) fn on(self, path: Path) -> usize {
+        self.products + self.weights * if path.has_wide_registers() { 8 } else { 2 }
+    }
+}
 
 /// Outputs of a piece at most, and how many rows of a position each weight is read for, at least. With larger pieces there are
 /// ever fewer products and ever more weights, and one position that is asked alone waits for those: the sooner, the wider the

@@ -4,8 +4,8 @@ use crate::folded::Affine;
 use crate::layout::Layout;
 use crate::product::{Packing, Product, Run};
 use crate::tap::Tap;
-use crate::winograd::minimal::{ONE, filter_at};
-use crate::winograd::{Cost, TAPS};
+use crate::winograd::minimal::{ONE, TAPS, filter_at};
+use crate::winograd::pieces::Cost;
 
 /// Outputs along a side of a square. Those of three and four round as nine taps do, those of five twice as coarsely.
 const OUTPUTS: std::ops::RangeInclusive<usize> = 3..=5;

@@ -4,9 +4,11 @@ use std::ops::Range;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::minimal::{filter_at, inputs, outputs};
-use super::pieces::{SEVEN, Side};
+use super::cut::SIDE_MIN;
+use super::minimal::{SEVEN, TAPS, filter_at, inputs, outputs};
+use super::pieces::Side;
 use super::*;
+use crate::board::Board;
 use crate::line::Line;
 
 fn float32() -> impl Iterator<Item = Path> {

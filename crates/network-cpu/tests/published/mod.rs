@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use network::{Layers, Role};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use weights::Architecture;
@@ -26,45 +27,18 @@ pub(crate) fn architecture() -> Architecture {
     }
 }
 
-/// Every tensor that a network of [`architecture`] has, by the names and shapes that the network crate documents.
+/// Every tensor that a network of [`architecture`] has.
 pub(crate) fn tensors() -> Tensors {
-    let mut tensors = Tensors::new();
-    let mut add = |name: String, shape: &[usize]| {
-        let spread = |i: usize| ((i + 97 * name.len()) as u32).wrapping_mul(2_654_435_761) >> 16;
-        let values = (0..shape.iter().product()).map(|i| spread(i) as f32 / 65_536.0 - 0.45).collect();
-        tensors.insert(name, (shape.to_vec(), values));
-    };
-    let mut convolution = |name: &str, outputs: usize, inputs: usize, side: usize| {
-        add(format!("{name}.convolution.weight"), &[outputs, inputs, side, side]);
-        for part in ["weight", "bias", "mean", "variance"] {
-            add(format!("{name}.norm.{part}"), &[outputs]);
+    let values = |tensor: &network::Tensor| {
+        let spread = |i: usize| ((i + 97 * tensor.name.len()) as u32).wrapping_mul(2_654_435_761) >> 16;
+        let values = (0..tensor.numel()).map(|i| spread(i) as f32 / 65_536.0 - 0.45);
+        match tensor.role {
+            Role::NormVariance => values.map(|value| value.abs() + 0.5).collect(),
+            _ => values.collect(),
         }
     };
-    convolution("stem", 16, 2, 3);
-    for block in 0..3 {
-        convolution(&format!("block.{block}.first"), 16, 16, 3);
-        convolution(&format!("block.{block}.second"), 16, 16, 3);
-    }
-    convolution("policy", 32, 16, 1);
-    convolution("value", 32, 16, 1);
-    let mut layer = |name: &str, outputs: usize, inputs: usize| {
-        add(format!("{name}.weight"), &[outputs, inputs]);
-        add(format!("{name}.bias"), &[outputs]);
-    };
-    layer("block.2.pooling", 10, 12);
-    for block in 0..3 {
-        layer(&format!("block.{block}.excitation.hidden"), 4, 16);
-        layer(&format!("block.{block}.excitation.output"), 32, 4);
-    }
-    layer("policy.output", 9, 9 * 32);
-    layer("value.hidden", 64, 9 * 32);
-    layer("value.output", 3, 64);
-    for (name, (_, values)) in &mut tensors {
-        if name.ends_with("variance") {
-            values.iter_mut().for_each(|value| *value = value.abs() + 0.5);
-        }
-    }
-    tensors
+    let layers = Layers::new(&architecture()).expect("an architecture");
+    layers.tensors().map(|tensor| (tensor.name.clone(), (tensor.shape.clone(), values(&tensor)))).collect()
 }
 
 /// The bytes of a published version.

@@ -38,7 +38,7 @@ fn the_seed_alone_decides_a_new_network() {
 #[test]
 fn what_pooling_and_excitation_add_begins_at_a_tenth() {
     let network = Network::new(&complete(), Device::Cpu, 3).unwrap();
-    let largest = |name: &str| numbers(network.parameter(name)).into_iter().map(f64::abs).fold(0.0, f64::max);
+    let largest = |name: &str| numbers(network.tensor(name)).into_iter().map(f64::abs).fold(0.0, f64::max);
     for (name, fan_in, scale) in [
         ("block.2.pooling.weight", 8.0, 0.1),
         ("block.2.excitation.hidden.weight", 16.0, 1.0),
@@ -68,7 +68,7 @@ fn convolutions_are_written_as_out_in_height_width() {
     let view = file.tensor("stem.convolution.weight").unwrap();
     assert_eq!(view.shape(), [2, 2, 3, 3]);
     let number = |index: usize| f32::from_le_bytes(view.data()[4 * index..][..4].try_into().unwrap());
-    let weight = network.parameter("stem.convolution.weight");
+    let weight = network.tensor("stem.convolution.weight");
     // Output 1, input 0, row 2, column 1.
     assert_eq!(f64::from(number(((2 * 3) + 2) * 3 + 1)), weight.double_value(&[1, 0, 2, 1]));
 }
@@ -97,7 +97,7 @@ fn a_missing_an_extra_and_a_misshapen_tensor_are_refused_by_name() {
     assert_eq!(misshapen.unwrap_err().to_string(), expected);
 
     let mistyped = read(&rewritten(|tensors| tensors[0].1 = Dtype::I32)).unwrap_err();
-    assert!(matches!(mistyped, Error::Shape { .. }), "{mistyped}");
+    assert!(matches!(mistyped, Error::Network(::network::Error::Shape { .. })), "{mistyped}");
 }
 
 #[test]

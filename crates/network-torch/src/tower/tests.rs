@@ -1,7 +1,8 @@
+use ::network::NORM_EPSILON;
 use tch::{Kind, Tensor};
 use weights::Architecture;
 
-use super::{Mode, NORM_EPSILON, NORM_MOMENTUM, forward};
+use super::{Mode, NORM_MOMENTUM, forward};
 use crate::{
     Network,
     losses::{Targets, losses},
@@ -19,13 +20,12 @@ struct Reference<'a> {
 
 impl Reference<'_> {
     fn numbers(&self, name: &str) -> Vec<f64> {
-        let statistic = name.ends_with("mean") || name.ends_with("variance");
-        numbers(if statistic { self.network.statistic(name) } else { self.network.parameter(name) })
+        numbers(self.network.tensor(name))
     }
 
     fn convolve(&self, name: &str, x: &Maps) -> Maps {
         let weight = self.numbers(&format!("{name}.convolution.weight"));
-        let shape = self.network.parameter(&format!("{name}.convolution.weight")).size();
+        let shape = self.network.tensor(&format!("{name}.convolution.weight")).size();
         let [outputs, inputs, k] = [shape[0], shape[1], shape[2]].map(|n| n as usize);
         let (height, width) = (x[0][0].len() as isize, x[0][0][0].len() as isize);
         let half = (k / 2) as isize;
@@ -204,11 +204,11 @@ fn either_option_alone_agrees_with_the_reference() {
 fn training_moves_the_running_statistics_by_the_momentum_and_evaluation_does_not() {
     let network = seasoned(&tiny(), 13);
     let input = observations(&tiny(), &batch(&tiny(), 5, 14));
-    let before = numbers(network.statistic("stem.norm.mean"));
+    let before = numbers(network.tensor("stem.norm.mean"));
     let reference = Reference { network: &network, mode: Mode::Training };
     let convolved = reference.convolve("stem", &maps(&input));
     forward(&network, &input, Kind::Float, Mode::Evaluation).unwrap();
-    assert_eq!(numbers(network.statistic("stem.norm.mean")), before);
+    assert_eq!(numbers(network.tensor("stem.norm.mean")), before);
 
     forward(&network, &input, Kind::Float, Mode::Training).unwrap();
     let expected: Vec<f64> = (0..2)
@@ -217,7 +217,7 @@ fn training_moves_the_running_statistics_by_the_momentum_and_evaluation_does_not
             (1.0 - NORM_MOMENTUM) * before[channel] + NORM_MOMENTUM * all.iter().sum::<f64>() / all.len() as f64
         })
         .collect();
-    assert_close(&numbers(network.statistic("stem.norm.mean")), &expected, 1e-5);
+    assert_close(&numbers(network.tensor("stem.norm.mean")), &expected, 1e-5);
 }
 
 #[test]
@@ -239,8 +239,8 @@ fn stays_near_f32_in_bf16(architecture: &Architecture) {
 /// The loss of `parameters` in float64, batch statistics included.
 fn loss(template: &Network, parameters: &[f64], input: &Tensor, targets: &Targets) -> (Tensor, Network) {
     let statistics = template.flat_statistics().to_kind(Kind::Double).detach_copy();
-    let (architecture, layout) = (template.architecture(), template.layout().clone());
-    let network = Network::from_flat(architecture, layout, Tensor::from_slice(parameters), statistics).unwrap();
+    let (architecture, layers) = (template.architecture(), template.layers().clone());
+    let network = Network::from_flat(architecture, layers, Tensor::from_slice(parameters), statistics).unwrap();
     let logits = forward(&network, input, Kind::Double, Mode::Training).unwrap();
     (losses(&logits, targets, 0.7).unwrap().total, network)
 }
@@ -273,7 +273,7 @@ fn every_gradient_is_the_slope(architecture: &Architecture) {
     let gradient = numbers(&network::flatten(&network.layout().parameters, &gradients).unwrap());
     let mut checked = 0;
     for entry in &template.layout().parameters {
-        for index in (entry.offset..entry.offset + entry.len).step_by(1 + entry.len / 12) {
+        for index in (entry.range()).step_by(1 + entry.len / 12) {
             let shifted = |by: f64| {
                 let mut parameters = parameters.clone();
                 parameters[index] += by;
@@ -281,7 +281,7 @@ fn every_gradient_is_the_slope(architecture: &Architecture) {
             };
             let slope = (shifted(1e-7) - shifted(-1e-7)) / 2e-7;
             let off = (slope - gradient[index]).abs();
-            assert!(off < 1e-7, "{}: gradient {} where the slope is {slope}", entry.name, gradient[index]);
+            assert!(off < 1e-7, "{}: gradient {} where the slope is {slope}", entry.tensor.name, gradient[index]);
             checked += 1;
         }
     }

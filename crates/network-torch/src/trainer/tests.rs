@@ -7,9 +7,8 @@ use weights::Architecture;
 use super::{StepTimes, TowerPreference, Trainer, TrainerSettings};
 use crate::{
     Decay, Error, Network, Optimiser, Precision,
-    by_hand::ByHand,
+    custom_backward::CustomBackward,
     laps::Laps,
-    layout::Form,
     testing::{assert_close, batch, complete, numbers, seasoned, small, tiny},
 };
 
@@ -80,11 +79,11 @@ fn bf16_learns_a_small_batch_by_heart() {
 }
 
 /// In bfloat16 by hand, on every path that there is here.
-fn by_hand(network: impl Fn() -> Network) -> impl Iterator<Item = (Path, Trainer)> {
+fn custom_backward(network: impl Fn() -> Network) -> impl Iterator<Item = (Path, Trainer)> {
     [Path::Portable, Path::Amx].into_iter().filter(|path| path.is_available()).map(move |path| {
         let mut trainer =
             Trainer::new(network(), TrainerSettings { precision: Precision::Bf16, ..settings() }).unwrap();
-        trainer.by_hand = Some(ByHand::new(path));
+        trainer.custom_backward = Some(CustomBackward::new(path));
         (path, trainer)
     })
 }
@@ -109,15 +108,15 @@ fn gradients_by_hand_are_as_near_to_those_in_float32_as_libtorchs_in_bf16() {
             let squares = gradient[range.clone()].iter().zip(&exact[range]).map(|(a, b)| (a - b).powi(2));
             squares.sum::<f64>().sqrt()
         };
-        for (path, mut trainer) in by_hand(network) {
+        for (path, mut trainer) in custom_backward(network) {
             let (got, gradient, moved) = gradient(&mut trainer);
             assert!((got - loss).abs() < 0.01 * loss, "{path:?}: a loss of {got} for {loss}");
             assert_close(&moved, &statistics, 0.02);
             for entry in &trainer.network.layout().parameters {
-                let range = entry.offset..entry.offset + entry.len;
+                let range = entry.range();
                 let length = exact[range.clone()].iter().map(|g| g * g).sum::<f64>().sqrt();
                 let (distance, allowed) = (distance(&gradient, range.clone()), distance(&libtorch, range));
-                let name = &entry.name;
+                let name = &entry.tensor.name;
                 assert!(
                     distance < 2.0 * allowed + 0.01 * length,
                     "{path:?}, {name}: {distance}, libtorch {allowed}, of {length}"
@@ -130,7 +129,7 @@ fn gradients_by_hand_are_as_near_to_those_in_float32_as_libtorchs_in_bf16() {
 #[test]
 fn a_tower_by_hand_learns_a_small_batch_by_heart() {
     let batch = batch(&small(), 12, 62);
-    for (path, mut trainer) in by_hand(|| Network::new(&small(), Device::Cpu, 61).unwrap()) {
+    for (path, mut trainer) in custom_backward(|| Network::new(&small(), Device::Cpu, 61).unwrap()) {
         for _ in 0..60 {
             trainer.step(&batch).unwrap();
         }
@@ -142,7 +141,7 @@ fn a_tower_by_hand_learns_a_small_batch_by_heart() {
 
 #[test]
 fn a_step_by_hand_that_is_not_finite_changes_nothing() {
-    for (path, mut trainer) in by_hand(|| Network::new(&small(), Device::Cpu, 61).unwrap()) {
+    for (path, mut trainer) in custom_backward(|| Network::new(&small(), Device::Cpu, 61).unwrap()) {
         trainer.step(&batch(&small(), 9, 1)).unwrap();
         let before = trainer.save().unwrap();
         let mut broken = batch(&small(), 9, 2);
@@ -244,8 +243,8 @@ fn weight_decay_shrinks_convolutions_and_matrices_and_nothing_else() {
     trainer.step(&batch(&complete(), 9, 69)).unwrap();
     let after = numbers(trainer.network().flat_parameters());
     for entry in &trainer.network().layout().parameters {
-        let kept = if matches!(entry.form, Form::Convolution | Form::Matrix) { 0.9 } else { 1.0 };
-        let place = entry.offset..entry.offset + entry.len;
+        let kept = if entry.tensor.role.is_weight() { 0.9 } else { 1.0 };
+        let place = entry.range();
         let expected: Vec<f64> = before[place.clone()].iter().map(|value| kept * value).collect();
         assert_close(&after[place], &expected, 1e-6);
     }
@@ -298,12 +297,12 @@ fn a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing() {
     let mut cut = files.clone();
     let half = cut[2].1.len() / 2;
     cut[2].1.truncate(half);
-    assert!(matches!(trainer.load(&cut), Err(Error::Format(_))));
+    assert!(matches!(trainer.load(&cut), Err(Error::Network(::network::Error::Format(_)))));
     assert!(Trainer::restore(&tiny(), settings(), Device::Cpu, &files).is_err());
 
     let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() };
     let other = Trainer::restore(&small(), sgd, Device::Cpu, &files).unwrap_err();
-    assert!(matches!(other, Error::MissingTensor { .. }), "{other}");
+    assert!(matches!(other, Error::Network(::network::Error::MissingTensor { .. })), "{other}");
     assert!(trainer.save().unwrap() == files, "something moved");
 }
 

@@ -2,6 +2,7 @@
 //! between them and the gradients of their weights.
 
 use gradients::{Affine, Norm, Path, Shape, WeightGradient};
+use network::{NORM_EPSILON, Role};
 use tch::{Kind, Tensor};
 use weights::Architecture;
 
@@ -9,8 +10,8 @@ use crate::{
     Error, Network,
     cells::Cells,
     layout::Entry,
-    network,
-    tower::{NORM_EPSILON, NORM_MOMENTUM},
+    network::{download, in_order, read, upload},
+    tower::NORM_MOMENTUM,
 };
 
 /// Cells around the board that a convolution takes for zeros, down and right.
@@ -43,7 +44,7 @@ impl std::str::FromStr for TowerPreference {
 
 /// Trains stem and tower of a network in bfloat16, parameters and their gradients in float32.
 #[derive(Debug)]
-pub(crate) struct ByHand {
+pub(crate) struct CustomBackward {
     weights: WeightGradient,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Tape {
 /// A convolution with its batch norm, what is added to it, and ReLU.
 #[derive(Debug)]
 struct Layer {
-    name: String,
+    declared: ::network::Layer,
     /// `[F, C, 3, 3]`, in bfloat16.
     weight: Tensor,
     /// What the convolution made, `[B, H, W, F]`.
@@ -76,7 +77,7 @@ impl Tape {
     }
 }
 
-impl ByHand {
+impl CustomBackward {
     /// The fastest that this machine has for this architecture, where that is faster than libtorch: blocks without pooling and
     /// excitation, on a CPU with matrix tiles.
     pub(crate) fn fastest(architecture: &Architecture) -> Option<Self> {
@@ -92,11 +93,11 @@ impl ByHand {
     pub(crate) fn forward(&self, network: &Network, observations: &Tensor) -> Result<Tape, Error> {
         let _guard = tch::no_grad_guard();
         let observations = Cells::from_tensor(observations)?;
-        let mut layers = vec![forward(network, "stem".to_owned(), &observations, None)?];
-        for block in 0..network.architecture().blocks {
-            let input = &layers[2 * block].y;
-            let first = forward(network, format!("block.{block}.first"), input, None)?;
-            let second = forward(network, format!("block.{block}.second"), &first.y, Some(input))?;
+        let mut layers = vec![forward(network, &network.layers().stem, &observations, None)?];
+        for (index, block) in network.layers().blocks.iter().enumerate() {
+            let input = &layers[2 * index].y;
+            let first = forward(network, &block.first, input, None)?;
+            let second = forward(network, &block.second, &first.y, Some(input))?;
             layers.extend([first, second]);
         }
         Ok(Tape { observations, layers })
@@ -112,7 +113,7 @@ impl ByHand {
         loss: &Tensor,
     ) -> Result<Tensor, Error> {
         let parameters = network.layout().parameters.iter().zip(network.parameters());
-        let (entries, of_heads): (Vec<_>, Vec<_>) = parameters.filter(|(entry, _)| !is_by_hand(entry)).unzip();
+        let (entries, of_heads): (Vec<_>, Vec<_>) = parameters.filter(|(entry, _)| !is_of_tower(entry)).unzip();
         let inputs: Vec<&Tensor> = std::iter::once(x).chain(of_heads).collect();
         let gradients = Tensor::f_run_backward(&[loss], &inputs, false, false)?;
 
@@ -120,9 +121,9 @@ impl ByHand {
         let mut flat = vec![0.0; network.parameter_count()];
         self.backward(network, tape, &gradients[0], &mut flat)?;
         for (entry, gradient) in entries.into_iter().zip(&gradients[1..]) {
-            network::read(&network::in_order(entry, gradient)?, &mut flat[entry.offset..][..entry.len])?;
+            read(&in_order(entry, gradient)?, &mut flat[entry.offset..][..entry.len])?;
         }
-        network::upload(&flat, network.device())
+        upload(&flat, network.device())
     }
 
     /// The way back from the gradient `[B, F, H, W]` of what the tower made: the gradients of parameters are written to their
@@ -155,45 +156,48 @@ impl ByHand {
         besides: Option<&Cells>,
         flat: &mut [f32],
     ) -> Result<Cells, Error> {
-        let name = &layer.name;
         let [positions, height, width, inputs] = input.size();
         let [.., outputs] = layer.z.size();
         let mut of_z = layer.z.room()?;
-        let scale = network::download(network.parameter(&format!("{name}.norm.weight")))?;
+        let scale = download(network.of(&layer.declared, Role::NormScale))?;
         let (z, y, besides) = (layer.z.values(), layer.y.values(), besides.map(Cells::values));
         let affine = layer.norm.backward(&scale, z, y, gradient.values_mut(), besides, of_z.values_mut());
-        let place = |part: &str| network.layout().parameter(&format!("{name}.{part}"));
-        flat[place("norm.weight")].copy_from_slice(&affine.scale);
-        flat[place("norm.bias")].copy_from_slice(&affine.shift);
+        let place = |role| network.layout().parameter(&layer.declared.tensor_name(role));
+        flat[place(Role::NormScale)].copy_from_slice(&affine.scale);
+        flat[place(Role::NormShift)].copy_from_slice(&affine.shift);
         let shape = Shape { positions, height, width, inputs, outputs };
-        self.weights.compute(shape, input.values(), of_z.values(), &mut flat[place("convolution.weight")]);
+        self.weights.compute(shape, input.values(), of_z.values(), &mut flat[place(Role::Convolution)]);
         Ok(of_z)
     }
 }
 
 /// Whether a parameter is one of stem and tower.
-fn is_by_hand(entry: &Entry) -> bool {
-    entry.name.starts_with("stem.") || entry.name.starts_with("block.")
+fn is_of_tower(entry: &Entry) -> bool {
+    entry.tensor.name.starts_with("stem.") || entry.tensor.name.starts_with("block.")
 }
 
 /// A layer, with what is added to it if there is anything.
-fn forward(network: &Network, name: String, input: &Cells, around: Option<&Cells>) -> Result<Layer, Error> {
-    let part = |part: &str| network.parameter(&format!("{name}.{part}"));
-    let weight = part("convolution.weight").f_to_kind(Kind::BFloat16)?;
+fn forward(
+    network: &Network,
+    declared: &::network::Layer,
+    input: &Cells,
+    around: Option<&Cells>,
+) -> Result<Layer, Error> {
+    let part = |role| network.of(declared, role);
+    let weight = part(Role::Convolution).f_to_kind(Kind::BFloat16)?;
     let z = Cells::from_tensor(&input.tensor()?.f_conv2d(&weight, None::<&Tensor>, ONE, BORDER, ONE, 1)?)?;
     let mut y = z.room()?;
-    let (scale, shift) = (network::download(part("norm.weight"))?, network::download(part("norm.bias"))?);
+    let (scale, shift) = (download(part(Role::NormScale))?, download(part(Role::NormShift))?);
     let affine = Affine { scale: &scale, shift: &shift };
     let norm = Norm::forward(affine, NORM_EPSILON as f32, z.values(), around.map(Cells::values), y.values_mut());
 
     let count = (z.values().len() / scale.len()) as f32;
     // Running variances are those of a sample.
     let variance: Vec<f32> = norm.variance.iter().map(|variance| variance * count / (count - 1.0).max(1.0)).collect();
-    for (part, of_batch) in [("mean", &norm.mean), ("variance", &variance)] {
-        let running = network.statistic(&format!("{name}.norm.{part}"));
-        let _ = running.shallow_clone().f_lerp_(&Tensor::f_from_slice(of_batch)?, NORM_MOMENTUM)?;
+    for (role, of_batch) in [(Role::NormMean, &norm.mean), (Role::NormVariance, &variance)] {
+        let _ = part(role).shallow_clone().f_lerp_(&Tensor::f_from_slice(of_batch)?, NORM_MOMENTUM)?;
     }
-    Ok(Layer { name, weight, z, y, norm })
+    Ok(Layer { declared: declared.clone(), weight, z, y, norm })
 }
 
 impl Layer {

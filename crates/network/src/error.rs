@@ -1,0 +1,49 @@
+/// Reasons why an architecture or a file is not that of a network.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// A size of the architecture is out of range.
+    #[error("a network of {what} {got} cannot be built, the limit is {least} to {limit}")]
+    Architecture {
+        /// The dimension.
+        what: &'static str,
+        /// Its size.
+        got: usize,
+        /// The smallest size that is accepted.
+        least: usize,
+        /// The largest size that is accepted.
+        limit: usize,
+    },
+    /// The bytes are not a safetensors file.
+    #[error("the bytes are not a safetensors file: {0}")]
+    Format(String),
+    /// A tensor of the network is not in the file.
+    #[error("tensor `{name}` is missing")]
+    MissingTensor {
+        /// Its name.
+        name: String,
+    },
+    /// The file holds a tensor that the network does not have.
+    #[error("tensor `{name}` does not belong to this network")]
+    UnexpectedTensor {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor has the wrong shape or element type.
+    #[error("tensor `{name}` is {got}, expected {expected}")]
+    Shape {
+        /// Its name.
+        name: String,
+        /// The type and shape that the network has.
+        expected: String,
+        /// The type and shape in the file.
+        got: String,
+    },
+    /// A tensor holds NaN, an infinity, or a variance below zero.
+    #[error("tensor `{name}` holds {value}")]
+    BadNumber {
+        /// Its name.
+        name: String,
+        /// The first such number.
+        value: f32,
+    },
+}

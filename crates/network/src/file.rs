@@ -1,0 +1,134 @@
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use crate::{Error, Role, Tensor};
+
+/// An entry of a safetensors file, ready to be written.
+#[derive(Debug)]
+pub struct Entry {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Entry {
+    /// A tensor, with `prefix` before its name.
+    ///
+    /// # Panics
+    /// If there are not as many values as the shape has numbers.
+    #[must_use]
+    pub fn tensor(prefix: &str, tensor: &Tensor, values: &[f32]) -> Self {
+        assert_eq!(values.len(), tensor.numel(), "values of `{}`", tensor.name);
+        Self {
+            name: format!("{prefix}{}", tensor.name),
+            dtype: Dtype::F32,
+            shape: tensor.shape.clone(),
+            bytes: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        }
+    }
+
+    /// An integer that is not a weight, such as a step count.
+    #[must_use]
+    pub fn count(name: &str, value: u64) -> Self {
+        Self { name: name.to_owned(), dtype: Dtype::U64, shape: vec![1], bytes: value.to_le_bytes().to_vec() }
+    }
+
+    /// A number that is not a weight, such as the progress of a run.
+    #[must_use]
+    pub fn real(name: &str, value: f64) -> Self {
+        Self { name: name.to_owned(), dtype: Dtype::F64, shape: vec![1], bytes: value.to_le_bytes().to_vec() }
+    }
+}
+
+/// The bytes of a file; the same entries always give the same bytes.
+///
+/// # Errors
+/// [`Error::Format`] if two entries have one name.
+pub fn write(entries: impl IntoIterator<Item = Entry>) -> Result<Vec<u8>, Error> {
+    let entries: Vec<Entry> = entries.into_iter().collect();
+    let mut views = Vec::with_capacity(entries.len());
+    for entry in &entries {
+        let view = TensorView::new(entry.dtype, entry.shape.clone(), &entry.bytes).map_err(format_error)?;
+        views.push((entry.name.as_str(), view));
+    }
+    safetensors::serialize(views, None).map_err(format_error)
+}
+
+/// Reads a file: each entry is taken once, and [`finish`](Self::finish) rejects the file if one is left.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    file: SafeTensors<'a>,
+    taken: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// [`Error::Format`].
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
+        Ok(Self { file: SafeTensors::deserialize(bytes).map_err(format_error)?, taken: Vec::new() })
+    }
+
+    /// The numbers of a tensor, which is called `prefix` and its name; all are finite, and variances are not negative.
+    ///
+    /// # Errors
+    /// Names the tensor that is missing, has another shape or type, or holds a bad number.
+    pub fn tensor(&mut self, prefix: &str, tensor: &Tensor) -> Result<Vec<f32>, Error> {
+        let name = format!("{prefix}{}", tensor.name);
+        let bytes = self.take(&name, Dtype::F32, &tensor.shape)?;
+        let values: Vec<f32> = bytes.as_chunks().0.iter().map(|&chunk| f32::from_le_bytes(chunk)).collect();
+        let is_bad = |value: &&f32| !value.is_finite() || (tensor.role == Role::NormVariance && **value < 0.0);
+        match values.iter().find(is_bad) {
+            Some(&value) => Err(Error::BadNumber { name, value }),
+            None => Ok(values),
+        }
+    }
+
+    /// An integer that is not a weight.
+    ///
+    /// # Errors
+    /// Names the entry if it is missing or of another type.
+    pub fn count(&mut self, name: &str) -> Result<u64, Error> {
+        self.take(name, Dtype::U64, &[1]).map(|bytes| u64::from_le_bytes(bytes.as_chunks().0[0]))
+    }
+
+    /// A number that is not a weight.
+    ///
+    /// # Errors
+    /// Names the entry if it is missing or of another type.
+    pub fn real(&mut self, name: &str) -> Result<f64, Error> {
+        self.take(name, Dtype::F64, &[1]).map(|bytes| f64::from_le_bytes(bytes.as_chunks().0[0]))
+    }
+
+    /// Rejects a file with entries that were not taken.
+    ///
+    /// # Errors
+    /// [`Error::UnexpectedTensor`].
+    pub fn finish(self) -> Result<(), Error> {
+        let unexpected = self.file.names().into_iter().filter(|name| !self.taken.iter().any(|taken| taken == name));
+        match unexpected.min() {
+            Some(name) => Err(Error::UnexpectedTensor { name: name.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The bytes of an entry, as many as `shape` needs: the format itself ties length to shape and type.
+    fn take(&mut self, name: &str, dtype: Dtype, shape: &[usize]) -> Result<&'a [u8], Error> {
+        let view = self.file.tensor(name).map_err(|_| Error::MissingTensor { name: name.to_owned() })?;
+        if view.dtype() != dtype || view.shape() != shape {
+            return Err(Error::Shape {
+                name: name.to_owned(),
+                expected: format!("{dtype:?} {shape:?}"),
+                got: format!("{:?} {:?}", view.dtype(), view.shape()),
+            });
+        }
+        self.taken.push(name.to_owned());
+        Ok(view.data())
+    }
+}
+
+fn format_error(error: safetensors::SafeTensorError) -> Error {
+    Error::Format(error.to_string())
+}

@@ -1,0 +1,351 @@
+use game::Outcome;
+use weights::Architecture;
+
+use crate::{Error, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN, check};
+
+/// The layers of a residual tower with a policy head and a win/draw/loss value head.
+///
+/// Stem: 3×3 convolution, batch norm, ReLU. Each block: two of the same, the input added before the last ReLU (He et
+/// al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, ReLU, flattened by cell and then channel
+/// `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, ReLU, linear to `[B, 3]` logits of a
+/// win, a draw and a loss of the player to move.
+///
+/// With C channels an architecture may add to its blocks, counted from 0:
+///
+/// - Global pooling of G channels (Wu 2019, section 3.3), in every third block, I mod 3 = 2. Of the first convolution's
+///   batch norm y, `y[G:] += W [mean of relu(y[:G]), max of relu(y[:G])] + b`, mean and max over the board, before the
+///   ReLU. W `[C − G, 2G]`.
+/// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block. Of the
+///   second convolution's batch norm z, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the input is added to
+///   `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
+///
+/// Layers are called `stem`, `block.I.first`, `block.I.second`, `policy` and `value` (convolutions), `block.I.pooling`,
+/// `block.I.excitation.hidden`, `block.I.excitation.output`, `policy.output`, `value.hidden` and `value.output` (linear).
+/// [`Layer::tensors`] adds the names of the tensors of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layers {
+    /// Observations `[C, H, W]` to the first feature maps.
+    pub stem: Layer,
+    /// The residual blocks.
+    pub blocks: Vec<Block>,
+    /// The 1×1 convolution in front of the policy.
+    pub policy: Layer,
+    /// Features to policy logits.
+    pub policy_output: Layer,
+    /// The 1×1 convolution in front of the value.
+    pub value: Layer,
+    /// Features to the hidden units of the value head.
+    pub value_hidden: Layer,
+    /// Hidden units to logits of a win, a draw and a loss.
+    pub value_output: Layer,
+    /// `[H, W]`.
+    board: [usize; 2],
+}
+
+/// The layers of a residual block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The first convolution.
+    pub first: Layer,
+    /// The second convolution.
+    pub second: Layer,
+    /// Global pooling, `[C − G, 2G]`.
+    pub pooling: Option<Layer>,
+    /// Squeeze-and-excitation.
+    pub excitation: Option<Excitation>,
+}
+
+/// The two layers of squeeze-and-excitation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excitation {
+    /// Means `[C]` to hidden units `[S]`.
+    pub hidden: Layer,
+    /// Hidden units `[S]` to scales and shifts `[2C]`.
+    pub output: Layer,
+}
+
+/// A layer that has parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// The first part of the names of its tensors.
+    pub name: String,
+    /// The operation.
+    pub kind: LayerKind,
+    /// Channels or numbers that come in.
+    pub inputs: usize,
+    /// Channels or numbers that go out.
+    pub outputs: usize,
+}
+
+/// The operation of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerKind {
+    /// A convolution without bias, then batch norm.
+    ///
+    /// An evaluator folds the norm into the convolution: `w' = w · γ / √(σ² + ε)`, `b' = β − μ · γ / √(σ² + ε)` for each output
+    /// channel, with scale γ, shift β, running mean μ, running variance σ² and ε [`NORM_EPSILON`](crate::NORM_EPSILON).
+    Convolution {
+        /// Height and width of the kernel: 3 or 1.
+        side: usize,
+    },
+    /// A matrix with a bias.
+    Linear,
+}
+
+/// A tensor of a network, float32 in files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its name in files.
+    pub name: String,
+    /// Its shape in files.
+    pub shape: Vec<usize>,
+    /// Its purpose.
+    pub role: Role,
+}
+
+/// The purpose of a tensor in its layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Weights of a convolution, `[out, in, height, width]`.
+    Convolution,
+    /// Weights of a linear layer, `[out, in]`.
+    Linear,
+    /// The bias of a linear layer, `[out]`.
+    Bias,
+    /// γ of a batch norm, `[out]`.
+    NormScale,
+    /// β of a batch norm, `[out]`.
+    NormShift,
+    /// The running mean of a batch norm, `[out]`.
+    NormMean,
+    /// The running variance of a batch norm, `[out]`; never negative.
+    NormVariance,
+}
+
+impl Role {
+    /// Whether training changes the tensor by its gradient; running statistics follow the batches instead.
+    #[must_use]
+    pub fn is_trained(self) -> bool {
+        !matches!(self, Self::NormMean | Self::NormVariance)
+    }
+
+    /// Whether the tensor is a weight of a convolution or a matrix: weight decay touches these alone.
+    #[must_use]
+    pub fn is_weight(self) -> bool {
+        matches!(self, Self::Convolution | Self::Linear)
+    }
+}
+
+impl Tensor {
+    /// The count of its numbers.
+    #[must_use]
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+impl Layers {
+    /// The layers of an architecture.
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub fn new(architecture: &Architecture) -> Result<Self, Error> {
+        check(architecture)?;
+        let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
+        let features = height * width * HEAD_CHANNELS;
+        Ok(Self {
+            stem: Layer::convolution("stem", 3, planes, channels),
+            blocks: (0..blocks).map(|index| Block::new(architecture, index)).collect(),
+            policy: Layer::convolution("policy", 1, channels, HEAD_CHANNELS),
+            policy_output: Layer::linear("policy.output", features, actions),
+            value: Layer::convolution("value", 1, channels, HEAD_CHANNELS),
+            value_hidden: Layer::linear("value.hidden", features, VALUE_HIDDEN),
+            value_output: Layer::linear("value.output", VALUE_HIDDEN, Outcome::RESULTS),
+            board: [height, width],
+        })
+    }
+
+    /// Every layer, from the observation to the answers.
+    pub fn iter(&self) -> impl Iterator<Item = &Layer> {
+        let heads = [&self.policy, &self.policy_output, &self.value, &self.value_hidden, &self.value_output];
+        std::iter::once(&self.stem).chain(self.blocks.iter().flat_map(Block::layers)).chain(heads)
+    }
+
+    /// Every tensor, layer by layer.
+    pub fn tensors(&self) -> impl Iterator<Item = Tensor> {
+        self.iter().flat_map(Layer::tensors)
+    }
+
+    /// The count of trained numbers; running statistics are not among them.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.tensors().filter(|tensor| tensor.role.is_trained()).map(|tensor| tensor.numel()).sum()
+    }
+
+    /// Multiply-adds of one position that its answer needs: convolutions multiply cells with cells, not with the border.
+    /// Norms, which evaluators fold, and additions do not count. Twice as many are FLOPs.
+    #[must_use]
+    pub fn multiply_adds(&self) -> usize {
+        let [height, width] = self.board;
+        let pairs = |kind| match kind {
+            // Along a side of n cells, a tap of three reaches 3n - 2 of them.
+            LayerKind::Convolution { side: 3 } => (3 * height - 2) * (3 * width - 2),
+            LayerKind::Convolution { .. } => height * width,
+            LayerKind::Linear => 1,
+        };
+        self.iter().map(|layer| layer.inputs * layer.outputs * pairs(layer.kind)).sum()
+    }
+}
+
+impl Block {
+    fn new(architecture: &Architecture, index: usize) -> Self {
+        let &Architecture { channels, squeeze_excitation: units, global_pooling: pooled, .. } = architecture;
+        let name = |part: &str| format!("block.{index}.{part}");
+        let pools = pooled > 0 && index % POOLING_PERIOD == POOLING_PERIOD - 1;
+        Self {
+            first: Layer::convolution(&name("first"), 3, channels, channels),
+            second: Layer::convolution(&name("second"), 3, channels, channels),
+            pooling: pools.then(|| Layer::linear(&name("pooling"), 2 * pooled, channels - pooled)),
+            excitation: (units > 0).then(|| Excitation {
+                hidden: Layer::linear(&name("excitation.hidden"), channels, units),
+                output: Layer::linear(&name("excitation.output"), units, 2 * channels),
+            }),
+        }
+    }
+
+    fn layers(&self) -> impl Iterator<Item = &Layer> {
+        let excitation = self.excitation.iter().flat_map(|Excitation { hidden, output }| [hidden, output]);
+        [&self.first, &self.second].into_iter().chain(&self.pooling).chain(excitation)
+    }
+}
+
+impl Layer {
+    fn convolution(name: &str, side: usize, inputs: usize, outputs: usize) -> Self {
+        Self { name: name.to_owned(), kind: LayerKind::Convolution { side }, inputs, outputs }
+    }
+
+    fn linear(name: &str, inputs: usize, outputs: usize) -> Self {
+        Self { name: name.to_owned(), kind: LayerKind::Linear, inputs, outputs }
+    }
+
+    /// Its tensors: `.convolution.weight` and `.norm.{weight, bias, mean, variance}` of a convolution, `.weight` and `.bias` of
+    /// a linear layer.
+    #[must_use]
+    pub fn tensors(&self) -> Vec<Tensor> {
+        let roles: &[Role] = match self.kind {
+            LayerKind::Convolution { .. } => {
+                &[Role::Convolution, Role::NormScale, Role::NormShift, Role::NormMean, Role::NormVariance]
+            }
+            LayerKind::Linear => &[Role::Linear, Role::Bias],
+        };
+        roles.iter().map(|role| self.tensor(*role)).collect()
+    }
+
+    /// Its tensor of a role.
+    #[must_use]
+    pub fn tensor(&self, role: Role) -> Tensor {
+        let shape = match (role, self.kind) {
+            (Role::Convolution, LayerKind::Convolution { side }) => vec![self.outputs, self.inputs, side, side],
+            (Role::Linear | Role::Convolution, _) => vec![self.outputs, self.inputs],
+            _ => vec![self.outputs],
+        };
+        Tensor { name: self.tensor_name(role), shape, role }
+    }
+
+    /// The name of its tensor of a role.
+    #[must_use]
+    pub fn tensor_name(&self, role: Role) -> String {
+        let part = match role {
+            Role::Convolution => "convolution.weight",
+            Role::Linear => "weight",
+            Role::Bias => "bias",
+            Role::NormScale => "norm.weight",
+            Role::NormShift => "norm.bias",
+            Role::NormMean => "norm.mean",
+            Role::NormVariance => "norm.variance",
+        };
+        format!("{}.{part}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complete() -> Architecture {
+        Architecture {
+            game: "complete".into(),
+            planes: 2,
+            height: 3,
+            width: 4,
+            actions: 5,
+            channels: 16,
+            blocks: 3,
+            squeeze_excitation: 8,
+            global_pooling: 4,
+        }
+    }
+
+    fn weights(layers: &Layers, part: &str) -> Vec<(String, Vec<usize>)> {
+        let found = layers.tensors().filter(|tensor| tensor.role.is_weight() && tensor.name.contains(part));
+        found.map(|tensor| (tensor.name, tensor.shape)).collect()
+    }
+
+    #[test]
+    fn a_block_has_its_convolutions_then_pooling_then_excitation() {
+        let expected: [(&str, &[usize]); 5] = [
+            ("block.2.first.convolution.weight", &[16, 16, 3, 3]),
+            ("block.2.second.convolution.weight", &[16, 16, 3, 3]),
+            ("block.2.pooling.weight", &[12, 8]),
+            ("block.2.excitation.hidden.weight", &[8, 16]),
+            ("block.2.excitation.output.weight", &[32, 8]),
+        ];
+        let expected: Vec<_> = expected.map(|(name, shape)| (name.to_owned(), shape.to_vec())).into();
+        assert_eq!(weights(&Layers::new(&complete()).unwrap(), "block.2."), expected);
+    }
+
+    #[test]
+    fn every_block_is_excited_and_every_third_pools() {
+        let layers = Layers::new(&Architecture { blocks: 8, ..complete() }).unwrap();
+        let pooling: Vec<_> = layers.blocks.iter().map(|block| block.pooling.is_some()).collect();
+        assert_eq!(pooling, [false, false, true, false, false, true, false, false]);
+        assert!(layers.blocks.iter().all(|block| block.excitation.is_some()));
+    }
+
+    #[test]
+    fn without_options_no_tensor_is_added() {
+        let plain = Architecture { squeeze_excitation: 0, global_pooling: 0, ..complete() };
+        let layers = Layers::new(&plain).unwrap();
+        assert_eq!((weights(&layers, "pooling").len(), weights(&layers, "excitation").len()), (0, 0));
+    }
+
+    #[test]
+    fn parameters_are_all_numbers_but_running_statistics() {
+        let plain = Architecture { blocks: 1, squeeze_excitation: 0, global_pooling: 0, ..complete() };
+        let convolutions = 2 * 16 * 9 + 2 * 16 * 16 * 9 + 2 * 16 * 32 + 2 * (3 * 16 + 2 * 32);
+        let linear = (12 * 32 + 1) * (5 + 64) + 65 * 3;
+        assert_eq!(Layers::new(&plain).unwrap().parameters(), convolutions + linear);
+    }
+
+    #[test]
+    fn multiply_adds_are_those_of_cells_with_cells() {
+        let layers = Layers::new(&complete()).unwrap();
+        // Pairs of cells at most one apart along each side.
+        let near = |a: usize, b: usize| a.abs_diff(b) <= 1;
+        let along = |n: usize| (0..n).map(|a| (0..n).filter(|b| near(a, *b)).count()).sum::<usize>();
+        let convolutions = along(3) * along(4) * (2 * 16 + 6 * 16 * 16) + 12 * 2 * 16 * 32;
+        let linear = 12 * 8 + 3 * (16 * 8 + 8 * 32) + 12 * 32 * (5 + 64) + 64 * 3;
+        assert_eq!(layers.multiply_adds(), convolutions + linear);
+    }
+
+    #[test]
+    fn a_dimension_out_of_range_is_named() {
+        for (architecture, what) in [
+            (Architecture { blocks: 257, ..complete() }, "blocks 257"),
+            (Architecture { height: 0, ..complete() }, "height 0"),
+            (Architecture { global_pooling: 16, ..complete() }, "global_pooling 16"),
+        ] {
+            assert!(Layers::new(&architecture).unwrap_err().to_string().contains(what));
+        }
+    }
+}

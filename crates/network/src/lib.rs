@@ -1,0 +1,25 @@
+//! The declaration of a network: limits of its size, layers, tensors, parameters, multiply-adds, and its file. No arithmetic.
+//!
+//! The evaluators and the trainer read it, so that a tensor, a shape or a constant stands once. [`Layers`] lists the layers of
+//! an [`Architecture`], each with its [`Tensor`]s; [`Reader`] and [`write`] turn tensors into a safetensors file and back, and
+//! name the tensor that is wrong. Start with [`Layers`].
+
+mod error;
+mod file;
+mod layers;
+mod limits;
+
+pub use error::Error;
+pub use file::{Entry, Reader, write};
+pub use layers::{Block, Excitation, Layer, LayerKind, Layers, Role, Tensor};
+pub use limits::{ACTIONS_MAX, BLOCKS_MAX, CHANNELS_MAX, PLANES_MAX, SIDE_MAX, SQUEEZE_EXCITATION_MAX, check};
+pub use weights::Architecture;
+
+/// Channels of the 1×1 convolution in front of each head.
+pub const HEAD_CHANNELS: usize = 32;
+/// Units of the hidden layer of the value head.
+pub const VALUE_HIDDEN: usize = 64;
+/// Added to variances under the root of a batch norm.
+pub const NORM_EPSILON: f64 = 1e-5;
+/// The third block, the sixth and so on have global pooling.
+const POOLING_PERIOD: usize = 3;
