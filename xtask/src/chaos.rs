@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use crate::{libtorch, train, workspace};
 
-/// How long, with what, and how strictly.
+/// Duration, seed and limits of a run.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Options {
-    /// How long things go wrong.
+    /// Minutes during which faults are injected.
     #[arg(long, default_value_t = 20)]
     pub minutes: u64,
     /// Decides what goes wrong, and when; it is printed.
@@ -18,7 +18,7 @@ pub struct Options {
     /// Seconds after a heal within which every actor must have another trajectory acknowledged.
     #[arg(long, default_value_t = 5.0)]
     pub rejoin_seconds: f64,
-    /// Where the table of recovery times goes, as Markdown; it is printed, too.
+    /// The file for the table of recovery times, as Markdown; it is printed, too.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }

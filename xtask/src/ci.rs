@@ -14,7 +14,7 @@ struct Step {
     outcome: Result<()>,
 }
 
-/// Runs every step, also after one has failed: what the others say is worth having.
+/// Runs every step, also after one has failed: the results of the others are worth having.
 ///
 /// # Errors
 /// If any step failed.

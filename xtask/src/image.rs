@@ -21,7 +21,7 @@ use crate::{certs, libtorch, workspace};
 use libraries::Libraries;
 use recipe::{Process, SYSTEM, TORCH};
 
-/// How binaries get into images.
+/// Options of the images.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The image below: any with a Debian as new as this machine's, or `scratch`.
@@ -132,7 +132,7 @@ fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// Where the libraries of libtorch lie. All of them go into its layer, for some are opened by name while a process runs.
+/// The folder of the libraries of libtorch. All of them go into its layer, for some are opened by name while a process runs.
 fn torch_folder(root: &Path) -> PathBuf {
     libtorch::chosen_elsewhere(root).unwrap_or_else(|| root.join(".libtorch")).join("lib")
 }
@@ -158,7 +158,7 @@ impl Stage {
         Ok(to)
     }
 
-    /// What the system brings: folders that processes may write to, and on `scratch` libraries and what goes with them.
+    /// The part that comes from the system: folders that processes may write to, and on `scratch` libraries and what goes with them.
     fn system(&self, base: &str, libraries: &BTreeSet<PathBuf>, torch: Option<&Libraries>) -> Result<()> {
         let context = self.0.join(SYSTEM);
         let (root, owned) = (context.join("root"), context.join("owned"));
@@ -239,7 +239,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs `docker`; what it said.
+/// Runs `docker` and returns its output.
 fn docker(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("docker");
     let output = command.args(arguments).output().context("start docker")?;

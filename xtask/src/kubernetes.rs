@@ -25,7 +25,7 @@ mod tests;
 /// The oldest version of Kubernetes that manifests are for (`ReadWriteOncePod`), and the newest that has schemas.
 const VERSIONS: &str = "1.29,1.37";
 
-/// What is installed: `kubernetes-validate` and what it needs, each in a version that was tried.
+/// The packages that are installed: `kubernetes-validate` and its dependencies, each in a version that was tried.
 const REQUIREMENTS: [&str; 10] = [
     "kubernetes-validate==1.37.0",
     "attrs==26.1.0",
@@ -52,7 +52,7 @@ const BENEATH_COMPONENTS: &str = "cpu";
 /// If something is wrong, or a tool cannot be had. Without kubectl that is so under CI only.
 pub fn run(root: &Path) -> Result<()> {
     if !is_there("kubectl") {
-        // Where nobody installed it on purpose, its absence must not pass for a check.
+        // Where it is not installed, its absence must not pass for a check.
         ensure!(std::env::var_os("CI").is_none(), "kubectl is not installed");
         println!("kubernetes: SKIPPED, kubectl is not installed here");
         return Ok(());
@@ -89,12 +89,12 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the script writes.
+/// The output of the script.
 #[derive(Debug, serde::Deserialize)]
 struct Checked {
     /// Documents of each rendered file, in the order of the files.
     documents: Vec<Vec<Value>>,
-    /// What breaks a schema.
+    /// Violations of a schema.
     wrong: Vec<String>,
     /// Kinds that have none.
     without_schema: Vec<String>,

@@ -41,7 +41,7 @@ pub struct Member {
 struct Dependency {
     name: String,
     optional: bool,
-    /// Whether it is a member of this workspace; a third-party crate may have the same name.
+    /// True for a member of this workspace; a third-party crate may have the same name.
     ours: bool,
     for_tests: bool,
 }
@@ -59,7 +59,7 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What breaks the tables, one sentence each.
+/// The violations of the tables, one sentence each.
 ///
 /// # Errors
 /// If the tables or the workspace cannot be read.
@@ -141,7 +141,7 @@ impl Table {
         Ok(())
     }
 
-    /// What the members do that the tables do not allow, one sentence each.
+    /// The dependencies of members that the tables do not allow, one sentence each.
     #[must_use]
     pub fn violations(&self, members: &[Member]) -> Vec<String> {
         let mut found = Vec::new();
@@ -202,7 +202,7 @@ fn cells(line: &str) -> Vec<String> {
     row.split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn names(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

@@ -19,7 +19,7 @@ pub use wheels::Platform;
 /// The version `tch` is bound to; another one does not link.
 pub const VERSION: &str = "2.11.0";
 
-/// How closely to look at what is there.
+/// The thoroughness of the check of an existing installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// Sizes and dates; the bytes of a file whose date has changed.
@@ -28,12 +28,12 @@ pub enum Check {
     Bytes,
 }
 
-/// Where libtorch is to be found once [`ensure`] has returned.
+/// The folder of libtorch once [`ensure`] has returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// In `.libtorch`, where binaries look by themselves.
     Ours,
-    /// Where `LIBTORCH` points: binaries need the path of its libraries.
+    /// The folder that `LIBTORCH` names: binaries need the path of its libraries.
     Elsewhere(PathBuf),
 }
 

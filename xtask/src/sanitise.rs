@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// Where the compiler brings a sanitiser that we use.
+/// The targets for which the compiler has a sanitiser that we use.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Runs the tests of `crates/network-cpu` and `crates/gradients` so that a read or write outside what was allocated ends them.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{libtorch, train, workspace};
 
-/// How many tests ended how.
+/// The count of tests by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Tests that passed.
@@ -30,7 +30,7 @@ pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
     let binaries = workspace::metadata(root)?.target_directory.join("debug");
 
     let mut command = workspace::cargo(root);
-    // One failing binary does not hide what the others would say.
+    // One failing binary does not hide the results of the others.
     command.args(["test", "--workspace", "--no-fail-fast"]).args(filter);
     command.env("ZEROFLEET_BIN_DIR", &binaries);
     train::find_libraries(&mut command, &libtorch);
@@ -39,7 +39,7 @@ pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
     let mut summary = Summary::default();
     let output = child.stdout.take().expect("stdout is piped");
     for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("read what the tests say")?;
+        let line = line.context("read the output of the tests")?;
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
         summary.add(&line);

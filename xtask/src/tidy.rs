@@ -30,7 +30,7 @@ const INLINE_TESTS: &str = "mod tests {";
 /// Longer files, each with the reason why it is one subject all the same.
 const LONG_FILES: &[(&str, &str)] = &[];
 
-/// Names that say nothing about what is inside.
+/// Names that do not describe the content.
 const EMPTY_NAMES: [&str; 8] = ["utils", "util", "common", "helpers", "helper", "types", "misc", "shared"];
 
 /// A text file of the tree.
@@ -63,7 +63,7 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
     let sources = sources(root)?;
     let mut found = Vec::new();
     for source in &sources {
-        found.extend(name_says_nothing(source));
+        found.extend(empty_name(source));
         found.extend(machine_paths(source));
         found.extend(generated(source));
         if has_extension(&source.path, "rs") {
@@ -117,11 +117,11 @@ fn sources(root: &Path) -> Result<Vec<Source>> {
     Ok(found)
 }
 
-fn name_says_nothing(source: &Source) -> Option<String> {
+fn empty_name(source: &Source) -> Option<String> {
     let code = ["rs", "py", "sh", "proto"].iter().any(|extension| has_extension(&source.path, extension));
     let empty = |part: &str| EMPTY_NAMES.contains(&part.split('.').next().unwrap_or(part));
     let part = source.path.split('/').find(|part| empty(part)).filter(|_| code)?;
-    Some(format!("{}: `{part}` says nothing about what is inside: find the noun", source.path))
+    Some(format!("{}: `{part}` does not describe its content: find the noun", source.path))
 }
 
 /// Paths that exist on one machine only.
@@ -203,7 +203,7 @@ mod tests {
     use std::fs;
 
     use super::{Source, generated, links, machine_paths, marks_without_issue, misplaced_tests};
-    use super::{name_says_nothing, promises, too_long, violations};
+    use super::{empty_name, promises, too_long, violations};
     use crate::workspace;
 
     fn source(path: &str, text: &str) -> Source {
@@ -232,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn names_that_say_nothing_are_refused() {
-        assert!(name_says_nothing(&source("crates/x/src/utils.rs", "")).is_some());
-        assert!(name_says_nothing(&source("crates/x/src/common/y.rs", "")).is_some());
-        assert!(name_says_nothing(&source("crates/x/src/commonality.rs", "")).is_none());
+    fn names_that_do_not_describe_the_content_are_refused() {
+        assert!(empty_name(&source("crates/x/src/utils.rs", "")).is_some());
+        assert!(empty_name(&source("crates/x/src/common/y.rs", "")).is_some());
+        assert!(empty_name(&source("crates/x/src/commonality.rs", "")).is_none());
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
             promises::unkept(&sources),
             [
                 "docs/specification.md:4: there is no test `game::lost`",
-                "docs/specification.md:6: names no test and does not say *pending*",
+                "docs/specification.md:6: names no test and is not *pending*",
                 "docs/specification.md:7: there is no test `game::b::helps`"
             ]
         );

@@ -35,7 +35,7 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     replace_by(train).with_context(|| format!("start {program}"))
 }
 
-/// Whether self-play may use libtorch on this machine: an Apple GPU, or the driver of an NVIDIA one. Everywhere else the CPU
+/// True if self-play may use libtorch on this machine: an Apple GPU, or the driver of an NVIDIA one. Everywhere else the CPU
 /// kernel is the faster evaluator, and actors do without libtorch.
 fn has_accelerator() -> bool {
     cfg!(target_os = "macos") || Path::new("/dev/nvidiactl").exists()

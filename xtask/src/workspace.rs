@@ -1,4 +1,4 @@
-//! Where the repository lies, and how cargo is called in it.
+//! The root of the repository, and calls of cargo in it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies below the root").to_owned()
 }
 
-/// The members of the workspace and what each declares, without asking any registry.
+/// The members of the workspace and the dependencies of each, without a request to any registry.
 ///
 /// # Errors
 /// If cargo cannot read a manifest.

@@ -1,4 +1,4 @@
-//! Which shared libraries a binary asks the loader for, and where this machine has them.
+//! The shared libraries that a binary loads, and their places on this machine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
 
-/// What the C library opens by itself, without being linked with it, to look up names; newer ones have it inside.
+/// Libraries that the C library opens by itself, without being linked with it, to look up names; newer ones have it inside.
 const NAME_LOOKUPS: [&str; 3] = ["libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2"];
 
 /// The libraries that one binary, or one folder, comes to.
@@ -19,11 +19,11 @@ pub(super) struct Libraries(BTreeSet<PathBuf>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Linked {
     pub(super) system: BTreeSet<PathBuf>,
-    /// Whether there are any of libtorch among them.
+    /// True if libraries of libtorch are among them.
     pub(super) torch: bool,
 }
 
-/// What the loader would load for `binary`, which finds libtorch in `torch` if not by itself.
+/// The libraries that the loader would load for `binary`, which finds libtorch in `torch` if not by itself.
 pub(super) fn of(binary: &Path, torch: &Path) -> Result<Libraries> {
     let mut command = Command::new("ldd");
     let output = command.arg(binary).env("LD_LIBRARY_PATH", torch).output().context("start ldd")?;
@@ -31,7 +31,7 @@ pub(super) fn of(binary: &Path, torch: &Path) -> Result<Libraries> {
     parse(&text).with_context(|| format!("read what {} is linked with", binary.display()))
 }
 
-/// The paths in what `ldd` says.
+/// The paths in the output of `ldd`.
 fn parse(text: &str) -> Result<Libraries> {
     let mut found = BTreeSet::new();
     for line in text.lines().map(str::trim) {
@@ -53,7 +53,7 @@ impl Libraries {
         let mut found = BTreeSet::new();
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
-            // Where nothing is linked with it, nobody misses it.
+            // Where nothing is linked with it, it is not needed.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self(found)),
             Err(error) => return Err(error).with_context(|| format!("list {}", folder.display())),
         };
@@ -71,7 +71,7 @@ impl Libraries {
         self.0.iter()
     }
 
-    /// Which of these are of the system, and whether others are of libtorch.
+    /// Splits these into libraries of the system and of libtorch.
     pub(super) fn system_and_other(&self, torch: &Self) -> Linked {
         let names: BTreeSet<_> = torch.0.iter().filter_map(|path| path.file_name()).collect();
         let is_torch = |path: &&PathBuf| path.file_name().is_some_and(|name| names.contains(name));
@@ -81,7 +81,7 @@ impl Libraries {
         }
     }
 
-    /// What these need of the system beside each other.
+    /// The libraries of the system that these need beside each other.
     pub(super) fn needed_of_system(&self) -> Result<BTreeSet<PathBuf>> {
         let mut needed = BTreeSet::new();
         for library in &self.0 {

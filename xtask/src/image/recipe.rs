@@ -1,4 +1,4 @@
-//! What stands in the Dockerfiles that the engine is sent. deploy/Dockerfile ends with the same lines.
+//! The text of the Dockerfiles that the engine is sent. deploy/Dockerfile ends with the same lines.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ pub(super) const SYSTEM: &str = "system";
 pub(super) const TORCH: &str = "libtorch";
 /// The base that has nothing in it.
 pub(super) const SCRATCH: &str = "scratch";
-/// The label that says what is in the layer of libtorch.
+/// The label with the content of the layer of libtorch.
 pub(super) const CONTENT: &str = "zerofleet.content";
 /// Of `/metrics`, `/healthz` and `/readyz`, in every container.
 const ADMIN_PORT: u16 = 9100;
@@ -30,14 +30,14 @@ pub(super) struct Process {
     probe_seconds: [u32; 2],
 }
 
-/// How it is run.
+/// The lifetime of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Runs {
-    /// Until it is told to drain; on this port it serves gRPC.
+    /// Until it is drained by a signal; it serves gRPC on this port.
     Serving(u16),
-    /// Until it is told to drain.
+    /// Until it is drained by a signal.
     Working,
-    /// For as long as what it was asked for takes.
+    /// For as long as its command takes.
     Once,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn process(process: &Process, below: &str) -> String {
     recipe
 }
 
-/// What names the user on `scratch`, and says how host names are looked up.
+/// The files of `scratch` that name the user and configure the lookup of host names.
 pub(super) fn user_files(root: &Path) -> Result<()> {
     let etc = root.join("etc");
     fs::create_dir_all(&etc).with_context(|| format!("create {}", etc.display()))?;
@@ -114,7 +114,7 @@ pub(super) fn user_files(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A container may run as another user than the image's: whoever owns the secrets on its host. A volume takes the
+/// A container may run as another user than the image's: the owner of the secrets on its host. A volume takes the
 /// permissions of the folder that it is mounted over.
 pub(super) fn writable_by_all(folder: &Path) -> Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))

@@ -1,11 +1,11 @@
 //! Resources that Kubernetes does not know: KEDA's, the Prometheus operator's, cert-manager's.
 //!
 //! Their schemas are in no package index, so what we use of each is written down here: every key, and whether it must be
-//! there. It finds a misspelt or missing key and a value of the wrong type, and no more; whoever uses another key adds it.
+//! there. It finds a misspelt or missing key and a value of the wrong type, and no more; a manifest that uses another key needs it added here.
 
 use serde_json::Value;
 
-/// What a value must be.
+/// The type of a value.
 enum Shape {
     Text,
     Count,
@@ -88,7 +88,7 @@ const KNOWN: [(&str, &str, Shape); 4] = [
     ("cert-manager.io/v1", "Certificate", CERTIFICATE),
 ];
 
-/// What is wrong with a document, if it is of a kind that Kubernetes does not know.
+/// The errors of a document of a kind that Kubernetes does not know.
 pub(super) fn wrong(document: &Value) -> Vec<String> {
     let (version, kind) = (&document["apiVersion"], &document["kind"]);
     let group = version.as_str().unwrap_or_default().split('/').next().unwrap_or_default();

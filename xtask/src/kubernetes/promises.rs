@@ -1,4 +1,4 @@
-//! What every rendered overlay promises and no schema can say: images, ports, who may connect to whom, who runs as whom,
+//! Promises of every rendered overlay that no schema can express: images, ports, allowed connections, users of processes,
 //! and that names which documents use of each other are there.
 //!
 //! Each promise is a function from the documents to sentences. Start with [`broken`].
@@ -15,11 +15,11 @@ const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "acto
 /// The user that images are made for.
 const USER: u64 = 10001;
 
-/// What each role listens on beside the admin port.
+/// The ports on which each role listens beside the admin port.
 const GRPC_PORTS: [(&str, u64); 3] = [("replay", 7001), ("learner", 7002), ("inference", 7003)];
 const ADMIN_PORT: u64 = 9100;
 
-/// Who calls whom: the arrows of ARCHITECTURE.md, from the side that opens the connection.
+/// The allowed calls: the arrows of ARCHITECTURE.md, from the side that opens the connection.
 const CALLS: [(&str, &str); 6] = [
     ("actor", "replay"),
     ("actor", "learner"),
@@ -31,7 +31,7 @@ const CALLS: [(&str, &str); 6] = [
 
 const COMPONENT: &str = "app.kubernetes.io/component";
 
-/// What these documents break, and what `guide`, the page for users, does not tell them.
+/// The promises that these documents break, and the Secrets that `guide`, the page for users, does not explain.
 pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
     let mut found = Vec::new();
     for document in documents {
@@ -59,7 +59,7 @@ impl<'a> Documents<'a> {
         self.0.iter().filter(|document| document["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)))
     }
 
-    /// What makes pods.
+    /// The kinds that make pods.
     fn workloads(&self) -> impl Iterator<Item = &'a Value> {
         self.of(&["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "ReplicaSet"])
     }
@@ -74,7 +74,7 @@ impl<'a> Documents<'a> {
         self.workloads().filter(picks).collect()
     }
 
-    /// Nobody is root, writes to its image, gains a right or holds a token of the cluster.
+    /// No container runs as root, writes to its image, gains a right or holds a token of the cluster.
     fn unsafe_pods(&self) -> Vec<String> {
         let mut found = Vec::new();
         for workload in self.workloads() {
@@ -129,7 +129,7 @@ impl<'a> Documents<'a> {
         found
     }
 
-    /// Containers listen where they say, and Services and probes name ports that are there.
+    /// Containers listen on the ports they declare, and Services and probes name ports that are there.
     fn wrong_ports(&self, guide: &str) -> Vec<String> {
         let mut found = Vec::new();
         for workload in self.workloads() {
@@ -178,7 +178,7 @@ impl<'a> Documents<'a> {
         found
     }
 
-    /// Whoever selects pods, or names what to scale, means some that are there.
+    /// Selectors of pods and targets of scaling match something that exists.
     fn selectors_of_nobody(&self) -> Vec<String> {
         let mut found = Vec::new();
         for document in self.0 {
@@ -243,7 +243,7 @@ impl<'a> Documents<'a> {
         found
     }
 
-    /// One thing is scaled by one other, and its own manifest does not say how many there are.
+    /// A workload is scaled by one autoscaler, and its own manifest has no count of replicas.
     fn scaled_twice(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut seen = BTreeSet::new();
@@ -267,7 +267,7 @@ impl<'a> Documents<'a> {
         found
     }
 
-    /// ConfigMaps, claims and accounts that pods name are there; Secrets are told to the user.
+    /// ConfigMaps, claims and accounts that pods name exist; Secrets are documented for the user.
     fn missing_names(&self, guide: &str) -> Vec<String> {
         let mut found = Vec::new();
         for workload in self.workloads() {
@@ -291,7 +291,7 @@ impl<'a> Documents<'a> {
             }
             for secret in secrets.into_iter().filter_map(Value::as_str) {
                 if !guide.contains(&format!("`{secret}`")) {
-                    found.push(format!("{}: docs/kubernetes.md does not say what `{secret}` is", name_of(workload)));
+                    found.push(format!("{}: docs/kubernetes.md does not explain `{secret}`", name_of(workload)));
                 }
             }
         }

@@ -115,14 +115,14 @@ fn actor(documents: &mut [Value]) -> &mut Value {
     documents.iter_mut().find(is_actor).unwrap()
 }
 
-/// What is found after a change of the actor's pod.
+/// The errors after a change of the actor's pod.
 fn after(change: impl FnOnce(&mut Value)) -> String {
     let mut documents = fleet();
     change(&mut actor(&mut documents)["spec"]["template"]["spec"]);
     broken(&documents, GUIDE).join("\n")
 }
 
-/// What is found with one document more.
+/// The errors with one document more.
 fn with(document: Value) -> String {
     let mut documents = fleet();
     documents.push(document);
@@ -205,7 +205,7 @@ fn names_that_lead_nowhere_are_found() {
     let found = after(|pod| pod["serviceAccountName"] = "nobody".into());
     assert_eq!(found, "Deployment actor: there is no ServiceAccount \"nobody\"");
     let found = after(|pod| pod["volumes"][0]["secret"]["secretName"] = "token".into());
-    assert_eq!(found, "Deployment actor: docs/kubernetes.md does not say what `token` is");
+    assert_eq!(found, "Deployment actor: docs/kubernetes.md does not explain `token`");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Where an arrow allows less than all of a crate: which of its names may be said.
+//! Restricted arrows: the names of a crate that another may use, where the arrow allows less than all of it.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 /// A crate's folder, the crate it uses, and all it may name of it. Tests may name more: they play.
 const NAMES: [(&str, &str, &[&str]); 1] = [("crates/search", "game", &["Action"])];
 
-/// Names that are said and may not be, one sentence each.
+/// Names that are used and may not be, one sentence each.
 pub(super) fn violations(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for (folder, used, allowed) in NAMES {

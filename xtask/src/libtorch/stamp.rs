@@ -1,4 +1,4 @@
-//! What was fetched, file by file, so that a missing or damaged one is noticed.
+//! The list of fetched files, so that a missing or damaged one is noticed.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -101,7 +101,7 @@ impl Stamp {
 }
 
 impl Library {
-    /// Whether it is whole; `true` if only its date has changed, as after a copy.
+    /// True if the file is intact, also if only its date has changed, as after a copy.
     fn check(&mut self, folder: &Path, check: Check) -> Result<bool> {
         let path = folder.join(&self.name);
         let Ok(found) = fs::metadata(&path) else { bail!("`{}` is missing", self.name) };

@@ -1,4 +1,4 @@
-//! Which wheels a platform needs, and which of their files.
+//! The wheels that a platform needs, and the files of each.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,9 +22,9 @@ pub enum Platform {
 /// A wheel and what is taken from it.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// What pip is asked for.
+    /// The requirement for pip.
     pub(super) requirement: &'static str,
-    /// For people who wait.
+    /// The size shown while it downloads.
     pub(super) size: &'static str,
     /// Pairs of a beginning of names in the wheel, marked by the `*`, and what replaces it below `.libtorch`; the
     /// rest of the name is kept, so that headers keep their tree and libraries their numbers.
@@ -141,10 +141,10 @@ impl Platform {
         }
     }
 
-    /// What the wheels do not hold, and a look at whether all is there that must be.
+    /// Adds the files that the wheels do not hold, and checks that every needed file exists.
     pub(super) fn finish(self, folder: &Path) -> Result<()> {
         if self != Self::MacArm {
-            // `-ltorch` is all that is asked of libtorch.so; the real one would drag in the CUDA half.
+            // libtorch.so only has to satisfy `-ltorch`; the real one would drag in the CUDA half.
             fs::write(folder.join("lib/libtorch.so"), "INPUT(-ltorch_cpu -lc10)\n").context("write libtorch.so")?;
         }
         for library in self.libraries() {

@@ -27,9 +27,8 @@ const LIMITS: [Limit; 9] = [
 const PERSONS: [&str; 4] = ["whoever", "nobody", "somebody", "everybody"];
 
 /// Verbs of speech, which code does not do.
-const SPEECH: [&str; 12] = [
-    "tell", "tells", "telling", "told", "say", "says", "saying", "said", "hear", "hears", "hearing", "heard",
-];
+const SPEECH: [&str; 12] =
+    ["tell", "tells", "telling", "told", "say", "says", "saying", "said", "hear", "hears", "hearing", "heard"];
 
 /// First words of documentation that asks a question instead of naming its subject.
 const QUESTIONS: [&str; 9] = ["what", "which", "who", "whose", "whether", "how", "where", "when", "why"];

@@ -26,7 +26,7 @@ pub(super) fn broken(root: &Path, document: &Source, sources: &[Source]) -> Vec<
     found
 }
 
-/// What the `](…)` of a document point to, with line numbers; code blocks hold none.
+/// The targets of `](…)` in a document, with line numbers; code blocks hold none.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut in_code = false;

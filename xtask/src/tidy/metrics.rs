@@ -1,5 +1,5 @@
 //! Metrics have one list, docs/metrics.md: what processes export is in it, and what dashboards, rules and pages name is
-//! exported, with the labels and the values of labels that it tells.
+//! exported, with the labels and the values of labels that it lists.
 //!
 //! Processes name metrics as literals in `counter!` and the like, which is what is read here. That they are exported in fact,
 //! with these labels, is seen by a system test that scrapes real processes.
@@ -11,13 +11,13 @@ use super::{Source, has_extension};
 /// The list.
 const LIST: &str = "docs/metrics.md";
 
-/// How names of ours begin; the others are Triton's.
+/// The prefixes of metric names: ours, and Triton's.
 const PREFIXES: [&str; 2] = ["zerofleet_", "nv_inference_"];
 
 /// Words that begin like metrics and are none.
 const OTHERS: [&str; 0] = [];
 
-/// What every series has from Prometheus and its configuration.
+/// The labels that Prometheus and its configuration add to every series.
 const LABELS_OF_TARGETS: [&str; 3] = ["job", "instance", "role"];
 
 /// Labels of a metric, and the values that a label may have; none listed: any.
@@ -53,7 +53,7 @@ pub(super) fn unlisted(sources: &[Source]) -> Vec<String> {
     found
 }
 
-/// Whether names of metrics in a file are promises that they exist: pages, dashboards and rules.
+/// True for files whose metric names must exist: pages, dashboards and rules.
 fn is_user(path: &str) -> bool {
     let is_read = ["md", "json", "yml", "yaml"].iter().any(|extension| has_extension(path, extension));
     is_read && (path.starts_with("docs/") || path.starts_with("deploy/") || !path.contains('/'))
@@ -102,7 +102,7 @@ fn listed(text: &str) -> BTreeMap<String, Labels> {
     found
 }
 
-/// What stands between backquotes.
+/// The texts between backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -128,7 +128,7 @@ struct Use<'a> {
 }
 
 impl Use<'_> {
-    /// Why it finds nothing.
+    /// The reason why it matches nothing.
     fn wrong(&self, listed: &BTreeMap<String, Labels>, exported: &BTreeMap<String, Export>) -> Option<String> {
         let (name, part) = match exported.get_key_value(self.name) {
             Some((name, _)) => (name.as_str(), None),

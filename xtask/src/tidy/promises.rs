@@ -9,16 +9,17 @@ pub(super) fn unkept(sources: &[Source]) -> Vec<String> {
     let Some(specification) = sources.iter().find(|source| source.path == SPECIFICATION) else {
         return vec![format!("{SPECIFICATION} is missing")];
     };
-    rows(&specification.text).filter_map(|(number, keeper)| {
-        let place = format!("{SPECIFICATION}:{number}");
-        let tests: Vec<&str> = keeper.split('`').skip(1).step_by(2).collect();
-        if tests.is_empty() {
-            return Some(format!("{place}: names no test and does not say *pending*"));
-        }
-        let lost = tests.into_iter().find(|test| !exists(test, sources))?;
-        Some(format!("{place}: there is no test `{lost}`"))
-    })
-    .collect()
+    rows(&specification.text)
+        .filter_map(|(number, keeper)| {
+            let place = format!("{SPECIFICATION}:{number}");
+            let tests: Vec<&str> = keeper.split('`').skip(1).step_by(2).collect();
+            if tests.is_empty() {
+                return Some(format!("{place}: names no test and is not *pending*"));
+            }
+            let lost = tests.into_iter().find(|test| !exists(test, sources))?;
+            Some(format!("{place}: there is no test `{lost}`"))
+        })
+        .collect()
 }
 
 /// The number of promises that are not pending.
@@ -30,15 +31,14 @@ pub(super) fn kept(sources: &[Source]) -> usize {
 /// Line and last cell of each promise that is not pending.
 fn rows(specification: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = specification.lines().enumerate().filter(|(_, line)| line.starts_with('|'));
-    let cells = lines.filter_map(|(index, row)| {
-        Some((index + 1, row.trim_end_matches(['|', ' ']).rsplit('|').next()?.trim()))
-    });
+    let cells =
+        lines.filter_map(|(index, row)| Some((index + 1, row.trim_end_matches(['|', ' ']).rsplit('|').next()?.trim())));
     cells.filter(|(_, keeper)| {
         !keeper.is_empty() && *keeper != "kept by" && !keeper.starts_with("--") && *keeper != "*pending*"
     })
 }
 
-/// Whether `crate::some::path::name` is a test of that crate; the path between serves people.
+/// True if `crate::some::path::name` is a test of that crate; the path between is for readers.
 fn exists(test: &str, sources: &[Source]) -> bool {
     let package = test.split("::").next().unwrap_or(test).replace('_', "-");
     let name = test.rsplit("::").next().unwrap_or(test);
@@ -49,7 +49,7 @@ fn exists(test: &str, sources: &[Source]) -> bool {
         .any(|source| holds_test(&source.text, name))
 }
 
-/// Whether a function of this name stands below the mark of a test.
+/// True if a function of this name stands below the mark of a test.
 fn holds_test(text: &str, name: &str) -> bool {
     let function = format!("fn {name}(");
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();

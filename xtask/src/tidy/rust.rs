@@ -2,7 +2,7 @@
 
 use super::{Source, has_extension};
 
-/// What a line holds.
+/// The content of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
     /// Nothing but whitespace.
@@ -25,7 +25,7 @@ pub(super) struct File<'a> {
     pub(super) code: String,
     /// One kind for each line.
     pub(super) lines: Vec<Line>,
-    /// Whether the whole file is outside the program: tests, benches, fuzz targets.
+    /// True for a file outside the program: tests, benches, fuzz targets.
     pub(super) is_test: bool,
 }
 
@@ -59,13 +59,13 @@ impl<'a> File<'a> {
         Self { path: &source.path, text, code, lines, is_test: is_test(&source.path) }
     }
 
-    /// How many lines are of a kind.
+    /// The count of lines of a kind.
     pub(super) fn count(&self, kind: Line) -> usize {
         self.lines.iter().filter(|line| **line == kind).count()
     }
 }
 
-/// Whether a file is outside the program by its place.
+/// True for a path outside the program.
 fn is_test(path: &str) -> bool {
     let mut parts = path.split('/');
     parts.any(|part| ["tests", "fuzz", "benches", "tests.rs"].contains(&part))
