@@ -1,7 +1,7 @@
-//! What the CPU at hand can do and what the system gives it, where the standard library does not say.
+//! Detects what the standard library cannot: matrix tiles of the CPU, and huge pages of the system.
 
-/// Whether AMX with bfloat16 and with integers of eight bits is there and the system lets this process use it.
-/// Asks the system for it once.
+/// Returns whether AMX with bfloat16 and with integers of eight bits is there and the system lets this process use it.
+/// Requests it from the system once.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[must_use]
 pub fn grants_amx() -> bool {
@@ -11,7 +11,7 @@ pub fn grants_amx() -> bool {
     *GRANTED.get_or_init(|| has_amx() && saves_tiles() && ask_for_tiles())
 }
 
-/// Nobody grants it elsewhere.
+/// Always false on other systems.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 #[must_use]
 pub fn grants_amx() -> bool {
@@ -27,7 +27,7 @@ fn has_amx() -> bool {
     __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & ALL == ALL
 }
 
-/// XCR0: bits 17 and 18 say that the system saves the tiles of a thread that is not running.
+/// XCR0: bits 17 and 18 are set if the system saves the tiles of a thread that is not running.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn saves_tiles() -> bool {
     use std::arch::x86_64::{__cpuid, _xgetbv};
@@ -40,7 +40,7 @@ fn saves_tiles() -> bool {
 
     const OSXSAVE: u32 = 1 << 27;
     const TILES: u64 = 1 << 17 | 1 << 18;
-    // SAFETY: OSXSAVE says that the instruction works.
+    // SAFETY: OSXSAVE is set, so the instruction works.
     __cpuid(1).ecx & OSXSAVE != 0 && unsafe { extended_states() } & TILES == TILES
 }
 
@@ -67,7 +67,7 @@ struct Configuration {
 /// Configures the eight matrix tiles of this thread, so many rows of 64 bytes in each, and zeroes them.
 ///
 /// # Safety
-/// [`grants_amx`] must have said that they are there; no tile has more than 16 rows.
+/// [`grants_amx`] must have returned true; no tile has more than 16 rows.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub unsafe fn configure_tiles(rows: [u8; 8]) {
@@ -93,7 +93,7 @@ pub unsafe fn release_tiles() {
 /// Bytes of a huge page, and what it begins at a multiple of.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Asks the system to hold the huge pages that lie in `memory` as such, before they are used. Where it does not, nothing changes.
+/// Requests that the system hold the huge pages that lie in `memory` as such, before they are used. Where it does not, nothing changes.
 #[cfg(target_os = "linux")]
 pub fn ask_for_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
     let start = memory.as_mut_ptr().cast::<u8>();
@@ -105,6 +105,6 @@ pub fn ask_for_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
     }
 }
 
-/// Nobody is asked elsewhere.
+/// Does nothing on other systems.
 #[cfg(not(target_os = "linux"))]
 pub fn ask_for_huge_pages<T>(_memory: &mut [std::mem::MaybeUninit<T>]) {}

@@ -1,7 +1,7 @@
 //! Gradients of the weights of 3×3 convolutions with a border of zeros.
 //!
 //! `dW[o, ky, kx, i] = sum over b, y, x of gradient[b, y, x, o] * input[b, y + ky - 1, x + kx - 1, i]`, where the input is zero
-//! outside the board. [`Path`] says what it is computed with; start reading at [`WeightGradient::compute`].
+//! outside the board. [`Path`] names the instructions; start reading at [`WeightGradient::compute`].
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
@@ -14,7 +14,7 @@ const SIDE: usize = 3;
 /// Cells of the kernel.
 const TAPS: usize = SIDE * SIDE;
 
-/// What a convolution is like.
+/// The sizes of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// B: positions of a batch.
@@ -51,7 +51,7 @@ fn on_board(len: usize, tap: usize) -> std::ops::Range<usize> {
     usize::from(tap == 0)..len - usize::from(tap == SIDE - 1)
 }
 
-/// What it is computed with.
+/// The instructions that compute it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
     /// Matrix tiles of x86-64, packed with AVX-512.
@@ -61,7 +61,7 @@ pub enum Path {
 }
 
 impl Path {
-    /// Whether this machine has it and the system lets us use it.
+    /// Returns whether this machine has it and the system permits its use.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
@@ -163,7 +163,7 @@ mod tests {
             Self { shape, input: random(shape.input_len()), gradient: random(shape.gradient_len()) }
         }
 
-        /// What a path makes of it; weights are NaN before.
+        /// The gradient that a path computes; weights are NaN before.
         fn computed(&self, with: &mut WeightGradient) -> Vec<f32> {
             let mut weights = vec![f32::NAN; self.shape.weights_len()];
             with.compute(self.shape, &self.input, &self.gradient, &mut weights);

@@ -350,7 +350,7 @@ mod passes {
         wide
     }
 
-    /// A bfloat16 is the upper half of a float32. The library's way asks for NaN first, and the compiler makes no vector of it.
+    /// A bfloat16 is the upper half of a float32. The library tests for NaN first, and the compiler cannot vectorise that.
     #[inline(always)]
     fn widen(value: bf16) -> f32 {
         f32::from_bits(u32::from(value.to_bits()) << 16)

@@ -57,7 +57,7 @@ impl Arrangement {
         Self { layout, features, cells: path.base().cells(layout), block_cells: path.cells(layout) }
     }
 
-    /// How so many positions are passed: as many together as their features may wait.
+    /// The passes of so many positions: as many together as their features may wait.
     pub(crate) fn passes(all: &[Self], positions: usize) -> impl Iterator<Item = Pass> + use<'_> {
         let mut first = 0;
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-/// How the cells of a board lie in memory: line by line, one zero pixel after each line and a line of zero pixels after the
+/// The memory layout of a board's cells: line by line, one zero pixel after each line and a line of zero pixels after the
 /// last. Lines are the rows of the board, or its columns where the board is turned.
 ///
 /// The border of a line serves the next line, and the border of a position serves the next position, so a tap of a 3×3
@@ -7,7 +7,7 @@
 pub(crate) struct Board {
     pub(crate) height: usize,
     pub(crate) width: usize,
-    /// Whether columns are lines.
+    /// True if columns are lines.
     pub(crate) turned: bool,
 }
 
@@ -68,7 +68,7 @@ impl Board {
         if self.turned { (along, line) } else { (line, along) }
     }
 
-    /// Whether a pixel is a cell.
+    /// Returns whether a pixel is a cell.
     pub(crate) fn is_cell(self, pixel: usize) -> bool {
         let (row, column) = self.place(pixel);
         row < self.height && column < self.width

@@ -9,7 +9,7 @@ use crate::{Error, Path, reference};
 /// A path and why it was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenPath {
-    /// What to compute with.
+    /// The chosen path.
     pub path: Path,
     /// For people: what was passed over, and why.
     pub reason: String,
@@ -61,12 +61,12 @@ fn order(mut paths: Vec<(Path, f64)>) -> Vec<Path> {
 /// The first of `paths` that this machine has and that gives the right answers on a small network of the same board and
 /// parts.
 ///
-/// Takes some milliseconds; whoever swaps weights versions asks once.
+/// Takes some milliseconds; callers that swap weights versions choose once.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] where no path is left.
 pub fn choose_path(architecture: &Architecture, paths: &[Path]) -> Result<ChosenPath, Error> {
-    // Says what the kernel does not take before anything is made smaller.
+    // Rejects what the kernel does not compute before anything is made smaller.
     Error::check(architecture)?;
     let mut passed_over = Vec::new();
     let mut last = None;
@@ -96,7 +96,7 @@ fn tolerance(path: Path) -> f64 {
     if path.is_bf16() { 0.05 } else { 1e-3 }
 }
 
-/// Holds the path against float64 on a small random network; the inner error says why it is not to be used.
+/// Holds the path against float64 on a small random network; the inner error is the reason not to use it.
 fn self_check(path: Path, architecture: &Architecture) -> Result<Result<(), String>, Error> {
     const SEED: u64 = 1;
     const TIMES: usize = 9;

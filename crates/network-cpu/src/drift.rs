@@ -6,12 +6,12 @@ use weights::WeightsVersion;
 
 use crate::{Tower, TowerEvaluator};
 
-/// How far coarser numbers may lead from finer ones before they are given up. Integers of eight bits were measured below 0.0001
+/// The largest drift at which coarser numbers are used. Integers of eight bits were measured below 0.0001
 /// nats and at 0.008 with trained weights of Connect Four (`arena/examples/kernel_paths.rs`).
 const DIVERGENCE_MAX: f64 = 0.01;
 const VALUE_MAX: f64 = 0.03;
 
-/// How far the answers of one evaluator are from another's, on average over positions.
+/// The distance between the answers of two evaluators, on average over positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drift {
     /// Kullback-Leibler divergence of the priors, in nats.
@@ -31,7 +31,7 @@ impl Drift {
         };
         match (answers(fine), answers(coarse)) {
             (Ok(fine), Ok(coarse)) => Self::between(&fine, &coarse),
-            // Their evaluator says so when it is asked.
+            // Their evaluator reports it when it evaluates.
             _ => Self { divergence: f64::NAN, value: f64::NAN },
         }
     }
@@ -57,7 +57,7 @@ impl Drift {
         Self { divergence: divergence / positions, value: value / positions }
     }
 
-    /// Whether the coarser evaluator may be used.
+    /// Returns whether the coarser evaluator may be used.
     #[must_use]
     pub fn is_small(self) -> bool {
         // Written so that NaN is not small.

@@ -8,19 +8,19 @@ pub enum Error {
     /// The architecture is outside what the kernel computes; libtorch may take it.
     #[error("the CPU kernel does not take {what} of {got}: {expected}")]
     Unsupported {
-        /// Which dimension.
+        /// The dimension.
         what: &'static str,
-        /// What the architecture has.
+        /// Its size in the architecture.
         got: usize,
-        /// What the kernel takes.
+        /// The sizes that the kernel computes.
         expected: &'static str,
     },
-    /// The instructions that were asked for are not there.
+    /// The requested instructions do not exist here.
     #[error("the CPU kernel's path {path} is not available: {reason}")]
     Unavailable {
         /// The path.
         path: Path,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The architecture or the bytes are not those of a network.
@@ -29,7 +29,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether another evaluator may take the network: the weights themselves are not to blame.
+    /// Returns whether another evaluator may take the network: the weights themselves are not to blame.
     #[must_use]
     pub fn is_of_the_kernel(&self) -> bool {
         matches!(self, Self::Unsupported { .. } | Self::Unavailable { .. })

@@ -21,7 +21,7 @@ pub struct TowerEvaluator {
     tower: Arc<Tower>,
     workspace: Workspace,
     attributes: Attributes,
-    /// Who wants to see what is asked.
+    /// The store of recently evaluated positions, if one is kept.
     recent: Option<Arc<Recent>>,
 }
 
@@ -38,7 +38,7 @@ impl TowerEvaluator {
         Self { workspace: tower.workspace(), tower, attributes, recent: None }
     }
 
-    /// The same evaluator, which shows what it is asked.
+    /// The same evaluator, which stores the positions of its batches in `recent`.
     pub(crate) fn showing(self, recent: Arc<Recent>) -> Self {
         Self { recent: Some(recent), ..self }
     }
@@ -49,10 +49,10 @@ impl TowerEvaluator {
         &self.tower
     }
 
-    /// How long each stage of a batch takes, summed over its passes; `now` is the clock.
+    /// Measures each stage of a batch, summed over its passes; `now` is the clock.
     ///
     /// # Errors
-    /// As [`Evaluator::evaluate`], except that numbers which are not finite are nobody's concern.
+    /// As [`Evaluator::evaluate`], except that numbers which are not finite are accepted.
     pub fn stages(
         &mut self,
         batch: &Batch,

@@ -117,7 +117,7 @@ impl Block {
     }
 }
 
-/// Where numbers come from.
+/// The source of numbers.
 enum Source<'a, 'b> {
     File(&'a mut Reader<'b>),
     Random(Box<ChaCha8Rng>),

@@ -1,4 +1,4 @@
-//! Whether a version may be computed with integers.
+//! Decides whether a version may be computed with integers.
 
 use std::sync::Arc;
 

@@ -71,7 +71,7 @@ impl std::str::FromStr for KernelPreference {
 
 /// Hands evaluators to the threads of a process: the path is chosen once, each weights version is packed once.
 ///
-/// Where integers are allowed, each version is calibrated and checked on positions that its evaluators were asked lately, and
+/// Where integers are allowed, each version is calibrated and checked on positions that its evaluators received lately, and
 /// answered in floating point until there are some, or if the check fails. An [`adaptive`](Self::adaptive) kernel checks
 /// bfloat16 likewise, against float32.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Kernel {
     }
 
     /// The same kernel, which holds bfloat16 against float32 on recent positions with every new version, and answers a version
-    /// that drifts in float32. For whoever asks what a run asks: the answers to a version depend on what was asked before.
+    /// that drifts in float32. For callers that evaluate what a run evaluates: the answers of a version depend on earlier positions.
     #[must_use]
     pub fn adaptive(mut self) -> Self {
         self.recent.get_or_insert_default();
@@ -119,7 +119,7 @@ impl Kernel {
     /// An evaluator of a published version for one thread.
     ///
     /// # Errors
-    /// As [`choose_path`] and [`Tower::new`]: [`Error::Unsupported`] says that another evaluator is needed, and so does
+    /// As [`choose_path`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is needed, and so does
     /// [`Error::Unavailable`].
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<TowerEvaluator, Error> {
         // What a thread that panicked left behind is whole: each part is assigned at once.
@@ -141,7 +141,7 @@ impl Kernel {
         })
     }
 
-    /// What computes the last version, and why; `None` before the first.
+    /// The path of the last version, and the reason for it; `None` before the first.
     #[must_use]
     pub fn chosen(&self) -> Option<ChosenPath> {
         self.packed.lock().unwrap_or_else(PoisonError::into_inner).used.clone()

@@ -6,7 +6,7 @@ pub(crate) const TILE_ROWS: usize = 16;
 /// Lines that a matrix tile may read beyond its last cell.
 const OVERREAD: usize = TILE_ROWS;
 
-/// How the pixels of a few positions lie in planes.
+/// The memory layout of the pixels of a few positions in planes.
 ///
 /// Whole positions one after the other, or, where a tile of neighbouring lines should be the same cell of several positions,
 /// their pixels side by side: `[positions / together, pixels, together]`.
@@ -42,14 +42,14 @@ impl Layout {
         blocks * self.block_lines * size_of::<Line>()
     }
 
-    /// Where the line of a pixel lies in a block.
+    /// The index of the line of a pixel in a block.
     #[inline(always)]
     pub(crate) fn line(self, position: usize, pixel: usize) -> usize {
         let (group, member) = (position / self.together, position % self.together);
         (group * self.board.pixels() + pixel) * self.together + member
     }
 
-    /// Where it lies in planes.
+    /// The index of the line in planes.
     #[inline(always)]
     pub(crate) fn index(self, block: usize, position: usize, pixel: usize) -> usize {
         self.margin() + block * self.block_lines + self.line(position, pixel)

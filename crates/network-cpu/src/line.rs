@@ -14,7 +14,7 @@ pub(crate) const CHANNELS_MAX: usize = 2 * WORDS;
 /// Integers of a line.
 pub(crate) const INTEGERS: usize = 4 * WORDS;
 
-/// How channels are packed into the words of a line.
+/// The packing of channels into the words of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// One float32 per word.
@@ -35,7 +35,7 @@ impl Format {
         }
     }
 
-    /// What products of this format are summed up into, once a bias has been added.
+    /// The format of sums of products, once a bias has been added.
     pub(crate) fn of_outputs(self) -> Self {
         match self {
             Self::I8 => Self::F32,

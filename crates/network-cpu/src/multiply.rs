@@ -10,7 +10,7 @@ use crate::line::{Format, Line, WORDS, from_bf16, to_bf16};
 use crate::product::{Edges, GROUP, Panel, Product, Run, Stretch};
 use crate::tap::Taps;
 
-/// What a path multiplies with: a register of sums and the four operations on it.
+/// The registers of a path: a register of sums and the four operations on it.
 ///
 /// Every function is unsafe for one reason: the CPU must have the instructions of the path. Pointers are read or written
 /// as far as a register is wide.
@@ -19,7 +19,7 @@ pub(crate) trait Lanes {
     type Register: Copy;
     /// Sums in a register.
     const WIDTH: usize;
-    /// How words are read.
+    /// The format of words.
     const FORMAT: Format;
     /// Rows of a tile at most.
     const ROWS_MAX: usize;
@@ -37,14 +37,14 @@ pub(crate) trait Lanes {
     /// The same sums, of which the compiler cannot know where they come from. Without it, sums that leave a loop are copied to
     /// where they go on in each of its rounds, and many do not find a register.
     unsafe fn keep(sums: Self::Register) -> Self::Register;
-    /// Asks for the cache line of a word that is read soon, where that pays; the word need not be there.
+    /// Prefetches the cache line of a word that is read soon, where that pays; the word need not be there.
     #[inline(always)]
     unsafe fn fetch(_word: *const u32) {}
     /// Writes the sums; sums of integers as the bits they are.
     unsafe fn store(sums: Self::Register, to: *mut f32);
 }
 
-/// Words of input between a register of weights that is asked for and the one that is multiplied. What a position alone needs of
+/// Words of input between a register of weights that is prefetched and the one that is multiplied. What a position alone needs of
 /// weights comes from beyond the first-level cache, and the CPU does not see it coming from page to page.
 const AHEAD: usize = 32;
 
@@ -58,7 +58,7 @@ pub(crate) struct Sums([f32; SUMS]);
 impl Sums {
     const ZERO: Self = Self([0.0; SUMS]);
 
-    /// Where the sums of one run or two lie, `rows` in each.
+    /// The places of the sums of one run or two, `rows` in each.
     fn place(&mut self, rows: usize, groups: usize) -> Place {
         let first: *mut f32 = self.0.as_mut_ptr();
         let row = groups * GROUP;
@@ -66,7 +66,7 @@ impl Sums {
     }
 }
 
-/// Where the sums of a tile go, in groups of float32: into planes, or to be finished.
+/// The destination of the sums of a tile, in groups of float32: into planes, or to be finished.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     /// The first row of each run.
@@ -77,7 +77,7 @@ pub(crate) struct Place {
     group: usize,
 }
 
-/// What sums begin with that have no bias, or get it later; all formats of sums have the same zero.
+/// The initial value of sums that have no bias, or get it later; all formats of sums have the same zero.
 static NOTHING: [[f32; GROUP]; 2] = [[0.0; GROUP]; 2];
 
 /// A call as the leaves see it: bounds have been checked by [`crate::path`].
@@ -88,7 +88,7 @@ pub(crate) struct Job<'a> {
     pub(crate) layout: Layout,
     pub(crate) runs: &'a [Run],
     pub(crate) target: Target,
-    /// What is multiplied after this and may come from far: to be fetched meanwhile.
+    /// The next product, whose weights may have to be prefetched.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only matrix tiles wait for weights from afar"))]
     pub(crate) next: Option<&'a Product>,
 }
@@ -120,16 +120,16 @@ pub(crate) struct Tile<'a> {
     pub(crate) stride: usize,
     /// Of each run; the first and last taps are the same.
     pub(crate) edges: [&'a Edges; 2],
-    /// What the sums of a row begin with, `[groups]`.
+    /// The initial sums of a row, `[groups]`.
     pub(crate) bias: *const [f32; GROUP],
     pub(crate) to: Place,
 }
 
-/// The sums of one tile of `RUNS` runs, `ROWS` rows in each. `UNIT` says that its rows lie beside each other; only such a tile
+/// The sums of one tile of `RUNS` runs, `ROWS` rows in each. `UNIT` is set if its rows lie beside each other; only such a tile
 /// has edges.
 ///
 /// # Safety
-/// The CPU must have the path's instructions; weights and rows must be readable as far as the segments say.
+/// The CPU must have the path's instructions; weights and rows must be readable over the whole length of the segments.
 #[inline(always)]
 pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, const RUNS: usize, const UNIT: bool>(
     tile: &Tile<'_>,
@@ -437,7 +437,7 @@ unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: us
     }
 }
 
-/// ReLU of a group if it is asked for.
+/// ReLU of a group if `relu` is set.
 #[inline(always)]
 pub(crate) fn rectify(values: &mut [f32; GROUP], relu: bool) {
     if relu {

@@ -82,24 +82,24 @@ impl Path {
         }
     }
 
-    /// Whether it multiplies bfloat16.
+    /// Returns whether it multiplies bfloat16.
     #[must_use]
     pub fn is_bf16(self) -> bool {
         matches!(self, Self::AmxBf16 | Self::Avx512Bf16)
     }
 
-    /// Whether it multiplies integers of eight bits.
+    /// Returns whether it multiplies integers of eight bits.
     #[must_use]
     pub fn is_int8(self) -> bool {
         Self::INT8.contains(&self)
     }
 
-    /// Whether all it multiplies is float32.
+    /// Returns whether all it multiplies is float32.
     pub(crate) fn is_float32(self) -> bool {
         self.packing().format == Format::F32
     }
 
-    /// What computes the parts of a network that stay in floating point; itself if all do.
+    /// The path of the parts of a network that stay in floating point; itself if all do.
     #[must_use]
     pub fn base(self) -> Self {
         match self {
@@ -109,22 +109,22 @@ impl Path {
         }
     }
 
-    /// Whether its registers hold sixteen float32, so that weights must come as fast as they are read.
+    /// Returns whether its registers hold sixteen float32, so that weights must come as fast as they are read.
     pub(crate) fn has_wide_registers(self) -> bool {
         matches!(self.base(), Self::Avx512F32)
     }
 
-    /// Whether it computes in matrix tiles.
+    /// Returns whether it computes in matrix tiles.
     pub(crate) fn has_tiles(self) -> bool {
         matches!(self, Self::AmxBf16 | Self::AmxI8)
     }
 
-    /// Whether it can multiply the same cell of sixteen positions that lie side by side.
+    /// Returns whether it can multiply the same cell of sixteen positions that lie side by side.
     pub(crate) fn lays_together(self) -> bool {
         matches!(self, Self::AmxBf16)
     }
 
-    /// Whether the CPU and the system at hand have it.
+    /// Returns whether the CPU and the system at hand have it.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {

@@ -24,7 +24,7 @@ impl Planes {
         (self.lines.len() - 2 * self.layout.margin()) / self.layout.block_lines
     }
 
-    /// Where the line of a pixel lies.
+    /// The index of the line of a pixel.
     #[inline(always)]
     pub(crate) fn index(&self, block: usize, position: usize, pixel: usize) -> usize {
         self.layout.index(block, position, pixel)

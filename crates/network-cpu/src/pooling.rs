@@ -1,4 +1,4 @@
-//! What looks at a whole position at once: global pooling, squeeze-and-excitation.
+//! Layers over a whole position: global pooling, squeeze-and-excitation.
 //!
 //! Plain Rust that is inlined into each path's own functions, where the compiler has the path's registers.
 

@@ -9,13 +9,13 @@ use crate::tap::{Tap, Taps};
 /// Outputs that lie beside each other in memory: the lanes of one line of weights.
 pub(crate) const GROUP: usize = 16;
 
-/// How weights are laid out for a path.
+/// The layout of weights for a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packing {
     pub(crate) format: Format,
     /// Groups of outputs that are computed together.
     pub(crate) panel_groups: usize,
-    /// Whether segments have all sixteen words and panels all their groups, the rest being zero, so that the words of a
+    /// True if segments have all sixteen words and panels all their groups, the rest being zero, so that the words of a
     /// group are a tile.
     pub(crate) whole: bool,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Span {
     pub(crate) tap: Tap,
     /// Pixels from the row's own.
     pub(crate) pixels: isize,
-    /// Which block of channels.
+    /// The block of channels.
     pub(crate) block: usize,
     pub(crate) channels: usize,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Panel {
 #[derive(Debug)]
 pub(crate) struct Product {
     pub(crate) segments: Vec<Segment>,
-    /// The same, for those who take many at a time.
+    /// The same, for callers that take many at a time.
     pub(crate) stretches: Vec<Stretch>,
     pub(crate) panels: Vec<Panel>,
     pub(crate) weights: Slab,
@@ -92,7 +92,7 @@ pub(crate) struct Product {
     pub(crate) groups: usize,
     /// `[groups]`, 16 outputs in each.
     pub(crate) bias: Vec<[f32; GROUP]>,
-    /// What the integer sums of each output are worth, as the bias lies; ones for other formats.
+    /// The scale of the integer sums of each output, in the order of the bias; ones for other formats.
     pub(crate) scales: Vec<[f32; GROUP]>,
     pub(crate) format: Format,
 }
@@ -284,25 +284,25 @@ impl Run {
         self.line + self.rows.saturating_sub(1) * self.stride
     }
 
-    /// Whether the rows of another run may be computed with these: as many, as far apart, between the same edges.
+    /// Returns whether the rows of another run may be computed with these: as many, as far apart, between the same edges.
     pub(crate) fn makes_pair(&self, other: &Self) -> bool {
         let shape = |run: &Self| (run.rows, run.stride, run.edges.first, run.edges.last);
         shape(self) == shape(other)
     }
 
-    /// Whether every row is computed.
+    /// Returns whether every row is computed.
     pub(crate) fn wants_all(&self) -> bool {
         self.wanted.count_ones() as usize == self.rows
     }
 
-    /// Whether a row is computed.
+    /// Returns whether a row is computed.
     #[inline(always)]
     pub(crate) fn wants(&self, row: usize) -> bool {
         self.wanted >> row & 1 != 0
     }
 }
 
-/// Where a product goes.
+/// The destination of a product.
 #[derive(Debug)]
 pub(crate) enum Output<'a> {
     /// Into planes, each row at the line it came from, rounded to their format.

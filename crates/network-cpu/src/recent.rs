@@ -8,7 +8,7 @@ pub(crate) const SAMPLE: usize = 256;
 /// One position of so many is taken, so that a sample is spread over many games.
 const STRIDE: usize = 16;
 
-/// Positions that the evaluators of a process were asked lately. In an actor they are those that go to the replay.
+/// Positions that the evaluators of a process received lately. In an actor they are those that go to the replay.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<Positions>);
 
@@ -22,7 +22,7 @@ struct Positions {
 }
 
 impl Recent {
-    /// Shows what was asked. Where another thread shows at the same time, nothing is taken.
+    /// Stores positions of a batch. While another thread stores some, nothing is stored.
     pub(crate) fn show(&self, batch: &Batch) {
         let mut positions = match self.0.try_lock() {
             Ok(positions) => positions,

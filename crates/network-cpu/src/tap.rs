@@ -1,6 +1,6 @@
 use crate::board::Board;
 
-/// Which neighbour of a cell an input lies in: 0 to 8, row by row, 4 being the cell itself.
+/// The neighbour of a cell that an input lies in: 0 to 8, row by row, 4 being the cell itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tap(u8);
 
@@ -31,7 +31,7 @@ impl Tap {
         self.down() * board.down() as isize + self.right() * board.right() as isize
     }
 
-    /// Whether the neighbour of a pixel lies outside the board.
+    /// Returns whether the neighbour of a pixel lies outside the board.
     fn leaves(self, board: Board, pixel: usize) -> bool {
         let (row, column) = board.place(pixel);
         let (row, column) = (row as isize + self.down(), column as isize + self.right());
@@ -60,13 +60,13 @@ impl Taps {
         Self(Tap::all().into_iter().filter(hidden).fold(0, |set, tap| set | 1 << tap.0))
     }
 
-    /// Whether a tap is one of them.
+    /// Returns whether a tap is one of them.
     #[inline(always)]
     pub(crate) fn contain(self, tap: Tap) -> bool {
         self.0 >> tap.0 & 1 != 0
     }
 
-    /// Where a cell with these hidden comes on a walk around the board and then inside, so that those which come one after
+    /// The place of a cell with these hidden on a walk around the board and then inside, so that those which come one after
     /// the other have many in common.
     pub(crate) fn around(self) -> usize {
         let [above, below, left, right] = [Self::ABOVE, Self::BELOW, Self::LEFT, Self::RIGHT].map(|taps| taps.0);

@@ -204,7 +204,7 @@ fn path_names_are_read_back() {
     assert!(error.starts_with("`sse` is not a path of the CPU kernel: expected one of amx-bf16, "), "{error}");
 }
 
-/// Tower `path` of integers of `network`, calibrated on what it will be asked.
+/// Tower `path` of integers of `network`, calibrated on the batch that it will evaluate.
 fn quantised(network: &Folded, path: Path, batch: &Batch) -> Tower {
     let ranges = Tower::from_folded(network, path.base(), None).unwrap().ranges(batch.observations());
     Tower::from_folded(network, path, Some(&ranges)).unwrap()

@@ -28,11 +28,11 @@ pub struct Tower {
     architecture: Architecture,
     path: Path,
     board: Board,
-    /// Whether weights come from beyond the second-level cache.
+    /// True if weights come from beyond the second-level cache.
     is_far: bool,
     /// The ways to lay out a pass, that of the most positions first.
     arrangements: Vec<Arrangement>,
-    /// What computes the convolutions of the blocks, where it is not nine taps.
+    /// Minimal filtering for the convolutions of the blocks, where it is used.
     winograd: Option<Winograd>,
     stem: Product,
     blocks: Vec<Block>,
@@ -57,7 +57,7 @@ struct Block {
 struct Convolution {
     /// One of nine taps, or one for each point of minimal filtering.
     products: Vec<Product>,
-    /// What its inputs are multiplied by to become integers, by blocks of 64 channels; empty if they stay as they are.
+    /// The scales that turn its inputs into integers, by blocks of 64 channels; empty if they stay as they are.
     inverse: Vec<[f32; INTEGERS]>,
 }
 
@@ -77,13 +77,13 @@ impl Convolution {
         Self { products: vec![Product::convolution(path.packing(), &scaled, board)], inverse }
     }
 
-    /// What is multiplied first.
+    /// The first product.
     fn first(&self) -> &Product {
         &self.products[0]
     }
 }
 
-/// A part of the computation, for those who measure it.
+/// A part of the computation, for measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Observations into planes.
@@ -100,7 +100,7 @@ pub enum Stage {
     Layers,
 }
 
-/// What a thread computes in.
+/// The buffers of a thread.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     /// Of each arrangement.
@@ -235,7 +235,7 @@ impl Tower {
         &self.architecture
     }
 
-    /// What it is computed with.
+    /// The path that computes it.
     #[must_use]
     pub fn path(&self) -> Path {
         self.path
@@ -248,7 +248,7 @@ impl Tower {
         self.multiply_adds
     }
 
-    /// How so many positions pass through the network.
+    /// The passes of so many positions through the network.
     pub(crate) fn passes(&self, positions: usize) -> impl Iterator<Item = Pass> + use<'_> {
         Arrangement::passes(&self.arrangements, positions)
     }
@@ -302,8 +302,8 @@ impl Tower {
         ranges
     }
 
-    /// Runs the positions of a pass, out of observations `[positions, C, H, W]`, through the network; `done` hears of each
-    /// stage of so many positions, and sees the planes it made.
+    /// Runs the positions of a pass, out of observations `[positions, C, H, W]`, through the network; `done` is called after each
+    /// stage with the planes it made and their count of positions.
     pub(crate) fn forward(
         &self,
         workspace: &mut Workspace,

@@ -26,7 +26,7 @@ pub(crate) use minimal::Minimal;
 pub(crate) use pieces::Pieces;
 pub(crate) use squares::Squares;
 
-/// What computes the convolutions of a tower's blocks by minimal filtering.
+/// Computes the convolutions of a tower's blocks by minimal filtering.
 #[derive(Debug)]
 pub(crate) struct Winograd {
     cut: Cut,
@@ -76,7 +76,7 @@ impl Winograd {
         }
     }
 
-    /// What [`convolve`](Self::convolve) computes in: one more than there are points.
+    /// The planes that [`convolve`](Self::convolve) works in: one more than there are points.
     pub(crate) fn planes(&self, channels: usize) -> Vec<Planes> {
         vec![Planes::new(Format::F32, self.layout, channels); self.cut.points() + 1]
     }

@@ -3,7 +3,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::Error;
 
-/// Activations on the CPU in bfloat16, `[B, H, W, C]` as they lie, for those who compute on them without libtorch.
+/// Activations on the CPU in bfloat16, `[B, H, W, C]` as they lie, for code that computes on them without libtorch.
 #[derive(Debug)]
 pub(crate) struct Cells(Tensor);
 
@@ -14,7 +14,7 @@ impl Cells {
         Ok(Self(tensor.f_permute([0, 2, 3, 1])?.f_contiguous()?))
     }
 
-    /// Room for as many of the same shape; what is in it is not said.
+    /// Room for as many of the same shape, with unspecified contents.
     pub(crate) fn room(&self) -> Result<Self, Error> {
         Ok(Self(self.0.f_empty_like()?))
     }
@@ -38,14 +38,14 @@ impl Cells {
     /// `[B, H, W, C]`.
     pub(crate) fn values(&self) -> &[bf16] {
         // SAFETY: the tensor is bfloat16, contiguous and on the CPU, which is how every one of them is made; it keeps its memory
-        // for as long as `self` is borrowed. Nobody writes to it meanwhile: that takes `values_mut`, or an operation of libtorch that
+        // for as long as `self` is borrowed. Nothing writes to it meanwhile: that takes `values_mut`, or an operation of libtorch that
         // works in place, and none is given these tensors.
         unsafe { std::slice::from_raw_parts(self.0.data_ptr().cast::<bf16>(), self.0.numel()) }
     }
 
-    /// The same, to be written, where nobody else has a tensor in the same memory.
+    /// The same, to be written, where no other tensor shares the memory.
     pub(crate) fn values_mut(&mut self) -> &mut [bf16] {
-        // SAFETY: as above, and nobody else has a tensor in the same memory.
+        // SAFETY: as above, and no other tensor shares the memory.
         unsafe { std::slice::from_raw_parts_mut(self.0.data_ptr().cast::<bf16>(), self.0.numel()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Stem and tower of a network trained on the CPU by hand: libtorch computes the convolutions, the crate `gradients` what lies
+//! Stem and tower of a network trained on the CPU with a backward pass of our own: libtorch computes the convolutions, the crate `gradients` what lies
 //! between them and the gradients of their weights.
 
 use gradients::{Affine, Norm, Path, Shape, WeightGradient};
@@ -19,7 +19,7 @@ const BORDER: [i64; 2] = [1, 1];
 /// A stride or a dilation that is none.
 const ONE: [i64; 2] = [1, 1];
 
-/// What computes stem and tower in training: `auto`, `libtorch`.
+/// The preferred kernel of stem and tower in training: `auto`, `libtorch`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TowerPreference {
     /// The crate `gradients` beside libtorch where that is faster: in bfloat16, on one thread of a CPU with matrix tiles, blocks
@@ -48,7 +48,7 @@ pub(crate) struct CustomBackward {
     weights: WeightGradient,
 }
 
-/// What the forward pass leaves for the way back.
+/// The results of the forward pass that the backward pass needs.
 #[derive(Debug)]
 pub(crate) struct Tape {
     /// `[B, H, W, C]`.
@@ -63,15 +63,15 @@ struct Layer {
     declared: ::network::Layer,
     /// `[F, C, 3, 3]`, in bfloat16.
     weight: Tensor,
-    /// What the convolution made, `[B, H, W, F]`.
+    /// The output of the convolution, `[B, H, W, F]`.
     z: Cells,
-    /// What came of it, `[B, H, W, F]`.
+    /// The output of the layer, `[B, H, W, F]`.
     y: Cells,
     norm: Norm,
 }
 
 impl Tape {
-    /// What the tower made of the observations, `[B, F, H, W]`; whoever has it leaves it as it is.
+    /// The output of the tower, `[B, F, H, W]`; not to be written.
     pub(crate) fn output(&self) -> Result<Tensor, Error> {
         self.layers.last().expect("a network has a stem").y.tensor()
     }
@@ -171,7 +171,7 @@ impl CustomBackward {
     }
 }
 
-/// Whether a parameter is one of stem and tower.
+/// Returns whether a parameter is one of stem and tower.
 fn is_of_tower(entry: &Entry) -> bool {
     entry.tensor.name.starts_with("stem.") || entry.tensor.name.starts_with("block.")
 }

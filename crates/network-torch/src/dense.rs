@@ -5,7 +5,7 @@ use crate::{Error, Precision, affine::Affine, network, random, threads};
 /// The most numbers that a layer takes or gives.
 const WIDTH_MAX: usize = 65_536;
 
-/// How large a dense network is.
+/// The size of a dense network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DenseShape {
     /// I: numbers of an observation.

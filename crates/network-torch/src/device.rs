@@ -9,7 +9,7 @@ use crate::{Error, Network, Trainer, TrainerSettings, TrainingBatch};
 /// A device and why it was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
-    /// What to hand to [`Network`].
+    /// The device for [`Network`].
     pub device: Device,
     /// For people; under `auto` with the reason why no accelerator was chosen.
     pub reason: String,
@@ -80,7 +80,7 @@ pub fn choose_device(preference: DevicePreference) -> Result<Chosen, Error> {
 /// Tries every device, as [`choose_device`] tries the one it takes; like it, to be called before anything else of this crate.
 #[must_use]
 pub fn devices() -> Devices {
-    // Where CUDA as a whole is missing, its first device says why.
+    // Where CUDA as a whole is missing, its first device has the reason.
     let indices = 0..cuda_count().unwrap_or(1);
     let tried = indices.map(|index| (Device::Cuda(index), cuda(index))).chain([(Device::Mps, mps())]);
     let mut devices = Devices { working: vec![Device::Cpu], missing: Vec::new() };

@@ -28,7 +28,7 @@ pub enum Error {
         field: &'static str,
         /// The count for the network and the number of positions.
         expected: usize,
-        /// What is there.
+        /// The count in the batch.
         got: usize,
     },
     /// A setting outside its range.
@@ -36,15 +36,15 @@ pub enum Error {
     Setting {
         /// The field.
         field: &'static str,
-        /// What was given.
+        /// The value.
         got: f64,
-        /// What is accepted.
+        /// The accepted range.
         expected: &'static str,
     },
     /// A training step gave NaN or an infinity; nothing of the step was applied.
     #[error("the {quantity} of training step {step} is not finite, the step was not applied")]
     NotFinite {
-        /// What was not finite: a loss or the gradient norm.
+        /// The quantity that was not finite: a loss or the gradient norm.
         quantity: &'static str,
         /// The step that was refused, counted from 1.
         step: u64,

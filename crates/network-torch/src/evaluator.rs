@@ -158,7 +158,7 @@ pub(crate) struct LibtorchFlight {
     logits: Staging,
 }
 
-/// What will have been computed by the time that somebody has read it.
+/// An answer that may still be computed until it is read.
 #[derive(Debug)]
 struct Answer {
     /// `[B, A + 3]`, float32, on the device: priors and values together, so that one copy brings them.

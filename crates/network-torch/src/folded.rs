@@ -56,7 +56,7 @@ impl Folded {
 
     /// Observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on the device.
     ///
-    /// With CUDA nobody waits here: observations in pinned memory must stay as they are until the logits are read.
+    /// With CUDA this does not wait: observations in pinned memory must stay as they are until the logits are read.
     pub(crate) fn forward(&self, observations: &Tensor, positions: usize) -> Result<Tensor, Error> {
         let Architecture { planes, height, width, actions, .. } = self.architecture;
         let size = |n: usize| i64::try_from(n).expect("a batch fits memory");

@@ -1,4 +1,4 @@
-//! What lets a block see the whole board at once: global pooling and squeeze-and-excitation.
+//! Layers that let a block see the whole board: global pooling and squeeze-and-excitation.
 //!
 //! Both squeeze feature maps to numbers per channel and turn these into terms that are the same in every cell. Training
 //! and the folded form share them.

@@ -2,7 +2,7 @@
 //!
 //! The only crate that names tch. It knows no game, no search and no process: observations, targets and weights come
 //! in as plain numbers and bytes and leave as such. Start with [`Network`]; [`Trainer`] improves one,
-//! [`LibtorchEvaluator`] asks one. [`MatrixProduct`], [`Vectors`] and [`DenseNetwork`] are work for benchmarks, which time it
+//! [`LibtorchEvaluator`] evaluates with one. [`MatrixProduct`], [`Vectors`] and [`DenseNetwork`] are work for benchmarks, which time it
 //! themselves.
 
 mod affine;

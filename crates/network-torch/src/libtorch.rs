@@ -10,19 +10,19 @@ use crate::{
     choose_precision, evaluator::FlightSlots, set_threads,
 };
 
-/// Batches under way on an accelerator as long as nobody has measured: one is computed, the next one waits there.
+/// Batches in flight on an accelerator before any measurement: one is computed, the next one waits there.
 const IN_FLIGHT: usize = 2;
 
 /// Hands evaluators to the threads of a process: the device is chosen at once, the precision when the first evaluator is
 /// asked for.
 ///
-/// On the CPU every evaluator computes in the thread that asks it: threads of libtorch's own would wait for each other. On an
+/// On the CPU every evaluator computes in the thread that calls it: threads of libtorch's own would wait for each other. On an
 /// accelerator the evaluators of a version share its weights, and all share the slots for batches under way.
 #[derive(Debug)]
 pub struct Libtorch {
     device: Chosen,
     slots: Arc<FlightSlots>,
-    /// On an accelerator, the version that was asked for last: the other threads ask for the same one.
+    /// On an accelerator, the version that was requested last: the other threads request the same one.
     newest: Mutex<Option<(Manifest, LibtorchEvaluator)>>,
     preference: PrecisionPreference,
     precision: OnceLock<ChosenPrecision>,
@@ -47,13 +47,13 @@ impl Libtorch {
         Ok(Self { device, slots, newest: Mutex::default(), preference, precision: OnceLock::new(), clock })
     }
 
-    /// Whether it found an accelerator.
+    /// Returns whether it found an accelerator.
     #[must_use]
     pub fn is_accelerated(&self) -> bool {
         self.device.device != Device::Cpu
     }
 
-    /// How many batches may be under way at once on an accelerator; one for each thread on the CPU, whatever is said here.
+    /// Sets how many batches may be in flight on an accelerator; on the CPU it is always one for each thread.
     pub fn set_in_flight(&self, depth: usize) {
         self.slots.set_depth(depth);
     }
@@ -80,7 +80,7 @@ impl Libtorch {
         if !self.is_accelerated() {
             return self.load(manifest, bytes, Arc::new(Slots::new(1)));
         }
-        // Held while weights are brought to the device: whoever comes meanwhile wants the same ones.
+        // Held while weights are brought to the device: other threads want the same ones meanwhile.
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, evaluator)) = newest.as_ref().filter(|(newest, _)| newest == manifest) {
             return Ok(evaluator.beside());

@@ -18,15 +18,15 @@ pub struct TrainingBatch {
     pub legal: Vec<f32>,
     /// Targets of the value, `[B, 3]`: win, draw, loss of the player to move, summing to one.
     pub wdl: Vec<f32>,
-    /// How much each row's policy counts, `[B]`: 0 where the position has no policy target.
+    /// The weight of each row's policy, `[B]`: 0 where the position has no policy target.
     pub policy_weights: Vec<f32>,
-    /// How much each row counts in both losses, `[B]`, above 0 and at most 1: the importance of a draw that was not uniform
-    /// (Schaul et al. 2016, section 3.4). Empty: all count alike, and nobody asks how wrong the values were.
+    /// The weight of each row in both losses, `[B]`, above 0 and at most 1: the importance of a draw that was not uniform
+    /// (Schaul et al. 2016, section 3.4). Empty under uniform sampling.
     pub importance: Vec<f32>,
 }
 
 impl TrainingBatch {
-    /// B, once every field has the length that B and `architecture` ask for.
+    /// B, once every field has the length for B and `architecture`.
     pub(crate) fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
         let positions = self.policy_weights.len();
         let observation = architecture.planes * architecture.height * architecture.width;
@@ -45,10 +45,10 @@ impl TrainingBatch {
     }
 }
 
-/// What one training step measured, before it moved the weights.
+/// The losses of a training step, before it moved the weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Losses {
-    /// What was minimised: policy + `value_loss_weight` · value.
+    /// The minimised sum: policy + `value_loss_weight` · value.
     pub total: f64,
     /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights.
     pub policy: f64,

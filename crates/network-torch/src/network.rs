@@ -71,19 +71,19 @@ impl Network {
         write(&self.layout, &self.flat_parameters, &self.flat_statistics)
     }
 
-    /// What it was built from.
+    /// Its architecture.
     #[must_use]
     pub fn architecture(&self) -> &Architecture {
         &self.architecture
     }
 
-    /// How many trained parameters it has; running statistics are not among them.
+    /// The count of trained parameters; running statistics are not among them.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.layers.parameters()
     }
 
-    /// Where it lives.
+    /// The device that holds it.
     #[must_use]
     pub fn device(&self) -> Device {
         self.flat_parameters.device()

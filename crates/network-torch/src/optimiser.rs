@@ -2,7 +2,7 @@ use tch::Tensor;
 
 use crate::Error;
 
-/// Which rule turns gradients into steps.
+/// The rule that turns gradients into steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Optimiser {
     /// Adam with decoupled weight decay, Loshchilov and Hutter 2019, algorithm 2.
@@ -43,7 +43,7 @@ impl Optimiser {
         }
     }
 
-    /// What each moment is called in a checkpoint.
+    /// The names of the moments in a checkpoint.
     pub(crate) fn moment_names(self) -> &'static [&'static str] {
         match self {
             Self::AdamW { .. } => &["first_moment.", "second_moment."],
@@ -57,7 +57,7 @@ impl Optimiser {
 pub(crate) struct StepSettings {
     pub(crate) learning_rate: f64,
     pub(crate) weight_decay: f64,
-    /// How many leading parameters decay.
+    /// The count of leading parameters that decay.
     pub(crate) decayed: usize,
     /// 1 for the first step ever taken.
     pub(crate) step: u64,

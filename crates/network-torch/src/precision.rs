@@ -6,7 +6,7 @@ use weights::Architecture;
 
 use crate::{Error, Network, folded::Folded, network, threads};
 
-/// What convolutions and matrices are computed in.
+/// The number format of convolutions and matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
     /// 32 bits.
@@ -36,7 +36,7 @@ impl std::fmt::Display for Precision {
 /// A precision and why it was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenPrecision {
-    /// What to compute in.
+    /// The precision.
     pub precision: Precision,
     /// For people; with the two times where it was measured.
     pub reason: String,

@@ -2,7 +2,7 @@ use tch::{Device, Tensor};
 
 use crate::{Error, Precision, random, threads};
 
-/// More rows than this are nobody's matrix here: three matrices would take more memory than machines have.
+/// The most rows of a matrix: with more, three matrices would take more memory than machines have.
 const SIDE_MAX: usize = 65_536;
 
 /// A product of two square matrices of random numbers, `[N, N]` by `[N, N]`, for benchmarks.

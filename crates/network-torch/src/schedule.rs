@@ -1,6 +1,6 @@
 use crate::Error;
 
-/// How the learning rate falls with the progress of a run, from 0 at its start to 1 at its end.
+/// The decay of the learning rate with the progress of a run, from 0 at its start to 1 at its end.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decay {
     /// It does not.
@@ -12,7 +12,7 @@ pub enum Decay {
     },
     /// Multiplied by `factor` at every one of `at`.
     Steps {
-        /// What each step leaves, in `(0, 1]`.
+        /// The factor of each step, in `(0, 1]`.
         factor: f64,
         /// Progress at which the steps are, each in `[0, 1]`.
         at: Vec<f64>,

@@ -3,7 +3,7 @@ use tch::{Device, Kind, Tensor};
 use crate::Error;
 
 /// Numbers on the CPU on their way to a device or back: kept from batch to batch, and pinned where that lets a copy happen
-/// while somebody computes.
+/// while a batch is computed.
 #[derive(Debug)]
 pub(crate) struct Staging {
     device: Device,
@@ -34,7 +34,7 @@ impl Staging {
         Ok(self.tensor.insert(tensor).f_narrow(0, 0, i64::try_from(len).expect("a batch fits memory"))?)
     }
 
-    /// The first `len` numbers, for whoever writes them. Tensors in the same memory are not to be in use meanwhile.
+    /// The first `len` numbers, for writing. Tensors in the same memory are not to be in use meanwhile.
     ///
     /// # Errors
     /// As [`tensor`](Self::tensor).

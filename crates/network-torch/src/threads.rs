@@ -3,27 +3,27 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// What was asked for last; 0 means nothing was, and libtorch takes every core.
+/// The last setting; 0 means none, and libtorch takes every core.
 static INTRA_OP: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static APPLIED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many threads share one operation, in the whole process, from the next training step or evaluation on.
+/// Sets how many threads share one operation, in the whole process, from the next training step or evaluation on.
 ///
 /// OpenMP keeps the number per calling thread, so trainers and evaluators apply it where they run. One thread per
 /// evaluator and one evaluator per core beats two threads in one evaluator. Threads between operations are not set:
 /// nothing here runs operations side by side.
 ///
-/// More than one thread is for cores that nobody else wants: threads of one operation wait for each other at its end,
+/// More than one thread is for otherwise idle cores: threads of one operation wait for each other at its end,
 /// and on cores shared with busy processes two threads have been measured up to ten times slower than one.
 pub fn set_threads(intra_op: usize) {
     INTRA_OP.store(intra_op.clamp(1, 1024), Ordering::Relaxed);
     apply();
 }
 
-/// Whether operations are computed by one thread alone.
+/// Returns whether operations are computed by one thread alone.
 pub(crate) fn are_single() -> bool {
     INTRA_OP.load(Ordering::Relaxed) == 1
 }

@@ -12,7 +12,7 @@ use crate::{
 /// Share of the newest batch in the running statistics.
 pub(crate) const NORM_MOMENTUM: f64 = 0.1;
 
-/// Whose statistics the batch norms use.
+/// The statistics that batch norms use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// The batch's, which also move the running ones.

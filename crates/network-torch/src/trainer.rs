@@ -22,7 +22,7 @@ const AVERAGE_FILE: &str = "average.safetensors";
 /// The file of a checkpoint that holds the optimiser's moments, the step and the progress.
 const OPTIMISER_FILE: &str = "optimiser.safetensors";
 
-/// How a network is trained.
+/// Settings of training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainerSettings {
     /// The rule.
@@ -31,7 +31,7 @@ pub struct TrainerSettings {
     pub learning_rate: f64,
     /// Training steps over which it rises in a line from near zero.
     pub warm_up_steps: u64,
-    /// How it falls with progress.
+    /// Its decay with progress.
     pub decay: Decay,
     /// After how many training steps progress is 1; `None` where only [`Trainer::set_progress`] moves it.
     pub decay_steps: Option<u64>,
@@ -42,11 +42,11 @@ pub struct TrainerSettings {
     /// Share of the old average that each step keeps; early steps keep less, `min(this, (1 + t) / (10 + t))`, so that
     /// the first weights are soon forgotten.
     pub ema_decay: f64,
-    /// What the value loss is multiplied by.
+    /// The factor of the value loss.
     pub value_loss_weight: f64,
-    /// What convolutions and matrices are computed in; parameters and losses are float32.
+    /// The number format of convolutions and matrices; parameters and losses are float32.
     pub precision: Precision,
-    /// What computes stem and tower.
+    /// The kernel of stem and tower.
     pub tower: TowerPreference,
 }
 
@@ -95,7 +95,7 @@ impl TrainerSettings {
     }
 }
 
-/// How long the parts of a training step took, as seen from here: an accelerator may still work when a call returns, and is
+/// The durations of the parts of a training step, as seen by the caller: an accelerator may still work when a call returns, and is
 /// waited for where losses and norm are read, at the end of `backward`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTimes {
@@ -117,7 +117,7 @@ pub struct StepTimes {
 pub struct Trainer {
     settings: TrainerSettings,
     network: Network,
-    /// What computes stem and tower where it is not libtorch alone.
+    /// The kernel of stem and tower where it is not libtorch alone.
     custom_backward: Option<CustomBackward>,
     /// `[P]` and `[S]`: averages of the parameters and of the running statistics, what is published.
     average_parameters: Tensor,
@@ -274,7 +274,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// How many training steps have been applied.
+    /// The count of applied training steps.
     #[must_use]
     pub fn step_count(&self) -> u64 {
         self.step
@@ -287,33 +287,33 @@ impl Trainer {
         self.settings.learning_rate * warm_up * self.settings.decay.factor(self.progress())
     }
 
-    /// How much of the run lies behind: the further of what was set and what the steps say.
+    /// The progress of the run: the larger of the set value and the share of steps.
     #[must_use]
     pub fn progress(&self) -> f64 {
         let by_steps = self.settings.decay_steps.map_or(0.0, |steps| self.step as f64 / steps.max(1) as f64);
         self.progress.max(by_steps.min(1.0))
     }
 
-    /// Says how much of the run lies behind, for runs that are limited by something else than steps. Clamped to
+    /// Sets the progress of the run, for runs that are limited by something else than steps. Clamped to
     /// `[0, 1]`; NaN counts as 0.
     pub fn set_progress(&mut self, progress: f64) {
         self.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
     }
 
-    /// What it was told to do.
+    /// Its settings.
     #[must_use]
     pub fn settings(&self) -> &TrainerSettings {
         &self.settings
     }
 
-    /// How far the value to move of each row of the last batch was from its target, `[B]`, 0 to 2; empty if that batch said
+    /// The distance of the value of each row of the last batch from its target, `[B]`, 0 to 2; empty if that batch said
     /// nothing of importance.
     #[must_use]
     pub fn value_errors(&self) -> &[f32] {
         &self.value_errors
     }
 
-    /// Whether the crate `gradients` computes what lies between the convolutions of stem and tower, and the gradients of their weights.
+    /// Returns whether the crate `gradients` computes what lies between the convolutions of stem and tower, and the gradients of their weights.
     #[must_use]
     pub fn trains_by_hand(&self) -> bool {
         self.custom_backward.is_some()

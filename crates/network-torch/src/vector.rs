@@ -5,7 +5,7 @@ use crate::{Error, Precision, random, threads};
 /// More elements than this are more memory than machines have.
 const ELEMENTS_MAX: usize = 1 << 32;
 
-/// What is done to every element of a vector.
+/// The operation on every element of a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VectorOperation {
     /// The sums of the elements of two vectors, `[N]`.

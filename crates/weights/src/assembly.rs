@@ -9,15 +9,15 @@ pub struct Assembly {
     bytes: BytesMut,
 }
 
-/// Why chunks do not make a version.
+/// Reasons why chunks do not make a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssemblyError {
     /// A version larger than the receiver accepts.
     #[error("the version has {size_bytes} bytes, the limit is {limit_bytes}")]
     TooLarge {
-        /// What the manifest says.
+        /// The value in the manifest.
         size_bytes: u64,
-        /// What the receiver accepts.
+        /// The limit of the receiver.
         limit_bytes: u64,
     },
     /// A chunk that does not continue where the last one ended.
@@ -25,29 +25,29 @@ pub enum AssemblyError {
     Offset {
         /// The next byte wanted.
         expected: u64,
-        /// Where the chunk begins.
+        /// The offset of the chunk.
         got: u64,
     },
-    /// More bytes than the manifest says.
+    /// There are more bytes than the manifest promises.
     #[error("the chunks hold more than the {size_bytes} bytes of the manifest")]
     TooLong {
-        /// What the manifest says.
+        /// The value in the manifest.
         size_bytes: u64,
     },
     /// The chunks ended early.
     #[error("the chunks end at byte {got} of {size_bytes}")]
     TooShort {
-        /// What has arrived.
+        /// The count of bytes that arrived.
         got: u64,
-        /// What the manifest says.
+        /// The value in the manifest.
         size_bytes: u64,
     },
     /// All bytes are there and they are not the ones the manifest names.
-    #[error("the bytes have digest {got}, the manifest says {expected}")]
+    #[error("the bytes have digest {got}, the manifest has {expected}")]
     WrongDigest {
-        /// What the manifest says.
+        /// The value in the manifest.
         expected: Digest,
-        /// What arrived.
+        /// The digest of the bytes that arrived.
         got: Digest,
     },
 }
@@ -64,19 +64,19 @@ impl Assembly {
         Ok(Self { manifest, bytes: BytesMut::new() })
     }
 
-    /// What is being put together.
+    /// The manifest of the version.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Where the next chunk must begin: what to ask for after a broken connection.
+    /// The offset of the next chunk: where to resume after a broken connection.
     #[must_use]
     pub fn next_offset(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Whether every byte has arrived.
+    /// Returns whether every byte has arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.next_offset() == self.manifest.size_bytes

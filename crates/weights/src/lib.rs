@@ -1,4 +1,4 @@
-//! What a set of weights is: a version, a manifest, a digest, chunks. No tensors.
+//! A set of weights without its tensors: version, manifest, digest, chunks.
 //!
 //! A version is immutable: the same number always names the same bytes, and the digest proves it. The bytes are a
 //! safetensors file that this crate never looks into. Start with [`Manifest`].

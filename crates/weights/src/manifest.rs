@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// Which weights produced or consumed something. Grows by one with every publication of a run; 0 means no network.
+/// The version of weights. Grows by one with every publication of a run; 0 means no network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WeightsVersion(pub u64);
@@ -92,7 +92,7 @@ pub struct Manifest {
     pub training_step: u64,
     /// The digest of the bytes.
     pub digest: Digest,
-    /// How many bytes there are.
+    /// The count of its bytes.
     pub size_bytes: u64,
     /// The network they belong to.
     pub architecture: Architecture,

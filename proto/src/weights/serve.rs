@@ -8,14 +8,14 @@ use super::v1::weights_server::WeightsServer;
 use crate::security::Security;
 use crate::server::{health_and_reflection, server};
 
-/// Connections that may be open at once: thousands of subscribers, and people who look in.
+/// The most open connections: thousands of subscribers, and a few operators.
 const CONNECTIONS_MAX: usize = 8_192;
 
-/// Serves weights, health and reflection on `listener`, to those whom `security` lets in, until `drain` fires. Subscriptions end then; fetches under way
-/// are finished, and whoever must not wait for them puts a deadline around this.
+/// Serves weights, health and reflection on `listener`, to clients that `security` accepts, until `drain` fires. Subscriptions end then; fetches under way
+/// are finished; a caller that must not wait for them sets a deadline around this.
 ///
 /// # Errors
-/// What the transport says if it cannot serve.
+/// The error of the transport if it cannot serve.
 pub async fn serve(
     service: WeightsService,
     security: Security,

@@ -1,4 +1,4 @@
-mod turns;
+mod fetch_limiter;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,51 +16,51 @@ use super::v1::weights_server::{Weights, WeightsServer};
 use super::{FetchQuery, Published, v1};
 use crate::convert;
 use crate::limits::CHUNK_BYTES_MAX;
-use turns::{Turn, Turns};
+use fetch_limiter::{FetchLimiter, FetchPermit};
 
-/// Fetches that are served at once unless told otherwise: enough to fill any link, and each holds a chunk or two in memory.
+/// The default of fetches served at once: enough to fill any link, and each holds a chunk or two in memory.
 const FETCHES_MAX: usize = 64;
-/// How long a fetch keeps others waiting: what a link of 100 Mbit/s takes for 60 MB.
-const TURN_MAX: Duration = Duration::from_secs(5);
+/// The time after which a fetch no longer blocks others: a link of 100 Mbit/s transfers 60 MB in it.
+const PERMIT_MAX: Duration = Duration::from_secs(5);
 
-/// Serves published versions: tells subscribers which is the newest, and sends the bytes of the newest few.
+/// Serves published versions: pushes the newest manifest to subscribers, and sends the bytes of the newest few.
 #[derive(Debug)]
 pub struct WeightsService {
-    shelf: watch::Receiver<Shelf>,
+    store: watch::Receiver<VersionStore>,
     drain: CancellationToken,
-    turns: Turns,
+    limiter: FetchLimiter,
 }
 
 /// Publishes through a [`WeightsService`]. Once it is closed or dropped, the subscribers' streams end.
 #[derive(Debug)]
 pub struct Publisher {
-    shelf: watch::Sender<Shelf>,
+    store: watch::Sender<VersionStore>,
     keep: usize,
 }
 
 /// The newest versions, oldest first.
 #[derive(Debug, Clone, Default)]
-struct Shelf {
+struct VersionStore {
     versions: VecDeque<Arc<Published>>,
 }
 
-/// Why a version is not published.
+/// Reasons why a version is not published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// The same number must always name the same bytes, and the newest number the newest weights.
     #[error("{version} is not newer than {newest}")]
     NotNewer {
-        /// What was to be published.
+        /// The version to publish.
         version: WeightsVersion,
-        /// What has been.
+        /// The newest published version.
         newest: WeightsVersion,
     },
     /// The manifest is of other bytes.
     #[error("the manifest names {} bytes with digest {}, the bytes are {got_bytes} with digest {got}", .manifest.size_bytes, .manifest.digest)]
     OtherBytes {
-        /// What the manifest says.
+        /// The manifest.
         manifest: Box<Manifest>,
-        /// How many bytes there are.
+        /// The count of bytes.
         got_bytes: usize,
         /// Their digest.
         got: Digest,
@@ -68,18 +68,18 @@ pub enum PublishError {
 }
 
 impl WeightsService {
-    /// Keeps the newest `keep` versions, at least one: more than one, so that whoever is fetching the last may finish.
+    /// Keeps the newest `keep` versions, at least one: more than one, so that fetches of the version before may finish.
     #[must_use]
     pub fn new(keep: usize) -> (Self, Publisher) {
-        let (sender, shelf) = watch::channel(Shelf::default());
-        let service = Self { shelf, drain: CancellationToken::new(), turns: Turns::new(FETCHES_MAX) };
-        (service, Publisher { shelf: sender, keep: keep.max(1) })
+        let (sender, store) = watch::channel(VersionStore::default());
+        let service = Self { store, drain: CancellationToken::new(), limiter: FetchLimiter::new(FETCHES_MAX) };
+        (service, Publisher { store: sender, keep: keep.max(1) })
     }
 
     /// Serves so many fetches at once, at least one; others wait in the order they came.
     #[must_use]
     pub fn with_fetches_at_once(self, fetches_max: usize) -> Self {
-        Self { turns: Turns::new(fetches_max), ..self }
+        Self { limiter: FetchLimiter::new(fetches_max), ..self }
     }
 
     /// Ends the subscribers' streams when `drain` fires, so that a server with subscribers can stop.
@@ -97,8 +97,8 @@ impl WeightsService {
     fn find(&self, FetchQuery { version, digest, offset: _ }: FetchQuery) -> Result<Arc<Published>, Status> {
         let is_it =
             |published: &&Arc<Published>| published.manifest.version == version && published.manifest.digest == digest;
-        let shelf = self.shelf.borrow();
-        shelf
+        let store = self.store.borrow();
+        store
             .versions
             .iter()
             .find(is_it)
@@ -108,7 +108,7 @@ impl WeightsService {
 }
 
 impl Publisher {
-    /// Tells the subscribers of a new version and serves it; the oldest version on the shelf may go.
+    /// Announces a new version to subscribers and serves it; the oldest stored version may be dropped.
     ///
     /// # Errors
     /// [`PublishError`]; nothing has changed then.
@@ -121,10 +121,10 @@ impl Publisher {
         if let Some(newest) = newest.filter(|&newest| version <= newest) {
             return Err(PublishError::NotNewer { version, newest });
         }
-        self.shelf.send_modify(|shelf| {
-            shelf.versions.push_back(Arc::new(Published { manifest, bytes }));
-            while shelf.versions.len() > self.keep {
-                shelf.versions.pop_front();
+        self.store.send_modify(|store| {
+            store.versions.push_back(Arc::new(Published { manifest, bytes }));
+            while store.versions.len() > self.keep {
+                store.versions.pop_front();
             }
         });
         Ok(())
@@ -133,7 +133,7 @@ impl Publisher {
     /// The newest version.
     #[must_use]
     pub fn newest(&self) -> Option<Arc<Published>> {
-        self.shelf.borrow().versions.back().cloned()
+        self.store.borrow().versions.back().cloned()
     }
 
     /// Ends the subscribers' streams, so that the server can drain.
@@ -151,8 +151,8 @@ impl Weights for WeightsService {
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let name = convert::weights::subscribe_from_wire(request.into_inner()).map_err(|e| convert::status(&e))?;
         tracing::info!(name, "weights subscriber");
-        let manifests = WatchStream::new(self.shelf.clone())
-            .filter_map(async |shelf| shelf.versions.back().map(|newest| Ok(v1::Manifest::from(&newest.manifest))));
+        let manifests = WatchStream::new(self.store.clone())
+            .filter_map(async |store| store.versions.back().map(|newest| Ok(v1::Manifest::from(&newest.manifest))));
         let drained = self.drain.clone().cancelled_owned();
         Ok(Response::new(manifests.take_until(drained).boxed()))
     }
@@ -164,16 +164,18 @@ impl Weights for WeightsService {
             let reason = format!("offset {} is past the end of {} bytes", query.offset, bytes.len());
             return Err(Status::out_of_range(reason));
         };
-        let turn = self.turns.clone().next(TURN_MAX);
-        Ok(Response::new(stream::once(turn).flat_map(move |turn| chunks(bytes.clone(), offset, turn)).map(Ok).boxed()))
+        let permit = self.limiter.clone().next(PERMIT_MAX);
+        Ok(Response::new(
+            stream::once(permit).flat_map(move |permit| chunks(bytes.clone(), offset, permit)).map(Ok).boxed(),
+        ))
     }
 }
 
-/// The bytes from `offset` on, cut as they are sent, and copied then for one connection. The turn ends with them.
-fn chunks(bytes: Bytes, offset: usize, turn: Turn) -> impl Stream<Item = v1::Chunk> {
+/// The bytes from `offset` on, cut as they are sent, and copied then for one connection. The permit ends with them.
+fn chunks(bytes: Bytes, offset: usize, permit: FetchPermit) -> impl Stream<Item = v1::Chunk> {
     let starts = (offset..bytes.len()).step_by(CHUNK_BYTES_MAX);
     stream::iter(starts.map(move |start| {
-        let _ends_with_the_last = &turn;
+        let _ends_with_the_last = &permit;
         let end = (start + CHUNK_BYTES_MAX).min(bytes.len());
         v1::Chunk { offset: start as u64, data: bytes.slice(start..end) }
     }))

@@ -16,12 +16,12 @@ use crate::convert::invalid;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
-/// What a [`Subscriber`] follows, and where.
+/// The server and the name of a [`Subscriber`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberSettings {
-    /// Who serves weights: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
+    /// The server of weights: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
     pub endpoint: String,
-    /// Who asks, for the server's log.
+    /// The name of the subscriber, for the server's log.
     pub name: String,
     /// The largest version to accept, in bytes.
     pub size_limit_bytes: u64,
@@ -42,7 +42,7 @@ pub struct Subscriber {
     following: Reconnecting<Following>,
 }
 
-/// What a subscriber has done so far.
+/// Counts of a subscriber since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubscriberStats {
     /// Versions that arrived whole and proved.
@@ -90,20 +90,20 @@ impl Subscriber {
         }
     }
 
-    /// A handle for others who follow the same weights. It sees nothing new once the subscriber is gone.
+    /// A handle for other readers of the same weights. It sees nothing new once the subscriber is gone.
     #[must_use]
     pub fn handle(&self) -> watch::Receiver<Option<Arc<Published>>> {
         self.latest.clone()
     }
 
-    /// Since when it is not known whether there are newer weights: there is no stream, or it has not told its newest yet. `None`
+    /// The time since which newer weights may exist unseen: there is no stream, or its first manifest has not arrived. `None`
     /// while the newest are here, or refused.
     #[must_use]
     pub fn away(&self) -> watch::Receiver<Option<Instant>> {
         self.away.clone()
     }
 
-    /// What has been done so far.
+    /// Counts since the start.
     #[must_use]
     pub fn stats(&self) -> SubscriberStats {
         let Counters { versions, refused, broken_streams } = &*self.counters;
@@ -126,7 +126,7 @@ struct Following {
     settings: SubscriberSettings,
     latest: watch::Sender<Option<Arc<Published>>>,
     away: watch::Sender<Option<Instant>>,
-    /// What has arrived of a version; survives broken connections.
+    /// The chunks of a version that have arrived; they survive broken connections.
     partial: Option<Assembly>,
     counters: Arc<Counters>,
 }
@@ -166,7 +166,7 @@ impl Client for Following {
     }
 }
 
-/// Why a manifest may not follow one that the same learner told before; `None` if it may.
+/// The reason why a manifest may not follow an earlier one of the same learner; `None` if it may.
 fn goes_back(told: &Manifest, next: &Manifest) -> Option<Invalid> {
     let is_same = told == next;
     let reason = || format!("{} was told after {} by the same learner", next.version, told.version);
@@ -229,7 +229,7 @@ impl Following {
 /// The newest manifest that has arrived; waits for one.
 async fn newest(manifests: &mut Streaming<v1::Manifest>) -> Result<Manifest, Broken> {
     let mut manifest = manifests.message().await?.ok_or(Broken::Ended)?;
-    // A stream that is over is noticed after what it said last is followed.
+    // The end of a stream is noticed after its last manifest has been followed.
     while let Some(Ok(Some(newer))) = manifests.message().now_or_never() {
         manifest = newer;
     }

@@ -23,7 +23,7 @@ const TOGETHER: usize = 2;
 /// Tiles of packed operands that the second-level cache, of 2 MiB, holds beside the sums that come and go.
 const CACHED: usize = 1280;
 
-/// Whether the CPU has the instructions and the system lets us use them.
+/// Returns whether the CPU has the instructions and the system permits their use.
 pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && cpu::grants_amx()
 }
@@ -39,7 +39,7 @@ pub(super) struct Workspace {
     sums: Vec<[Tile; GROUP]>,
 }
 
-/// How a shape is taken apart.
+/// The blocks of a shape.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     shape: Shape,

@@ -234,7 +234,7 @@ pub(crate) unsafe fn release() {
     unsafe { cpu::release_tiles() }
 }
 
-/// What happens to a row of sums on the way out.
+/// The last operations on a row of sums.
 pub(crate) trait Finish {
     /// Finishes a row of one of the runs that wait, from its sums `[2, 16]`.
     ///
@@ -257,7 +257,7 @@ impl<const ADD: bool, const RELU: bool> Finish for IntoLines<ADD, RELU> {
     }
 }
 
-/// Whatever the job says.
+/// As the job requires.
 pub(crate) struct Anywhere<L>(PhantomData<L>);
 
 impl<L: Lanes> Finish for Anywhere<L> {
@@ -281,13 +281,13 @@ pub(crate) struct Waiting<'a> {
     next: usize,
     /// The panel's `[2, 16]`.
     bias: *const f32,
-    /// Where the first row of each run goes, if into planes of bfloat16.
+    /// The destination of the first row of each run, if into planes of bfloat16.
     lines: [*mut Line; TOGETHER],
 }
 
 /// Rows that are finished in one go.
 const FOUR: usize = 4;
-/// How often that is for all that are multiplied together.
+/// The count for all that are multiplied together.
 const FOURS: usize = TOGETHER * TILE_ROWS / FOUR;
 
 impl<'a> Waiting<'a> {
@@ -442,7 +442,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// What comes after panel `index` of a job, if anything is to be fetched.
+    /// The weights after panel `index` of a job, if any are to be prefetched.
     #[inline(always)]
     fn of(job: &Job<'_>, index: usize) -> Self {
         let Some(next) = job.next else { return Self { lines: std::ptr::null(), left: 0, beside: 0 } };
@@ -467,7 +467,7 @@ impl Ahead {
     }
 }
 
-/// How many of so many tiles to take next: three, but rather two twice than one alone at the end, which would have to
+/// The count of tiles to take next: three, but rather two twice than one alone at the end, which would have to
 /// wait for each of its products.
 fn together(left: usize) -> usize {
     match left {

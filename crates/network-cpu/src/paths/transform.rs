@@ -10,7 +10,7 @@ use crate::winograd::Cut;
 mod pieces;
 mod squares;
 
-/// What happens to outputs on their way into planes.
+/// The last operations on outputs on their way into planes.
 #[derive(Clone, Copy)]
 pub(crate) struct Finish {
     /// Add what is there.

@@ -73,7 +73,7 @@ fn number(rng: &mut ChaCha8Rng) -> f32 {
     f32::from(rng.random_range(-32_i16..=32)) / 32.0
 }
 
-/// What every format holds exactly as an input: a whole number for integers.
+/// A value that every format holds exactly as an input: a whole number for integers.
 fn input(rng: &mut ChaCha8Rng, format: Format) -> f32 {
     if format == Format::I8 { f32::from(rng.random_range(0_u8..=255)) } else { number(rng) }
 }
@@ -115,7 +115,7 @@ fn expected(affine: &Affine, input: &Planes, position: usize, cell: usize, outpu
 
 fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, outputs: usize, taps: usize, seed: u64) {
     check_layout(multiplier, Layout::apart(board, 3), [inputs, outputs, taps], seed);
-    // Nobody turns a board for tiles.
+    // A board is not turned for tiles.
     if !multiplier.path().has_tiles() && board.height != board.width {
         check_layout(multiplier, Layout::apart(board.turned(), 3), [inputs, outputs, taps], seed);
     }

@@ -17,7 +17,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// In products. As many are made while a weight is waited for if a position is asked alone: the more, the wider the registers
+    /// In products. As many are made while a weight is loaded if a position is evaluated alone: the more, the wider the registers
     /// are that multiply.
     pub(super) fn on(self, path: Path) -> usize {
         self.products + self.weights * if path.has_wide_registers() { 8 } else { 2 }
@@ -25,7 +25,7 @@ impl Cost {
 }
 
 /// Outputs of a piece at most, and how many rows of a position each weight is read for, at least. With larger pieces there are
-/// ever fewer products and ever more weights, and one position that is asked alone waits for those: the sooner, the wider the
+/// ever fewer products and ever more weights, and one position that is evaluated alone waits for those: the sooner, the wider the
 /// registers are that multiply.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
@@ -50,7 +50,7 @@ pub(super) enum Side {
     Right,
 }
 
-/// How the cells of a board are cut along one of its sides.
+/// A cut of the cells of a board along one of its sides.
 #[derive(Debug, Clone)]
 pub(crate) struct Pieces {
     side: Side,
@@ -61,7 +61,7 @@ pub(crate) struct Pieces {
     pub(crate) along: usize,
     /// Pixels from a cell to the same of the neighbouring line.
     pub(crate) across: usize,
-    /// How the values at a point lie: a row for each piece, in it a cell for each line that is cut.
+    /// The layout of the values at a point: a row for each piece, in it a cell for each line that is cut.
     pub(crate) board: Board,
 }
 

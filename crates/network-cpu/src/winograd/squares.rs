@@ -10,7 +10,7 @@ use crate::winograd::pieces::Cost;
 /// Outputs along a side of a square. Those of three and four round as nine taps do, those of five twice as coarsely.
 const OUTPUTS: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// How the cells of a board are cut along both sides: into squares of as many outputs each way, the last of which may reach
+/// A cut of the cells of a board along both sides: into squares of as many outputs each way, the last of which may reach
 /// beyond the board.
 #[derive(Debug, Clone)]
 pub(crate) struct Squares {
@@ -68,7 +68,7 @@ impl Squares {
         })
     }
 
-    /// How the values at a point lie: the squares of all positions are one line.
+    /// The layout of the values at a point: the squares of all positions are one line.
     pub(super) fn layout(&self, positions: usize) -> Layout {
         Layout::apart(Board::new(1, positions * self.squares()), 1)
     }

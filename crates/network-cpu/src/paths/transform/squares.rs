@@ -10,7 +10,7 @@ struct Square {
     position: usize,
     /// Row and column of its first output.
     first: [usize; 2],
-    /// Where it comes among those of all positions.
+    /// Its index among those of all positions.
     index: usize,
 }
 
