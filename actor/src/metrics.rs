@@ -88,7 +88,7 @@ fn phase_seconds(phase: &'static str, time: Duration) {
 
 pub(crate) fn advanced(round: &Round) {
     counter!("zerofleet_actor_games_total").increment(round.episodes_finished as u64);
-    counter!("zerofleet_actor_positions_total").increment(round.moves as u64);
+    counter!("zerofleet_actor_moves_total").increment(round.moves as u64);
     counter!("zerofleet_actor_evaluations_total").increment(round.evaluated as u64);
     counter!("zerofleet_actor_batches_total").increment(round.batches as u64);
     counter!("zerofleet_actor_cache_hits_total").increment(round.cache_hits as u64);
@@ -137,10 +137,10 @@ pub(crate) fn stale(trajectories: u64) {
     counter!("zerofleet_actor_stale_total").absolute(trajectories);
 }
 
-/// How many servers there are, and how often another one was taken.
-pub(crate) fn replay_servers(servers: usize, moves: u64) {
+/// Sets the number of replay servers and of failovers to another one.
+pub(crate) fn replay_servers(servers: usize, failovers: u64) {
     gauge!("zerofleet_actor_replay_servers").set(servers as f64);
-    counter!("zerofleet_actor_replay_moves_total").absolute(moves);
+    counter!("zerofleet_actor_replay_failovers_total").absolute(failovers);
 }
 
 pub(crate) fn unfinished(episodes: usize) {

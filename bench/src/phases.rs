@@ -202,7 +202,7 @@ mod tests {
     fn a_run_becomes_a_report() {
         let told = |seconds: f64, positions: f64| {
             let actor = actor(&format!(
-                "zerofleet_actor_seconds_total{{phase=\"evaluate\"}} {seconds}\nzerofleet_actor_positions_total {positions}\n\
+                "zerofleet_actor_seconds_total{{phase=\"evaluate\"}} {seconds}\nzerofleet_actor_moves_total {positions}\n\
              zerofleet_actor_evaluator{{evaluator=\"CPU kernel\"}} 3"
             ));
             let learner = learner(&format!(

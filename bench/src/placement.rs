@@ -113,7 +113,7 @@ mod tests {
 
     /// What is made of a run in which the learner trained on `device`.
     pub(super) fn report(device: &str) -> Report {
-        let played = "zerofleet_actor_positions_total 5000\n\
+        let played = "zerofleet_actor_moves_total 5000\n\
                   zerofleet_actor_evaluations_total 60000\n\
                   zerofleet_actor_batches_total 1000\n\
                   zerofleet_actor_evaluator{evaluator=\"CPU kernel, avx2\"} 4";

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fleet::exposition::Exposition;
 
-/// Labels of `zerofleet_learner_unwritten`, and the words shown for them.
+/// Labels of `zerofleet_learner_write_failed`, and the words shown for them.
 const LEARNER_WRITES: [(&str, &str); 2] = [("checkpoint", "a checkpoint"), ("weights", "new weights")];
 
 /// The writes that fail now.
@@ -23,7 +23,7 @@ impl WriteFailures {
     /// Takes the learner's write status; returns a message for each change.
     pub fn learner(&mut self, exposition: &Exposition, log: &Path) -> Vec<String> {
         let news = LEARNER_WRITES.iter().filter_map(|&(label, what)| {
-            let failed = exposition.get("zerofleet_learner_unwritten", &[("what", label)])? > 0.0;
+            let failed = exposition.get("zerofleet_learner_write_failed", &[("what", label)])? > 0.0;
             self.news(what, failed.then(|| format!("see {}", log.display())))
         });
         news.collect()
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     fn learner(failures: &mut WriteFailures, checkpoint: u8) -> Vec<String> {
-        let text = format!("zerofleet_learner_unwritten{{what=\"checkpoint\"}} {checkpoint}\n");
+        let text = format!("zerofleet_learner_write_failed{{what=\"checkpoint\"}} {checkpoint}\n");
         failures.learner(&Exposition::parse(&text), Path::new("logs/learner.log"))
     }
 

@@ -19,13 +19,13 @@ pub(crate) enum Written {
     Weights,
 }
 
-/// Whether the last try failed.
-pub(crate) fn unwritten(what: Written, failed: bool) {
+/// Sets whether the last attempt to write failed.
+pub(crate) fn write_failed(what: Written, failed: bool) {
     let what = match what {
         Written::Checkpoint => "checkpoint",
         Written::Weights => "weights",
     };
-    gauge!("zerofleet_learner_unwritten", "what" => what).set(if failed { 1.0 } else { 0.0 });
+    gauge!("zerofleet_learner_write_failed", "what" => what).set(if failed { 1.0 } else { 0.0 });
 }
 
 /// What the training thread spends its time on.

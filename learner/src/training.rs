@@ -299,7 +299,7 @@ fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
 
 /// A full disk must not end the training: nothing is lost by going on, and the next interval may find room.
 fn try_again_later(what: Written, written: anyhow::Result<()>) {
-    metrics::unwritten(what, written.is_err());
+    metrics::write_failed(what, written.is_err());
     if let Err(error) = written {
         tracing::error!("training goes on, the next interval tries again: {error:#}");
     }

@@ -204,7 +204,7 @@ fn weights_of(role: Role) -> Option<&'static str> {
 
 fn work_of(role: Role) -> Option<&'static str> {
     match role {
-        Role::Actor => Some("zerofleet_actor_positions_total"),
+        Role::Actor => Some("zerofleet_actor_moves_total"),
         Role::Learner => Some("zerofleet_learner_steps_total"),
         Role::Replay => Some("zerofleet_replay_inserts_total"),
         Role::Inference => Some("zerofleet_inference_positions_total"),
@@ -236,7 +236,7 @@ impl Fleet<'_> {
         // What actors have evaluated elsewhere is among their evaluations.
         Rates {
             games_per_second: self.rate(Role::Actor, "zerofleet_actor_games_total", &[]),
-            positions_per_second: self.rate(Role::Actor, "zerofleet_actor_positions_total", &[]),
+            positions_per_second: self.rate(Role::Actor, "zerofleet_actor_moves_total", &[]),
             evaluations_per_second: self.rate(Role::Actor, "zerofleet_actor_evaluations_total", &[]),
             inserts_per_second: self.rate(Role::Replay, "zerofleet_replay_inserts_total", &[]),
             samples_per_second: self.rate(Role::Replay, "zerofleet_replay_samples_total", &[]),

@@ -72,7 +72,7 @@ impl Top {
 }
 
 const LEARNER: &str = "zerofleet_learner_weights_version 12\nzerofleet_learner_steps_total 100\n";
-const ACTOR: &str = "zerofleet_actor_weights_version 9\nzerofleet_actor_positions_total 1000000\n";
+const ACTOR: &str = "zerofleet_actor_weights_version 9\nzerofleet_actor_moves_total 1000000\n";
 
 fn states(snapshot: &Snapshot) -> Vec<&str> {
     snapshot.processes.iter().map(|row| row.state).collect()
@@ -96,7 +96,7 @@ fn what_was_counted_before_the_first_look_is_no_rate() {
     let mut top = Top::at(&[&actor]);
     assert_eq!(top.look().rates.positions_per_second, None);
     assert_eq!(top.look().rates.positions_per_second, Some(0.0));
-    actor.says("zerofleet_actor_positions_total 1000100\n", Ok(()));
+    actor.says("zerofleet_actor_moves_total 1000100\n", Ok(()));
     assert!(top.look().rates.positions_per_second.unwrap() > 0.0);
 }
 
@@ -160,7 +160,7 @@ fn nothing_that_a_server_sends_breaks_the_table() {
     let escape = "\x1b]0;owned\x07\x1b[2J\u{202e}";
     let labels = format!("role=\"actor\",version=\"{escape}{}\"", "v".repeat(100_000));
     let numbers = "zerofleet_actor_weights_version 1e308\nzerofleet_learner_weights_version -1e308\n\
-                   zerofleet_process_start_seconds 1e308\nzerofleet_actor_positions_total inf\nzerofleet_replay_bytes NaN\n";
+                   zerofleet_process_start_seconds 1e308\nzerofleet_actor_moves_total inf\nzerofleet_replay_bytes NaN\n";
     let held =
         format!("zerofleet_replay_held_up_seconds_total{{table=\"main\",side=\"{escape}\",reason=\"{escape}\"}} 1\n");
     let broken = format!("zerofleet_process_info{{{labels}}} 1\n{numbers}{held}x{{ 1\n{{}} 2\n\u{0}\n");

@@ -195,7 +195,7 @@ mod tests {
     const LIST_TEXT: &str = "
 | metric | labels | meaning |
 |---|---|---|
-| `actor_games_total`, `actor_positions_total` | | episodes; moves |
+| `actor_games_total`, `actor_moves_total` | | episodes; moves |
 | `actor_seconds_total` | `phase`: search, wait | time |
 | `replay_sample_seconds` | `table` | histogram |
 ";
@@ -203,7 +203,7 @@ mod tests {
     const PROGRAM: &str = "
 counter!(\"zerofleet_actor_games_total\").increment(1);
 counter!(
-    \"zerofleet_actor_positions_total\"
+    \"zerofleet_actor_moves_total\"
 );
 gauge!(\"zerofleet_actor_seconds_total\", \"phase\" => phase);
 histogram!(\"zerofleet_replay_sample_seconds\", \"table\" => table);
