@@ -1,8 +1,8 @@
 //! `cargo xtask image`: one small image per process, of binaries that this machine has built.
 //!
 //! Three layers by how often they change: what the system brings (`zerofleet/system`), libtorch (`zerofleet/libtorch`, only
-//! below the images of processes that are linked with it), and a binary. On `scratch` the first is what the binaries ask
-//! the loader for, copied from this machine, so that no registry is needed; on a Debian base it is empty. An image is built in
+//! below the images of processes that are linked with it), and a binary. On `scratch` the first holds the libraries that
+//! the binaries load, copied from this machine, so that no registry is needed; on a Debian base it is empty. An image is built in
 //! one way only, whether a registry can be reached or not: what comes out must not depend on the network of the day.
 //!
 //! deploy/Dockerfile makes the same images where there is nothing but Docker. Start with [`run`].
@@ -28,7 +28,7 @@ pub struct Options {
     pub base: String,
     /// The tag of the images.
     pub tag: String,
-    /// Where binaries come from.
+    /// The source of the binaries.
     pub binaries: Binaries,
     /// Link the inference server with libtorch, for accelerators.
     pub torch: bool,
@@ -36,7 +36,7 @@ pub struct Options {
     pub only: Vec<String>,
 }
 
-/// Where binaries come from.
+/// The source of the binaries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Binaries {
     /// A release build.

@@ -2,8 +2,8 @@
 //! against what all of them promise.
 //!
 //! kubectl renders, `kubernetes-validate` from the package index holds the schemas of Kubernetes; resources of others
-//! (KEDA, the Prometheus operator, cert-manager) have none there and are held against `foreign`. What schemas cannot
-//! say is in `promises`. No cluster is asked.
+//! (KEDA, the Prometheus operator, cert-manager) have none there and are held against `foreign`. `promises`
+//! checks what schemas cannot express. No cluster is contacted.
 
 mod foreign;
 mod promises;

@@ -25,7 +25,7 @@ pub struct Summary {
 /// If something does not build or a test fails.
 pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
     let libtorch = libtorch::ensure(root, libtorch::Check::Stamp)?;
-    // All that `cargo test` needs, with the features it asks for: binaries alone would have others, and be compiled twice.
+    // All that `cargo test` needs, with the features it needs: binaries alone would have others, and be compiled twice.
     workspace::run(workspace::cargo(root).args(["build", "--workspace", "--all-targets"]))?;
     let binaries = workspace::metadata(root)?.target_directory.join("debug");
 

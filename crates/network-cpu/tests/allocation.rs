@@ -1,6 +1,6 @@
 //! An evaluator allocates nothing per call.
 //!
-//! Alone in its process: the allocator counts for everyone in it.
+//! Alone in its process: the allocator counts for the whole process.
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;

@@ -32,7 +32,7 @@ fn drifting() -> Tensors {
     tensors
 }
 
-/// The path of the second version, after positions were asked of the first.
+/// The path of the second version, after the first evaluated positions.
 fn path_of_second(kernel: &Kernel, second: &Tensors) -> Path {
     let bytes = file(&tensors());
     let mut evaluator = kernel.evaluator(&manifest(1, &bytes), &bytes).expect("an evaluator");

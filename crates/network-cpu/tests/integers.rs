@@ -1,4 +1,4 @@
-//! Integers in the life of a process: calibrated on what was asked, used while they answer as floating point does.
+//! Integers in the life of a process: calibrated on evaluated positions, used while they answer as floating point does.
 
 mod asked;
 mod published;

@@ -1,4 +1,4 @@
-//! How fast this machine trains and evaluates: `cargo run --release -p network-torch --example throughput`.
+//! Measures how fast this machine trains and evaluates: `cargo run --release -p network-torch --example throughput`.
 //!
 //! One line per network, batch size and number of threads; the median of a few repetitions.
 #![allow(
@@ -62,7 +62,7 @@ fn main() {
     }
 }
 
-/// Who trains stem and tower, and positions per second.
+/// Prints the kernel of stem and tower, and positions per second.
 fn training(
     architecture: &Architecture,
     positions: usize,

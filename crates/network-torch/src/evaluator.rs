@@ -18,8 +18,8 @@ const MAX_BATCH: usize = 16_384;
 
 /// A set of weights that answers through libtorch: batch norms folded, channels last, no gradients.
 ///
-/// Belongs to one thread at a time. On the CPU a second thread builds its own from the same bytes, and computes where it is
-/// asked; on an accelerator it takes one [beside](Self::beside), and batches of both are under way at once.
+/// Belongs to one thread at a time. On the CPU a second thread builds its own from the same bytes, and computes in
+/// that thread; on an accelerator it takes one [beside](Self::beside), and batches of both are in flight at once.
 #[derive(Debug)]
 pub struct LibtorchEvaluator(InOrder<Loaded>);
 

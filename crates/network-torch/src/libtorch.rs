@@ -13,8 +13,7 @@ use crate::{
 /// Batches in flight on an accelerator before any measurement: one is computed, the next one waits there.
 const IN_FLIGHT: usize = 2;
 
-/// Hands evaluators to the threads of a process: the device is chosen at once, the precision when the first evaluator is
-/// asked for.
+/// Hands evaluators to the threads of a process: the device is chosen at once, the precision for the first evaluator.
 ///
 /// On the CPU every evaluator computes in the thread that calls it: threads of libtorch's own would wait for each other. On an
 /// accelerator the evaluators of a version share its weights, and all share the slots for batches under way.

@@ -306,8 +306,8 @@ impl Trainer {
         &self.settings
     }
 
-    /// The distance of the value of each row of the last batch from its target, `[B]`, 0 to 2; empty if that batch said
-    /// nothing of importance.
+    /// The distance of the value of each row of the last batch from its target, `[B]`, 0 to 2; empty under uniform
+    /// sampling.
     #[must_use]
     pub fn value_errors(&self) -> &[f32] {
         &self.value_errors

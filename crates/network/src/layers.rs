@@ -123,13 +123,13 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether training changes the tensor by its gradient; running statistics follow the batches instead.
+    /// Returns whether training changes the tensor by its gradient; running statistics follow the batches instead.
     #[must_use]
     pub fn is_trained(self) -> bool {
         !matches!(self, Self::NormMean | Self::NormVariance)
     }
 
-    /// Whether the tensor is a weight of a convolution or a matrix: weight decay touches these alone.
+    /// Returns whether the tensor is a weight of a convolution or a matrix: weight decay touches these alone.
     #[must_use]
     pub fn is_weight(self) -> bool {
         matches!(self, Self::Convolution | Self::Linear)

@@ -50,7 +50,7 @@ fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Whether the code holds `name::`, `use name;` or `use name as`. A variable of the same name does not count.
+/// Returns whether the code holds `name::`, `use name;` or `use name as`. A variable of the same name does not count.
 fn names_crate(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let (before, after) = (&code[..at], &code[at + name.len()..]);

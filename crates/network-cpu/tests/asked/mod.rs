@@ -1,4 +1,4 @@
-//! What a kernel is given, and asked.
+//! Weights and positions for a kernel.
 
 use game::{Action, ObservationShape};
 use inference::Batch;
