@@ -27,7 +27,7 @@ pub struct Progress {
     pub architecture: Architecture,
 }
 
-/// What a checkpoint holds.
+/// A run's progress and the trainer's files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
     /// Where the run stands.
@@ -286,7 +286,7 @@ fn read_directory(directory: &Path) -> Result<Checkpoint, Fault> {
     Ok(Checkpoint { progress: contents.progress, files })
 }
 
-/// Whether an error of reading a file proves that the checkpoint is damaged. Every other error (EIO, ESTALE, EACCES, EMFILE)
+/// Returns true for errors of reading a file that prove the checkpoint damaged. Every other error (EIO, ESTALE, EACCES, EMFILE)
 /// may go away by itself or with the storage mended.
 fn is_damage(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)

@@ -19,13 +19,13 @@ use crate::targets::TargetSettings;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What the run is about.
+    /// The game, the seed and the run directory.
     pub run: RunSection,
     /// The shape of the network.
     pub network: NetworkSection,
     /// How it is trained.
     pub learner: LearnerSection,
-    /// Who may connect, and whom it trusts.
+    /// TLS, tokens and the certificates that are trusted.
     pub security: SecuritySection,
 }
 
@@ -61,8 +61,8 @@ pub struct LearnerSection {
     pub device: DevicePreference,
     /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
     pub precision: PrecisionPreference,
-    /// What trains stem and blocks: `libtorch`, or `auto`, which lends it a hand where that is faster: in bfloat16, with one thread, on
-    /// a CPU with matrix tiles, without pooling and excitation.
+    /// The backend that trains stem and blocks: `libtorch`, or `auto`, which uses the matrix-tile kernel where that is faster: in
+    /// bfloat16, with one thread, on a CPU with matrix tiles, without pooling and excitation.
     pub kernel: String,
     /// Threads libtorch may use for one operation; 0 leaves it to libtorch.
     pub threads: usize,
@@ -167,7 +167,7 @@ pub struct Settings {
     pub trainer: TrainerSettings,
     /// The run's length: the schedule's denominator.
     pub schedule: Duration,
-    /// What a batch teaches.
+    /// How targets are made of samples.
     pub targets: TargetSettings,
     /// How far the importance of a draw by priority is made up for, 0 to 1.
     pub importance_exponent: f64,
@@ -264,7 +264,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T
 mod tests {
     use super::{Config, LearnerSection, NetworkSection};
 
-    /// What is answered to a run of tic-tac-toe with this `[network]`.
+    /// The error for a run of tic-tac-toe with this `[network]`.
     fn answered(network: NetworkSection) -> Result<NetworkSection, String> {
         let mut config = Config { network, ..Config::default() };
         config.run.game = "tic_tac_toe".to_owned();

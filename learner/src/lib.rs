@@ -127,7 +127,8 @@ fn train(
     Training::new(start, checkpoints, published, publish, schedule, priorities).run(batches, stop)
 }
 
-/// Serves a version to subscribers, and has the samplers tell that it is the newest. What nobody can get makes nothing stale.
+/// Serves a version to subscribers and sends its number to the replay servers as the newest. A version that cannot be served
+/// makes no trajectory stale.
 fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, bytes: Bytes) {
     let version = manifest.version;
     match publisher.publish(manifest, bytes) {

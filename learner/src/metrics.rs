@@ -1,4 +1,4 @@
-//! What the learner says about itself. Names are listed in `docs/metrics.md`.
+//! The learner's metrics. Names are listed in `docs/metrics.md`.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use metrics::{counter, gauge};
 use network_torch::{Losses, StepTimes};
 use weights::WeightsVersion;
 
-/// What happens seldom is counted from zero: a counter that appears with its first event hides that event from every rate.
+/// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every rate.
 pub(crate) fn begin() {
     counter!("zerofleet_learner_not_finite_total").increment(0);
     counter!("zerofleet_learner_rejected_trajectories_total").increment(0);
 }
 
-/// What the learner writes.
+/// A kind of file that the learner writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Written {
     Checkpoint,
@@ -28,7 +28,7 @@ pub(crate) fn write_failed(what: Written, failed: bool) {
     gauge!("zerofleet_learner_write_failed", "what" => what).set(if failed { 1.0 } else { 0.0 });
 }
 
-/// What the training thread spends its time on.
+/// A phase of the training thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {
     /// Nothing to train on: the replay server's limiter holds samples back, or self-play is slow.
@@ -48,7 +48,7 @@ pub(crate) fn spent(phase: Phase, time: Duration) {
     gauge!("zerofleet_learner_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-/// What the preparing thread spends its time on.
+/// A phase of the preparing thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Preparing {
     /// Nothing: no samples are there.
@@ -82,7 +82,7 @@ pub(crate) fn wrote(publish: Duration, checkpoint: Duration) {
     }
 }
 
-/// What is trained on.
+/// Sets the device and precision of training.
 pub(crate) fn device(device: String, precision: String) {
     gauge!("zerofleet_learner_device", "device" => device, "precision" => precision).set(1.0);
 }

@@ -30,7 +30,7 @@ const REPORTS_MAX: usize = 64;
 /// Mixed into the seed of the run, so that no other stream of draws is the same.
 const UNION_SEED: u64 = 0x756E_696F_6E00;
 
-/// Draws batches from the replay servers until drained, and tells them the newest version. Closes `drawn` on return.
+/// Draws batches from the replay servers until drained, and sends them the newest version. Closes `drawn` on return.
 pub(crate) async fn draw(
     settings: &Settings,
     newest: NewestWeights,
@@ -89,12 +89,12 @@ pub(crate) struct Preparer {
 pub(crate) struct Weighing {
     /// Of [`priorities::importance`].
     pub(crate) exponent: f64,
-    /// Who knows whether anybody draws by priority.
+    /// Knows whether any table draws by priority.
     pub(crate) priorities: Priorities,
 }
 
 impl Weighing {
-    /// Of each sample; nothing where all count alike and nobody wants to know how wrong their values are.
+    /// Importance weight of each sample; empty under uniform sampling.
     fn importance(&self, samples: &[Sample]) -> Vec<f32> {
         if self.priorities.are_wanted() { priorities::importance(samples, self.exponent) } else { Vec::new() }
     }
@@ -181,7 +181,7 @@ mod tests {
     /// A wait that is longer has failed.
     const DEADLINE: Duration = Duration::from_secs(60);
 
-    /// A position of the trajectory with this number: the empty board, or one that nobody can reach since a column has only six
+    /// A position of the trajectory with this number: the empty board, or an illegal one, since a column has only six
     /// places.
     fn sample(sequence: u64, is_legal: bool, version: u64) -> Sample {
         let policy = vec![ActionProbability { action: Action(3), probability: 1.0 }];
@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn preparer() -> Preparer {
-        // Whoever would send priorities is gone, which is no reason to prepare nothing.
+        // The receiver of priorities is gone; batches are prepared all the same.
         let weighing = Weighing { exponent: 1.0, priorities: Priorities::new().0 };
         prepare(ConnectFour::new(), TargetSettings { search_value_share: 0.0 }, weighing, 1).unwrap()
     }

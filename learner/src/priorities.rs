@@ -1,7 +1,7 @@
-//! How wrong the learner was about the positions it trained on goes back to the replay servers that they came from, and how
-//! much a position counts in return: prioritised replay (Schaul et al. 2016), with MuZero's |z − ν| as priority.
+//! Sends the value errors of trained positions to the replay servers that they came from, as priorities, and computes importance
+//! weights: prioritised replay (Schaul et al. 2016), with MuZero's |z − ν| as priority.
 //!
-//! Nobody says whether a table draws by priority: a server that answers that it uses none is asked again after a while.
+//! The protocol does not state whether a table draws by priority: where no server uses any, sending pauses for a while.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 
 /// The priority of a position whose value was right: it is still drawn now and then.
 const PRIORITY_MIN: f64 = 0.01;
-/// Until servers that use no priorities are told some again: a table may be changed while it serves.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// The pause before priorities are sent again to servers that use none: a table may be changed while it serves.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Batches whose priorities wait to be sent; more are dropped, for their positions will be drawn again.
 const WAITING_MAX: usize = 8;
 
@@ -33,7 +33,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// What was drawn, and from where.
+    /// The item of a sample, and the server it was drawn from.
     pub fn of(sample: &Sample, server: &Server) -> Self {
         Self { server: server.clone(), trajectory: sample.segment.trajectory, ply: sample.segment.ply }
     }
@@ -42,11 +42,11 @@ impl Item {
 /// Items in the order of a batch's rows, and how far their values were from their targets.
 type Errors = (Vec<Item>, Vec<f32>);
 
-/// The end of whoever trains and prepares.
+/// The training and preparing threads' end of the queue of value errors.
 #[derive(Debug, Clone)]
 pub struct Priorities {
     errors: mpsc::Sender<Errors>,
-    /// Whether anybody uses them, as far as is known.
+    /// A server is known, or assumed, to use priorities.
     wanted: Arc<AtomicBool>,
 }
 
@@ -55,7 +55,7 @@ pub struct Priorities {
 pub fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
     let weight = |sample: &Sample| {
         let expected = sample.probability * sample.table_items as f64;
-        // A probability of 0 was drawn by nobody; a weight that is not finite would spoil the batch.
+        // A probability of 0 cannot have been drawn; a weight that is not finite would spoil the batch.
         if expected > 0.0 { expected.powf(-exponent) } else { 1.0 }
     };
     let weights: Vec<f64> = samples.iter().map(weight).collect();
@@ -64,7 +64,7 @@ pub fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
 }
 
 impl Priorities {
-    /// What is told, and the end that [`send`] takes.
+    /// Creates the queue: the end that takes value errors, and the one for [`send`].
     #[must_use]
     pub fn new() -> (Self, Sending) {
         let (errors, waiting) = mpsc::channel(WAITING_MAX);
@@ -72,14 +72,14 @@ impl Priorities {
         (Self { errors, wanted: Arc::clone(&wanted) }, Sending { waiting, wanted })
     }
 
-    /// Whether it pays to learn how wrong the values of the next batch are.
+    /// Returns true while value errors are used.
     #[must_use]
     pub fn are_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// So wrong was the network about these items.
-    pub fn tell(&self, items: &[Item], value_errors: &[f32]) {
+    /// Queues the value errors of these items.
+    pub fn report(&self, items: &[Item], value_errors: &[f32]) {
         if !items.is_empty() && items.len() == value_errors.len() {
             // A full queue drops them.
             drop(self.errors.try_send((items.to_vec(), value_errors.to_vec())));
@@ -94,15 +94,15 @@ pub struct Sending {
     wanted: Arc<AtomicBool>,
 }
 
-/// Sends what is told until nobody tells any more.
+/// Sends queued value errors until the other end is dropped.
 pub async fn send(mut sending: Sending) {
     // A connection to each server that the last items came from.
     let mut inspectors: BTreeMap<Server, Inspector> = BTreeMap::new();
     while let Some((items, errors)) = sending.waiting.recv().await {
         let mut sum = UpdatedPriorities::default();
-        let told = by_server(items, &errors);
-        inspectors.retain(|server, _| told.contains_key(server));
-        for (server, priorities) in told {
+        let updates = by_server(items, &errors);
+        inspectors.retain(|server, _| updates.contains_key(server));
+        for (server, priorities) in updates {
             match update(&mut inspectors, &server, priorities).await {
                 Ok(updated) => {
                     sum.updated += updated.updated;
@@ -120,8 +120,8 @@ pub async fn send(mut sending: Sending) {
         }
         if sum.unused > 0 && sum.updated == 0 {
             sending.wanted.store(false, Ordering::Relaxed);
-            tokio::time::sleep(ASK_AGAIN).await;
-            // What was told meanwhile is of weights long gone.
+            tokio::time::sleep(RETRY_INTERVAL).await;
+            // Errors queued meanwhile are of weights long gone.
             while sending.waiting.try_recv().is_ok() {}
             sending.wanted.store(true, Ordering::Relaxed);
         }
@@ -192,9 +192,9 @@ mod tests {
             ply: 3,
         };
         let items = vec![item("http://a:1", 0), item("http://b:1", 1), item("http://a:1", 2)];
-        let told = by_server(items, &[0.5, 0.25, 0.0]);
+        let updates = by_server(items, &[0.5, 0.25, 0.0]);
         let of = |server: &str| -> Vec<(u64, f64)> {
-            told[&Server::at(server)].iter().map(|update| (update.trajectory.sequence, update.priority)).collect()
+            updates[&Server::at(server)].iter().map(|update| (update.trajectory.sequence, update.priority)).collect()
         };
         assert_eq!(of("http://a:1"), [(0, 0.5), (2, PRIORITY_MIN)]);
         assert_eq!(of("http://b:1"), [(1, 0.25)]);
@@ -209,7 +209,7 @@ mod tests {
             ply: 0,
         };
         for _ in 0..3 * WAITING_MAX {
-            priorities.tell(std::slice::from_ref(&item), &[0.5]);
+            priorities.report(std::slice::from_ref(&item), &[0.5]);
         }
         assert!(priorities.are_wanted());
     }

@@ -8,27 +8,27 @@ use rand::{Rng, RngExt};
 /// A trajectory that the rules refuse, to be reported to the replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// Which one.
+    /// Its id.
     pub trajectory: TrajectoryId,
     /// The ply of the sample that showed it.
     pub ply: usize,
-    /// What is wrong.
+    /// The rule that it breaks.
     pub reason: String,
 }
 
-/// What a batch teaches.
+/// How targets are made of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TargetSettings {
     /// The share of the search's root value in the value target; the rest is the outcome of the episode.
     pub search_value_share: f32,
 }
 
-/// What became of samples.
+/// A batch, and the samples that are not in it.
 #[derive(Debug)]
 pub struct Built {
     /// Those that keep the rules, in their order.
     pub batch: TrainingBatch,
-    /// Which they are.
+    /// The indices of their samples.
     pub rows: Vec<usize>,
     /// The others.
     pub rejected: Vec<Rejected>,
@@ -131,7 +131,7 @@ fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, Stri
 
 /// `[win, draw, loss]` for the player to move: the outcome, mixed with the search's value by its share.
 ///
-/// A value `q` is spread over win and loss as `(1 ± q) / 2`: it says nothing of draws.
+/// A value `q` is spread over win and loss as `(1 ± q) / 2`: it holds no information about draws.
 fn value_target(
     settings: TargetSettings,
     outcome_to_move: f32,

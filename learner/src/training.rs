@@ -22,7 +22,7 @@ use crate::published::Published;
 pub struct Prepared {
     /// Tensors to be.
     pub batch: TrainingBatch,
-    /// The items of its rows, if somebody wants to know how wrong their values were.
+    /// The items of its rows; empty where value errors are not used.
     pub items: Vec<Item>,
     /// The mean of the weights versions that searched its positions.
     pub mean_version: f64,
@@ -64,7 +64,7 @@ pub struct Training<P> {
     trace: Option<Span>,
 }
 
-/// What a run continues from.
+/// The state that a run continues from.
 pub struct Start {
     /// The trainer, new or restored.
     pub trainer: Trainer,
@@ -81,8 +81,8 @@ const POLL: Duration = Duration::from_millis(50);
 const NOT_FINITE_MAX: u32 = 3;
 
 impl<P: FnMut(Manifest, Bytes)> Training<P> {
-    /// Takes up a run where `start` left it. `publish` is called with every new version, `priorities` hears how wrong values
-    /// were.
+    /// Takes up a run where `start` left it. `publish` is called with every new version, `priorities` receives value
+    /// errors.
     pub fn new(
         start: Start,
         checkpoints: Checkpoints,
@@ -112,7 +112,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         }
     }
 
-    /// Publishes what there is, then trains until `batches` closes or `stop` says so; ends with a checkpoint.
+    /// Publishes the current weights, then trains until `batches` closes or `stop` returns true; ends with a checkpoint.
     ///
     /// # Errors
     /// Where the first version, the last version or the last checkpoint cannot be written, or libtorch fails.
@@ -169,7 +169,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             Err(error) => return Err(error).context("train"),
         };
         self.not_finite = 0;
-        self.priorities.tell(&prepared.items, self.trainer.value_errors());
+        self.priorities.report(&prepared.items, self.trainer.value_errors());
         self.positions += prepared.batch.policy_weights.len() as u64;
         self.tell_progress();
         metrics::losses(&losses);
