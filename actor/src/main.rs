@@ -14,5 +14,5 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    service::run("actor", args.common, actor::run)
+    service::run("actor", args.common, games::preset, actor::run)
 }

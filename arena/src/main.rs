@@ -13,5 +13,5 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    service::run("arena", Args::parse().common, arena::run)
+    service::run("arena", Args::parse().common, games::preset, arena::run)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use evaluators::Backend;
 use game::Game;
-use games::{GameKind, with_game};
+use games::with_game;
 use proto::weights::{Published, Subscriber, SubscriberSettings};
 use service::{Context, Drain};
 use tokio::runtime::Handle;
@@ -22,7 +22,7 @@ use crate::ledger::Ledger;
 use crate::metrics;
 use crate::past_versions::PastVersions;
 use crate::solved;
-use crate::worker::{Exhaustive, Worker, WorkerConfig};
+use crate::worker::{Worker, WorkerConfig};
 
 /// Larger weights are refused before anything is allocated.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
@@ -77,10 +77,6 @@ fn parts<G: Game>(
         tracing::warn!(path = %path.display(), "not the manifest of an earlier version: passed over");
     }
     let positions = subset(solved::bundled(&game).unwrap_or_default(), settings.measurement.positions_max);
-    let exhaustive = match settings.game {
-        GameKind::TicTacToe => Exhaustive::Check,
-        GameKind::ConnectFour | GameKind::Hex { .. } => Exhaustive::Skip,
-    };
     tracing::info!(games = ledger.games(), positions = positions.len(), "measuring");
     Ok(WorkerConfig {
         game,
@@ -93,7 +89,7 @@ fn parts<G: Game>(
         ratings_path,
         past,
         positions,
-        exhaustive,
+        exhaustive: settings.game.entry().exhaustive,
     })
 }
 

@@ -11,6 +11,7 @@
 use std::fmt;
 
 use game::{Action, Game};
+use games::{GameKind, SolvedPositions};
 use serde::{Serialize, Serializer};
 
 /// The name under which positions are counted together, such as `early`.
@@ -159,13 +160,11 @@ pub fn parse<G: Game>(game: &G, file: &str, text: &str) -> Result<Vec<SolvedPosi
     Ok(positions)
 }
 
-/// The positions that come with the project for `game`; `None` where there are none.
+/// Returns the solved positions that the registry bundles with `game`; `None` where there are none.
 #[must_use]
 pub fn bundled<G: Game>(game: &G) -> Option<Vec<SolvedPosition>> {
-    let rules = games::GameKind::ConnectFour.to_string();
-    (game.spec().name == rules).then(|| {
-        parse(game, "connect4_solved.csv", games::connect_four::SOLVED_CSV).expect("a test reads the bundled positions")
-    })
+    let SolvedPositions { file, csv } = game.spec().name.parse::<GameKind>().ok()?.entry().solved?;
+    Some(parse(game, file, csv).expect("a test reads the bundled positions of every game"))
 }
 
 /// How the `moves` of a file are written.
@@ -488,6 +487,15 @@ mod tests {
     #[test]
     fn nothing_judged_is_no_share() {
         assert_eq!(Accuracy::default().overall.outcome_preserving_share(), 0.0);
+    }
+
+    #[test]
+    fn bundled_positions_of_every_registered_game_are_read() {
+        for name in games::GAMES.iter().flat_map(|entry| entry.examples()) {
+            let kind: GameKind = name.parse().unwrap();
+            let positions = games::with_game!(kind, |game| bundled(&game));
+            assert_eq!(positions.is_some(), kind.entry().solved.is_some(), "{name}");
+        }
     }
 
     #[test]

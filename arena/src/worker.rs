@@ -13,6 +13,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use evaluators::Backend;
 use game::Game;
+use games::Exhaustive;
 use inference::Evaluator;
 use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
@@ -45,15 +46,6 @@ const OPENINGS_STREAM: u64 = u64::MAX;
 
 /// What every opponent is worth trying at least: a rating may be wrong.
 const INFORMATION_MIN: f64 = 0.01;
-
-/// Whether perfect play is checked by playing every line; only tiny games allow it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exhaustive {
-    /// For every version.
-    Check,
-    /// Never.
-    Skip,
-}
 
 /// The parts a worker is made of.
 pub struct WorkerConfig<G, O> {

@@ -109,7 +109,7 @@ pub(super) fn measure_with(args: &RunArgs, times: Times, rating: Rating) -> anyh
     let plan = Plan::new(
         &plan::Args {
             minutes: None,
-            game: Some(args.game.to_string()),
+            game: Some(args.game),
             actors: args.actors,
             replay_servers: None,
             inference: None,

@@ -59,7 +59,7 @@ pub struct Eval {
     #[command(flatten)]
     trained: trained::Args,
 
-    /// Solved positions (CSV: moves, band, one score per action) [default: the bundled ones of Connect Four].
+    /// Solved positions (CSV: moves, band, one score per action) [default: those bundled with the game].
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
 
@@ -87,16 +87,16 @@ impl Eval {
 
     /// The positions and where they come from.
     fn text(&self, game: GameKind) -> anyhow::Result<(String, String)> {
-        match (&self.positions, game) {
-            (Some(path), _) => {
+        match &self.positions {
+            Some(path) => {
                 let file = path.display().to_string();
                 let text = fs::read_to_string(path).with_context(|| format!("read the positions {file}"))?;
                 Ok((file, text))
             }
-            (None, GameKind::ConnectFour) => {
-                Ok(("the bundled file".to_owned(), games::connect_four::SOLVED_CSV.to_owned()))
-            }
-            (None, game) => Err(anyhow!("no solved positions of {game} are bundled; name a file with --positions")),
+            None => match game.entry().solved {
+                Some(solved) => Ok((solved.file.to_owned(), solved.csv.to_owned())),
+                None => Err(anyhow!("no solved positions of {game} are bundled; name a file with --positions")),
+            },
         }
     }
 }

@@ -14,7 +14,7 @@ use inference::{DevicePreference, Evaluator, PrecisionPreference};
 use learner::published::Published;
 use network_cpu::KernelPreference;
 use selfplay::SearchSettings;
-use service::config::{SECTIONS, Sources};
+use service::config::Sources;
 use weights::{Architecture, Manifest};
 
 use fleet::config::Fleet;
@@ -98,7 +98,7 @@ impl Trained {
     pub fn open(args: &Args, threads: usize) -> anyhow::Result<Self> {
         let run = RunDirectory::existing(&args.runs, &args.run)?;
         let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: args.sets.clone() };
-        let config: Fleet = sources.load(SECTIONS)?;
+        let config: Fleet = sources.read(games::preset)?.load()?;
         let game: GameKind = config.run.game.parse().context("run.game")?;
         let search = config.search.settings()?;
         let (manifest, bytes) = newest(&run)?;

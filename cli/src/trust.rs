@@ -7,7 +7,7 @@ use fleet::run_directory::RunDirectory;
 use proto::security::use_credentials;
 use serde::{Deserialize, Serialize};
 use service::SecuritySection;
-use service::config::{SECTIONS, Sources};
+use service::config::Sources;
 
 /// The arguments beside `--server`.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,7 +34,7 @@ impl Trust {
     /// An invalid key, a file that cannot be read, an `https` endpoint without `security.ca`.
     pub(crate) fn reach(&self, endpoint: &str) -> anyhow::Result<()> {
         let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
-        let Read { security } = sources.load(SECTIONS)?;
+        let Read { security } = sources.load()?;
         security.check_endpoint("--server", endpoint)?;
         Ok(use_credentials(&security)?)
     }

@@ -1,7 +1,7 @@
 //! The processes of a run: starts, watches, scrapes and drains them.
 //!
 //! [`Fleet`] is the processes of one run on this machine; [`Child`](child::Child) is one of them, restarted when it dies.
-//! [`Plan`](plan::Plan) decides what a session does from command line, run file and [preset]; [`RunDirectory`] is where a run
+//! [`Plan`](plan::Plan) decides what a session does from command line, run file and preset; [`RunDirectory`] is where a run
 //! lives. [`Exposition`](exposition::Exposition) is what an admin port returns, and [`bottleneck`](bottleneck::bottleneck)
 //! names what limits a run. Commands, benchmarks and system tests share it; the screen and the files of a run are not here.
 
@@ -10,7 +10,6 @@ pub mod child;
 pub mod config;
 pub mod exposition;
 pub mod plan;
-pub mod preset;
 mod processes;
 pub mod run_directory;
 

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use games::GameKind;
 use service::ConfigError;
-use service::config::{SECTIONS, Sources};
+use service::config::Sources;
 use service::directory::replace;
 
 use crate::config::{self, Fleet as Config};
-use crate::preset::preset;
 use crate::processes::{self, Rating};
 use crate::run_directory::{Inference, Progress, RunDirectory};
 
@@ -27,9 +27,9 @@ pub struct Args {
     #[arg(long)]
     pub minutes: Option<f64>,
 
-    /// `tic_tac_toe`, `connect_four` or `hex-3` to `hex-19` [default: connect_four, or the run's].
-    #[arg(long)]
-    pub game: Option<String>,
+    /// The game.
+    #[arg(long, help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
+    pub game: Option<GameKind>,
 
     /// Self-play processes [default: what fits the cores].
     #[arg(long)]
@@ -91,11 +91,7 @@ impl Plan {
         let run = args.run.as_deref().map(|name| RunDirectory::new(&args.runs, name)).transpose()?;
         let existing = run.as_ref().filter(|run| run.config().exists());
         let file = existing.map_or_else(|| args.config.clone(), |run| Some(run.config()));
-        let env: Vec<_> = env.collect();
-        let sources = || Sources { file: file.clone(), env: env.iter().cloned(), sets: sets.clone() };
-        // The first reading only tells the game, whose preset the second goes over.
-        let game = sources().load::<Config>(SECTIONS)?.run.game;
-        let mut config: Config = sources().load_over(&preset(&game)?, SECTIONS)?;
+        let mut config: Config = Sources { file, env, sets }.read(games::preset)?.load()?;
         let unread = existing.map(|run| goes_on(run, &config, args.config.as_deref())).transpose()?.flatten();
         let run = match run {
             Some(run) => run,
@@ -110,7 +106,7 @@ impl Plan {
         if progress.elapsed_seconds >= progress.minutes * 60.0 {
             let name = run.name();
             bail!(
-                "run {name} has had its {} minutes; give it more with --minutes, or choose another name",
+                "run {name} finished ({} min); extend it with --minutes, or choose another name with --run",
                 progress.minutes
             );
         }
@@ -191,7 +187,7 @@ fn goes_on(run: &RunDirectory, asked: &Config, given: Option<&Path>) -> anyhow::
     same_game_and_network(run, &before, asked)?;
     let Some(file) = given else { return Ok(None) };
     let sources = Sources { file: Some(file.to_owned()), env: std::iter::empty(), sets: Vec::new() };
-    let given = sources.load_over(&before, SECTIONS)?;
+    let given = sources.load_over(&before)?;
     same_game_and_network(run, &before, &given)?;
     let differs = service::config::print(&given)? != service::config::print(&before)?;
     Ok(differs.then(|| file.to_owned()))
@@ -240,7 +236,7 @@ mod tests {
 
         /// What is planned for the run `first`.
         fn plan(&self, game: Option<&str>, config: Option<PathBuf>) -> anyhow::Result<Plan> {
-            let game = game.map(str::to_owned);
+            let game = game.map(|name| name.parse().unwrap());
             Plan::new(&Args { game, config, ..self.args() }, std::iter::empty())
         }
 
@@ -282,7 +278,7 @@ mod tests {
         let file = runs.file("[learner]\nlearning_rate = 0.1");
         let plan = runs.plan(None, Some(file.clone())).unwrap();
         assert_eq!(plan.unread, Some(file));
-        assert_eq!(plan.config.learner.learning_rate, preset("tic_tac_toe").unwrap().learner.learning_rate);
+        assert_eq!(plan.config.learner.learning_rate, 0.003);
     }
 
     #[test]

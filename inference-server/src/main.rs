@@ -15,5 +15,5 @@ struct Args {
 fn main() -> ExitCode {
     #[cfg(feature = "torch")]
     network_torch::keep_memory();
-    service::run("inference-server", Args::parse().common, inference_server::run)
+    service::run("inference-server", Args::parse().common, games::preset, inference_server::run)
 }

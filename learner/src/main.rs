@@ -12,5 +12,5 @@ struct Args {
 
 fn main() -> std::process::ExitCode {
     network_torch::keep_memory();
-    service::run("learner", Args::parse().common, learner::run)
+    service::run("learner", Args::parse().common, games::preset, learner::run)
 }

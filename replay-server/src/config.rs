@@ -313,7 +313,7 @@ impl Settings {
 mod tests {
     use std::num::NonZeroU32;
 
-    use service::config::{SECTIONS, Sources};
+    use service::config::Sources;
 
     use super::*;
 
@@ -396,7 +396,7 @@ mod tests {
         let load = |sets: &[&str]| {
             let sets = sets.iter().map(ToString::to_string).collect();
             let sources = Sources { file: None, env: std::iter::empty(), sets };
-            sources.load::<Config>(SECTIONS).unwrap().replay
+            sources.load::<Config>().unwrap().replay
         };
         let set = load(&[
             "replay.max_times_sampled=4",

@@ -15,5 +15,5 @@ struct Args {
 }
 
 fn main() -> std::process::ExitCode {
-    service::run("replay-server", Args::parse().common, replay_server::run)
+    service::run("replay-server", Args::parse().common, games::preset, replay_server::run)
 }

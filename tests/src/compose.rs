@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
+use toml::{Table, Value};
 
 pub use needles::found;
 pub use program::Program;
@@ -36,14 +37,13 @@ pub struct Compose {
 }
 
 impl Compose {
-    /// Makes images of the binaries at hand, certificates and tokens, for the run file of `game` with these lines instead of
-    /// those that begin alike; `None`, with the reason on standard error, where there
-    /// is no Docker engine on this machine, or no compose.
+    /// Makes images of the built binaries, certificates and tokens, for the run file of `game` with `changes` (TOML) laid
+    /// over it; `None`, with the reason on standard error, where there is no Docker engine on this machine, or no compose.
     ///
     /// # Errors
     /// An image cannot be made.
     #[allow(clippy::print_stderr, reason = "whoever runs the test hears why it does nothing")]
-    pub fn new(game: &str, lines: &[&str]) -> anyhow::Result<Option<Self>> {
+    pub fn new(game: &str, changes: &str) -> anyhow::Result<Option<Self>> {
         let local = cfg!(target_os = "linux") && std::env::var_os("DOCKER_HOST").is_none();
         if !local || docker(&["version"]).is_err() {
             eprintln!("SKIPPED: there is no Docker engine on this machine");
@@ -59,7 +59,8 @@ impl Compose {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").canonicalize().context("find deploy/")?;
         let config = folder.path().join("zerofleet.toml");
         let written = std::fs::read_to_string(deploy.join("config").join(format!("{game}.toml")));
-        std::fs::write(&config, changed(&written.context("read the run file")?, lines)?).context("write a run file")?;
+        std::fs::write(&config, changed(&written.context("read the run file")?, changes)?)
+            .context("write a run file")?;
         let path = |path: PathBuf| path.display().to_string();
         std::fs::write(folder.path().join("env"), "").context("write an empty .env")?;
         let this = Self {
@@ -248,16 +249,16 @@ impl Container {
     }
 }
 
-/// A run file with other values for some of its keys.
-fn changed(config: &str, lines: &[&str]) -> anyhow::Result<String> {
-    let mut text = config.to_owned();
-    for line in lines {
-        let key = line.split_inclusive('=').next().context("a line has a key")?;
-        let old =
-            text.lines().find(|old| old.starts_with(key)).with_context(|| format!("find {key} in the run file"))?;
-        text = text.replacen(&old.to_owned(), line, 1);
+/// Lays the sections of `changes` over those of a run file.
+fn changed(config: &str, changes: &str) -> anyhow::Result<String> {
+    let mut config: Table = config.parse().context("parse the run file")?;
+    for (section, keys) in changes.parse::<Table>().context("parse the changes")? {
+        match (config.get_mut(&section), keys) {
+            (Some(Value::Table(old)), Value::Table(new)) => old.extend(new),
+            (_, keys) => drop(config.insert(section, keys)),
+        }
     }
-    Ok(text)
+    Ok(config.to_string())
 }
 
 fn docker(arguments: &[&str]) -> anyhow::Result<String> {

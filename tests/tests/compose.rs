@@ -15,9 +15,31 @@ const LEARN: Duration = Duration::from_secs(120);
 const STEPS_MIN: f64 = 200.0;
 /// Of a core, for each actor: cores are not what four of them lack.
 const ACTOR_CPUS: &str = "0.1";
-/// Deep searches and few samples, so that the learner keeps up with four actors.
-const ACTORS_ARE_THE_BOTTLENECK: [&str; 3] =
-    ["full_simulations = 100", "fast_simulations = 25", "samples_per_insert = 2"];
+/// A smaller network than the preset's, measured more often, so that the test ends within minutes; deep searches and few
+/// samples, so that the learner keeps up with four actors.
+const SMALL_WITH_ACTORS_AS_THE_BOTTLENECK: &str = "
+    [network]
+    channels = 16
+    blocks = 1
+    [selfplay]
+    games = 16
+    full_simulations = 100
+    fast_simulations = 25
+    full_share = 0.5
+    [replay]
+    min_items = 200
+    samples_per_insert = 2
+    error_items = 2000
+    [learner]
+    batch_size = 64
+    learning_rate = 0.005
+    warm_up_steps = 20
+    publish_interval_seconds = 1
+    checkpoint_interval_seconds = 5
+    [arena]
+    simulations = 32
+    version_interval_seconds = 1
+";
 /// Inserts whose rate is measured: some seconds' worth.
 const COUNTED: f64 = 200.0;
 
@@ -88,7 +110,7 @@ fn secrets(folder: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_where_it_stopped() {
-    let Some(mut cluster) = Compose::new("tic_tac_toe", &ACTORS_ARE_THE_BOTTLENECK).unwrap() else { return };
+    let Some(mut cluster) = Compose::new("tic_tac_toe", SMALL_WITH_ACTORS_AS_THE_BOTTLENECK).unwrap() else { return };
     cluster.set("ACTOR_CPUS", ACTOR_CPUS);
     cluster.run(&["up", "--detach"]).unwrap();
     all_healthy(&cluster, 1);

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use game::Game;
-use games::TicTacToe;
+use games::{Exhaustive, TicTacToe};
 use inference::{Attributes, Batch, Evaluator, Predictions, Wdl};
 use proto::weights::Published;
 use selfplay::SearchSettings;
 use tempfile::TempDir;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-use super::{Exhaustive, Worker, WorkerConfig};
+use super::{Worker, WorkerConfig};
 use crate::config::Measurement;
 use crate::environment::Environment;
 use crate::ledger::Ledger;

@@ -3,7 +3,7 @@ use std::path::Path;
 use anyhow::Context;
 use inference_server::{Config, Running};
 use proto::inference::Advisor;
-use service::config::{SECTIONS, Sources};
+use service::config::Sources;
 use service::{Drain, Readiness};
 use tokio::net::TcpListener;
 use weights::Manifest;
@@ -42,7 +42,7 @@ impl Server {
             "inference.asks_max=4096".to_owned(),
         ];
         sets.extend(args.sets.iter().cloned());
-        let config: Config = Sources { file: None, env: std::iter::empty(), sets }.load(SECTIONS)?;
+        let config: Config = Sources { file: None, env: std::iter::empty(), sets }.load()?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
         let drain = Drain::new();
         let running =

@@ -4,7 +4,7 @@ use anyhow::Context;
 use proto::replay::{Inspector, TableStats};
 use replay_server::{Config, Running, Settings};
 use service::Drain;
-use service::config::{SECTIONS, Sources};
+use service::config::Sources;
 use tokio::net::TcpListener;
 
 use super::Args;
@@ -78,7 +78,7 @@ fn settings(sets: &[String], directory: PathBuf) -> anyhow::Result<Settings> {
         format!("replay.capacity_items={CAPACITY_ITEMS}"),
     ];
     let sets = ours.into_iter().chain(sets.iter().cloned()).collect();
-    let mut config: Config = Sources { file: None, env: std::iter::empty(), sets }.load(SECTIONS)?;
+    let mut config: Config = Sources { file: None, env: std::iter::empty(), sets }.load()?;
     config.run.directory = directory;
     Ok(config.settings()?)
 }

@@ -1,11 +1,11 @@
-/// An action as the search sees it: an index below [`Spec::actions`](crate::Spec::actions).
+/// Identifies an action by an index below [`Spec::actions`](crate::Spec::actions).
 ///
-/// Passes, swaps and drops are actions like any other. Players see them as moves, in the game's notation.
+/// Passes, swaps and drops are actions like any other. Players see an action as a move in the notation of the game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Action(pub u16);
 
 impl Action {
-    /// The action as an index into `[A]` arrays.
+    /// Returns the index into `[A]` arrays.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize

@@ -1,8 +1,8 @@
-//! The conformance suite every game runs: random episodes, and at each ply every promise that [`Game`] makes.
+//! Checks the contract of [`Game`] at every ply of random episodes.
 //!
-//! It knows nothing of any particular game; perft counts, solved positions and the like belong to the tests of each game.
-//! Everything follows from a seed. A broken promise panics with the game, the seed and the actions that lead there.
-//! Start with [`run`].
+//! The suite is independent of any particular game; perft counts and solved positions belong to the tests of each game.
+//! A seed fixes everything. A broken promise panics with the game, the seed and the actions that lead to it. Start with
+//! [`run`].
 
 #[cfg(test)]
 mod tests;
@@ -14,15 +14,15 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{Action, Error, Game, Outcome, Player, Players, Symmetry};
 
-/// How many plies all episodes together have, about: enough for dozens of small games, a few on the largest boards.
+/// The approximate number of plies of all episodes: enough for dozens of small games, a few on the largest boards.
 const PLIES: usize = 1_500;
 const EPISODES_MIN: usize = 3;
 const EPISODES_MAX: usize = 60;
 
-/// Nothing that a player might type in any notation.
+/// Texts that are a move in no notation.
 const NOT_MOVES: [&str; 6] =
     ["", "   ", "\u{0}", "💥", "é?ß", "no such move, nor anything like one in any game we know"];
-/// May be moves in some notation and must not panic in any.
+/// Texts that may be moves in some notation and must not panic in any.
 const MAYBE_MOVES: [&str; 16] = [
     "0",
     "1",
@@ -45,7 +45,7 @@ const MAYBE_MOVES: [&str; 16] = [
 /// Plays random episodes of `game` from `seed` and checks every promise of [`Game`] at every ply.
 ///
 /// # Panics
-/// If the game breaks a promise: the message holds the seed and the actions that lead there.
+/// If the game breaks a promise: the message holds the seed and the actions that lead to it.
 pub fn run<G: Game>(game: &G, seed: u64) {
     check_spec(game);
     for (index, symmetry) in game.symmetries().iter().enumerate() {
@@ -89,14 +89,14 @@ fn check_tables<G: Game>(game: &G, index: usize, symmetry: &Symmetry) {
     }
 }
 
-/// What equal hashes promise to be equal.
+/// The properties that positions with equal hashes share.
 struct Seen {
     observation: Vec<f32>,
     legal: Vec<Action>,
     to_move: Player,
 }
 
-/// One episode as it is played, and its image under every symmetry beside it.
+/// Plays one episode, and its image under every symmetry beside it.
 struct Walk<'a, G: Game> {
     game: &'a G,
     seed: u64,
@@ -168,7 +168,7 @@ impl<'a, G: Game> Walk<'a, G> {
     }
 
     fn legal_actions(&self, position: &G::Position) -> Vec<Action> {
-        // What lies in the vector beforehand must not survive.
+        // Earlier content of the vector must be removed.
         let mut legal = vec![Action(u16::MAX); 3];
         self.game.legal_actions(position, &mut legal);
         legal
@@ -180,7 +180,7 @@ impl<'a, G: Game> Walk<'a, G> {
         for action in all_actions(self.game.spec().actions) {
             let listed = self.legal.binary_search(&action).is_ok();
             let is_legal = self.game.is_legal(&self.position, action);
-            promise!(self, listed == is_legal, "{action} is listed: {listed}, but is_legal says {is_legal}");
+            promise!(self, listed == is_legal, "{action} is listed: {listed}, but is_legal returns {is_legal}");
         }
         for action in [self.game.spec().actions, usize::from(u16::MAX)] {
             let Some(action) = u16::try_from(action).ok().map(Action) else { continue };
@@ -221,7 +221,7 @@ impl<'a, G: Game> Walk<'a, G> {
         }
     }
 
-    /// The image, reached by playing the images of all actions, is what the tables make of the position.
+    /// Checks that the tables map the position to its image, which was reached by playing the images of all actions.
     fn check_image(&self, index: usize) {
         let symmetry = &self.game.symmetries()[index];
         let image = &self.images[index];
@@ -303,7 +303,7 @@ impl<'a, G: Game> Walk<'a, G> {
         self.images = images;
     }
 
-    /// Playing the first `plies` actions again leads to the same position, and one illegal action more is named.
+    /// Checks that replaying the first `plies` actions leads to the same position, and that a further illegal one is named.
     fn check_replay(&self, plies: usize) {
         let mut position = self.game.start();
         for &action in &self.actions[..plies] {

@@ -1,7 +1,9 @@
-//! What a game is: rules, positions, actions, outcomes, observations, symmetries.
+//! Defines the trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game.
 //!
-//! A game is playable with this crate alone. It knows nothing of search, tensors, evaluators or processes, and it
-//! reads no clock and no entropy. Start with [`Game`]; every implementation runs [`conformance`].
+//! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends with
+//! an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] refuses an action from outside. [`mix`] is for hashes. The
+//! crate is deliberately independent of search, tensors, evaluators and processes, and reads no clock and no entropy.
+//! Start with [`Game`]; every implementation passes [`conformance::run`].
 
 mod action;
 pub mod conformance;
@@ -16,41 +18,41 @@ pub use outcome::{Outcome, Player};
 pub use spec::{ObservationShape, Players, Spec};
 pub use symmetry::Symmetry;
 
-/// The rules of one game, and the questions that a position answers under them.
+/// Implements the rules of one game.
 ///
-/// A value of the implementing type holds what a run may choose (the board size, say); [`Game::Position`] holds one
-/// position, with whatever history its observation needs. All methods are deterministic.
+/// A value of the implementing type holds the options of a run, such as the board size; [`Game::Position`] holds one
+/// position with the history that its observation needs. All methods are deterministic.
 ///
-/// The contract, held by [`conformance::run`]:
+/// The contract, which [`conformance::run`] checks:
 /// - two positions with equal [`hash`](Game::hash) have equal observations, legal actions and player to move;
 /// - an episode ends within [`Spec::max_plies`] actions;
-/// - each [`Symmetry`] commutes with [`play`](Game::play), and [`image`](Game::image) is what it makes of a position.
+/// - each [`Symmetry`] commutes with [`play`](Game::play), and [`image`](Game::image) applies it to a position.
 pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// One position, including the history its observation shows.
     type Position: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
 
-    /// The constants of this game: name, players, number of actions, observation shape.
+    /// Returns the constants of this game: name, players, number of actions, observation shape.
     fn spec(&self) -> &Spec;
 
-    /// The position before the first action.
+    /// Returns the position before the first action.
     fn start(&self) -> Self::Position;
 
-    /// Who chooses the next action. Unspecified once the game is over.
+    /// Returns the player who chooses the next action. Unspecified once the game is over.
     fn to_move(&self, position: &Self::Position) -> Player;
 
     /// Replaces `actions` with the legal actions in ascending order; empties it once the game is over.
     fn legal_actions(&self, position: &Self::Position, actions: &mut Vec<Action>);
 
-    /// Whether `action` may be played here. False for every action once the game is over.
+    /// Returns whether `action` may be played here: false for every action once the game is over.
     fn is_legal(&self, position: &Self::Position, action: Action) -> bool;
 
     /// Plays a legal action and returns the reward of the player who chose it (0 in games that are scored by their
     /// outcome alone).
     ///
-    /// Playing an illegal action is a bug of the caller; what comes from outside goes through [`Game::try_play`].
+    /// Playing an illegal action is a bug of the caller; use [`Game::try_play`] for actions from outside.
     fn play(&self, position: &mut Self::Position, action: Action) -> f32;
 
-    /// How the game ended, or `None` while it goes on.
+    /// Returns the outcome of the game, or `None` while it is not over.
     fn outcome(&self, position: &Self::Position) -> Option<Outcome>;
 
     /// Writes the observation `[C, H, W]` of the player to move into `planes`, overwriting all of it.
@@ -58,28 +60,28 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Values lie in `[0, 1]`. `planes.len()` is [`ObservationShape::len`].
     fn observe(&self, position: &Self::Position, planes: &mut [f32]);
 
-    /// A hash of everything that decides the observation, the legal actions and the future of the position.
+    /// Returns a hash of everything that decides the observation, the legal actions and the future of the position.
     fn hash(&self, position: &Self::Position) -> u64;
 
-    /// The symmetries of the game; the first is the identity. At least one.
+    /// Returns the symmetries of the game; the first is the identity.
     fn symmetries(&self) -> &[Symmetry];
 
-    /// The image of a position under the symmetry of this index: what playing the images of its actions leads to.
+    /// Returns the image of a position under the symmetry of this index: the position after the images of its actions.
     fn image(&self, position: &Self::Position, symmetry: usize) -> Self::Position;
 
-    /// The action in the notation players use.
+    /// Returns the action in the notation of players.
     fn action_name(&self, position: &Self::Position, action: Action) -> String;
 
-    /// Reads an action in the notation players use. Does not check that it is legal.
+    /// Parses an action in the notation of players. Does not check that it is legal.
     ///
     /// # Errors
     /// [`Error::Notation`] names the text and what was expected.
     fn parse_action(&self, position: &Self::Position, text: &str) -> Result<Action, Error>;
 
-    /// The board as a few lines of text for a terminal, without a trailing newline.
+    /// Returns the board as a few lines of text for a terminal, without a trailing newline.
     fn render(&self, position: &Self::Position) -> String;
 
-    /// Plays an action that came from outside.
+    /// Plays an action from outside after checking it.
     ///
     /// # Errors
     /// [`Error::Illegal`] if the action may not be played here; the position is then untouched.
@@ -90,10 +92,10 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
         Ok(self.play(position, action))
     }
 
-    /// The position after `actions` from the start.
+    /// Returns the position after `actions` from the start.
     ///
     /// # Errors
-    /// [`Error::IllegalAt`] names the first ply that may not be played.
+    /// [`Error::IllegalAt`] names the first illegal ply.
     fn replay(&self, actions: &[Action]) -> Result<Self::Position, Error> {
         let mut position = self.start();
         for (ply, &action) in actions.iter().enumerate() {
@@ -106,10 +108,10 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// What can be wrong with an action that came from outside.
+/// An action from outside was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The action may not be played in this position.
+    /// The action is illegal in this position.
     #[error("{action} is not legal in this position of {game}")]
     Illegal {
         /// The game.
@@ -117,12 +119,12 @@ pub enum Error {
         /// The action.
         action: Action,
     },
-    /// A list of actions breaks the rules.
+    /// A list of actions contains an illegal one.
     #[error("{action} is not legal at ply {ply} of {game}")]
     IllegalAt {
         /// The game.
         game: String,
-        /// How many actions had been played before it.
+        /// The number of actions before it.
         ply: usize,
         /// The action.
         action: Action,
@@ -130,9 +132,9 @@ pub enum Error {
     /// The text is not an action.
     #[error("`{text}` is not a move: expected {expected}")]
     Notation {
-        /// What was read.
+        /// The text that was read.
         text: String,
-        /// What would have been understood.
+        /// The notation that is accepted.
         expected: String,
     },
 }

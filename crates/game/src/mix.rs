@@ -1,5 +1,5 @@
-/// Spreads the bits of `key` over all 64 bits of the result, one to one: distinct keys keep distinct hashes. For the
-/// hashes of positions, for seeds, and for other numbers without pattern that are the same on every machine.
+/// Mixes the bits of `key` bijectively: distinct keys have distinct hashes. For hashes of positions, for seeds, and for
+/// other pseudo-random numbers that are the same on every machine.
 ///
 /// The finaliser of SplitMix64, Steele et al. 2014.
 #[must_use]

@@ -1,4 +1,4 @@
-/// One of at most two players.
+/// Identifies one of at most two players.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Player {
     /// The player who moves first; the only one in games for one player.
@@ -8,7 +8,7 @@ pub enum Player {
 }
 
 impl Player {
-    /// The other player.
+    /// Returns the other player.
     #[must_use]
     pub const fn opponent(self) -> Self {
         match self {
@@ -17,14 +17,14 @@ impl Player {
         }
     }
 
-    /// 0 for the first player, 1 for the second.
+    /// Returns 0 for the first player, 1 for the second.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 }
 
-/// How a game ended.
+/// The result of a game that is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// One player won, the other lost.
@@ -36,10 +36,10 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The count of results that an outcome can be to a player: a win, a draw, a loss.
+    /// The number of results of a player: a win, a draw, a loss.
     pub const RESULTS: usize = 3;
 
-    /// 1 for a win, 0 for a draw or a game without a winner, −1 for a loss, as seen by `player`.
+    /// Returns the value for `player`: 1 for a win, 0 for a draw or a game scored by rewards, −1 for a loss.
     #[must_use]
     pub fn value_for(self, player: Player) -> f32 {
         match self {

@@ -1,16 +1,16 @@
-/// How many players a game has.
+/// The number of players of a game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Players {
     /// One player against the rules.
     One,
-    /// Two players, one's gain the other's loss. They need not strictly alternate.
+    /// Two players with opposite rewards. They need not strictly alternate.
     Two,
 }
 
 /// The shape of an observation, `[C, H, W]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObservationShape {
-    /// C: how many planes.
+    /// C: the number of planes.
     pub planes: usize,
     /// H: rows.
     pub height: usize,
@@ -19,7 +19,7 @@ pub struct ObservationShape {
 }
 
 impl ObservationShape {
-    /// C · H · W.
+    /// Returns the number of values, C · H · W.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "no observation is empty")]
     pub const fn len(self) -> usize {
@@ -30,14 +30,14 @@ impl ObservationShape {
 /// The constants of a game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
-    /// The name that configuration and trajectories use, with its size where that varies: `hex-11`.
+    /// The name in configurations and trajectories, with the size of the board if there are several: `hex-11`.
     pub name: String,
-    /// How many players take part.
+    /// The number of players.
     pub players: Players,
-    /// A: how many actions exist, legal or not. Actions are indices below it.
+    /// A: the number of actions, legal or not. Actions are indices below it.
     pub actions: usize,
     /// The observation's `[C, H, W]`.
     pub observation: ObservationShape,
-    /// No episode is longer than this.
+    /// The most actions of an episode.
     pub max_plies: usize,
 }

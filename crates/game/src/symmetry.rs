@@ -1,21 +1,21 @@
 use crate::{Action, ObservationShape};
 
-/// A symmetry of a game, as permutations: data, so that tensors and positions are transformed by the same tables.
+/// Holds a symmetry of a game as permutations, so that tensors and positions are transformed by the same tables.
 ///
-/// Element `i` of the image comes from element `map[i]` of the original, for planes and cells; an action `a` of the
-/// original is the action `actions[a]` of the image.
+/// For planes and cells, element `i` of the image is element `map[i]` of the original; an action `a` of the original is
+/// the action `actions[a]` of the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symmetry {
-    /// Where each plane of the image comes from, `[C]`.
+    /// The source of each plane of the image, `[C]`.
     pub planes: Vec<u16>,
-    /// Where each cell of the image comes from, `[H · W]`.
+    /// The source of each cell of the image, `[H · W]`.
     pub cells: Vec<u16>,
-    /// What each action becomes, `[A]`.
+    /// The image of each action, `[A]`.
     pub actions: Vec<u16>,
 }
 
 impl Symmetry {
-    /// The symmetry that changes nothing.
+    /// Returns the identity.
     ///
     /// # Panics
     /// If a dimension exceeds 65,535.
@@ -25,7 +25,7 @@ impl Symmetry {
         Self { planes: upto(shape.planes), cells: upto(shape.height * shape.width), actions: upto(actions) }
     }
 
-    /// The image of an action.
+    /// Returns the image of an action.
     #[must_use]
     pub fn action(&self, action: Action) -> Action {
         Action(self.actions[action.index()])

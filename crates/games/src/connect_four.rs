@@ -8,10 +8,17 @@ mod tests;
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
 
+use crate::entry::{Entry, Exhaustive, SolvedPositions};
 use crate::grid::{self, Cell, narrow};
 
-/// Positions with the exact score of every move, as text: see `data/README.md` for the form.
-pub const SOLVED_CSV: &str = include_str!("../data/connect4_solved.csv");
+/// The entry of Connect Four in the registry.
+pub const ENTRY: Entry = Entry {
+    name: "connect_four",
+    sizes: None,
+    preset: include_str!("../presets/connect_four.toml"),
+    solved: Some(SolvedPositions { file: "connect4_solved.csv", csv: include_str!("../data/connect4_solved.csv") }),
+    exhaustive: Exhaustive::Skip,
+};
 
 const COLUMNS: usize = 7;
 const ROWS: usize = 6;
@@ -35,8 +42,8 @@ const BOARD: u64 = BOTTOM * ((1 << ROWS) - 1);
 /// The rules of Connect Four.
 ///
 /// Action `c` drops a stone into column `c`, from the left; players call the columns `1` to `7`. Observation planes, top row
-/// first: the stones of the player to move, those of the opponent, and all ones if the player to move began the game. Who
-/// began decides who profits when both run out of good moves, and is hard to read off the stones.
+/// first: the stones of the player to move, those of the opponent, and all ones if the player to move made the first
+/// move of the game, which decides zugzwang and is hard to read off the stones.
 #[derive(Debug, Clone)]
 pub struct ConnectFour {
     spec: Spec,
@@ -57,13 +64,8 @@ impl ConnectFour {
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 3, height: ROWS, width: COLUMNS };
-        let spec = Spec {
-            name: "connect_four".into(),
-            players: Players::Two,
-            actions: COLUMNS,
-            observation,
-            max_plies: CELLS,
-        };
+        let spec =
+            Spec { name: ENTRY.name.into(), players: Players::Two, actions: COLUMNS, observation, max_plies: CELLS };
         let mirror = grid::symmetry(
             observation,
             COLUMNS,

@@ -9,8 +9,18 @@ mod tests;
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
 
+use crate::entry::{Entry, Exhaustive, Sizes};
 use crate::grid::{self, Cell, narrow};
 use board::Stones;
+
+/// The entry of Hex in the registry.
+pub const ENTRY: Entry = Entry {
+    name: "hex",
+    sizes: Some(Sizes { min: Size::MIN.0, usual: 11, max: Size::MAX.0 }),
+    preset: include_str!("../presets/hex.toml"),
+    solved: None,
+    exhaustive: Exhaustive::Skip,
+};
 
 /// How many cells a side of the board has, 3 to 19.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,8 +78,8 @@ impl Hex {
     /// The rules on a board of `size`.
     #[must_use]
     pub fn new(size: Size) -> Self {
-        let name = format!("hex-{}", size.0);
         let size = size.get();
+        let name = ENTRY.name_at(Some(size));
         let cells = size * size;
         let observation = ObservationShape { planes: 3, height: size, width: size };
         // The swap adds a ply without adding a stone.

@@ -1,15 +1,104 @@
-//! The games: tic-tac-toe, Connect Four, Hex; and [`GameKind`], which says which of them a run plays.
+//! Implements the rules of the games that can be trained, and registers each of them.
 //!
-//! Each game is one module that implements [`game::Game`] and runs its conformance suite. Code that works for any game
-//! is generic over [`game::Game`]; [`with_game!`] takes it from a [`GameKind`] to the concrete rules, once, at the top.
+//! [`TicTacToe`], [`ConnectFour`] and [`Hex`] implement [`game::Game`], each in its own module, which also describes the
+//! game in an [`Entry`]: name, board [`Sizes`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors,
+//! the arena and every process read them. [`GameKind`] selects a game by its name, [`with_game!`] takes it to the concrete
+//! rules, once, at the top of a process, and [`preset`] returns the recipe of a run. The guide is `docs/games.md`.
 
 pub mod connect_four;
+mod entry;
 mod grid;
 pub mod hex;
-mod kind;
+#[macro_use]
+mod registry;
 pub mod tic_tac_toe;
 
-pub use connect_four::ConnectFour;
-pub use hex::Hex;
-pub use kind::{Error, GameKind};
-pub use tic_tac_toe::TicTacToe;
+pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions};
+
+registry! { $
+    tic_tac_toe::TicTacToe,
+    connect_four::ConnectFour,
+    hex::Hex { size: hex::Size },
+}
+
+/// Returns the preset of the game of this name: TOML that lies below every other source of a configuration.
+///
+/// # Errors
+/// [`Error`] if no game has this name.
+pub fn preset(game: &str) -> Result<&'static str, Error> {
+    Ok(game.parse::<GameKind>()?.entry().preset)
+}
+
+/// Lists the names of all games: `tic_tac_toe, connect_four, hex-3 to hex-19`.
+#[must_use]
+pub fn names() -> String {
+    GAMES.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the name of a board that is most similar to `name`.
+fn nearest(name: &str) -> String {
+    let similarity = |candidate: &str| strsim::normalized_damerau_levenshtein(&name.to_lowercase(), candidate);
+    let usual = GAMES.iter().map(|entry| entry.name_at(entry.sizes.map(|sizes| sizes.usual.into())));
+    usual.max_by(|a, b| similarity(a).total_cmp(&similarity(b))).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use game::{Game, conformance};
+
+    use super::*;
+
+    /// Every board that `Entry::examples` names.
+    fn examples() -> impl Iterator<Item = (&'static Entry, String)> {
+        GAMES.iter().flat_map(|&entry| entry.examples().map(move |name| (entry, name)))
+    }
+
+    #[test]
+    fn every_registered_game_conforms() {
+        for (seed, (_, name)) in (1..).zip(examples()) {
+            with_game!(name.parse::<GameKind>().unwrap(), |game| conformance::run(&game, seed));
+        }
+    }
+
+    #[test]
+    fn every_registered_game_is_read_back_from_its_name_which_its_rules_carry() {
+        for (entry, name) in examples() {
+            let kind: GameKind = name.parse().unwrap();
+            assert_eq!(kind.to_string(), name);
+            assert_eq!(kind.entry(), entry);
+            assert_eq!(with_game!(kind, |game| game.spec().name.clone()), name);
+        }
+    }
+
+    #[test]
+    fn names_of_games_differ_and_are_listed_by_the_guide() {
+        let guide = include_str!("../../../docs/games.md");
+        for (index, entry) in GAMES.iter().enumerate() {
+            assert!(!GAMES[..index].iter().any(|other| other.name == entry.name), "{} is registered twice", entry.name);
+            assert!(guide.contains(&format!("`{}", entry.name)), "docs/games.md does not list {}", entry.name);
+            assert!(entry.solved.is_none() || entry.sizes.is_none(), "{}: solved positions have one size", entry.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_nearest_name_and_all_names() {
+        let cases = [("conect-four", "connect_four"), ("TicTacToe", "tic_tac_toe"), ("hex", "hex-11"), ("", "hex-11")];
+        for (name, expected) in cases {
+            let error = name.parse::<GameKind>().unwrap_err();
+            assert_eq!(error, Error::UnknownGame { name: name.into(), nearest: expected.into() }, "{error}");
+        }
+        assert_eq!(
+            preset("conect_four").unwrap_err().to_string(),
+            "`conect_four` is not a game (did you mean `connect_four`?): \
+             the games are tic_tac_toe, connect_four, hex-3 to hex-19"
+        );
+    }
+
+    #[test]
+    fn a_board_of_the_wrong_size_is_refused() {
+        for name in ["hex-2", "hex-20", "hex-", "hex-011", "hex-+11", "hex-300", "hex-x"] {
+            let message = name.parse::<GameKind>().unwrap_err().to_string();
+            assert_eq!(message, format!("`{name}` is not a size of hex: the sizes are hex-3 to hex-19"));
+        }
+    }
+}

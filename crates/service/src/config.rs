@@ -1,8 +1,10 @@
-//! One run file for the whole fleet: a TOML table with a section per role.
+//! Loads the configuration of a process from one run file that the whole fleet shares: a TOML table with a section per
+//! role.
 //!
-//! A process describes the sections it reads as a struct of structs with defaults; [`Sources::load`] lays the run file, the
-//! environment and the command line over those defaults, in this order, and refuses what nobody asked for. Sections of other
-//! roles are left alone, so that one file serves every process. It deliberately does not know what any key means.
+//! A process describes the sections it reads as a struct of structs with defaults. [`Sources::read`] lays the preset of the
+//! run's game, the run file, the environment and the command line over those defaults, in this order, and refuses
+//! unknown names. Sections of other roles are skipped, so that one file serves every process. The meaning of a key is
+//! deliberately unknown here.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -34,18 +36,18 @@ pub const SECTIONS: &[&str] = &[
 /// Environment variables that override the run file look like `ZEROFLEET__SECTION__KEY`.
 pub const ENVIRONMENT_PREFIX: &str = "ZEROFLEET__";
 
-/// Names this similar (Jaro-Winkler) or better are offered as the right one.
+/// The least similarity (Jaro-Winkler) at which a name is suggested for a misspelt one.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// The section `[run]`: what all processes of a run must agree on.
+/// The section `[run]`, on which all processes of a run must agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSection {
     /// The game, by its name: `tic_tac_toe`, `connect_four`, `hex-11`.
     pub game: String,
-    /// The folder of the run: checkpoints, replay, metrics and logs lie below it.
+    /// The folder of the run, which holds checkpoints, replay, metrics and logs.
     pub directory: PathBuf,
-    /// Every random draw of the run descends from this seed.
+    /// The seed from which every random draw of the run derives.
     pub seed: u64,
 }
 
@@ -70,7 +72,10 @@ pub const RENAMED_KEYS: [(&str, &str); 6] = [
     ("selfplay.resign_below", "selfplay.resign_threshold"),
 ];
 
-/// Where a configuration comes from; later sources win: defaults, file, environment, `--set`.
+/// Returns the preset of a game, which is TOML, by the game's name: `games::preset` in the fleet.
+pub type Preset<E> = fn(&str) -> Result<&'static str, E>;
+
+/// Where a configuration comes from; later sources win: defaults, preset, file, environment, `--set`.
 #[derive(Debug)]
 pub struct Sources<E> {
     /// The run file, if one was named.
@@ -81,63 +86,90 @@ pub struct Sources<E> {
     pub sets: Vec<String>,
 }
 
+/// What is read of the sources in order to find the preset.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RunOnly {
+    run: RunSection,
+}
+
 impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
-    /// Lays file, environment and assignments over the defaults of `T`.
+    /// Reads all sources once, and lays them over the preset of the game that they name. Every process reads its sources
+    /// here, so that all of them apply one recipe.
     ///
-    /// `known` names every section of the run file, those of other roles included; [`SECTIONS`] in the fleet. Keys inside the
-    /// sections that `T` has are checked against its defaults: name first, then type, then by deserialising.
-    pub fn load<T>(self, known: &[&str]) -> Result<T, ConfigError>
+    /// # Errors
+    /// [`ConfigError`] if a source cannot be read, or `run.game` names no game.
+    pub fn read<P: fmt::Display>(self, preset: Preset<P>) -> Result<Layers, ConfigError> {
+        let layers = self.layers()?;
+        let game = layers.load::<RunOnly>()?.run.game;
+        let text = preset(&game).map_err(|error| ConfigError::invalid("run.game", error))?;
+        let origin = Origin::Preset { game };
+        let table = text.parse().map_err(|error| syntax(&origin.to_string(), text, &error))?;
+        Ok(Layers { preset: Some((table, origin)), ..layers })
+    }
+
+    /// Lays file, environment and assignments over the defaults of `T`, without the preset of any game.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that is refused and where it was written.
+    pub fn load<T>(self) -> Result<T, ConfigError>
     where
         T: Serialize + DeserializeOwned + Default,
     {
-        self.load_over(&T::default(), known)
+        self.layers()?.load()
     }
 
-    /// [`load`](Self::load) with other values than those of `T::default` where no source says anything.
-    pub fn load_over<T>(self, defaults: &T, known: &[&str]) -> Result<T, ConfigError>
+    /// Lays file, environment and assignments over `defaults`.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_over<T>(self, defaults: &T) -> Result<T, ConfigError>
     where
         T: Serialize + DeserializeOwned,
     {
-        self.read()?.load_over(defaults, known)
+        self.layers()?.load_over(defaults)
     }
 
-    /// Two configurations from one reading of the sources: each checks the sections that it has.
-    pub fn load_both<A, B>(self, known: &[&str]) -> Result<(A, B), ConfigError>
-    where
-        A: Serialize + DeserializeOwned + Default,
-        B: Serialize + DeserializeOwned + Default,
-    {
-        // The file may be a pipe, which tells everything once.
-        let written = self.read()?;
-        Ok((written.load_over(&A::default(), known)?, written.load_over(&B::default(), known)?))
-    }
-
-    fn read(self) -> Result<Written, ConfigError> {
-        let file = self.file.map(|path| Ok((table_of(&path)?, path))).transpose()?;
+    fn layers(self) -> Result<Layers, ConfigError> {
+        let file = self.file.map(|path| Ok((table_of(&path)?, Origin::File { path }))).transpose()?;
         // The environment has no order; sorting makes the error that is reported first always the same one.
         let mut env: Vec<_> = self.env.filter(|(name, _)| is_override(name)).collect();
         env.sort();
-        Ok(Written { file, env, sets: self.sets })
+        Ok(Layers { preset: None, file, env, sets: self.sets })
     }
 }
 
-/// What the sources say, before anybody knows whether it makes sense.
-struct Written {
-    file: Option<(Table, PathBuf)>,
+/// The sources of a configuration, read but not yet checked. Each load checks the sections that it reads.
+#[derive(Debug)]
+pub struct Layers {
+    preset: Option<(Table, Origin)>,
+    file: Option<(Table, Origin)>,
     env: Vec<(OsString, OsString)>,
     sets: Vec<String>,
 }
 
-impl Written {
-    fn load_over<T>(&self, defaults: &T, known: &[&str]) -> Result<T, ConfigError>
+impl Layers {
+    /// Lays the layers over the defaults of `T`. Keys inside the sections that `T` has are checked against its defaults:
+    /// name first, then type, then by deserialising.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that is refused and where it was written.
+    pub fn load<T>(&self) -> Result<T, ConfigError>
+    where
+        T: Serialize + DeserializeOwned + Default,
+    {
+        self.load_over(&T::default())
+    }
+
+    fn load_over<T>(&self, defaults: &T) -> Result<T, ConfigError>
     where
         T: Serialize + DeserializeOwned,
     {
         let defaults = Table::try_from(defaults).map_err(|source| ConfigError::Defaults { source })?;
-        let schema = Schema { defaults: &defaults, known };
+        let schema = Schema { defaults: &defaults };
         let mut overrides = Vec::new();
-        if let Some((table, path)) = &self.file {
-            schema.read_file(table, path, &mut overrides)?;
+        for (table, origin) in self.preset.iter().chain(&self.file) {
+            schema.read_table(table, origin, &mut overrides)?;
         }
         for (name, value) in &self.env {
             let (name, value) = (text_of(name, name)?, text_of(name, value)?);
@@ -156,10 +188,10 @@ impl Written {
     }
 }
 
-/// The run file as it stands there.
+/// Reads a run file as a TOML table.
 fn table_of(path: &Path) -> Result<Table, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    text.parse().map_err(|error| syntax(path, &text, &error))
+    text.parse().map_err(|error| syntax(&path.display().to_string(), &text, &error))
 }
 
 /// A part of the environment variable `name` as text.
@@ -176,6 +208,11 @@ pub fn print<T: Serialize>(config: &T) -> Result<String, ConfigError> {
 /// Where a value was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
+    /// In the preset of a game.
+    Preset {
+        /// The name of the game.
+        game: String,
+    },
     /// In the run file.
     File {
         /// The run file.
@@ -196,6 +233,7 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Preset { game } => write!(f, "in the preset of {game}"),
             Self::File { path } => write!(f, "in {}", path.display()),
             Self::Environment { name } => write!(f, "in the environment variable {name}"),
             Self::Set { text } => write!(f, "in --set {text}"),
@@ -211,22 +249,22 @@ pub enum ConfigError {
     Read {
         /// The run file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
     /// The run file is not TOML.
-    #[error("{}:{line}:{column}: {message}", path.display())]
+    #[error("{file}:{line}:{column}: {message}")]
     Syntax {
         /// The run file.
-        path: PathBuf,
+        file: String,
         /// Counted from one.
         line: usize,
         /// Counted from one.
         column: usize,
-        /// What the parser says.
+        /// The error of the parser.
         message: String,
     },
-    /// A section that no role has.
+    /// An unknown section.
     #[error("unknown section [{section}] {origin}; {hint}")]
     UnknownSection {
         /// As written.
@@ -273,7 +311,7 @@ pub enum ConfigError {
     Refused {
         /// The key with its section.
         key: String,
-        /// What is wrong with it.
+        /// Why it was refused.
         reason: String,
         /// Where it was written.
         origin: Origin,
@@ -283,36 +321,36 @@ pub enum ConfigError {
     Invalid {
         /// The key with its section.
         key: String,
-        /// What is wrong with it.
+        /// Why it was refused.
         reason: String,
     },
-    /// An environment variable that overrides the run file with bytes that are no text.
+    /// An environment variable that overrides the run file with bytes that are not UTF-8.
     #[error("the environment variable {name} is not UTF-8")]
     NotText {
         /// The variable, as far as it can be written.
         name: String,
     },
-    /// Something else than `section.key=value` after `--set`.
+    /// An argument of `--set` that is not `section.key=value`.
     #[error("--set {text}: expected section.key=value")]
     NotAssignment {
         /// As given.
         text: String,
     },
-    /// The defaults of this process cannot be written as TOML: a mistake in the program.
+    /// The defaults of this process cannot be written as TOML: a bug.
     #[error("the configuration cannot be written as TOML")]
     Defaults {
-        /// Why not.
+        /// The cause.
         source: toml::ser::Error,
     },
 }
 
 impl ConfigError {
-    /// For a process that finds a value out of range: `invalid("learner.batch", "must be at least 1")`.
+    /// Refuses a value that is out of range: `invalid("learner.batch", "must be at least 1")`.
     pub fn invalid(key: impl Into<String>, reason: impl fmt::Display) -> Self {
         Self::Invalid { key: key.into(), reason: reason.to_string() }
     }
 
-    /// `value`, where it lies in `range`; what is no number lies in none.
+    /// Returns `value` if it lies in `range`; NaN lies in no range.
     ///
     /// # Errors
     /// [`Invalid`](Self::Invalid) with the value and the range.
@@ -335,26 +373,24 @@ struct Override {
     origin: Origin,
 }
 
-/// What may be written, read off the defaults.
+/// The keys that may be written and their types, as the defaults show them.
 struct Schema<'a> {
     defaults: &'a Table,
-    known: &'a [&'a str],
 }
 
 impl Schema<'_> {
-    fn read_file(&self, table: &Table, path: &Path, overrides: &mut Vec<Override>) -> Result<(), ConfigError> {
-        let origin = Origin::File { path: path.to_owned() };
+    fn read_table(&self, table: &Table, origin: &Origin, overrides: &mut Vec<Override>) -> Result<(), ConfigError> {
         for (section, value) in table {
-            if !value.is_table() && !self.known.contains(&section.as_str()) {
-                let (key, sections) = (section.clone(), self.known.join(", "));
-                return Err(ConfigError::OutsideSection { key, sections, origin });
+            if !value.is_table() && !SECTIONS.contains(&section.as_str()) {
+                let (key, sections) = (section.clone(), SECTIONS.join(", "));
+                return Err(ConfigError::OutsideSection { key, sections, origin: origin.clone() });
             }
-            self.read_value(vec![section.clone()], value.clone(), &origin, overrides)?;
+            self.read_value(vec![section.clone()], value.clone(), origin, overrides)?;
         }
         Ok(())
     }
 
-    /// Splits tables down to the keys of the defaults, so that each key is checked and blamed alone.
+    /// Splits tables down to the keys of the defaults, so that each key is checked and reported alone.
     fn read_value(
         &self,
         path: Vec<String>,
@@ -385,23 +421,23 @@ impl Schema<'_> {
         origin: Origin,
         overrides: &mut Vec<Override>,
     ) -> Result<(), ConfigError> {
-        if path.len() < 2 && !self.known.contains(&path[0].as_str()) {
+        if path.len() < 2 && !SECTIONS.contains(&path[0].as_str()) {
             let key = path.join(".");
-            return Err(ConfigError::OutsideSection { key, sections: self.known.join(", "), origin });
+            return Err(ConfigError::OutsideSection { key, sections: SECTIONS.join(", "), origin });
         }
         let Some(default) = self.default_of(&path, &origin)? else { return Ok(()) };
         let value = parse(default, text).ok_or_else(|| wrong_type(&path, default, format!("`{text}`"), &origin))?;
         self.read_value(path, value, &origin, overrides)
     }
 
-    /// The default at `path`; `None` inside a section of another role; an error if there is no such name.
+    /// The default at `path`; `None` inside a section of another role; an error if the name is unknown.
     fn default_of(&self, path: &[String], origin: &Origin) -> Result<Option<&Value>, ConfigError> {
         let (section, keys) = path.split_first().expect("a path names at least a section");
         let Some(mut default) = self.defaults.get(section) else {
-            if self.known.contains(&section.as_str()) {
+            if SECTIONS.contains(&section.as_str()) {
                 return Ok(None);
             }
-            let hint = hint(section, self.known.iter().copied(), "sections are");
+            let hint = hint(section, SECTIONS.iter().copied(), "sections are");
             return Err(ConfigError::UnknownSection { section: section.clone(), hint, origin: origin.clone() });
         };
         for key in keys {
@@ -431,7 +467,7 @@ impl Schema<'_> {
         table.try_into().map_err(|error: toml::de::Error| self.blame::<T>(overrides, &error))
     }
 
-    /// Finds the override that the deserialiser refuses, by trying each alone: its own error names no origin.
+    /// Finds the override that the deserialiser refuses by trying each alone, because its own error names no origin.
     fn blame<T: DeserializeOwned>(&self, overrides: Vec<Override>, error: &toml::de::Error) -> ConfigError {
         for Override { path, value, origin } in overrides {
             let mut table = self.defaults.clone();
@@ -455,7 +491,7 @@ fn lay(table: &mut Table, path: &[String], value: Value) {
     table.insert(last.clone(), value);
 }
 
-/// The value as the type of the default, or how it was written if it is of another type. Whole numbers serve as floats.
+/// Converts a value to the type of the default, or describes it if it is of another type. Whole numbers serve as floats.
 fn conform(default: &Value, value: Value) -> Result<Value, String> {
     match (default, value) {
         // Floats that cannot hold an integer exactly are beyond 2^53; no key needs them.
@@ -511,11 +547,11 @@ fn hint<'a>(wrong: &str, names: impl Iterator<Item = &'a str>, all: &str) -> Str
     }
 }
 
-fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+fn syntax(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     let start = error.span().map_or(0, |span| span.start);
     let before = text.get(..start).unwrap_or("");
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
     let message = error.message().replace('\n', "; ");
-    ConfigError::Syntax { path: path.to_owned(), line, column, message }
+    ConfigError::Syntax { file: file.to_owned(), line, column, message }
 }

@@ -1,5 +1,6 @@
 //! The story of a process, told once: listen to signals, load, start telemetry, build and run, drain.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, RunSection, SECTIONS, Sources};
+use crate::config::{self, Preset, RunSection, Sources};
 use crate::identity::Identity;
 use crate::telemetry::{self, TelemetrySection};
 use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, net};
@@ -51,14 +52,16 @@ struct Printed<'a> {
     telemetry: &'a TelemetrySection,
 }
 
-/// Runs a process: loads `T` from file, environment and command line, opens the admin port, and calls `body` on a runtime.
+/// Runs a process: loads `T` from the preset of its game, file, environment and command line, opens the admin port, and
+/// calls `body` on a runtime.
 ///
-/// Returns what `main` returns: 0 when the body ended well, 1 when it failed, 2 when the configuration was refused (also by
-/// the body, if a [`ConfigError`] is in its chain). An error becomes one line on standard error. With `--probe` nothing of
-/// this happens: it asks the process that runs already.
-pub fn run<T, B, F>(name: &'static str, common: CommonArgs, body: B) -> ExitCode
+/// The exit code is 0 when the
+/// body succeeded, 1 when it failed, 2 when the configuration was refused (also by the body, if a [`ConfigError`] is in
+/// its chain). An error becomes one line on standard error. With `--probe` it only queries the process that already runs.
+pub fn run<T, E, B, F>(name: &'static str, common: CommonArgs, preset: Preset<E>, body: B) -> ExitCode
 where
     T: Serialize + DeserializeOwned + Default,
+    E: Display,
     B: FnOnce(T, Context) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
@@ -67,7 +70,7 @@ where
     }
     let format = common.log_format;
     let mut traced = false;
-    match try_run(name, common, body, &mut traced) {
+    match try_run(name, common, preset, body, &mut traced) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error, format, traced);
@@ -76,9 +79,16 @@ where
     }
 }
 
-fn try_run<T, B, F>(name: &'static str, common: CommonArgs, body: B, traced: &mut bool) -> anyhow::Result<()>
+fn try_run<T, E, B, F>(
+    name: &'static str,
+    common: CommonArgs,
+    preset: Preset<E>,
+    body: B,
+    traced: &mut bool,
+) -> anyhow::Result<()>
 where
     T: Serialize + DeserializeOwned + Default,
+    E: Display,
     B: FnOnce(T, Context) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
@@ -88,7 +98,8 @@ where
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() })?;
     let sources = Sources { file: common.config, env: std::env::vars_os(), sets: common.sets };
-    let (config, Shared { run, telemetry: section }) = sources.load_both::<T, Shared>(SECTIONS)?;
+    let layers = sources.read(preset)?;
+    let (config, Shared { run, telemetry: section }) = (layers.load::<T>()?, layers.load()?);
     if common.print_config {
         print(&config::print(&config)?);
         print(&config::print(&Printed { telemetry: &section })?);

@@ -221,7 +221,7 @@ fn a_broken_promise_is_reported_with_seed_and_actions() {
 #[test]
 fn flaws_of_legal_actions_are_found() {
     check(Flaw::LegalKeepsOldEntries, "legal actions are not ascending");
-    check(Flaw::IsLegalIgnoresPile, "is listed: false, but is_legal says true");
+    check(Flaw::IsLegalIgnoresPile, "is listed: false, but is_legal returns true");
     check(Flaw::TryPlayTakesAnyway, "changes the position");
 }
 

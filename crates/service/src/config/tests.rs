@@ -57,7 +57,7 @@ fn load(file: &str, env: &[(&str, &str)], sets: &[&str]) -> Result<Fleet, String
     std::fs::write(&path, file).unwrap();
     let env = env.iter().map(|(name, value)| (name.into(), value.into()));
     let sets = sets.iter().map(|set| (*set).to_owned()).collect();
-    let loaded = Sources { file: Some(path.clone()), env, sets }.load(SECTIONS);
+    let loaded = Sources { file: Some(path.clone()), env, sets }.load();
     loaded.map_err(|error| error.to_string().replace(&path.display().to_string(), "run.toml"))
 }
 
@@ -182,13 +182,47 @@ learner.optimiser in --set learner.optimiser=adam: unknown variant `adam`, expec
     );
 }
 
+/// The preset of `hex-5`, and none for other games.
+fn preset(game: &str) -> Result<&'static str, String> {
+    match game {
+        "hex-5" => Ok("[learner]\nbatch = 5\naugment = false\n[search]\nanything = 1"),
+        "hex-6" => Ok("[learner]\nbacth = 5"),
+        "hex-7" => Ok("[learner"),
+        _ => Err(format!("`{game}` is not a game")),
+    }
+}
+
+fn load_with_preset(sets: &[&str]) -> Result<Fleet, String> {
+    let sets = sets.iter().map(|set| (*set).to_owned()).collect();
+    let sources = Sources { file: None, env: std::iter::empty(), sets };
+    sources.read(preset).and_then(|layers| layers.load()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_preset_of_the_game_lies_between_the_defaults_and_every_other_source() {
+    let fleet = load_with_preset(&["run.game=hex-5", "learner.batch=9"]).unwrap();
+    let learner = Learner { batch: 9, augment: false, ..Learner::default() };
+    assert_eq!(fleet, Fleet { run: RunSection { game: "hex-5".to_owned(), ..RunSection::default() }, learner });
+}
+
+#[test]
+fn a_game_without_a_preset_and_a_broken_preset_are_refused_by_name() {
+    assert_eq!(load_with_preset(&["run.game=chess"]).unwrap_err(), "run.game: `chess` is not a game");
+    assert_eq!(
+        load_with_preset(&["run.game=hex-6"]).unwrap_err(),
+        "unknown key learner.bacth in the preset of hex-6; did you mean batch?"
+    );
+    let error = load_with_preset(&["run.game=hex-7"]).unwrap_err();
+    assert!(error.starts_with("in the preset of hex-7:1:"), "{error}");
+}
+
 /// Bytes that no text in UTF-8 holds.
 const NOT_TEXT: &[u8] = b"\xff";
 
 /// What comes of an environment of these variables, which are bytes.
 fn environment(variables: &[(&str, &[u8])]) -> Result<Fleet, String> {
     let env = variables.iter().map(|(name, value)| (name.into(), OsString::from_vec(value.to_vec())));
-    Sources { file: None, env, sets: vec![] }.load(SECTIONS).map_err(|error| error.to_string())
+    Sources { file: None, env, sets: vec![] }.load().map_err(|error| error.to_string())
 }
 
 #[test]
@@ -212,6 +246,6 @@ fn a_file_that_is_not_toml_is_refused_with_line_and_column() {
 #[test]
 fn a_missing_file_is_named() {
     let sources = Sources { file: Some("nowhere/run.toml".into()), env: std::iter::empty(), sets: vec![] };
-    let error = sources.load::<Fleet>(SECTIONS).unwrap_err();
+    let error = sources.load::<Fleet>().unwrap_err();
     assert_eq!(error.to_string(), "cannot read the run file nowhere/run.toml");
 }

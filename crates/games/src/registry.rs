@@ -1,0 +1,91 @@
+//! Generates what depends on the list of games: [`GameKind`](crate::GameKind) and [`with_game!`](crate::with_game).
+
+/// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game of several board sizes.
+///
+/// The module has a constant `ENTRY`; the rules have a constructor `new`, which takes the size if there is one; the size
+/// has `new(u8) -> Option<Self>` and `get() -> usize`.
+macro_rules! registry {
+    // `$d` is a dollar sign, for the macro that this one defines.
+    ($d:tt $($module:ident :: $Rules:ident $({ $size:ident: $Size:ty })?),+ $(,)?) => {
+        $(pub use $module::$Rules;)+
+
+        /// The registered games, in the order in which texts list them.
+        pub const GAMES: &[&Entry] = &[$(&$module::ENTRY),+];
+
+        /// Selects the game of a run, with the size of its board. Written as its name: `tic_tac_toe`, `hex-11`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum GameKind {
+            $(
+                #[doc = concat!("Plays by the rules of [`", stringify!($Rules), "`](struct@", stringify!($Rules), ").")]
+                $Rules $({
+                    /// The size of the board.
+                    $size: $Size,
+                })?,
+            )+
+        }
+
+        impl GameKind {
+            /// Describes the game.
+            #[must_use]
+            pub const fn entry(self) -> &'static Entry {
+                match self {
+                    $(Self::$Rules $({ $size: _ })? => &$module::ENTRY,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for GameKind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let sizes: &[usize] = match self {
+                    $(Self::$Rules $({ $size })? => &[$($size.get())?],)+
+                };
+                f.write_str(&self.entry().name_at(sizes.first().copied()))
+            }
+        }
+
+        impl std::str::FromStr for GameKind {
+            type Err = Error;
+
+            fn from_str(name: &str) -> Result<Self, Error> {
+                $(
+                    if let Some(_size) = $module::ENTRY.size_in(name).transpose()? {
+                        return Ok(Self::$Rules $({
+                            $size: <$Size>::new(_size).ok_or_else(|| $module::ENTRY.wrong_size(name))?,
+                        })?);
+                    }
+                )+
+                Err(Error::UnknownGame { name: name.to_owned(), nearest: nearest(name) })
+            }
+        }
+
+        /// Runs an expression with the concrete rules of a [`GameKind`] bound to a name.
+        ///
+        /// The expression is compiled once per game, so it may call functions generic over [`game::Game`]; its type must
+        /// not depend on the game.
+        ///
+        /// ```
+        /// use game::Game;
+        ///
+        /// fn actions<G: Game>(game: &G) -> usize {
+        ///     game.spec().actions
+        /// }
+        ///
+        /// let kind: games::GameKind = "connect_four".parse()?;
+        /// assert_eq!(games::with_game!(kind, |game| actions(&game)), 7);
+        /// # Ok::<(), games::Error>(())
+        /// ```
+        #[macro_export]
+        macro_rules! with_game {
+            ($d kind:expr, |$d game:ident| $d body:expr) => {
+                match $d kind {
+                    $(
+                        $d crate::GameKind::$Rules $({ $size })? => {
+                            let $d game = $d crate::$Rules::new($($size)?);
+                            $d body
+                        }
+                    )+
+                }
+            };
+        }
+    };
+}
