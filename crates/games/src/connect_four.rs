@@ -39,7 +39,7 @@ const BOTTOM: u64 = {
 /// Every cell of the board.
 const BOARD: u64 = BOTTOM * ((1 << ROWS) - 1);
 
-/// The rules of Connect Four.
+/// Implements the rules of Connect Four.
 ///
 /// Action `c` drops a stone into column `c`, from the left; players call the columns `1` to `7`. Observation planes, top row
 /// first: the stones of the player to move, those of the opponent, and all ones if the player to move made the first
@@ -50,7 +50,7 @@ pub struct ConnectFour {
     symmetries: Vec<Symmetry>,
 }
 
-/// A position of Connect Four.
+/// Holds a position of Connect Four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The stones of the player to move.
@@ -60,7 +60,7 @@ pub struct Position {
 }
 
 impl ConnectFour {
-    /// The rules.
+    /// Returns the rules.
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 3, height: ROWS, width: COLUMNS };
@@ -83,14 +83,14 @@ impl Default for ConnectFour {
 }
 
 impl Position {
-    /// How many stones lie on the board.
+    /// Returns the number of stones on the board.
     #[must_use]
     pub fn plies(self) -> u32 {
         self.occupied.count_ones()
     }
 
     fn to_move(self) -> Player {
-        // The parity alone, which is cheaper than the count.
+        // Parity alone is cheaper than the count.
         if self.occupied.count_ones() & 1 == 0 { Player::First } else { Player::Second }
     }
 
@@ -101,7 +101,7 @@ impl Position {
         (self.occupied == BOARD).then_some(Outcome::Draw)
     }
 
-    /// The cells a stone would come to rest in: one in each open column, none once the game is over.
+    /// Returns the lowest empty cell of each open column; none once the game is over.
     fn landings(self) -> u64 {
         if has_four(self.own ^ self.occupied) { 0 } else { (self.occupied + BOTTOM) & BOARD }
     }
@@ -111,7 +111,7 @@ const fn column_mask(column: usize) -> u64 {
     ((1 << ROWS) - 1) << (column * STRIDE)
 }
 
-/// Whether `stones` hold four in a line.
+/// Returns whether `stones` contain four in a line.
 const fn has_four(stones: u64) -> bool {
     let up = stones & (stones >> 1);
     let across = stones & (stones >> STRIDE);
@@ -124,7 +124,7 @@ const fn has_four(stones: u64) -> bool {
         != 0
 }
 
-/// The columns in the opposite order.
+/// Reverses the order of the columns.
 const fn mirrored(stones: u64) -> u64 {
     const COLUMN: u64 = (1 << STRIDE) - 1;
     let mut image = 0;
@@ -163,7 +163,7 @@ impl Game for ConnectFour {
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
         let landings = position.landings();
-        // Each is written where the next open one belongs: no branch could foresee which columns are full.
+        // Written without branches: which columns are full is unpredictable.
         actions.resize(COLUMNS, Action(0));
         let mut len = 0;
         for (column, bottom) in (0..COLUMNS).zip((0..).step_by(STRIDE)) {
@@ -179,8 +179,8 @@ impl Game for ConnectFour {
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
         debug_assert!(self.is_legal(position, action), "{action} is not legal");
-        // The players change sides before the stone lands: it then belongs to neither word but `occupied`, which makes
-        // it the opponent's.
+        // The players change sides before the stone lands: set in `occupied` only, it belongs to the opponent of the
+        // next player to move.
         position.own ^= position.occupied;
         position.occupied |= position.occupied + (1 << (action.index() * STRIDE));
         0.0

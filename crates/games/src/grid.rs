@@ -1,14 +1,14 @@
 use game::{Action, ObservationShape, Symmetry};
 
-/// Where a cell lies on a board: rows from the top, columns from the left, both from 0.
+/// The coordinates of a cell: row from the top, column from the left, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) row: usize,
     pub(crate) column: usize,
 }
 
-/// The symmetry that takes each cell of the board to `image_of_cell` of it and each action to `image_of_action` of it;
-/// planes stay where they are.
+/// Builds the symmetry that maps each cell by `image_of_cell` and each action by `image_of_action`; planes keep their
+/// order.
 pub(crate) fn symmetry(
     shape: ObservationShape,
     actions: usize,
@@ -28,7 +28,7 @@ pub(crate) fn symmetry(
     symmetry
 }
 
-/// An index of a cell or an action as 16 bits.
+/// Converts an index of a cell or an action to 16 bits.
 pub(crate) fn narrow(index: usize) -> u16 {
     u16::try_from(index).expect("boards have fewer than 65,536 cells")
 }

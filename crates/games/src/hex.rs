@@ -1,7 +1,7 @@
 //! Hex on a rhombus of 3 to 19 cells a side, with the swap rule.
 //!
 //! The first player connects the top edge with the bottom edge, the second the left edge with the right edge; exactly one of
-//! them does. A game value knows the rules, a [`Position`] only bits. Start with [`Hex`].
+//! them succeeds. A [`Hex`] holds the rules, a [`Position`] only bits. Start with [`Hex`].
 
 mod board;
 #[cfg(test)]
@@ -22,7 +22,7 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// How many cells a side of the board has, 3 to 19.
+/// The number of cells along a side of the board, 3 to 19.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(u8);
 
@@ -32,28 +32,28 @@ impl Size {
     /// The largest board.
     pub const MAX: Self = Self(19);
 
-    /// A size, if it lies in the range.
+    /// Returns a size if `cells` lies in the range.
     #[must_use]
     pub fn new(cells: u8) -> Option<Self> {
         (Self::MIN.0..=Self::MAX.0).contains(&cells).then_some(Self(cells))
     }
 
-    /// Cells a side.
+    /// Returns the number of cells along a side.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The rules of Hex on one board size.
+/// Implements the rules of Hex on one board size.
 ///
 /// Both actions and observations are in the frame of the player to move, whose edges are always the top and the bottom:
-/// the second player sees the board mirrored across its main diagonal. A network then learns one game instead of two.
+/// for the second player the board is mirrored across its main diagonal. A network then learns one game instead of two.
 ///
-/// - Action `row · size + column` places a stone on that cell of the mover's frame.
-/// - Action `size²` is the swap, legal only as the second player's first action. It takes the first player's stone: the
-///   stone becomes the second player's, mirrored across the main diagonal. In the frames of the players it stays where
-///   it is and changes its owner; colours and edges stay with the players.
+/// - Action `row · size + column` places a stone on that cell of the frame.
+/// - Action `size²` is the swap, legal only as the second player's first action. It replaces the first player's
+///   stone by one of the second player, mirrored across the main diagonal. In the frames of the players the stone keeps
+///   its cell and changes its owner; colours and edges stay with the players.
 ///
 /// Players call a cell by its column and row, `a1` at the top left of the board as drawn, and the swap `swap`.
 /// Observation planes: the stones of the player to move, those of the opponent, and all ones where the swap is legal.
@@ -64,18 +64,18 @@ pub struct Hex {
     symmetries: Vec<Symmetry>,
 }
 
-/// A position of Hex, in the frame of the board as drawn.
+/// Holds a position of Hex, in the frame of the rendered board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
     stones: [Stones; 2],
     plies: u16,
     winner: Option<Player>,
-    /// Kept as stones come and go, so that it costs nothing to ask for.
+    /// Updated incrementally as stones are placed and removed.
     hash: u64,
 }
 
 impl Hex {
-    /// The rules on a board of `size`.
+    /// Returns the rules on a board of `size`.
     #[must_use]
     pub fn new(size: Size) -> Self {
         let size = size.get();
@@ -94,13 +94,13 @@ impl Hex {
         Self { spec, size, symmetries }
     }
 
-    /// The board's size.
+    /// Returns the number of cells along a side.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The swap.
+    /// Returns the swap.
     #[must_use]
     pub fn swap(&self) -> Action {
         Action(narrow(self.cells()))
@@ -110,12 +110,12 @@ impl Hex {
         self.size * self.size
     }
 
-    /// The cell on the other side of the main diagonal.
+    /// Returns the cell mirrored across the main diagonal.
     fn mirrored(&self, cell: usize) -> usize {
         cell % self.size * self.size + cell / self.size
     }
 
-    /// Takes a cell from the board as drawn to the frame of `player`, or back.
+    /// Converts a cell from the rendered board to the frame of `player`, or back.
     fn framed(&self, cell: usize, player: Player) -> usize {
         match player {
             Player::First => cell,
@@ -154,12 +154,12 @@ impl Position {
     }
 }
 
-/// What a stone adds to the hash (Zobrist 1970, with keys computed instead of stored).
+/// Returns the hash key of a stone (Zobrist 1970, with keys computed instead of stored).
 const fn stone_key(player: Player, cell: usize) -> u64 {
     mix((cell as u64) << 1 | player.index() as u64)
 }
 
-/// What distinguishes the players to move: the same stones may lie there after a swap and without one.
+/// The hash key of the second player to move: the same stones occur with and without a swap.
 const SECOND_TO_MOVE: u64 = mix(u64::MAX);
 
 impl Game for Hex {
@@ -182,7 +182,7 @@ impl Game for Hex {
         if position.winner.is_some() {
             return;
         }
-        // Steps on the board as drawn: to the next cell of a row in the mover's frame, and to the next row.
+        // Strides on the rendered board: to the next cell of a row in the mover's frame, and to the next row.
         let (along, on) = match position.to_move() {
             Player::First => (1, self.size),
             Player::Second => (self.size, 1),
@@ -293,7 +293,7 @@ impl Game for Hex {
     }
 }
 
-/// The letter players give a column.
+/// Returns the letter of a column.
 fn column_letter(column: usize) -> char {
     char::from(b'a' + u8::try_from(column).expect("boards have at most 19 columns"))
 }

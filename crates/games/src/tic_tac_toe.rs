@@ -32,7 +32,7 @@ const LINES: [u16; 8] = [
     0b001_010_100,
 ];
 
-/// The rules of tic-tac-toe.
+/// Implements the rules of tic-tac-toe.
 ///
 /// Action `i` fills cell `i`, row by row from the top left; players call the cells `1` to `9`. Observation planes: the
 /// stones of the player to move, then those of the opponent.
@@ -42,7 +42,7 @@ pub struct TicTacToe {
     symmetries: Vec<Symmetry>,
 }
 
-/// A position of tic-tac-toe.
+/// Holds a position of tic-tac-toe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The cells of each player; bit `i` is cell `i`.
@@ -50,7 +50,7 @@ pub struct Position {
 }
 
 impl TicTacToe {
-    /// The rules.
+    /// Returns the rules.
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 2, height: SIDE, width: SIDE };
@@ -73,7 +73,7 @@ impl Default for TicTacToe {
     }
 }
 
-/// The eight symmetries of the square, the identity first.
+/// Returns the eight symmetries of the square, the identity first.
 fn dihedral() -> [fn(Cell) -> Cell; 8] {
     const LAST: usize = SIDE - 1;
     [
@@ -106,7 +106,7 @@ impl Position {
         (self.occupied() == FULL).then_some(Outcome::Draw)
     }
 
-    /// The cells that may be filled: none once the game is over.
+    /// Returns the empty cells; none once the game is over.
     fn legal(self) -> u16 {
         if self.outcome().is_some() { 0 } else { FULL & !self.occupied() }
     }

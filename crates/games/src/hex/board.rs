@@ -8,7 +8,7 @@ use crate::grid::narrow;
 const CELLS_MAX: usize = Size::MAX.get() * Size::MAX.get();
 const WORDS: usize = CELLS_MAX.div_ceil(64);
 
-/// A set of cells, numbered row by row.
+/// Holds a set of cells, numbered row by row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Stones([u64; WORDS]);
 
@@ -25,12 +25,12 @@ impl Stones {
         self.0[cell / 64] &= !(1 << (cell % 64));
     }
 
-    /// The lowest cell of the set.
+    /// Returns the lowest cell of the set.
     pub(super) fn first(&self) -> Option<usize> {
         self.iter().next()
     }
 
-    /// The cells of the set, ascending.
+    /// Iterates over the cells of the set in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().flat_map(|(word, &bits)| {
             std::iter::successors(Some(bits), |rest| Some(rest & rest.wrapping_sub(1)))
@@ -39,9 +39,9 @@ impl Stones {
         })
     }
 
-    /// Whether the group of the stone on `cell` reaches from one of `player`'s edges to the other.
+    /// Returns whether the group of the stone on `cell` connects both edges of `player`.
     ///
-    /// A flood fill from the newest stone: a game is won by the stone that was just placed or not yet.
+    /// Floods from the newest stone, which is the only one that can complete a connection.
     pub(super) fn connects(&self, size: usize, player: Player, cell: usize) -> bool {
         let mut unseen = *self;
         unseen.remove(cell);
@@ -73,7 +73,7 @@ impl Stones {
     }
 }
 
-/// The two to six cells that share an edge with `cell`.
+/// Iterates over the two to six cells that share an edge with `cell`.
 fn neighbours(cell: usize, size: usize) -> impl Iterator<Item = usize> {
     let (row, column) = (cell / size, cell % size);
     let steps = [
@@ -87,7 +87,7 @@ fn neighbours(cell: usize, size: usize) -> impl Iterator<Item = usize> {
     steps.into_iter().flatten()
 }
 
-/// Reads `c7`: a letter for the column, a number from 1 for the row.
+/// Parses `c7`: a letter for the column, a number from 1 for the row.
 pub(super) fn parse_cell(text: &str, size: usize) -> Option<usize> {
     let (&letter, row) = text.as_bytes().split_first()?;
     let column = letter.to_ascii_lowercase().checked_sub(b'a')? as usize;
@@ -96,7 +96,7 @@ pub(super) fn parse_cell(text: &str, size: usize) -> Option<usize> {
     (row < size && column < size).then_some(row * size + column)
 }
 
-/// The rhombus, each row half a cell further to the right than the one above it.
+/// Renders the rhombus, each row half a cell further to the right than the one above it.
 pub(super) fn render(size: usize, stone: impl Fn(usize) -> char) -> String {
     let mut text = String::from("  ");
     for column in 0..size {
