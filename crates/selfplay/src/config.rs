@@ -63,13 +63,14 @@ pub enum AlgorithmName {
 
 impl Default for SearchSection {
     fn default() -> Self {
+        let SearchSettings { c_base, c_init, fpu_reduction, dirichlet, .. } = SearchSettings::default();
         Self {
             algorithm: AlgorithmName::Puct,
-            c_base: 19_652.0,
-            c_init: 1.25,
-            fpu_reduction: 0.2,
-            dirichlet_total: 10.83,
-            dirichlet_fraction: 0.25,
+            c_base,
+            c_init,
+            fpu_reduction,
+            dirichlet_total: dirichlet.total_concentration,
+            dirichlet_fraction: dirichlet.fraction,
             solver: true,
             early_stop: true,
             gumbel_considered_actions_max: 16,
