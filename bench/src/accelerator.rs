@@ -1,21 +1,19 @@
-//! What accelerators do, as `nvidia-smi` tells; where there is none of these programs, there is no accelerator to ask.
+//! Reads use and memory of accelerators from `nvidia-smi`; without that program there are none.
 
 use std::process::Command;
 
-use serde::{Deserialize, Serialize};
-
 /// An accelerator and what it does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Accelerator {
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Accelerator {
     /// The model.
-    pub name: String,
+    pub(crate) name: String,
     /// The share of the time in which it computed anything, for all programs together; unknown where it is divided.
-    pub busy_share: Option<f64>,
+    pub(crate) busy_share: Option<f64>,
     /// What all programs hold of its memory.
-    pub memory_bytes: Option<u64>,
+    pub(crate) memory_bytes: Option<u64>,
 }
 
-/// Every accelerator now; none, where nobody can be asked.
+/// Reads every accelerator; none where `nvidia-smi` is missing.
 pub(super) fn read() -> Vec<Accelerator> {
     let query = ["--query-gpu=name,utilization.gpu,memory.used", "--format=csv,noheader,nounits"];
     let output = Command::new("nvidia-smi").args(query).output().ok().filter(|output| output.status.success());

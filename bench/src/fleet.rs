@@ -1,31 +1,26 @@
-//! `zerofleet bench fleet`: what a fleet of actors asks of replay server and learner.
+//! `zerofleet bench fleet`: the load that a fleet of actors puts on replay server and learner.
 //!
 //! Two measurements. `scaling` starts real fleets of 1, 2, 4, … actors whose evaluator takes a fixed time, so that neither
 //! cores nor an accelerator are the limit, and tells whether inserts grow with the actors. `load` makes the connections of a
 //! thousand actors in this process: insert streams to a real replay server, subscriptions to a [`publisher`] of weights in a
 //! process of its own. `paper` reckons from that what a fleet needs, and where it ends. Start with [`run`].
 
-mod compare;
 mod fan_out;
 mod load;
-mod markdown;
 mod network_size;
 mod paper;
-mod plot;
 pub mod publisher;
 mod replay_server;
-mod report;
+mod rows;
 mod scaling;
+mod speeds;
 
 use std::io::Write;
 
-pub use markdown::markdown;
 pub use network_size::NetworkSize;
-pub use plot::draw;
-pub use report::{Compared, FanOutReport, InsertsReport, LoadReport, Report, ScaleReport, ScalingReport};
 
-use super::machine;
 use super::output::Destination;
+use super::report::Report;
 use super::training_run::TemporaryFolder;
 
 #[cfg(test)]
@@ -57,14 +52,7 @@ pub struct Args {
 /// Options that make no sense, a process that dies or is not built, a file that is no earlier report, a folder that cannot be
 /// written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    // Before minutes are spent on measuring.
-    let earlier = args.destination.earlier("fleet")?;
-    let mut report = measure(args)?;
-    if let Some((path, earlier)) = &earlier {
-        compare::compare(&mut report, path, earlier);
-    }
-    args.destination.write("fleet", || markdown(&report), &report, |path| draw(path, &report))?;
-    args.destination.print(&report, || markdown(&report), out)
+    args.destination.run("fleet", out, |_| measure(args))
 }
 
 /// Measures.
@@ -76,21 +64,14 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     args.load.check()?;
     // A connection of each actor to each server.
     let descriptors_max = service::descriptors::raise_limit();
-    let scaling = scaling::measure(&args.scaling, args.folder.as_deref(), args.seed)?;
-    let load = if args.load.actors > 0 {
+    let mut report = Report::new("fleet", "A fleet of actors");
+    let descriptors = descriptors_max.map_or("unknown".to_owned(), |limit| limit.to_string());
+    report.note("all processes share the cores of this machine, over loopback");
+    report.note(format!("seed {}; file descriptors that a process may have open: {descriptors}", args.seed));
+    rows::add_fleets(&mut report, &args.scaling, &scaling::measure(&args.scaling, args.folder.as_deref(), args.seed)?);
+    if args.load.actors > 0 {
         let folder = TemporaryFolder::new(args.folder.as_deref())?;
-        Some(load::measure(&args.load, folder.path(), args.seed)?)
-    } else {
-        None
-    };
-    Ok(Report {
-        cpu: machine::cpu_model(),
-        target: machine::target(),
-        cores: machine::cores(),
-        seed: args.seed,
-        descriptors_max,
-        compared: None,
-        scaling,
-        load,
-    })
+        rows::add_load(&mut report, &load::measure(&args.load, folder.path(), args.seed)?);
+    }
+    Ok(report)
 }

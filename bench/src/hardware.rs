@@ -5,14 +5,11 @@
 //! are used. Everything of one workload is measured in turns, because a machine slows down and speeds up while it is measured.
 //! What a device refuses is a reason in the report. Start with [`run`].
 
-mod compare;
 mod dense_size;
-mod markdown;
-mod plot;
 mod recommend;
-mod report;
 mod series;
 mod setting;
+mod speeds;
 #[cfg(test)]
 mod testing;
 mod tower_network;
@@ -27,15 +24,13 @@ use anyhow::{Context, ensure};
 use network_torch::VectorOperation;
 
 pub use dense_size::DenseSize;
-pub use markdown::markdown;
-pub use plot::draw;
-pub use report::{Kind, Recommended, Report, SettingReport, Speed, Win, WorkloadReport};
-pub use setting::Setting;
 
 use super::kernel::NetworkSize;
 use super::output::Destination;
+use super::report::{Report, Unit};
 use super::{Turns, machine};
 use series::{Limits, Series};
+use speeds::{Kind, SettingSpeeds, Speed};
 use tower_network::TowerNetwork;
 use workload::{Means, Workload};
 
@@ -79,23 +74,14 @@ pub struct Args {
 /// # Errors
 /// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    // Before minutes are spent on measuring.
-    let earlier = args.destination.earlier("hardware")?;
-    let report = measure(args, |report| {
-        if let Some((path, earlier)) = &earlier {
-            compare::compare(report, path, earlier);
-        }
-        let report = &*report;
-        args.destination.write("hardware", || markdown(report), report, |path| draw(path, report))
-    })?;
-    args.destination.print(&report, || markdown(&report), out)
+    args.destination.run("hardware", out, |so_far| measure(args, so_far))
 }
 
 /// Measures; `so_far` sees the report after each workload.
 ///
 /// # Errors
 /// As [`run`].
-pub fn measure(args: &Args, mut so_far: impl FnMut(&mut Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
     let sides = ascending(&args.sides).context("read --sides")?;
     let elements = ascending(&args.elements).context("read --elements")?;
     let batches = ascending(&args.batches).context("read --batches")?;
@@ -105,31 +91,45 @@ pub fn measure(args: &Args, mut so_far: impl FnMut(&mut Report) -> anyhow::Resul
     let devices = network_torch::devices();
     let workloads = workloads(args)?;
     let means = Means { devices: devices.working, threads: machine::threads(args.threads), seed: args.seed };
-    let mut report = Report {
-        cpu: machine::cpu_model(),
-        target: machine::target(),
-        cores: machine::cores(),
-        threads: means.threads,
-        devices: means.devices.iter().map(|&device| network_torch::device_name(device)).collect(),
-        missing: devices.missing,
-        seconds: args.turns.seconds,
-        repeats: args.turns.repeats,
-        turn: args.turns.turn,
-        call_seconds_max: args.call_seconds_max,
-        seed: args.seed,
-        compared: None,
-        workloads: Vec::new(),
-    };
+    let mut report = Report::new("hardware", "Devices, precisions and batch sizes");
+    report.set("threads", means.threads);
+    let names: Vec<String> = means.devices.iter().map(|&device| network_torch::device_name(device)).collect();
+    report.note(format!("devices: {}", names.join(", ")));
+    devices.missing.iter().for_each(|missing| report.note(format!("no {missing}")));
+    report.note("threads share out every operation; evaluators have a thread and a batch each");
+    report.note("speed-up: over the fastest setting of the CPU at this size");
+    report.note(format!("left out: calls that take longer than {} s", args.call_seconds_max));
+    report.note_turns(args.turns, args.seed);
     for workload in &workloads {
-        let sizes = match workload.kind() {
+        let (name, kind) = (workload.to_string(), workload.kind());
+        let sizes = match kind {
             Kind::MatrixProduct => &sides,
             Kind::VectorOperation => &elements,
             Kind::Network => &batches,
         };
-        report.workloads.push(measure_workload(workload, sizes, &means, limits, args.turns));
-        so_far(&mut report)?;
+        add(&mut report, &name, kind, measure_workload(workload, sizes, &means, limits, args.turns));
+        report.plot(&name, kind.metric(), Some(kind.sizes()), None);
+        so_far(&report)?;
     }
     Ok(report)
+}
+
+/// Adds the speeds of a workload and what follows from them.
+fn add(report: &mut Report, workload: &str, kind: Kind, mut settings: Vec<SettingSpeeds>) {
+    recommend::add_speed_ups(&mut settings);
+    let (recommended, wins) = (recommend::recommended(&settings), recommend::wins(&settings));
+    let mut finding = format!("{workload}: {}", words::in_words(kind, recommended.as_ref(), &wins));
+    for SettingSpeeds { setting, speeds, not_measured } in &settings {
+        finding += &not_measured.as_ref().map_or(String::new(), |why| format!("\n- {setting}: not measured: {why}"));
+        for Speed { size, latency_us, per_second, speed_up } in speeds {
+            report
+                .at(workload, &[("setting", setting), (kind.sizes(), size)])
+                .value(kind.metric(), kind.unit(), *per_second)
+                .value("call to answer", Unit::Microseconds, *latency_us)
+                .value("speed-up", Unit::Ratio, *speed_up);
+        }
+    }
+    report.finding(finding);
 }
 
 /// The sizes in order, each once.
@@ -159,7 +159,7 @@ fn measure_workload(
     means: &Means,
     limits: Limits,
     turns: Turns,
-) -> WorkloadReport {
+) -> Vec<SettingSpeeds> {
     let mut all = workload.series(means);
     for _ in 0..turns.repeats {
         for &size in sizes {
@@ -168,8 +168,7 @@ fn measure_workload(
             }
         }
     }
-    let settings = all.iter().map(|series: &Series| series.report(turns.turn)).collect();
-    WorkloadReport::new(workload.kind(), workload.to_string(), settings)
+    all.iter().map(|series: &Series| series.report(turns.turn)).collect()
 }
 
 #[cfg(test)]
@@ -183,44 +182,36 @@ mod tests {
     #[test]
     fn a_tiny_run_measures_everything() {
         let mut seen = Vec::new();
-        let report = measure(&args(TINY), |so_far| {
-            seen.push(so_far.workloads.len());
+        let report = measure(&args(TINY), &mut |so_far| {
+            seen.push(so_far.sections().len());
             Ok(())
         });
         let report = report.unwrap();
         assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
-        let names: Vec<&str> = report.workloads.iter().map(|workload| workload.workload.as_str()).collect();
         let expected =
             ["matrix product", "vector add", "vector multiply", "vector sum", "tower 1x16@3x3", "dense 4x8x2"];
-        assert_eq!(names, expected);
-        assert_eq!(report.devices[0], "cpu");
-        for workload in &report.workloads {
-            let sizes = match workload.kind {
-                Kind::MatrixProduct => vec![2, 16],
-                Kind::VectorOperation => vec![64],
-                Kind::Network => vec![1, 3],
-            };
-            assert_eq!(workload.sizes(), sizes);
-            assert!(workload.recommended.is_some() && !workload.in_words.is_empty());
-            for setting in workload.settings.iter().filter(|report| report.setting.is_cpu()) {
-                assert_eq!((setting.not_measured.as_deref(), setting.speeds.len()), (None, sizes.len()), "{setting:?}");
-                for speed in &setting.speeds {
-                    assert!(speed.latency_us > 0.0 && speed.per_second > 0.0, "{setting:?}");
-                    assert!(speed.speed_up > Some(0.0) && speed.speed_up <= Some(1.0), "{setting:?}");
-                }
+        assert_eq!(report.sections(), expected);
+        assert!(report.notes[0].starts_with("devices: cpu"), "{report:?}");
+        let metrics = ["multiply-adds/s", "bytes/s", "bytes/s", "bytes/s", "evaluations/s", "evaluations/s"];
+        for (workload, metric) in expected.into_iter().zip(metrics) {
+            let setting = ("setting", "cpu libtorch f32, 1 thread");
+            for metric in [metric, "call to answer", "speed-up"] {
+                assert!(report.value(workload, &[setting], metric) > Some(0.0), "{workload}, {metric}: {report:?}");
             }
+            assert!(report.value(workload, &[setting], "speed-up") <= Some(1.0), "{report:?}");
+        }
+        for (finding, workload) in report.findings.iter().zip(expected) {
+            assert!(finding.starts_with(&format!("{workload}: Use ")), "{finding}");
         }
     }
 
     #[test]
     fn time_and_speed_tell_the_same() {
-        let report = measure(&args(TINY), |_| Ok(())).unwrap();
-        for setting in &report.workloads[0].settings {
-            for speed in &setting.speeds {
-                let multiply_adds = speed.per_second * speed.latency_us / 1e6;
-                assert!((multiply_adds / (speed.size as f64).powi(3) - 1.0).abs() < 1e-6, "{setting:?}");
-            }
-        }
+        let report = measure(&args(TINY), &mut |_| Ok(())).unwrap();
+        let dimensions = [("setting", "cpu libtorch f32, 1 thread"), ("side", "16")];
+        let of = |metric| report.value("matrix product", &dimensions, metric).unwrap();
+        let multiply_adds = of("multiply-adds/s") * of("call to answer") / 1e6;
+        assert!((multiply_adds / 16_f64.powi(3) - 1.0).abs() < 1e-6, "{report:?}");
     }
 
     #[test]
@@ -230,30 +221,36 @@ mod tests {
         let (mut table, mut json) = (Vec::new(), Vec::new());
         run(&args(&format!("{TINY} --out {}", out.display())), &mut table).unwrap();
         let table = String::from_utf8(table).unwrap();
-        assert!(table.contains("\n## tower 1x16@3x3\n\nUse "), "{table}");
+        assert!(table.contains("\n## tower 1x16@3x3\n\n| setting | batch |"), "{table}");
         assert_eq!(std::fs::read_to_string(out.join("hardware.md")).unwrap(), table);
         let svg = std::fs::read_to_string(out.join("hardware.svg")).unwrap();
-        assert!(svg.contains("dense 4x8x2: evaluations/s"), "{svg}");
+        assert!(svg.contains(">dense 4x8x2: evaluations/s<") && svg.contains(">batch<"), "{svg}");
 
         let earlier = out.join("hardware.json");
         run(&args(&format!("{TINY} --json --compare {}", earlier.display())), &mut json).unwrap();
-        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-        let product = &json["workloads"][0];
-        assert_eq!(product["kind"], "matrix_product");
-        assert_eq!(product["settings"][0]["device"], "cpu");
-        assert!(product["settings"][0]["speeds"][0]["ratio"].is_number(), "{json}");
-        assert_eq!(json["compared"]["file"], earlier.display().to_string());
+        let report: Report = serde_json::from_slice(&json).unwrap();
+        assert!(report.rows[0].change.is_some(), "{report:?}");
+        assert_eq!(report.compared.unwrap().file, earlier.display().to_string());
+    }
+
+    #[test]
+    fn a_setting_that_refuses_is_a_reason_in_the_report() {
+        let mut report = Report::new("hardware", "Devices");
+        add(&mut report, "tower", Kind::Network, testing::settings());
+        let finding = &report.findings[0];
+        assert!(finding.contains("\n- cuda libtorch f32: not measured: size 1024: out of memory"), "{finding}");
+        let dimensions = [("setting", "cuda libtorch bf16"), ("batch", "64")];
+        assert_eq!(report.value("tower", &dimensions, "speed-up"), Some(2.0));
     }
 
     #[test]
     fn a_network_that_the_kernel_does_not_take_is_measured_without_it() {
         let line = TINY.replace("1x16@3x3", "1x12@3x3");
-        let report = measure(&args(&line), |_| Ok(())).unwrap();
-        let tower = report.workloads.iter().find(|workload| workload.workload.starts_with("tower")).unwrap();
-        for setting in tower.settings.iter().filter(|report| report.setting.is_cpu()) {
-            let is_libtorch = setting.setting.engine == "libtorch";
-            assert_eq!((setting.not_measured.is_none(), !setting.speeds.is_empty()), (is_libtorch, is_libtorch));
-        }
+        let report = measure(&args(&line), &mut |_| Ok(())).unwrap();
+        let rows = report.rows.iter().filter(|row| row.section == "tower 1x12@3x3");
+        let mut settings = rows.filter_map(|row| row.dimensions.get("setting"));
+        assert!(settings.all(|setting| setting.contains("libtorch")), "{report:?}");
+        assert!(report.findings[4].contains("\n- cpu kernel f32, 1 thread: not measured: "), "{report:?}");
     }
 
     #[test]

@@ -5,8 +5,6 @@
 //! that actors use. Every position that is asked is another one. Start with [`run`].
 
 mod load;
-mod markdown;
-mod report;
 mod server;
 
 use std::io::Write;
@@ -20,11 +18,9 @@ use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 use weights::Manifest;
 
-pub use markdown::markdown;
-pub use report::{CallersReport, OverloadReport, Report, ShareReport};
-
 use super::output::Destination;
 use super::random_weights::random_weights;
+use super::report::{Report, Unit};
 use super::training_run::TemporaryFolder;
 use super::{Turns, machine, positions, threads};
 use crate::evaluators::Evaluators;
@@ -80,10 +76,7 @@ pub struct Args {
 /// # Errors
 /// Options that make no sense, a server that cannot start, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    ensure!(args.destination.compare.is_none(), "--compare: this benchmark compares within one run only");
-    let report = measure(args)?;
-    args.destination.write_without_picture("inference", || markdown(&report), &report)?;
-    args.destination.print(&report, || markdown(&report), out)
+    args.destination.run("inference", out, |_| measure(args))
 }
 
 /// Measures.
@@ -112,22 +105,29 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     }
     let in_process = args.turns.turn.speed(&alone).unwrap_or(f64::NAN);
     let speed = |loaded: &Loaded| loaded.positions_per_second;
-    let share = |turns| {
+    let mut report = Report::new("inference", "The inference server beside its evaluator in a process");
+    report.set("game", args.game);
+    report.set("network", format!("{}x{}", args.blocks, args.channels));
+    report.set("threads", thread_count);
+    report.set("positions per request", args.batch);
+    report.set("requests in flight", args.in_flight);
+    report.at(FULL, &[("path", &"in process")]).value(EVALUATIONS, Unit::PerSecond, in_process);
+    for (path, turns) in [("fast path", fast), ("ModelInfer", open)] {
         let loaded = args.turns.turn.of(turns, speed).context("no turn was measured")?;
-        Ok::<_, anyhow::Error>(ShareReport {
-            evaluations_per_second: speed(&loaded),
-            share_of_in_process: speed(&loaded) / in_process,
-            latency: loaded.latency,
-        })
-    };
-    let (fast, model_infer) = (share(fast)?, share(open)?);
-
-    let mut callers = Vec::new();
+        report
+            .at(FULL, &[("path", &path)])
+            .value(EVALUATIONS, Unit::PerSecond, speed(&loaded))
+            .value(SHARE, Unit::Share, speed(&loaded) / in_process)
+            .latency("request", loaded.latency);
+    }
     for &count in &args.callers {
         let one = Load { callers: count, positions: 1, timeout: None };
         let turns = (0..args.turns.repeats).map(|_| runtime.block_on(load::fast(&server, &manifest, one, time)));
         let loaded = args.turns.turn.of(turns.collect(), speed).context("no turn was measured")?;
-        callers.push(CallersReport { callers: count, positions_per_second: speed(&loaded), latency: loaded.latency });
+        report
+            .at(CALLERS, &[("callers", &count)])
+            .value(EVALUATIONS, Unit::PerSecond, speed(&loaded))
+            .latency("request", loaded.latency);
     }
     let deadline = Duration::from_millis(args.deadline_ms);
     // Four times what the server can have answered by then.
@@ -136,36 +136,31 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
         Load { callers: (asks.ceil() as usize).clamp(8, 1024), positions: args.batch, timeout: Some(deadline) };
     let overloaded = runtime.block_on(load::fast(&server, &manifest, overload, time));
     let evaluator = runtime.block_on(server.stop())?;
-    Ok(Report {
-        cpu: machine::cpu_model(),
-        target: machine::target(),
-        cores: machine::cores(),
-        game: args.game.to_string(),
-        blocks: args.blocks,
-        channels: args.channels,
-        evaluator,
-        threads: thread_count,
-        batch: args.batch,
-        in_flight: args.in_flight,
-        sets: args.sets.clone(),
-        seconds: args.turns.seconds,
-        repeats: args.turns.repeats,
-        turn: args.turns.turn,
-        seed: args.seed,
-        in_process_evaluations_per_second: in_process,
-        fast,
-        model_infer,
-        callers,
-        overload: OverloadReport {
-            callers: overload.callers,
-            deadline_ms: args.deadline_ms,
-            evaluations_per_second: overloaded.positions_per_second,
-            latency: overloaded.latency,
-            refused_share: overloaded.refused_share,
-            expired_share: overloaded.expired_share,
-        },
-    })
+    report
+        .at(OVERLOAD, &[("deadline ms", &args.deadline_ms)])
+        .value("callers", Unit::Count, overload.callers as f64)
+        .value(EVALUATIONS, Unit::PerSecond, speed(&overloaded))
+        .latency("answered request", overloaded.latency)
+        .value("rejected at once", Unit::Share, overloaded.refused_share)
+        .value("expired in the queue", Unit::Share, overloaded.expired_share);
+    report.note(format!("evaluator: {evaluator}, random weights, no position cache"));
+    report.note("server and clients share the cores of this machine, over loopback");
+    if !args.sets.is_empty() {
+        report.note(format!("server with {}", args.sets.join(", ")));
+    }
+    report.note_turns(args.turns, args.seed);
+    report.plot(CALLERS, EVALUATIONS, Some("callers"), None);
+    Ok(report)
 }
+
+/// One client that keeps as many requests in flight as it may.
+const FULL: &str = "full batches";
+/// Callers that each wait for the answer to one position before they request the next.
+const CALLERS: &str = "one position per request";
+/// Four times the requests that can be answered in time.
+const OVERLOAD: &str = "overload";
+const EVALUATIONS: &str = "evaluations/s";
+const SHARE: &str = "share of in process";
 
 /// The same evaluator in this process, for as many threads as in the server.
 fn in_process(args: &Args, threads: usize, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Vec<Alone>> {
@@ -196,7 +191,7 @@ impl Alone {
 mod tests {
     use clap::Parser;
 
-    use super::{Args, markdown, measure};
+    use super::*;
 
     #[derive(Parser)]
     struct Line {
@@ -212,12 +207,14 @@ mod tests {
     #[test]
     fn a_server_is_measured_beside_its_evaluator_in_a_process() {
         let report = measure(&args(&["--threads", "1", "--callers", "1,3", "--repeats", "1", "--batch", "8"])).unwrap();
-        assert!(report.in_process_evaluations_per_second > 0.0 && report.fast.evaluations_per_second > 0.0);
-        let share = report.fast.evaluations_per_second / report.in_process_evaluations_per_second;
-        assert_eq!(report.fast.share_of_in_process, share);
-        assert_eq!(report.callers.iter().map(|row| row.callers).collect::<Vec<_>>(), [1, 3]);
-        let text = markdown(&report);
-        assert!(text.contains("| fast path |") && text.contains("Too much asked"), "{text}");
+        let of = |path, metric| report.value(FULL, &[("path", path)], metric);
+        let (alone, fast) = (of("in process", EVALUATIONS).unwrap(), of("fast path", EVALUATIONS).unwrap());
+        assert!(alone > 0.0 && fast > 0.0 && of("fast path", SHARE) == Some(fast / alone), "{report:?}");
+        for callers in ["1", "3"] {
+            assert!(report.value(CALLERS, &[("callers", callers)], "request p99") > Some(0.0), "{report:?}");
+        }
+        let text = report.markdown();
+        assert!(text.contains("\n| fast path | ") && text.contains("\n## overload\n"), "{text}");
     }
 
     #[test]

@@ -5,15 +5,12 @@
 //! network is measured in turns within one run, because a machine slows down and speeds up while it is measured; so is
 //! what bounds the kernel, multiply-adds from registers alone. Start with [`run`].
 
-mod compare;
 mod engine;
-mod markdown;
 mod network_size;
 mod peers;
-mod plot;
 mod ratio;
-mod report;
 mod series;
+mod speeds;
 #[cfg(test)]
 mod testing;
 
@@ -27,19 +24,16 @@ use anyhow::{Context, anyhow, ensure};
 use network_cpu::{Path, Tower, TowerEvaluator, choose_path, fastest_first};
 use network_torch::{Device, LibtorchEvaluator, Network, Precision};
 
-pub use compare::Compared;
-pub use engine::{Engine, Family};
-pub use markdown::markdown;
 pub use network_size::NetworkSize;
-pub use plot::draw;
-pub use ratio::{Ratio, ratios};
-pub use report::{EngineReport, LayerTimes, NetworkReport, Report, Speed};
 
 use super::output::Destination;
+use super::report::{Report, Unit};
 use super::{Turns, machine, positions};
-use compare::Earlier;
+use engine::Engine;
 use peers::Peers;
+use ratio::ratios;
 use series::{Course, Series, Source};
+use speeds::{EngineSpeeds, NetworkSpeeds};
 
 /// Random positions that paths of integers are calibrated on.
 const CALIBRATION: usize = 64;
@@ -83,37 +77,69 @@ pub struct Args {
 /// Options that make no sense, a network that cannot be built, a file that is no earlier report, a folder that cannot be
 /// written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    let report = measure(args, |report| {
-        args.destination.write("kernel", || markdown(report), report, |path| draw(path, report))
-    })?;
-    args.destination.print(&report, || markdown(&report), out)
+    args.destination.run("kernel", out, |so_far| measure(args, so_far))
 }
 
 /// Measures; `so_far` sees the report after each network.
 ///
 /// # Errors
 /// As [`run`].
-pub fn measure(args: &Args, mut so_far: impl FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
     let bench = Bench::new(args)?;
     // Each thread has an engine of its own; nothing within one is shared out.
     network_torch::set_threads(1);
-    // Before minutes are spent on measuring.
-    let earlier: Option<(_, Earlier)> = args.destination.earlier("kernel")?;
     let started = args.peers.as_deref().map(|folder| Peers::start(folder, bench.threads, args.seed));
     let mut peers = started.map(|started| started.map_err(|error| service::chain(&error)));
     let mut report = bench.empty_report(peers.as_ref());
     for size in &args.networks {
         let network = bench.measure(*size, &mut peers).with_context(|| format!("measure {size}"))?;
-        report.networks.push(network);
-        if let Some((path, earlier)) = &earlier {
-            compare::compare(&mut report, path, earlier);
-        }
+        add(&mut report, &network);
         so_far(&report)?;
     }
     Ok(report)
 }
 
-/// The engines that Python runs, or why there are none; `None` if nobody asked for them.
+const SPEEDS: &str = "evaluations";
+const LAYERS: &str = "time of one thread per position";
+const EVALUATIONS: &str = "evaluations/s";
+
+/// Adds what was measured of a network.
+fn add(report: &mut Report, speeds: &NetworkSpeeds) {
+    let NetworkSpeeds { network, multiply_adds, chosen, reason, engines, ratios } = speeds;
+    let mut finding = match chosen {
+        Some(path) => format!("{network}: the kernel chooses {path} ({reason})."),
+        None => format!("{network}: the kernel does not compute this network: {reason}."),
+    };
+    if let Some(multiply_adds) = multiply_adds {
+        finding += &format!(" A position takes {:.1} million multiply-adds.", *multiply_adds as f64 / 1e6);
+    }
+    ratios.iter().for_each(|ratio| finding += &format!("\n- {}", ratio.in_words()));
+    for EngineSpeeds { engine, not_measured, .. } in engines {
+        finding += &not_measured.as_ref().map_or(String::new(), |why| format!("\n- {engine}: not measured: {why}"));
+    }
+    report.finding(finding);
+    for EngineSpeeds { engine, peak, speeds, layers, .. } in engines {
+        for speed in speeds {
+            report
+                .at(SPEEDS, &[("network", network), ("engine", engine), ("batch", &speed.batch)])
+                .value(EVALUATIONS, Unit::PerSecond, speed.evaluations_per_second)
+                .value("share of the peak", Unit::Share, speed.share_of_peak)
+                .value("peak multiply-adds/s", Unit::PerSecond, *peak);
+        }
+        for times in layers {
+            let us = |ns: f64| ns / 1e3;
+            report
+                .at(LAYERS, &[("network", network), ("engine", engine), ("batch", &times.batch)])
+                .value("observations", Unit::Microseconds, us(times.observe_ns))
+                .value("stem", Unit::Microseconds, us(times.stem_ns))
+                .value("a block", Unit::Microseconds, us(times.mean_block_ns()))
+                .value("convolution of the heads", Unit::Microseconds, us(times.heads_ns))
+                .value("layers of the heads", Unit::Microseconds, us(times.layers_ns));
+        }
+    }
+}
+
+/// The engines that Python runs, or the reason why there are none; `None` without `--peers`.
 type MaybePeers = Option<Result<Peers, String>>;
 
 /// Checked options.
@@ -123,7 +149,6 @@ struct Bench<'a> {
     batches: Vec<usize>,
     paths: Vec<Path>,
     threads: usize,
-    cores: usize,
     time: Duration,
     batch_time_max: Duration,
 }
@@ -139,40 +164,39 @@ impl<'a> Bench<'a> {
             let worthwhile = Path::INT8.into_iter().filter(|&path| path != Path::PortableI8);
             Path::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
         };
-        let cores = machine::cores();
         Ok(Self {
             args,
             batches,
             paths: if args.paths.is_empty() { available() } else { args.paths.clone() },
             threads: machine::threads(args.threads),
-            cores,
             time: args.turns.time()?,
             batch_time_max: Duration::try_from_secs_f64(args.batch_seconds_max).context("read --batch-seconds-max")?,
         })
     }
 
     fn empty_report(&self, peers: Option<&Result<Peers, String>>) -> Report {
-        Report {
-            cpu: machine::cpu_model(),
-            target: machine::target(),
-            cores: self.cores,
-            threads: self.threads,
-            seconds: self.args.turns.seconds,
-            repeats: self.args.turns.repeats,
-            turn: self.args.turns.turn,
-            batch_seconds_max: self.args.batch_seconds_max,
-            seed: self.args.seed,
-            peers: peers.map(|peers| match peers {
-                Ok(peers) => peers.versions.clone(),
-                Err(reason) => format!("not measured: {reason}"),
-            }),
-            compared: None,
-            networks: Vec::new(),
+        let mut report = Report::new("kernel", "The CPU kernel beside other engines");
+        report.set("threads", self.threads);
+        report.note("each thread has an engine of its own that computes on one thread");
+        report.note(
+            "share of the peak: multiply-adds of nine taps that lie on the board, over what the instructions do from \
+             registers alone; paths in float32 make down to a quarter as many in the blocks, so theirs may exceed 100 %",
+        );
+        report.note(format!("left out: batches that take longer than {} s", self.args.batch_seconds_max));
+        match peers {
+            Some(Ok(peers)) => {
+                report.note(format!("called from Python, with the softmax left out: {}", peers.versions));
+            }
+            Some(Err(reason)) => report.note(format!("engines of Python: not measured: {reason}")),
+            None => {}
         }
+        report.note_turns(self.args.turns, self.args.seed);
+        report.plot(SPEEDS, EVALUATIONS, Some("batch"), Some("network"));
+        report
     }
 
     /// Measures everything of one network in turns.
-    fn measure(&self, size: NetworkSize, peers: &mut MaybePeers) -> anyhow::Result<NetworkReport> {
+    fn measure(&self, size: NetworkSize, peers: &mut MaybePeers) -> anyhow::Result<NetworkSpeeds> {
         let architecture = size.architecture();
         let bytes = Network::new(&architecture, Device::Cpu, self.args.seed)?.to_safetensors()?;
         let mut allowed = fastest_first(&mut Instant::now);
@@ -197,14 +221,14 @@ impl<'a> Bench<'a> {
             }
         }
         let multiply_adds = all.iter().find_map(Series::multiply_adds);
-        let engines: Vec<EngineReport> =
+        let engines: Vec<EngineSpeeds> =
             all.iter().map(|series| series.report(self.args.turns.turn, multiply_adds)).collect();
         let (chosen, reason) = match choice {
             Ok(choice) => (Some(Engine::Kernel(choice.path)), choice.reason),
             Err(error) => (None, error.to_string()),
         };
         let ratios = ratios(&engines, chosen);
-        Ok(NetworkReport { network: size.to_string(), multiply_adds, chosen, reason, engines, ratios })
+        Ok(NetworkSpeeds { network: size.to_string(), multiply_adds, chosen, reason, engines, ratios })
     }
 
     /// Every engine, ready or with the reason why not.
@@ -246,30 +270,46 @@ mod tests {
 
     const TINY: &str = "--networks 1x16@3x3,0x32@2x3 --batches 3,1 --threads 2 --seconds 0.001 --repeats 2";
 
+    fn measured(line: &str) -> Report {
+        measure(&args(line), &mut |_| Ok(())).unwrap()
+    }
+
+    /// Values of one metric.
+    fn of(report: &Report, section: &str, metric: &str) -> usize {
+        let rows = report.rows.iter().filter(|row| row.section == section && row.metric == metric);
+        rows.filter(|row| row.value > Some(0.0)).count()
+    }
+
     #[test]
     fn a_tiny_run_measures_everything() {
         let mut seen = Vec::new();
-        let report = measure(&args(TINY), |so_far| {
-            seen.push(so_far.networks.len());
+        let report = measure(&args(TINY), &mut |so_far| {
+            seen.push(so_far.findings.len());
             Ok(())
         });
         let report = report.unwrap();
         assert_eq!(seen, [1, 2]);
-        assert_eq!((report.threads, report.peers.as_deref()), (2, None));
-        for network in &report.networks {
-            for engine in &network.engines {
-                assert_eq!(engine.not_measured, None, "{engine:?}");
-                assert!(engine.at(1) > Some(0.0) && engine.at(3) > Some(0.0), "{engine:?}");
-                let is_kernel = engine.engine.family() == Family::Kernel;
-                assert_eq!((engine.peak.is_some(), engine.layers.len()), (is_kernel, if is_kernel { 2 } else { 0 }));
-            }
-            assert!(network.chosen.is_some() && network.ratios.iter().all(|ratio| ratio.batch_1.is_some()));
+        let kernels = Path::ALL.into_iter().chain(Path::INT8).filter(|path| path.is_available());
+        let kernels = kernels.filter(|&path| path != Path::PortableI8).count();
+        // Two networks, two batches; libtorch in two precisions.
+        assert_eq!(of(&report, SPEEDS, EVALUATIONS), 4 * (kernels + 2), "{report:?}");
+        assert_eq!(of(&report, SPEEDS, "peak multiply-adds/s"), 4 * kernels);
+        assert_eq!(of(&report, LAYERS, "a block"), 2 * kernels, "the second network has no block");
+        for finding in &report.findings {
+            assert!(finding.contains("the kernel chooses") && finding.contains(" over libtorch: "), "{finding}");
+            assert!(!finding.contains("not measured"), "{finding}");
         }
+    }
+
+    #[test]
+    fn multiply_adds_are_those_of_the_network() {
+        let report = measured("--networks 1x16@3x3 --batches 1 --threads 1 --seconds 0.001 --repeats 1");
         // 9 cells have 49 neighbours, themselves counted: 3 planes and twice 16 channels to 16.
         let tower = 49 * 16 * (3 + 2 * 16);
         // 64 channels in front of the heads, half of them to ten actions and half to 64 units and those to three outcomes.
         let heads = 9 * 16 * 64 + 9 * 32 * (10 + 64) + 64 * 3;
-        assert_eq!(report.networks[0].multiply_adds, Some(tower + heads));
+        let said = format!("A position takes {:.1} million multiply-adds.", f64::from(tower + heads) / 1e6);
+        assert!(report.findings[0].contains(&said), "{report:?}");
     }
 
     #[test]
@@ -277,49 +317,56 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("deep").join("folder");
         let one = format!("{TINY} --paths portable-f32 --out {}", out.display());
-        let (mut table, mut json) = (Vec::new(), Vec::new());
+        let mut table = Vec::new();
         run(&args(&one), &mut table).unwrap();
-        assert!(String::from_utf8(table).unwrap().contains("\n| **portable-f32** |"));
+        assert!(String::from_utf8(table).unwrap().contains("\n| 1x16@3x3 | portable-f32 | 1 |"));
         let text = std::fs::read_to_string(out.join("kernel.md")).unwrap();
-        assert!(text.contains("The kernel chooses portable-f32 (the widest)."), "{text}");
-        assert!(out.join("kernel.svg").is_file() && out.join("kernel.json").is_file());
-        run(&args(&format!("{one} --json")), &mut json).unwrap();
-        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-        assert_eq!(json["networks"][0]["chosen"], "portable-f32");
-        assert!(json["networks"][0]["engines"][0]["speeds"][0]["evaluations_per_second"].is_number());
+        assert!(text.contains("the kernel chooses portable-f32 (the widest)."), "{text}");
+        assert!(out.join("kernel.svg").is_file());
 
         let (earlier, mut table) = (out.join("kernel.json"), Vec::new());
         run(&args(&format!("{TINY} --paths portable-f32 --compare {}", earlier.display())), &mut table).unwrap();
         let table = String::from_utf8(table).unwrap();
-        assert!(table.contains(&format!("- ×: over {}", earlier.display())) && table.contains(" ×"), "{table}");
+        assert!(table.contains(&format!("since {}", earlier.display())) && table.contains(" (×"), "{table}");
+    }
+
+    #[test]
+    fn what_was_measured_of_a_network_is_told_by_engine_and_batch() {
+        let mut report = Report::new("kernel", "Engines");
+        add(&mut report, &testing::network());
+        let of = |section, engine, batch, metric| {
+            report.value(section, &[("network", "6x64@6x7"), ("engine", engine), ("batch", batch)], metric)
+        };
+        assert_eq!(of(SPEEDS, "avx512-bf16", "32", EVALUATIONS), Some(24_000.0));
+        assert_eq!(of(SPEEDS, "avx512-bf16", "32", "share of the peak"), Some(0.61));
+        assert_eq!(of(SPEEDS, "libtorch f32", "8", EVALUATIONS), Some(3000.0));
+        assert_eq!(of(LAYERS, "avx512-bf16", "32", "a block"), Some(4.0), "the mean of the blocks");
+        let finding = &report.findings[0];
+        assert!(finding.starts_with("6x64@6x7: the kernel chooses avx512-bf16 (the widest)."), "{finding}");
+        assert!(finding.contains("18.9 million multiply-adds"), "{finding}");
+        assert!(finding.contains("\n- onnxruntime f32: not measured: it ended"), "{finding}");
     }
 
     #[test]
     fn peers_that_cannot_be_had_are_a_reason_in_the_report() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let line = format!("{TINY} --paths portable-f32 --peers {}", file.path().display());
-        let report = measure(&args(&line), |_| Ok(())).unwrap();
-        assert!(report.peers.unwrap().starts_with("not measured: make a virtual environment"));
-        let others = report.networks[0].engines.iter().filter(|engine| Engine::PEERS.contains(&engine.engine));
-        assert_eq!(others.filter(|engine| engine.not_measured.is_some()).count(), 3);
+        let report = measured(&format!("{TINY} --paths portable-f32 --peers {}", file.path().display()));
+        let note = report.notes.iter().any(|note| note.contains("not measured: make a virtual environment"));
+        assert!(note, "{report:?}");
+        assert_eq!(report.findings[0].matches(": not measured: make a virtual").count(), 3, "{report:?}");
     }
 
     #[test]
     fn a_network_that_the_kernel_does_not_take_is_measured_without_it() {
-        let report =
-            measure(&args("--networks 1x12@3x3 --batches 1 --threads 1 --seconds 0.001 --repeats 1"), |_| Ok(()));
-        let network = &report.unwrap().networks[0];
-        assert_eq!((network.chosen, network.multiply_adds), (None, None));
-        assert!(network.reason.contains("channels"), "{}", network.reason);
-        for engine in &network.engines {
-            let is_kernel = engine.engine.family() == Family::Kernel;
-            assert_eq!((engine.not_measured.is_some(), engine.speeds.is_empty()), (is_kernel, is_kernel));
-        }
+        let report = measured("--networks 1x12@3x3 --batches 1 --threads 1 --seconds 0.001 --repeats 1");
+        let finding = &report.findings[0];
+        assert!(finding.contains("does not compute this network") && finding.contains("channels"), "{finding}");
+        assert_eq!(of(&report, SPEEDS, EVALUATIONS), 2, "libtorch in two precisions: {report:?}");
     }
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| measure(&args(line), |_| Ok(())).unwrap_err().to_string();
+        let error = |line: &str| run(&args(line), &mut Vec::new()).unwrap_err().to_string();
         assert!(error("--batches 0").contains("--batches"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
         assert!(error("--repeats 0").contains("--repeats"));

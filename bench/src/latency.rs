@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 /// How long one operation took.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Latency {
     /// Half of them took less.
-    pub p50_ms: f64,
+    pub(crate) p50_ms: f64,
     /// One in a hundred took longer.
-    pub p99_ms: f64,
+    pub(crate) p99_ms: f64,
 }
 
 impl Latency {

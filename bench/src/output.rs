@@ -1,11 +1,11 @@
-//! Where reports go: a terminal, or files of a folder.
+//! Prints and writes reports: to a terminal, or to the files of a folder.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+
+use crate::report::Report;
 
 /// Where a benchmark's report goes, and what it is compared with.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -13,119 +13,114 @@ pub struct Destination {
     /// One JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// An earlier report in JSON: every figure also as a ratio to the one it has for the same, every share as its change.
+    /// An earlier report in JSON: every value also as a ratio to that of the same row, every share as its change.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
-    /// Writes the report here, as it grows: NAME.md, NAME.json and, where there is one, the picture NAME.svg, NAME being the
-    /// benchmark's.
+    /// Writes the report here, as it grows: NAME.md, NAME.json and the plot NAME.svg, NAME being the benchmark's.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
 
 impl Destination {
-    /// The earlier report to compare with and its file, if one is asked for.
+    /// Measures, compares, writes and prints. `measure` may pass unfinished reports to its argument, which writes them.
     ///
     /// # Errors
-    /// A file that cannot be read, or that is no report of that benchmark.
-    pub(super) fn earlier<R: DeserializeOwned>(&self, benchmark: &str) -> anyhow::Result<Option<(&Path, R)>> {
-        self.compare.as_deref().map(|path| Ok((path, read_report(path, benchmark)?))).transpose()
+    /// Those of `measure`, an earlier report that is none, a folder that cannot be written.
+    pub(crate) fn run(
+        &self,
+        benchmark: &str,
+        out: &mut impl Write,
+        measure: impl FnOnce(&mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report>,
+    ) -> anyhow::Result<()> {
+        // Before minutes are spent on measuring.
+        let earlier = self.compare.as_deref().map(|path| Ok((path, read(path, benchmark)?)));
+        let earlier = earlier.transpose().map_err(|error: anyhow::Error| error)?;
+        let compared = |report: &Report| {
+            let mut report = report.clone();
+            if let Some((path, earlier)) = &earlier {
+                report.compare(path, earlier);
+            }
+            report
+        };
+        let report = compared(&measure(&mut |so_far| self.write(&compared(so_far)))?);
+        self.write(&report)?;
+        if self.json {
+            serde_json::to_writer_pretty(&mut *out, &report).context("write the report")?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{}", report.markdown())?;
+        }
+        Ok(())
     }
 
-    /// Writes `name`.md, `name`.json and `name`.svg, if a folder is asked for; it is made if it is not there.
-    ///
-    /// # Errors
-    /// A folder or file that cannot be written.
-    pub(super) fn write(
-        &self,
-        name: &str,
-        markdown: impl FnOnce() -> String,
-        report: &impl Serialize,
-        draw: impl FnOnce(&Path) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        self.write_without_picture(name, markdown, report)?;
-        self.out.as_deref().map_or(Ok(()), |folder| draw(&folder.join(format!("{name}.svg"))))
-    }
-
-    /// Writes `name`.md and `name`.json, as [`write`](Self::write) does.
-    ///
-    /// # Errors
-    /// A folder or file that cannot be written.
-    pub(super) fn write_without_picture(
-        &self,
-        name: &str,
-        markdown: impl FnOnce() -> String,
-        report: &impl Serialize,
-    ) -> anyhow::Result<()> {
+    /// Writes the three files, if a folder is named; it is made if it is not there.
+    fn write(&self, report: &Report) -> anyhow::Result<()> {
         let Some(folder) = &self.out else { return Ok(()) };
         std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
         let write = |extension: &str, text: &str| {
-            let file = folder.join(format!("{name}.{extension}"));
+            let file = folder.join(format!("{}.{extension}", report.benchmark));
             std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))
         };
-        write("md", &markdown())?;
-        write("json", &(serde_json::to_string_pretty(report)? + "\n"))
-    }
-
-    /// Prints the report as one JSON object, or as what is for people.
-    ///
-    /// # Errors
-    /// An output that takes nothing.
-    pub(super) fn print(
-        &self,
-        report: &impl Serialize,
-        markdown: impl FnOnce() -> String,
-        out: &mut impl Write,
-    ) -> anyhow::Result<()> {
-        if self.json {
-            serde_json::to_writer_pretty(&mut *out, report).context("write the report")?;
-            writeln!(out)?;
-        } else {
-            write!(out, "{}", markdown())?;
-        }
-        Ok(())
+        write("md", &report.markdown())?;
+        write("json", &(serde_json::to_string_pretty(report)? + "\n"))?;
+        report.svg().map_or(Ok(()), |svg| write("svg", &svg))
     }
 }
 
 /// Reads an earlier report of a benchmark.
-fn read_report<R: DeserializeOwned>(path: &Path, benchmark: &str) -> anyhow::Result<R> {
+fn read(path: &Path, benchmark: &str) -> anyhow::Result<Report> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read the earlier report {}", path.display()))?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("read {} as what `bench {benchmark} --json` prints", path.display()))
+    let report: Option<Report> = serde_json::from_str(&text).ok();
+    let report = report.filter(|report| report.benchmark == benchmark);
+    report.with_context(|| format!("read {} as what `bench {benchmark} --json` prints", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
-
     use super::*;
-
-    #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Report {
-        cpu: String,
-        speed: f64,
-    }
+    use crate::report::tests::report;
 
     #[test]
-    fn a_report_is_read_back() {
-        let report = Report { cpu: "a CPU".to_owned(), speed: 2.5 };
+    fn a_report_is_written_printed_and_compared() {
         let folder = tempfile::tempdir().unwrap();
-        let destination = Destination { out: Some(folder.path().to_owned()), ..Destination::default() };
-        let draw = |path: &Path| Ok(std::fs::write(path, "<svg/>")?);
-        destination.write("some", || "a table".to_owned(), &report, draw).unwrap();
-        let json = folder.path().join("some.json");
-        let later = Destination { compare: Some(json.clone()), ..Destination::default() };
-        assert_eq!(later.earlier::<Report>("some").unwrap(), Some((json.as_path(), report)));
+        let out = folder.path().join("deep").join("folder");
+        let destination = Destination { out: Some(out.clone()), ..Destination::default() };
+        let mut table = Vec::new();
+        let mut plotted = report();
+        plotted.plot("alone", "simulations/s", None, None);
+        let measure = |so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>| {
+            so_far(&report())?;
+            assert!(out.join("search.md").is_file() && !out.join("search.svg").exists(), "written as it grows");
+            Ok(plotted)
+        };
+        destination.run("search", &mut table, measure).unwrap();
+        assert_eq!(std::fs::read(out.join("search.md")).unwrap(), table);
+        assert!(std::fs::read_to_string(out.join("search.svg")).unwrap().starts_with("<svg"));
+
+        let json = out.join("search.json");
+        let later = Destination { compare: Some(json.clone()), json: true, out: None };
+        let mut printed = Vec::new();
+        later.run("search", &mut printed, |_| Ok(report())).unwrap();
+        let printed: Report = serde_json::from_slice(&printed).unwrap();
+        assert_eq!(printed.compared.unwrap().file, json.display().to_string());
+        assert!(printed.rows.iter().all(|row| row.change == Some(1.0)));
     }
 
     #[test]
-    fn what_is_no_report_is_named() {
+    fn a_file_that_is_no_report_of_the_benchmark_is_named_before_anything_is_measured() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("other.json");
-        assert!(format!("{:#}", read_report::<Report>(&path, "search").unwrap_err()).contains("other.json"));
-        for text in ["", "{}", r#"{"cpu": "x", "networks": []}"#] {
+        let error = |path: &Path| {
+            let destination = Destination { compare: Some(path.to_owned()), ..Destination::default() };
+            let measure = |_: &mut dyn FnMut(&Report) -> anyhow::Result<()>| panic!("measured");
+            format!("{:#}", destination.run("kernel", &mut Vec::new(), measure).unwrap_err())
+        };
+        assert!(error(&path).contains("read the earlier report"));
+        let search = serde_json::to_string(&report()).unwrap();
+        for text in ["", "{}", r#"{"cpu": "x", "networks": []}"#, &search] {
             std::fs::write(&path, text).unwrap();
-            let error = format!("{:#}", read_report::<Report>(&path, "search").unwrap_err());
-            assert!(error.contains("other.json") && error.contains("bench search --json"), "{error}");
+            let error = error(&path);
+            assert!(error.contains("other.json") && error.contains("bench kernel --json"), "{error}");
         }
     }
 }

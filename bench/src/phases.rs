@@ -5,31 +5,25 @@
 //! their own phases, a few times for each batch. Start with [`run`]; `shares` is what is made of the run, `bottleneck` the
 //! rules.
 
-mod compare;
 mod cost;
-mod markdown;
-mod plot;
-mod report;
 mod shares;
+mod times;
 
 use std::io::Write;
 
 use anyhow::ensure;
-
-pub use cost::Cost;
-pub use markdown::markdown;
-pub use plot::draw;
-pub use report::{Compared, Phase, PhaseTime, Process, Rates, Report, Threads, ThreadsName};
-
-pub use super::accelerator::Accelerator;
-pub(super) use shares::{learner_device, rates};
-
-use super::machine;
-use super::output::Destination;
-use super::training_run::{self, Measured, Times};
-use cost::{Speed, cost, epoch_positions};
 use fleet::Role;
 use fleet::bottleneck::bottleneck;
+
+pub(crate) use shares::{learner_device, rates};
+pub(crate) use times::Rates;
+
+use super::digits::{bytes, percent};
+use super::machine;
+use super::output::Destination;
+use super::report::{Report, Unit};
+use super::training_run::{self, Measured, Times};
+use cost::{Speed, cost, epoch_positions};
 
 /// Options of `zerofleet bench phases`.
 #[derive(Debug, Clone, clap::Args)]
@@ -55,17 +49,10 @@ pub struct Args {
 /// Options that make no sense, a process that dies, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let times = checked(args)?;
-    // Before minutes are spent on measuring.
-    let earlier = args.destination.earlier("phases")?;
-    let mut report = report(args, &training_run::measure(&args.run, times)?);
-    if let Some((path, earlier)) = &earlier {
-        compare::compare(&mut report, path, earlier);
-    }
-    args.destination.write("phases", || markdown(&report), &report, |path| draw(path, &report))?;
-    args.destination.print(&report, || markdown(&report), out)
+    args.destination.run("phases", out, |_| Ok(report(args, &training_run::measure(&args.run, times)?)))
 }
 
-/// What is not left to others to check.
+/// Checks the options that are not checked elsewhere.
 fn checked(args: &Args) -> anyhow::Result<Times> {
     let finite = |name: &str, value: f64| {
         ensure!(value.is_finite() && value >= 0.0, "{name} must be a number, 0 or above");
@@ -76,9 +63,9 @@ fn checked(args: &Args) -> anyhow::Result<Times> {
     args.run.times()
 }
 
-/// What is made of a run.
+/// Computes the report of a run.
 fn report(args: &Args, measured: &Measured) -> Report {
-    let Measured { config, actors, window, accelerators } = measured;
+    let Measured { config, actors, window, .. } = measured;
     let cores = machine::cores();
     let threads = shares::threads(window, actors * config.actor.threads);
     let cores_used = window.cpu_seconds().map(|cpu| cpu / (window.seconds * cores as f64));
@@ -88,123 +75,100 @@ fn report(args: &Args, measured: &Measured) -> Report {
         positions_per_second: rates.positions_per_second,
     };
     let epoch_positions = epoch_positions(rates.window_items, config.replay.window_items_min);
-    let label = |role, name, label| window.label(role, name, label).map(str::to_owned);
-    Report {
-        cpu: machine::cpu_model(),
-        target: machine::target(),
-        cores,
-        game: args.run.game.to_string(),
-        network: format!("{}x{}", config.network.blocks, config.network.channels),
-        sets: args.run.sets.clone(),
-        actors: *actors,
-        actor_threads: config.actor.threads,
-        evaluator: label(Role::Actor, "zerofleet_actor_evaluator", "evaluator"),
-        learner_device: shares::learner_device(window).map(str::to_owned),
-        learner_precision: label(Role::Learner, "zerofleet_learner_device", "precision"),
-        seconds: window.seconds,
-        warm_up_seconds: args.run.warm_up_seconds,
-        compared: None,
-        bottleneck: bottleneck(&shares::load(&threads, cores_used)),
-        transfers: shares::transfers(window),
-        accelerators: accelerators.clone(),
-        threads,
-        processes: shares::processes(window),
-        cost: cost(args.epochs, epoch_positions, args.price_per_hour, speed),
-        rates,
+    let transfers = shares::transfers(window);
+    let mut report = describe("phases", "Where the time of a run goes", &args.run, measured);
+    report.note(format!("transfers: {transfers}"));
+    let bottleneck = bottleneck(&shares::load(&threads, cores_used));
+    report.finding(format!("**{}** {}", bottleneck.sentence, bottleneck.remedy));
+    let cost = cost(args.epochs, epoch_positions, args.price_per_hour, speed);
+    report.finding(cost.in_words());
+    for threads in &threads {
+        for time in &threads.phases {
+            report
+                .at(PHASES, &[("threads", &threads.name), ("phase", &time.phase)])
+                .value(SHARE, Unit::Share, time.wall_share)
+                .value("wall time", Unit::Microseconds, 1e6 * time.seconds)
+                .value("share of all CPU time", Unit::Share, time.cpu_share);
+        }
     }
+    for process in shares::processes(window) {
+        report
+            .at("processes", &[("process", &process.name)])
+            .value("CPU time", Unit::Microseconds, process.cpu_seconds.map(|seconds| 1e6 * seconds))
+            .value("share of all CPU time", Unit::Share, process.cpu_share)
+            .value("sockets and timers", Unit::Microseconds, process.sockets_cpu_seconds.map(|seconds| 1e6 * seconds))
+            .value("memory", Unit::Bytes, process.memory_bytes.map(|bytes| bytes as f64));
+    }
+    add_rates(&mut report, "the run", &rates);
+    report.plot(PHASES, SHARE, None, Some("threads"));
+    report
+}
+
+const PHASES: &str = "phases";
+const SHARE: &str = "share of the threads' time";
+
+/// A report of a run without rows: its circumstances.
+pub(crate) fn describe(benchmark: &str, title: &str, run: &training_run::RunArgs, measured: &Measured) -> Report {
+    let Measured { config, actors, window, accelerators } = measured;
+    let mut report = Report::new(benchmark, title);
+    let label = |role, name, label| window.label(role, name, label).unwrap_or("unknown").to_owned();
+    let sets: String = run.sets.iter().map(|set| format!(", {set}")).collect();
+    report.note(format!(
+        "run: {}, network {}x{}, {actors} actor(s) of {} thread(s), learner of {} thread(s){sets}",
+        run.game, config.network.blocks, config.network.channels, config.actor.threads, config.learner.threads
+    ));
+    report.note(format!(
+        "self-play evaluates with {}; the learner trains on {}, {}",
+        label(Role::Actor, "zerofleet_actor_evaluator", "evaluator"),
+        learner_device(window).unwrap_or("unknown"),
+        label(Role::Learner, "zerofleet_learner_device", "precision"),
+    ));
+    report
+        .note(format!("measured: {:.1} s, {:.0} s after the first training step", window.seconds, run.warm_up_seconds));
+    for accelerator in accelerators {
+        let memory = accelerator.memory_bytes.map_or_else(|| "unknown memory".to_owned(), |held| bytes(held as f64));
+        let (name, busy) = (&accelerator.name, percent(accelerator.busy_share));
+        report.note(format!("accelerator: {name}, busy {busy} of the time, {memory} in use"));
+    }
+    if accelerators.is_empty() {
+        report.note("accelerator: none here");
+    }
+    report
+}
+
+/// Adds how much was done.
+pub(crate) fn add_rates(report: &mut Report, run: &str, rates: &Rates) {
+    report
+        .at("rates", &[("run", &run)])
+        .value("games/s", Unit::PerSecond, rates.games_per_second)
+        .value("moves/s", Unit::PerSecond, rates.positions_per_second)
+        .value("evaluations/s", Unit::PerSecond, rates.evaluations_per_second)
+        .value("mean batch", Unit::Count, rates.mean_batch)
+        .value("simulations/s", Unit::PerSecond, rates.simulations_per_second)
+        .value("training steps/s", Unit::PerSecond, rates.steps_per_second)
+        .value("positions trained on/s", Unit::PerSecond, rates.training_positions_per_second)
+        .value("window items", Unit::Count, rates.window_items)
+        .value("limiter delays inserts", Unit::Share, rates.insert_wait_share)
+        .value("limiter delays samples", Unit::Share, rates.sample_wait_share);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accelerator::Accelerator;
     use crate::tests::{args, parsed};
     use crate::training_run::Window;
-    use crate::training_run::tests::{actor, learner};
-    use fleet::bottleneck::Part;
+    use crate::training_run::tests::{actor, learner, usage};
     use fleet::config::Fleet as Config;
 
-    fn time(phase: Phase, seconds: f64, wall_share: f64, cpu_share: f64) -> PhaseTime {
-        PhaseTime { phase, seconds, wall_share, cpu_share: Some(cpu_share), wall_share_change: None }
-    }
-
-    /// A report of made-up numbers.
-    pub(super) fn report() -> Report {
-        let threads = vec![
-            Threads {
-                name: ThreadsName::SelfPlay,
-                count: 2,
-                cpu_seconds: Some(8.0),
-                phases: vec![
-                    time(Phase::Selection, 2.0, 0.1, 0.125),
-                    time(Phase::Evaluation, 8.0, 0.4, 0.5),
-                    time(Phase::WaitingForReplay, 8.0, 0.4, 0.0),
-                    time(Phase::Other, 2.0, 0.1, 0.0),
-                ],
-            },
-            Threads {
-                name: ThreadsName::Preparing,
-                count: 1,
-                cpu_seconds: Some(1.0),
-                phases: vec![time(Phase::Preparation, 1.0, 0.1, 0.05), time(Phase::WaitingForTraining, 9.0, 0.9, 0.0)],
-            },
-            Threads {
-                name: ThreadsName::Training,
-                count: 1,
-                cpu_seconds: Some(6.0),
-                phases: vec![
-                    time(Phase::Sampling, 0.2, 0.02, 0.0),
-                    time(Phase::Forward, 3.0, 0.3, 0.15),
-                    time(Phase::Backward, 5.0, 0.5, 0.25),
-                    time(Phase::Optimiser, 1.0, 0.1, 0.05),
-                    time(Phase::Checkpoint, 0.0, 0.0, 0.0),
-                    time(Phase::Other, 0.8, 0.08, 0.0),
-                ],
-            },
-        ];
-        let process = |name: &str, cpu_seconds: f64, sockets_cpu_seconds| Process {
-            name: name.to_owned(),
-            cpu_seconds: Some(cpu_seconds),
-            cpu_share: Some(cpu_seconds / 16.0),
-            sockets_cpu_seconds,
-            memory_bytes: Some(64 << 20),
-        };
-        let speed = Speed { training_positions_per_second: Some(2000.0), positions_per_second: Some(500.0) };
-        Report {
-            cpu: "Some CPU".to_owned(),
-            target: "x86_64 linux".to_owned(),
-            cores: 2,
-            game: "connect_four".to_owned(),
-            network: "4x64".to_owned(),
-            sets: Vec::new(),
-            actors: 1,
-            actor_threads: 2,
-            evaluator: Some("CPU kernel".to_owned()),
-            learner_device: Some("cpu".to_owned()),
-            learner_precision: Some("f32".to_owned()),
-            seconds: 10.0,
-            warm_up_seconds: 5.0,
-            compared: None,
-            bottleneck: bottleneck(&shares::load(&threads, Some(0.8))),
-            threads,
-            transfers: "none".to_owned(),
-            accelerators: Vec::new(),
-            processes: vec![process("actor-0", 9.0, Some(1.0)), process("learner", 7.0, Some(0.5))],
-            rates: Rates {
-                positions_per_second: speed.positions_per_second,
-                training_positions_per_second: speed.training_positions_per_second,
-                ..Rates::default()
-            },
-            cost: cost(10.0, 100_000.0, Some(3.0), speed),
-        }
-    }
-
-    #[test]
-    fn a_run_becomes_a_report() {
+    /// The report of ten seconds in which self-play threads evaluated and the learner waited for eight.
+    fn report(line: &str) -> Report {
         let told = |seconds: f64, positions: f64| {
-            let actor = actor(&format!(
+            let mut actor = actor(&format!(
                 "zerofleet_actor_seconds_total{{phase=\"evaluate\"}} {seconds}\nzerofleet_actor_moves_total {positions}\n\
              zerofleet_actor_evaluator{{evaluator=\"CPU kernel\"}} 3"
             ));
+            actor.usage = Some(usage(&[(1, "selfplay-0", seconds)]));
             let learner = learner(&format!(
                 "zerofleet_learner_positions_total {}\n\
              zerofleet_learner_device{{device=\"cpu\",precision=\"bf16\"}} 1\n\
@@ -216,16 +180,51 @@ mod tests {
         let mut config = Config::default();
         (config.actor.threads, config.replay.window_items_min) = (2, 72_000);
         let window = Window { seconds: 10.0, begin: told(1.0, 100.0), end: told(9.0, 1100.0) };
-        let args = args("--epochs 2 --price-per-hour 5 --game tic_tac_toe --set learner.threads=1");
-        let report = super::report(&args, &Measured { config, actors: 1, window, accelerators: Vec::new() });
-        assert_eq!((report.threads[0].count, report.game.as_str()), (2, "tic_tac_toe"));
-        assert_eq!(report.bottleneck.part, Part::SelfPlay, "{:?}", report.bottleneck);
-        assert_eq!(
-            (report.evaluator.as_deref(), report.learner_precision.as_deref()),
-            (Some("CPU kernel"), Some("bf16"))
-        );
-        assert_eq!(report.rates.training_positions_per_second, Some(400.0));
-        assert_eq!((report.cost.hours, report.cost.price), (Some(0.1), Some(0.5)));
+        let measured = Measured { config, actors: 1, window, accelerators: Vec::new() };
+        super::report(&args(line), &measured)
+    }
+
+    const LINE: &str = "--epochs 2 --price-per-hour 5 --game tic_tac_toe --set learner.threads=1";
+
+    #[test]
+    fn a_run_becomes_a_report() {
+        let report = report(LINE);
+        let share = |threads, phase| report.value(PHASES, &[("threads", threads), ("phase", phase)], SHARE);
+        assert_eq!(share("self-play", "evaluation"), Some(0.4));
+        assert_eq!(report.value("rates", &[], "positions trained on/s"), Some(400.0));
+        assert_eq!(report.value("processes", &[("process", "actor-0")], "CPU time"), Some(8e6));
+        assert_eq!(report.value("processes", &[("process", "learner")], "CPU time"), None, "the system does not tell");
+        let text = report.markdown();
+        for said in [
+            "run: tic_tac_toe, network ",
+            ", learner.threads=1\n",
+            "self-play evaluates with CPU kernel; the learner trains on cpu, bf16\n",
+            "- transfers: none: the learner trains on the CPU",
+            "- accelerator: none here\n",
+            "\n**Self-play is the bottleneck: the learner waits 80 % of its time",
+            "\n2 epochs of 72000 training positions take 0.10 hours at this speed, in which self-play makes ",
+            ", and cost 0.50 at 5 per hour.\n",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+    }
+
+    #[test]
+    fn shares_of_two_runs_are_compared() {
+        let mut now = report(LINE);
+        now.compare("before.json".as_ref(), &report("--game tic_tac_toe"));
+        assert!(now.markdown().contains("| self-play | evaluation | 40.0 % (+0.0 points) |"), "{}", now.markdown());
+    }
+
+    #[test]
+    fn accelerators_are_named_with_what_they_did() {
+        let busy = Accelerator { name: "A".to_owned(), busy_share: Some(0.25), memory_bytes: Some(3_000_000) };
+        let accelerators = vec![busy.clone(), Accelerator { busy_share: None, memory_bytes: None, ..busy }];
+        let window = Window { seconds: 1.0, begin: Vec::new(), end: Vec::new() };
+        let measured = Measured { config: Config::default(), actors: 1, window, accelerators };
+        let text = describe("phases", "A run", &args::<Args>("").run, &measured).markdown();
+        assert!(text.contains("\n- accelerator: A, busy 25.0 % of the time, 3.00 MB in use\n"), "{text}");
+        assert!(text.contains("\n- accelerator: A, busy – of the time, unknown memory in use\n"), "{text}");
     }
 
     #[test]

@@ -5,21 +5,20 @@
 //! Devices are those that processes say they chose; what lies on which follows from how they are made, and `tensors` holds
 //! that knowledge. Start with [`run`].
 
-mod markdown;
-mod report;
 mod tensors;
 mod transfers;
 
 use std::io::Write;
 
-pub use markdown::markdown;
-pub use report::{Placed, ProcessMemory, Report, Transfers};
-
-use super::machine;
-use super::output::Destination;
-use super::phases::{Compared, learner_device, rates};
-use super::training_run::{self, Measured, Window};
 use fleet::Role;
+
+use super::digits::{bytes, number};
+use super::output::Destination;
+use super::phases::{self, learner_device, rates};
+use super::report::{Report, Unit};
+use super::training_run::{self, Measured, Window};
+use tensors::{CPU, Devices, Placed};
+use transfers::Transfers;
 
 /// What puts everything on the CPU.
 const ON_THE_CPU: [&str; 3] = ["learner.device=cpu", "actor.device=cpu", "arena.device=cpu"];
@@ -40,60 +39,70 @@ pub struct Args {
 /// # Errors
 /// Options that make no sense, a process that dies, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    // Before minutes are spent on training.
-    let earlier: Option<(_, Report)> = args.destination.earlier("placement")?;
-    let times = args.run.times()?;
-    let measured = training_run::measure(&args.run, times)?;
-    let mut report = report(args, &measured);
-    if report.is_accelerated() {
-        let mut on_the_cpu = args.run.clone();
-        on_the_cpu.sets.extend(ON_THE_CPU.map(str::to_owned));
-        report.rates_on_the_cpu = Some(rates(&training_run::measure(&on_the_cpu, times)?.window));
-    }
-    if let Some((path, earlier)) = &earlier {
-        report.compared = Some(Compared::new(path, &earlier.cpu, &report.rates, &earlier.rates));
-    }
-    args.destination.write_without_picture("placement", || markdown(&report), &report)?;
-    args.destination.print(&report, || markdown(&report), out)
+    args.destination.run("placement", out, |_| {
+        let times = args.run.times()?;
+        let (mut report, placement) = report(args, &training_run::measure(&args.run, times)?);
+        if placement == Placement::Accelerated {
+            let mut on_the_cpu = args.run.clone();
+            on_the_cpu.sets.extend(ON_THE_CPU.map(str::to_owned));
+            let measured = training_run::measure(&on_the_cpu, times)?;
+            phases::add_rates(&mut report, "all on the CPU", &rates(&measured.window));
+        }
+        Ok(report)
+    })
 }
 
-/// What is made of a run.
-fn report(args: &Args, measured: &Measured) -> Report {
-    let Measured { config, actors, window, accelerators } = measured;
-    let rates = rates(window);
-    let devices = tensors::Devices::new(window);
-    Report {
-        cpu: machine::cpu_model(),
-        target: machine::target(),
-        cores: machine::cores(),
-        game: args.run.game.to_string(),
-        network: format!("{}x{}", config.network.blocks, config.network.channels),
-        sets: args.run.sets.clone(),
-        actors: *actors,
-        actor_threads: config.actor.threads,
-        learner_threads: config.learner.threads,
-        seconds: window.seconds,
-        compared: None,
-        accelerators: accelerators.clone(),
-        transfers: transfers::transfers(args.run.game, &devices, &rates),
-        tensors: tensors::placed(&devices, &config.arena.device.to_string()),
-        processes: memory(window),
-        rates,
-        rates_on_the_cpu: None,
+/// Whether anything is on an accelerator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placement {
+    /// Everything is on the CPU.
+    Cpu,
+    /// Something is not.
+    Accelerated,
+}
+
+/// Computes the report of a run.
+fn report(args: &Args, measured: &Measured) -> (Report, Placement) {
+    let Measured { config, window, .. } = measured;
+    let (rates, devices) = (rates(window), Devices::new(window));
+    let tensors = tensors::placed(&devices, &config.arena.device.to_string());
+    let is_elsewhere = |placed: &Placed| placed.device.as_deref().is_some_and(|device| device != CPU);
+    let placement = if tensors.iter().any(is_elsewhere) { Placement::Accelerated } else { Placement::Cpu };
+    let mut report = phases::describe("placement", "The devices of a run", &args.run, measured);
+    if placement == Placement::Cpu {
+        report.note("**everything is on the CPU**");
+    }
+    let transfers: Transfers = transfers::transfers(args.run.game, &devices, &rates);
+    report.note(format!(
+        "copied to the learner's device: {}; to that of self-play and back: {}",
+        copied(transfers.training_batches_per_second, transfers.training_bytes_per_second),
+        copied(transfers.evaluated_batches_per_second, transfers.evaluated_bytes_per_second),
+    ));
+    for Placed { what, process, device, computed_by } in &tensors {
+        let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+        report.note(format!("{what} ({process}): on {}, computed by {}", known(device), known(computed_by)));
+    }
+    for reading in &window.end {
+        let usage = reading.usage.as_ref();
+        report
+            .at("processes", &[("process", &reading.name)])
+            .value("threads", Unit::Count, usage.map(|usage| usage.threads.len() as f64))
+            .value("memory", Unit::Bytes, usage.and_then(|usage| usage.memory_bytes).map(|bytes| bytes as f64));
+    }
+    let run = if placement == Placement::Cpu { "on the CPU" } else { "as placed" };
+    phases::add_rates(&mut report, run, &rates);
+    (report, placement)
+}
+
+fn copied(batches: Option<f64>, bytes_per_second: Option<f64>) -> String {
+    match (batches, bytes_per_second) {
+        (Some(0.0), _) => "none".to_owned(),
+        (Some(batches), Some(rate)) => format!("{} batches/s, {}/s", number(batches), bytes(rate)),
+        _ => "unknown".to_owned(),
     }
 }
 
-/// What processes held at the end of the window.
-fn memory(window: &Window) -> Vec<ProcessMemory> {
-    let of = |reading: &training_run::Reading| ProcessMemory {
-        name: reading.name.clone(),
-        threads: reading.usage.as_ref().map(|usage| usage.threads.len()),
-        memory_bytes: reading.usage.as_ref().and_then(|usage| usage.memory_bytes),
-    };
-    window.end.iter().map(of).collect()
-}
-
-impl tensors::Devices {
+impl Devices {
     fn new(window: &Window) -> Self {
         let label = |role, name, label| window.label(role, name, label).map(str::to_owned);
         Self {
@@ -111,8 +120,8 @@ mod tests {
     use crate::training_run::tests::{actor, learner, usage};
     use fleet::config::Fleet as Config;
 
-    /// What is made of a run in which the learner trained on `device`.
-    pub(super) fn report(device: &str) -> Report {
+    /// The report of a run in which the learner trained on `device`.
+    fn report(device: &str) -> (Report, Placement) {
         let played = "zerofleet_actor_moves_total 5000\n\
                   zerofleet_actor_evaluations_total 60000\n\
                   zerofleet_actor_batches_total 1000\n\
@@ -130,16 +139,37 @@ mod tests {
     }
 
     #[test]
-    fn a_run_on_the_cpu_alone_needs_no_second_one() {
-        assert!(!report("cpu").is_accelerated());
-        assert!(report("cuda").is_accelerated());
+    fn on_a_machine_without_accelerator_that_is_said_plainly() {
+        let (report, placement) = report("cpu");
+        assert_eq!(placement, Placement::Cpu, "and needs no second run");
+        let text = report.markdown();
+        for said in [
+            "\n- accelerator: none here\n",
+            "\n- **everything is on the CPU**\n",
+            "\n- copied to the learner's device: none; to that of self-play and back: none\n",
+            "\n- weights and activations of self-play (actor): on cpu, computed by CPU kernel, avx2\n",
+            "\n| learner | 9.00 | 67.1 MB |\n",
+            "\n| on the CPU | ",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert_eq!(report.value("rates", &[("run", "on the CPU")], "moves/s"), Some(500.0));
     }
 
     #[test]
-    fn a_report_is_read_back() {
-        let report = report("cuda:1");
-        let text = serde_json::to_string(&report).unwrap();
-        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    fn with_an_accelerator_transfers_are_counted() {
+        let (report, placement) = report("cuda");
+        assert_eq!(placement, Placement::Accelerated);
+        let text = report.markdown();
+        assert!(text.contains("- copied to the learner's device: 2.00 batches/s, "), "{text}");
+        assert!(text.contains("\n| as placed | ") && !text.contains("everything is on the CPU"), "{text}");
+    }
+
+    #[test]
+    fn rates_of_two_runs_are_compared() {
+        let (mut now, _) = report("cpu");
+        now.compare("before.json".as_ref(), &report("cpu").0);
+        assert!(now.markdown().contains("(×1.00)"), "{}", now.markdown());
     }
 
     #[test]

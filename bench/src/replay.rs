@@ -4,12 +4,8 @@
 //! Server and clients run in this process and share its cores; what goes between them goes over sockets, through the clients
 //! that actors and learner use. The limiter holds nothing up. Start with [`run`].
 
-mod compare;
 pub(crate) mod games;
 mod load;
-mod markdown;
-mod plot;
-mod report;
 mod server;
 mod stall;
 
@@ -19,13 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-pub use markdown::markdown;
-pub use plot::draw;
-pub use report::{Compared, Report, SizeReport, StallReport, WritersReport};
-
+use super::Turns;
 use super::output::Destination;
+use super::report::{Report, Unit};
 use super::training_run::TemporaryFolder;
-use super::{Turns, machine};
 use games::Games;
 use load::Sampling;
 use server::Server;
@@ -76,14 +69,7 @@ pub struct Args {
 /// # Errors
 /// Options that make no sense, a server that cannot start, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    // Before minutes are spent on measuring.
-    let earlier = args.destination.earlier("replay")?;
-    let mut report = measure(args)?;
-    if let Some((path, earlier)) = &earlier {
-        compare::compare(&mut report, path, earlier);
-    }
-    args.destination.write("replay", || markdown(&report), &report, |path| draw(path, &report))?;
-    args.destination.print(&report, || markdown(&report), out)
+    args.destination.run("replay", out, |_| measure(args))
 }
 
 /// Measures.
@@ -100,32 +86,32 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let games = Games::new(args.steps, args.seed)?;
     let folder = TemporaryFolder::new(args.folder.as_deref())?;
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-    let mut writers = Vec::new();
-    for &count in &args.writers {
-        writers.push(runtime.block_on(measure_writers(args, folder.path(), &games, count, time))?);
+    let mut report = Report::new("replay", "The replay server");
+    report.set("steps per trajectory", args.steps);
+    report.set("samples per batch", args.batch);
+    report.set("unroll", args.unroll);
+    report.set("unacknowledged per writer", args.in_flight);
+    report.note("server and clients share the cores of this machine, over loopback; every insert is on disk before its acknowledgement");
+    if !args.sets.is_empty() {
+        report.note(format!("servers with {}", args.sets.join(", ")));
     }
-    let sizes = runtime.block_on(measure_sizes(args, folder.path(), &games, time))?;
-    let stalling = (args.stall_seconds > 0.0).then(|| stall::measure(args, folder.path(), &games, args.stall_seconds));
-    let stall = stalling.map(|stalling| runtime.block_on(stalling)).transpose()?;
-    Ok(Report {
-        cpu: machine::cpu_model(),
-        target: machine::target(),
-        cores: machine::cores(),
-        steps: args.steps,
-        batch: args.batch,
-        unroll: args.unroll,
-        in_flight: args.in_flight,
-        sets: args.sets.clone(),
-        seconds: args.turns.seconds,
-        repeats: args.turns.repeats,
-        turn: args.turns.turn,
-        seed: args.seed,
-        compared: None,
-        writers,
-        sizes,
-        stall,
-    })
+    report.note_turns(args.turns, args.seed);
+    for &count in &args.writers {
+        runtime.block_on(measure_writers(args, folder.path(), &games, count, time, &mut report))?;
+    }
+    runtime.block_on(measure_sizes(args, folder.path(), &games, time, &mut report))?;
+    if args.stall_seconds > 0.0 {
+        runtime.block_on(stall::measure(args, folder.path(), &games, args.stall_seconds, &mut report))?;
+    }
+    report.plot(WRITERS, INSERTS, Some("writers"), None);
+    report.plot(SIZES, SAMPLES, Some("positions held"), None);
+    Ok(report)
 }
+
+const WRITERS: &str = "by number of writers";
+const SIZES: &str = "by size of the table";
+const INSERTS: &str = "inserts/s";
+const SAMPLES: &str = "samples/s";
 
 /// Everything with so many writers, on a server of their own.
 async fn measure_writers(
@@ -134,7 +120,8 @@ async fn measure_writers(
     games: &Games,
     writers: usize,
     time: Duration,
-) -> anyhow::Result<WritersReport> {
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let server = Server::start(args, &folder.join(format!("writers-{writers}"))).await?;
     let (mut inserts, mut latencies) = (Vec::new(), Vec::new());
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
@@ -152,27 +139,30 @@ async fn measure_writers(
     let sampling = |all| turn.of(all, |sampling: &Sampling| sampling.speed).unwrap_or_default();
     let (alone, beside) = (sampling(alone), sampling(beside));
     let one_in_flight = turn.of(latencies, |inserting| inserting.speed).unwrap_or_default();
-    Ok(WritersReport {
-        writers,
-        inserts_per_second: turn.speed(&inserts).unwrap_or(f64::NAN),
-        insert_latency: one_in_flight.latency,
-        samples_per_second: alone.speed,
-        sample_latency: alone.latency,
-        samples_per_second_beside_writers: beside.speed,
-        sample_latency_beside_writers: beside.latency,
-        inserts_ratio: None,
-        samples_ratio: None,
-    })
+    report
+        .at(WRITERS, &[("writers", &writers)])
+        .value(INSERTS, Unit::PerSecond, turn.speed(&inserts))
+        .latency("insert", one_in_flight.latency)
+        .value("samples/s alone", Unit::PerSecond, alone.speed)
+        .latency("batch alone", alone.latency)
+        .value("samples/s beside writers", Unit::PerSecond, beside.speed)
+        .latency("batch beside writers", beside.latency);
+    Ok(())
 }
 
 /// One server that grows from size to size.
-async fn measure_sizes(args: &Args, folder: &Path, games: &Games, time: Duration) -> anyhow::Result<Vec<SizeReport>> {
+async fn measure_sizes(
+    args: &Args,
+    folder: &Path,
+    games: &Games,
+    time: Duration,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let mut positions = args.positions.clone();
     positions.sort_unstable();
     positions.dedup();
-    let mut reports = Vec::new();
     if positions.is_empty() {
-        return Ok(reports);
+        return Ok(());
     }
     let mut server = Server::start(args, &folder.join("sizes")).await?;
     for positions in positions {
@@ -191,75 +181,22 @@ async fn measure_sizes(args: &Args, folder: &Path, games: &Games, time: Duration
         let after = server.stats().await?;
         let restart_seconds = begun.elapsed().as_secs_f64();
         ensure!(after.items == stats.items, "{} of {} positions came back", after.items, stats.items);
-        reports.push(SizeReport {
-            positions: stats.items,
-            log_bytes: stats.bytes,
-            samples_per_second: sampled.speed,
-            sample_latency: sampled.latency,
-            drain_seconds,
-            restart_seconds,
-            samples_ratio: None,
-        });
+        report
+            .at(SIZES, &[("positions held", &stats.items)])
+            .value("log", Unit::Bytes, stats.bytes as f64)
+            .value(SAMPLES, Unit::PerSecond, sampled.speed)
+            .latency("batch", sampled.latency)
+            .value("drain", Unit::Microseconds, 1e6 * drain_seconds)
+            .value("restart", Unit::Microseconds, 1e6 * restart_seconds);
     }
     drop(server.stop().await?);
-    Ok(reports)
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Turn;
-    use crate::latency::Latency;
     use crate::tests::args;
-
-    /// A report of made-up numbers.
-    pub(super) fn report() -> Report {
-        let latency = |p50_ms, p99_ms| Latency { p50_ms, p99_ms };
-        Report {
-            cpu: "Some CPU".to_owned(),
-            target: "x86_64 linux".to_owned(),
-            cores: 2,
-            steps: 30,
-            batch: 256,
-            unroll: 0,
-            in_flight: 64,
-            sets: Vec::new(),
-            seconds: 1.0,
-            repeats: 3,
-            turn: Turn::Median,
-            seed: 7,
-            compared: None,
-            writers: vec![WritersReport {
-                writers: 4,
-                inserts_per_second: 20_000.0,
-                insert_latency: latency(3.2, 9.8),
-                samples_per_second: 400_000.0,
-                sample_latency: latency(0.6, 1.1),
-                samples_per_second_beside_writers: 90_000.0,
-                sample_latency_beside_writers: latency(2.0, 5.0),
-                inserts_ratio: None,
-                samples_ratio: None,
-            }],
-            sizes: vec![SizeReport {
-                positions: 1_000_020,
-                log_bytes: 25_000_000,
-                samples_per_second: 390_000.0,
-                sample_latency: latency(0.6, 1.2),
-                drain_seconds: 0.01,
-                restart_seconds: 0.9,
-                samples_ratio: None,
-            }],
-            stall: Some(StallReport {
-                seconds: 60.0,
-                inserts_per_second: 8_000.0,
-                inserts_per_second_beside: 7_900.0,
-                samples_per_second: 300_000.0,
-                samples_per_second_beside: 299_000.0,
-                memory_bytes: Some(120_000_000),
-                memory_bytes_beside: None,
-            }),
-        }
-    }
 
     #[test]
     fn a_tiny_run_measures_everything_and_is_written_and_compared() {
@@ -277,21 +214,24 @@ mod tests {
         let (earlier, mut json) = (out.join("replay.json"), Vec::new());
         run(&args(&format!("{tiny} --json --compare {}", earlier.display())), &mut json).unwrap();
         let report: Report = serde_json::from_slice(&json).unwrap();
-        let writers: Vec<usize> = report.writers.iter().map(|report| report.writers).collect();
-        assert_eq!(writers, [1, 2]);
-        for report in &report.writers {
-            assert!(report.inserts_per_second > 0.0 && report.samples_per_second > 0.0, "{report:?}");
-            assert!(
-                report.insert_latency.p50_ms > 0.0 && report.sample_latency_beside_writers.p99_ms > 0.0,
-                "{report:?}"
-            );
-            assert!(report.inserts_ratio.is_some() && report.samples_ratio.is_some(), "{report:?}");
+        assert_eq!(report.sections(), [WRITERS, SIZES, "beside a stalled sampler"]);
+        let measured = |section, dimension: (&str, &str), metric| {
+            let value = report.value(section, &[dimension], metric);
+            assert!(value > Some(0.0), "{section}, {dimension:?}, {metric}: {report:?}");
+        };
+        for writers in ["1", "2"] {
+            for metric in [INSERTS, "samples/s alone", "insert p50", "batch beside writers p99"] {
+                measured(WRITERS, ("writers", writers), metric);
+            }
         }
-        let positions: Vec<u64> = report.sizes.iter().map(|size| size.positions).collect();
-        assert_eq!(positions, [60, 200]);
-        assert!(report.sizes.iter().all(|size| size.restart_seconds > 0.0 && size.log_bytes > 0), "{report:?}");
-        let stall = report.stall.unwrap();
-        assert!(stall.inserts_per_second_beside > 0.0 && stall.samples_per_second_beside > 0.0, "{stall:?}");
+        for positions in ["60", "200"] {
+            measured(SIZES, ("positions held", positions), "restart");
+            measured(SIZES, ("positions held", positions), "log");
+        }
+        measured("beside a stalled sampler", ("stalled samplers", "1"), INSERTS);
+        measured("beside a stalled sampler", ("stalled samplers", "1"), SAMPLES);
+        let compared = report.rows.iter().filter(|row| row.metric == INSERTS);
+        assert!(compared.into_iter().all(|row| row.change.is_some()), "{report:?}");
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["out"], "the folders of the servers are removed");
     }

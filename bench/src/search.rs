@@ -6,11 +6,8 @@
 //! speeds up while it is measured. Beside it stands one tree that many threads search with a network, as `play` does. Start
 //! with [`run`].
 
-mod compare;
-mod markdown;
+mod algorithm;
 mod player;
-mod plot;
-mod report;
 mod together;
 
 use std::io::Write;
@@ -19,13 +16,12 @@ use std::time::Duration;
 use anyhow::ensure;
 use games::{GameKind, with_game};
 
-pub use markdown::markdown;
-pub use plot::draw;
-pub use report::{Compared, Report, Rule, Searched, SearchedTogether};
+pub use algorithm::Algorithm;
 pub use together::TogetherArgs;
 
 use super::output::Destination;
-use super::{Turn, Turns, machine, threads};
+use super::report::{Report, Unit};
+use super::{Turns, machine, threads};
 use player::Player;
 use together::Team;
 
@@ -40,7 +36,7 @@ pub struct Args {
     pub simulations: Vec<u32>,
     /// The algorithms: `puct`, `gumbel`.
     #[arg(long, value_delimiter = ',', default_value = "puct,gumbel")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<Algorithm>,
     /// Threads, each with games of its own; 0 is one per core.
     #[arg(long, value_delimiter = ',', default_value = "1,0")]
     pub threads: Vec<usize>,
@@ -63,14 +59,7 @@ pub struct Args {
 /// # Errors
 /// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    // Before minutes are spent on measuring.
-    let earlier = args.destination.earlier("search")?;
-    let mut report = measure(args)?;
-    if let Some((path, earlier)) = &earlier {
-        compare::compare(&mut report, path, earlier);
-    }
-    args.destination.write("search", || markdown(&report), &report, |path| draw(path, &report))?;
-    args.destination.print(&report, || markdown(&report), out)
+    args.destination.run("search", out, |_| measure(args))
 }
 
 /// Measures.
@@ -96,24 +85,47 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
             case.speeds.push(speed);
         }
     }
-    Ok(Report {
-        cpu: machine::cpu_model(),
-        target: machine::target(),
-        cores: machine::cores(),
-        seconds: args.turns.seconds,
-        repeats: args.turns.repeats,
-        turn: args.turns.turn,
-        seed: args.seed,
-        compared: None,
-        searched: all.iter().map(|case| case.report(args.turns.turn)).collect(),
-        together: together.iter().map(|case| case.report(args)).collect(),
-    })
+    let mut report = Report::new("search", "Simulations/s of the tree alone");
+    report.note(
+        "uniform priors, every position worth zero; games from start to end, every move from a fresh root with noise",
+    );
+    report.note_turns(args.turns, args.seed);
+    for case in &all {
+        let Case { game, rule, simulations, threads, search, speeds } = case;
+        report
+            .at(ALONE, &[("game", game), ("algorithm", rule), (SIMULATIONS, simulations), ("threads", threads)])
+            .value(SPEED, Unit::PerSecond, args.turns.turn.speed(speeds))
+            .value("bytes per node", Unit::Bytes, search.bytes_per_node());
+    }
+    let TogetherArgs { blocks, channels, together_simulations, .. } = args.together;
+    let network = format!("{blocks}x{channels}");
+    for case in &together {
+        let TogetherCase { threads, leaves, team, speeds } = case;
+        let dimensions: [(&str, &dyn ToString); 6] = [
+            ("game", &args.games[0]),
+            ("network", &network),
+            ("evaluator", &team.evaluator()),
+            (SIMULATIONS, &together_simulations),
+            ("threads", threads),
+            ("leaves per request", leaves),
+        ];
+        report.at(TOGETHER, &dimensions).value(SPEED, Unit::PerSecond, args.turns.turn.speed(speeds));
+    }
+    report.plot(ALONE, SPEED, Some(SIMULATIONS), Some("game"));
+    Ok(report)
 }
+
+/// Trees alone, each thread with games and trees of its own.
+const ALONE: &str = "trees alone";
+/// One tree: one thread has it, the others evaluate a network for it.
+const TOGETHER: &str = "one tree, many threads";
+const SIMULATIONS: &str = "simulations per move";
+const SPEED: &str = "simulations/s";
 
 /// One thing that is measured.
 struct Case {
     game: GameKind,
-    rule: Rule,
+    rule: Algorithm,
     simulations: u32,
     threads: usize,
     search: Box<dyn Search>,
@@ -174,22 +186,6 @@ fn teams(args: &Args) -> anyhow::Result<Vec<TogetherCase>> {
     Ok(cases)
 }
 
-impl TogetherCase {
-    fn report(&self, args: &Args) -> SearchedTogether {
-        let TogetherArgs { blocks, channels, together_simulations, .. } = args.together;
-        SearchedTogether {
-            game: args.games[0].to_string(),
-            network: format!("{blocks}x{channels}"),
-            evaluator: self.team.evaluator(),
-            simulations: together_simulations,
-            threads: self.threads,
-            leaves: self.leaves,
-            simulations_per_second: args.turns.turn.speed(&self.speeds).unwrap_or(f64::NAN),
-            ratio: None,
-        }
-    }
-}
-
 /// Everything that is to be measured of trees alone.
 fn cases(args: &Args) -> Vec<Case> {
     let threads = threads(args);
@@ -207,23 +203,9 @@ fn cases(args: &Args) -> Vec<Case> {
     cases
 }
 
-fn search<G: game::Game>(game: &G, rule: Rule, simulations: u32, threads: usize, seed: u64) -> Box<dyn Search> {
+fn search<G: game::Game>(game: &G, rule: Algorithm, simulations: u32, threads: usize, seed: u64) -> Box<dyn Search> {
     let player = |thread| Player::new(game.clone(), rule.algorithm(), simulations, seed.wrapping_add(thread));
     Box::new((0..threads as u64).map(player).collect::<Vec<_>>())
-}
-
-impl Case {
-    fn report(&self, turn: Turn) -> Searched {
-        Searched {
-            game: self.game.to_string(),
-            rule: self.rule,
-            simulations: self.simulations,
-            threads: self.threads,
-            simulations_per_second: turn.speed(&self.speeds).unwrap_or(f64::NAN),
-            bytes_per_node: self.search.bytes_per_node(),
-            ratio: None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -234,58 +216,20 @@ mod tests {
     const TINY: &str = "--games tic_tac_toe,hex-3 --simulations 4,16 --threads 1,2 --blocks 1 --channels 16 \
     --together-simulations 20 --seconds 0.001 --repeats 2";
 
-    /// A report of made-up numbers.
-    pub(super) fn report() -> Report {
-        let searched = |rule, threads, millions: f64| Searched {
-            game: "connect_four".to_owned(),
-            rule,
-            simulations: 64,
-            threads,
-            simulations_per_second: millions * 1e6,
-            bytes_per_node: 270.4,
-            ratio: None,
-        };
-        let together = |threads, simulations_per_second| SearchedTogether {
-            game: "connect_four".to_owned(),
-            network: "6x64".to_owned(),
-            evaluator: "tower f32".to_owned(),
-            simulations: 800,
-            threads,
-            leaves: 8,
-            simulations_per_second,
-            ratio: None,
-        };
-        Report {
-            cpu: "Some CPU".to_owned(),
-            target: "x86_64 linux".to_owned(),
-            cores: 2,
-            seconds: 1.0,
-            repeats: 3,
-            turn: Turn::Median,
-            seed: 7,
-            compared: None,
-            searched: vec![
-                searched(Rule::Puct, 1, 6.1),
-                searched(Rule::Puct, 2, 12.0),
-                searched(Rule::Gumbel, 1, 2.0),
-                searched(Rule::Gumbel, 2, 4.0),
-            ],
-            together: vec![together(1, 11_000.0), together(2, 21_000.0)],
-        }
-    }
-
     #[test]
     fn a_tiny_run_measures_everything() {
         let report = measure(&args(TINY)).unwrap();
-        assert_eq!(report.searched.len(), 2 * 2 * 2 * 2);
-        for searched in &report.searched {
-            assert!(searched.simulations_per_second > 0.0, "{searched:?}");
+        let of = |section, metric| -> Vec<f64> {
+            let rows = report.rows.iter().filter(|row| row.section == section && row.metric == metric);
+            rows.map(|row| row.value.unwrap()).collect()
+        };
+        assert_eq!(of(ALONE, SPEED).len(), 2 * 2 * 2 * 2);
+        assert_eq!(of(TOGETHER, SPEED).len(), 2 * 2);
+        assert!(of(ALONE, SPEED).iter().chain(&of(TOGETHER, SPEED)).all(|speed| *speed > 0.0), "{report:?}");
+        for bytes in of(ALONE, "bytes per node") {
             // A node without its edges is 64 bytes; nine actions and a swap have two octets of 192.
-            assert!((64.0..64.0 + 2.0 * 192.0 + 200.0).contains(&searched.bytes_per_node), "{searched:?}");
+            assert!((64.0..64.0 + 2.0 * 192.0 + 200.0).contains(&bytes), "{report:?}");
         }
-        let teams: Vec<_> = report.together.iter().map(|searched| (searched.threads, searched.leaves)).collect();
-        assert_eq!(teams, [(1, 1), (1, 8), (2, 1), (2, 8)]);
-        assert!(report.together.iter().all(|searched| searched.simulations_per_second > 0.0), "{report:?}");
     }
 
     #[test]
@@ -298,22 +242,24 @@ mod tests {
         assert!(table.contains("\n| hex-3 | gumbel | 16 | 2 |"), "{table}");
         assert_eq!(std::fs::read_to_string(out.join("search.md")).unwrap(), table);
         let svg = std::fs::read_to_string(out.join("search.svg")).unwrap();
-        assert!(svg.contains("hex-3") && svg.contains("gumbel, 2 threads"), "{svg}");
+        assert!(svg.contains("hex-3: simulations/s") && svg.contains("gumbel, 2<"), "{svg}");
 
         let earlier = out.join("search.json");
         run(&args(&format!("{TINY} --json --compare {}", earlier.display())), &mut json).unwrap();
-        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-        assert!(json["searched"][0]["ratio"].is_number(), "{json}");
-        assert_eq!(json["compared"]["file"], earlier.display().to_string());
+        let report: Report = serde_json::from_slice(&json).unwrap();
+        assert!(report.rows.iter().all(|row| row.change.is_some()), "{report:?}");
+        assert_eq!(report.compared.unwrap().file, earlier.display().to_string());
     }
 
     #[test]
     fn equal_numbers_of_threads_are_measured_once() {
         let cores = machine::cores();
-        let report = measure(&args(&format!(
+        let line = format!(
             "--games tic_tac_toe --simulations 2 --rules puct --threads 0,{cores} --blocks 0 --seconds 0 --repeats 1"
-        )));
-        assert_eq!(report.unwrap().searched.iter().map(|searched| searched.threads).collect::<Vec<_>>(), [cores]);
+        );
+        let report = measure(&args(&line)).unwrap();
+        let threads: Vec<_> = report.rows.iter().filter(|row| row.metric == SPEED).collect();
+        assert_eq!(threads.len(), 1, "{report:?}");
     }
 
     #[test]

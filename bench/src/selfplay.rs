@@ -7,13 +7,9 @@
 //! machine slows down and speeds up while it is measured. Start with [`run`].
 
 pub mod ablation;
-mod compare;
 mod contestants;
 mod experience;
-mod markdown;
 mod play;
-mod plot;
-mod report;
 
 use std::io::Write;
 
@@ -23,15 +19,13 @@ use games::{GameKind, with_game};
 use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
-pub use markdown::markdown;
-pub use plot::draw;
-pub use report::{Compared, EvaluatorSpeed, Report, SelfplaySpeed};
-
+use super::digits::percent;
 use super::output::Destination;
+use super::report::{Cell, Report, Unit};
 use super::{Turns, machine};
 use contestants::{Contestants, Engine};
 use experience::Experience;
-use play::Play;
+use play::{Play, SelfplaySpeed};
 
 /// Options of `zerofleet bench selfplay`.
 #[derive(Debug, Clone, clap::Args)]
@@ -113,14 +107,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     if args.ablate {
         return ablation::run(args, out);
     }
-    // Before minutes are spent on measuring.
-    let earlier = args.destination.earlier("selfplay")?;
-    let mut report = measure(args)?;
-    if let Some((path, earlier)) = &earlier {
-        compare::compare(&mut report, path, earlier);
-    }
-    args.destination.write("selfplay", || markdown(&report), &report, |path| draw(path, &report))?;
-    args.destination.print(&report, || markdown(&report), out)
+    args.destination.run("selfplay", out, |_| measure(args))
 }
 
 /// Measures.
@@ -176,123 +163,120 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
         whole_speeds.push(contestants.play(&whole, repeat, time)?);
     }
 
-    let by_batch = |speeds: Vec<Vec<f64>>| -> Vec<EvaluatorSpeed> {
-        let speeds = args.batches.iter().zip(speeds);
-        let speeds = speeds.filter_map(|(&batch, speeds)| Some((batch, turn.speed(&speeds)?)));
-        speeds.map(|(batch, evaluations_per_second)| EvaluatorSpeed { batch, evaluations_per_second }).collect()
-    };
-    let (evaluator, libtorch) = (by_batch(evaluator), by_batch(libtorch));
+    let mut report = Report::new("selfplay", "Self-play beside its evaluator alone");
+    report.set("game", &game.spec().name);
+    report.set("network", format!("{}x{}", args.blocks, args.channels));
+    report.set("threads", whole.threads);
+    report.set("games per thread", args.games);
+    report.set("leaves per batch", args.leaves);
+    report.set("simulations", args.simulations);
+    report.note(format!("{ENGINE}{}", contestants.evaluator(Engine::Selfplay)?.attributes().name));
+    report.note(format!("libtorch: {}", contestants.describe_libtorch()));
+    if args.pin {
+        report.note("each thread stays on a cpu of its own");
+    }
+    if let Some(in_flight) = contestants.in_flight() {
+        report.note(format!("batches of libtorch in flight: at most {in_flight}"));
+    }
+    report.note_turns(args.turns, args.seed);
+    let mut best: [Option<f64>; 2] = [None; 2];
+    for (index, (name, speeds)) in [("of self-play", &evaluator), ("libtorch", &libtorch)].into_iter().enumerate() {
+        for (batch, speeds) in args.batches.iter().zip(speeds) {
+            let Some(speed) = turn.speed(speeds) else { continue };
+            best[index] = Some(best[index].map_or(speed, |best| f64::max(best, speed)));
+            report.at(ALONE, &[("evaluator", &name), ("batch", batch)]).value(EVALUATIONS, Unit::PerSecond, speed);
+        }
+    }
     let plain = turn.of(plain_speeds, |speed| speed.evaluations_per_second);
-    let share = |of: &[EvaluatorSpeed]| {
-        let best = of.iter().map(|speed| speed.evaluations_per_second).max_by(f64::total_cmp)?;
-        plain.map(|plain| plain.evaluations_per_second / best)
-    };
-    Ok(Report {
-        cpu: machine::cpu_model(),
-        target: machine::target(),
-        cores: machine::cores(),
-        game: game.spec().name.clone(),
-        network: format!("{}x{}", args.blocks, args.channels),
-        engine: contestants.evaluator(Engine::Selfplay)?.attributes().name.to_string(),
-        libtorch_engine: contestants.describe_libtorch(),
-        in_flight: contestants.in_flight(),
-        threads: whole.threads,
-        pinned: args.pin,
-        games: args.games,
-        leaves: args.leaves,
-        simulations: args.simulations,
-        seconds: args.turns.seconds,
-        repeats: args.turns.repeats,
-        turn,
-        seed: args.seed,
-        share: share(&evaluator),
-        share_of_libtorch: share(&libtorch),
-        evaluator,
-        libtorch,
-        plain,
-        whole: turn.of(whole_speeds, |speed| speed.positions_per_second).unwrap_or_default(),
-        peak_memory_bytes: machine::peak_memory_bytes(),
-        compared: None,
-    })
+    if let Some(plain) = plain {
+        let share = |best: Option<f64>| best.map(|best| plain.evaluations_per_second / best);
+        let share_of_its_own = share(best[0]);
+        add(&mut report, PLAIN, &plain)
+            .value("share of its evaluator's best batch", Unit::Share, share_of_its_own)
+            .value("share of libtorch's best batch", Unit::Share, share(best[1]));
+        report.finding(format!(
+            "**Plain self-play makes {} of the evaluations/s of its evaluator alone at its best batch size.**",
+            percent(share_of_its_own)
+        ));
+    }
+    let whole = turn.of(whole_speeds, |speed| speed.positions_per_second).unwrap_or_default();
+    let peak_memory = machine::peak_memory_bytes().map(|bytes| bytes as f64);
+    add(&mut report, WHOLE, &whole).value(PEAK_MEMORY, Unit::Bytes, peak_memory);
+    report.plot(ALONE, EVALUATIONS, Some("batch"), None);
+    report.plot(SELF_PLAY, POSITIONS, None, None);
+    Ok(report)
+}
+
+/// Evaluators by themselves, on full batches.
+const ALONE: &str = "evaluators alone";
+const SELF_PLAY: &str = "self-play";
+const PLAIN: &str = "plain: no cache, no reuse";
+const WHOLE: &str = "whole";
+const EVALUATIONS: &str = "evaluations/s";
+const POSITIONS: &str = "positions/s";
+const MEAN_BATCH: &str = "mean batch";
+const EXPERIENCE: &str = "experience per position";
+const PEAK_MEMORY: &str = "peak memory of the process";
+/// The note on what evaluates begins so.
+const ENGINE: &str = "self-play evaluates with: ";
+
+/// Adds how fast self-play is.
+fn add<'a>(report: &'a mut Report, name: &str, speed: &SelfplaySpeed) -> Cell<'a> {
+    report
+        .at(SELF_PLAY, &[("self-play", &name)])
+        .value(POSITIONS, Unit::PerSecond, speed.positions_per_second)
+        .value("games/s", Unit::PerSecond, speed.games_per_second)
+        .value("simulations/s", Unit::PerSecond, speed.simulations_per_second)
+        .value(EVALUATIONS, Unit::PerSecond, speed.evaluations_per_second)
+        .value(MEAN_BATCH, Unit::Count, speed.mean_batch)
+        .value("batch fill", Unit::Share, speed.batch_fill)
+        .value("cache hit rate", Unit::Share, speed.cache_hit_share)
+        .value(EXPERIENCE, Unit::Bytes, speed.experience_bytes_per_position)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Turn;
     use crate::tests::{args, parsed};
 
     const TINY: &str = "--game tic_tac_toe --channels 16 --blocks 1 --threads 2 --games 4 --simulations 8 --batches 2,4 \
                     --seconds 0.02 --repeats 1 --device cpu --precision f32 --kernel auto";
 
-    /// A report with numbers that tell each other apart.
-    pub(super) fn report() -> Report {
-        let alone = |batch, evaluations_per_second| EvaluatorSpeed { batch, evaluations_per_second };
-        let whole = SelfplaySpeed {
-            evaluations_per_second: 7000.0,
-            simulations_per_second: 12_000.0,
-            positions_per_second: 300.0,
-            games_per_second: 10.0,
-            mean_batch: 50.0,
-            batch_fill: 0.78,
-            cache_hit_share: 0.25,
-            experience_bytes_per_position: 60.0,
-        };
-        Report {
-            cpu: "a CPU".to_owned(),
-            target: "x86_64 linux".to_owned(),
-            cores: 2,
-            game: "connect_four".to_owned(),
-            network: "6x64".to_owned(),
-            engine: "cpu avx2-f32".to_owned(),
-            libtorch_engine: "libtorch on cpu".to_owned(),
-            in_flight: None,
-            threads: 2,
-            pinned: false,
-            games: 64,
-            leaves: 1,
-            simulations: 64,
-            seconds: 1.0,
-            repeats: 3,
-            turn: Turn::Median,
-            seed: 1,
-            evaluator: vec![alone(1, 8000.0), alone(64, 10_000.0)],
-            libtorch: vec![alone(1, 2000.0), alone(64, 6000.0)],
-            plain: Some(SelfplaySpeed { evaluations_per_second: 9000.0, positions_per_second: 140.0, ..whole }),
-            whole,
-            share: Some(0.9),
-            share_of_libtorch: Some(1.5),
-            peak_memory_bytes: Some(100 << 20),
-            compared: None,
-        }
+    fn of_whole(report: &Report, metric: &str) -> f64 {
+        report.value(SELF_PLAY, &[("self-play", WHOLE)], metric).unwrap()
     }
 
     #[test]
     fn a_tiny_run_measures_everything() {
         let report = measure(&args(TINY)).unwrap();
-        assert_eq!(report.evaluator.iter().map(|speed| speed.batch).collect::<Vec<_>>(), [2, 4]);
-        assert!(report.evaluator.iter().all(|speed| speed.evaluations_per_second > 0.0));
-        assert!(report.libtorch.iter().all(|speed| speed.evaluations_per_second > 0.0));
-        let plain = report.plain.unwrap();
-        assert!(plain.simulations_per_second > 0.0 && plain.cache_hit_share == 0.0);
-        assert!(report.whole.cache_hit_share > 0.0);
-        assert!(report.share.is_some() && report.share_of_libtorch.is_some());
+        for evaluator in ["of self-play", "libtorch"] {
+            for batch in ["2", "4"] {
+                let dimensions = [("evaluator", evaluator), ("batch", batch)];
+                assert!(report.value(ALONE, &dimensions, EVALUATIONS) > Some(0.0), "{report:?}");
+            }
+        }
+        let plain = |metric| report.value(SELF_PLAY, &[("self-play", PLAIN)], metric);
+        assert!(plain("simulations/s") > Some(0.0) && plain("cache hit rate") == Some(0.0));
+        assert!(plain("share of its evaluator's best batch").is_some());
+        assert!(plain("share of libtorch's best batch").is_some());
+        assert!(of_whole(&report, "cache hit rate") > 0.0);
     }
 
     #[test]
     fn whole_self_play_can_be_measured_by_itself() {
         let report = measure(&args(&format!("{TINY} --whole-only --experience dense"))).unwrap();
-        assert!(report.evaluator.is_empty() && report.plain.is_none() && report.share.is_none());
-        assert_eq!(report.whole.experience_bytes_per_position, f64::from(4 * (2 * 9 + 9 + 3)));
+        assert_eq!((report.sections(), report.findings.len()), (vec![SELF_PLAY], 0));
+        assert_eq!(of_whole(&report, EXPERIENCE), f64::from(4 * (2 * 9 + 9 + 3)));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn pinned_threads_play_and_the_report_says_so() {
         let report = measure(&args(&format!("{TINY} --whole-only --pin"))).unwrap();
-        assert!(report.pinned && report.whole.positions_per_second > 0.0);
-        assert!(markdown(&report).contains("2 threads, each on a cpu of its own, with 4 games each"));
-        assert_eq!(report.in_flight, None, "on a CPU nothing is in flight");
+        assert!(of_whole(&report, POSITIONS) > 0.0);
+        let text = report.markdown();
+        assert!(text.contains("\n- each thread stays on a cpu of its own\n"), "{text}");
+        assert!(!text.contains("in flight"), "on a CPU nothing is in flight: {text}");
         assert!(measure(&args(&format!("{TINY} --in-flight 5"))).unwrap_err().to_string().contains("--in-flight"));
     }
 
@@ -301,18 +285,10 @@ mod tests {
         let (mut table, mut json) = (Vec::new(), Vec::new());
         run(&args(TINY), &mut table).unwrap();
         run(&args(&format!("{TINY} --json --cache-positions 1000")), &mut json).unwrap();
-        assert!(String::from_utf8(table).unwrap().contains("| **share of its evaluator's best batch** |"));
+        let table = String::from_utf8(table).unwrap();
+        assert!(table.contains(" of its evaluator's best batch |") && table.contains("\n| whole | "), "{table}");
         let read: Report = serde_json::from_slice(&json).unwrap();
-        assert!(read.whole.positions_per_second > 0.0);
-    }
-
-    #[test]
-    fn the_table_says_what_the_share_is() {
-        let table = markdown(&report());
-        assert!(table.contains("| **share of its evaluator's best batch** | **90.0 %** |"), "{table}");
-        assert!(table.contains("| whole | 300 | 10.0 | 12000 | 7000 | 78.0 % | 25.0 % | 60 |"), "{table}");
-        let alone = Report { plain: None, share: None, evaluator: Vec::new(), ..report() };
-        assert!(!markdown(&alone).contains("share"));
+        assert!(of_whole(&read, POSITIONS) > 0.0);
     }
 
     #[test]
@@ -322,7 +298,7 @@ mod tests {
         run(&args(&format!("{TINY} --out {path}")), &mut Vec::new()).unwrap();
         let mut table = Vec::new();
         run(&args(&format!("{TINY} --compare {path}/selfplay.json")), &mut table).unwrap();
-        assert!(String::from_utf8(table).unwrap().contains("- ratio to "));
+        assert!(String::from_utf8(table).unwrap().contains("/selfplay.json, measured on "));
         assert!(std::fs::read_to_string(folder.path().join("selfplay.svg")).unwrap().contains("<svg"));
         let error = run(&args(&format!("{TINY} --compare {path}/selfplay.md")), &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("selfplay.md"), "{error}");

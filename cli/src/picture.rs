@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::Context;
-use plot::{Area, BLUE, Chart, GREEN, GRID, INK, ORANGE, failed, moved_apart};
+use anyhow::{Context, anyhow};
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -17,8 +18,20 @@ const LEFT_WIDTH: u32 = 640;
 const NAMES_WIDTH: u32 = 128;
 /// Losses are averaged over so many readings before and after: single batches are noise.
 const SMOOTHED_READINGS: usize = 4;
+/// Colours that stay apart for colour-blind readers (Okabe and Ito).
+const BLUE: RGBColor = RGBColor(0, 114, 178);
+const ORANGE: RGBColor = RGBColor(213, 94, 0);
+const GREEN: RGBColor = RGBColor(0, 158, 115);
 const OPPONENTS: [RGBColor; 4] =
     [RGBColor(120, 120, 120), RGBColor(204, 121, 167), RGBColor(200, 140, 0), RGBColor(86, 150, 200)];
+
+const INK: RGBColor = RGBColor(60, 60, 60);
+const GRID: RGBColor = RGBColor(232, 232, 232);
+/// Names that end closer to each other are moved apart.
+const NAME_HEIGHT: i32 = 17;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// How heavily a line is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,6 +259,27 @@ fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     (0..points.len()).map(|i| (points[i].0, mean(i))).collect()
 }
 
+/// Moves ascending heights at least one label apart, and between the edges as far as there is room.
+fn moved_apart(heights: &[i32], top: i32, bottom: i32) -> Vec<i32> {
+    let mut moved = heights.to_vec();
+    let mut free = top;
+    for height in &mut moved {
+        *height = (*height).max(free);
+        free = *height + NAME_HEIGHT;
+    }
+    let mut free = bottom;
+    for height in moved.iter_mut().rev() {
+        *height = (*height).min(free);
+        free = *height - NAME_HEIGHT;
+    }
+    moved
+}
+
+/// Converts an error of `plotters`, whose lifetime is bound to the drawing area.
+fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("{error}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,5 +333,11 @@ mod tests {
         let smooth = smoothed(&line);
         assert_eq!(smooth[4..16], line[4..16]);
         assert_eq!((smooth[0].1, smooth[19].1), (4.0, 34.0));
+    }
+
+    #[test]
+    fn names_are_moved_apart_and_stay_inside() {
+        assert_eq!(moved_apart(&[0, 5, 90, 100], 0, 100), [0, 17, 83, 100]);
+        assert!(moved_apart(&[], 0, 100).is_empty());
     }
 }

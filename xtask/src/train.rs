@@ -1,4 +1,4 @@
-//! `cargo xtask train`: everything a newcomer needs, then `zerofleet train`.
+//! `cargo xtask train`: fetches libtorch, builds what training needs, then runs `zerofleet train`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,30 +9,63 @@ use anyhow::{Context, Result};
 use crate::libtorch::{self, Place};
 use crate::workspace;
 
-/// The packages whose binaries make a fleet; `zerofleet` finds the others beside itself.
-const FLEET: [&str; 6] = ["cli", "replay-server", "learner", "actor", "arena", "inference-server"];
+/// The programs that training runs, each with its package; `zerofleet` finds the others beside itself.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("cli", "zerofleet"),
+    ("replay-server", "replay-server"),
+    ("learner", "learner"),
+    ("actor", "actor"),
+    ("arena", "arena"),
+];
+/// The program that a run with `--inference remote` needs as well.
+const INFERENCE_SERVER: (&str, &str) = ("inference-server", "inference-server");
+/// About how many minutes of one core a first build takes.
+const FIRST_BUILD_CORE_MINUTES: usize = 11;
 
-/// Fetches libtorch, builds the fleet and becomes `zerofleet train`.
+/// Fetches libtorch, builds the programs of a run and becomes `zerofleet train`.
 ///
 /// # Errors
 /// If fetching, building or starting fails.
 pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     let libtorch = libtorch::ensure(root, libtorch::Check::Stamp)?;
+    let programs = programs(options);
+    let program = workspace::metadata(root)?.target_directory.join("release").join("zerofleet");
+    if !program.exists() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        println!("{}", announcement(&programs, cores));
+    }
     let mut build = workspace::cargo(root);
-    build.args(["build", "--release", "--bins"]);
-    for package in FLEET {
-        build.args(["--package", package]);
+    build.args(["build", "--release"]);
+    for (package, binary) in programs {
+        build.args(["--package", package, "--bin", binary]);
     }
     if has_accelerator() {
-        build.args(["--features", "actor/torch,arena/torch,inference-server/torch"]);
+        build.args(["--features", "actor/torch,arena/torch"]);
     }
     workspace::run(&mut build)?;
 
-    let program = workspace::metadata(root)?.target_directory.join("release").join("zerofleet");
     let mut train = Command::new(&program);
     train.arg("train").args(options);
     find_libraries(&mut train, &libtorch);
     replace_by(train).with_context(|| format!("start {program}"))
+}
+
+/// The programs that a run with these options needs.
+fn programs(options: &[OsString]) -> Vec<(&'static str, &'static str)> {
+    let is_remote = options.iter().any(|option| option == "remote" || option == "--inference=remote");
+    PROGRAMS.into_iter().chain(is_remote.then_some(INFERENCE_SERVER)).collect()
+}
+
+/// A line about a first build: what it builds, and about how long that takes.
+fn announcement(programs: &[(&str, &str)], cores: usize) -> String {
+    let names: Vec<&str> = programs.iter().map(|(_, binary)| *binary).collect();
+    // Some crates wait for others, however many cores there are.
+    let minutes = FIRST_BUILD_CORE_MINUTES.div_ceil(cores).max(2);
+    format!(
+        "first build: {} in release mode, with all their dependencies; about {minutes} minutes on {cores} core(s), later \
+         builds take seconds",
+        names.join(", ")
+    )
 }
 
 /// True if self-play may use libtorch on this machine: an Apple GPU, or the driver of an NVIDIA one. Everywhere else the CPU
@@ -63,4 +96,30 @@ fn replace_by(mut command: Command) -> Result<()> {
 #[cfg(not(unix))]
 fn replace_by(mut command: Command) -> Result<()> {
     workspace::run(&mut command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(options: &[&str]) -> Vec<&'static str> {
+        let options: Vec<OsString> = options.iter().map(OsString::from).collect();
+        programs(&options).into_iter().map(|(_, binary)| binary).collect()
+    }
+
+    #[test]
+    fn only_programs_that_the_run_starts_are_built() {
+        assert_eq!(named(&["--minutes", "5"]), ["zerofleet", "replay-server", "learner", "actor", "arena"]);
+        for options in [&["--inference", "remote"][..], &["--inference=remote"]] {
+            assert!(named(options).contains(&"inference-server"), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn a_first_build_says_what_it_builds_and_how_long_that_takes() {
+        let said = announcement(&PROGRAMS, 2);
+        assert!(said.starts_with("first build: zerofleet, replay-server, learner, actor, arena in release"), "{said}");
+        assert!(said.contains("about 6 minutes on 2 core(s)"), "{said}");
+        assert!(announcement(&PROGRAMS, 64).contains("about 2 minutes"));
+    }
 }

@@ -9,7 +9,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::load::{LoadArgs, PATIENCE, cpu_seconds, cpu_since, memory};
 use super::publisher::Publisher;
-use super::report::{FanOutReport, LoadReport};
+use super::speeds::{FanOutSpeeds, LoadSpeeds};
 
 /// How often the publisher's memory is looked at.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
@@ -27,7 +27,7 @@ struct Held {
 ///
 /// # Errors
 /// A publisher that ends, a subscriber that never gets a version.
-pub(super) async fn measure(args: &LoadArgs, mut publisher: Publisher, report: &mut LoadReport) -> anyhow::Result<()> {
+pub(super) async fn measure(args: &LoadArgs, mut publisher: Publisher, report: &mut LoadSpeeds) -> anyhow::Result<()> {
     let id = Some(publisher.id());
     report.publisher_memory_bytes = memory(id);
     let (told, mut hear) = mpsc::channel(args.actors.max(1));
@@ -55,7 +55,7 @@ pub(super) async fn measure(args: &LoadArgs, mut publisher: Publisher, report: &
         let (held, memory_max) = all_hold_it(args.actors, id, &mut hear, &mut subscribers).await?;
         let size_bytes = publisher.published_bytes()?;
         ensure!(held.iter().all(|held| held.bytes == size_bytes), "a subscriber got another number of bytes");
-        report.fan_outs.push(FanOutReport {
+        report.fan_outs.push(FanOutSpeeds {
             network: network.to_string(),
             size_bytes,
             bytes_sent: held.iter().map(|held| held.bytes).sum(),
@@ -64,7 +64,6 @@ pub(super) async fn measure(args: &LoadArgs, mut publisher: Publisher, report: &
             clients_cpu_seconds: cpu_since(us, clients_cpu),
             publisher_memory_bytes: before,
             publisher_memory_bytes_max: memory_max,
-            seconds_ratio: None,
         });
     }
     subscribers.shutdown().await;

@@ -9,7 +9,7 @@ use super::NetworkSize;
 use super::fan_out;
 use super::publisher::Publisher;
 use super::replay_server::ReplayServer;
-use super::report::{InsertsReport, LoadReport};
+use super::speeds::{InsertsSpeeds, LoadSpeeds};
 use crate::latency::Latency;
 use crate::replay::games::Games;
 use crate::usage;
@@ -64,11 +64,11 @@ impl LoadArgs {
 ///
 /// # Errors
 /// A process that is not built or dies, a server that does not answer.
-pub(super) fn measure(args: &LoadArgs, folder: &Path, seed: u64) -> anyhow::Result<LoadReport> {
+pub(super) fn measure(args: &LoadArgs, folder: &Path, seed: u64) -> anyhow::Result<LoadSpeeds> {
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     runtime.block_on(async {
         let games = Games::new(args.steps, seed)?;
-        let mut report = LoadReport {
+        let mut report = LoadSpeeds {
             actors: args.actors,
             fetches: args.fetches,
             steps: args.steps,
@@ -107,7 +107,7 @@ pub(super) fn cpu_since(id: Option<u32>, before: Option<f64>) -> Option<f64> {
     Some((cpu_seconds(id)? - before?).max(0.0))
 }
 
-async fn insert(args: &LoadArgs, folder: &Path, games: &Games, report: &mut LoadReport) -> anyhow::Result<()> {
+async fn insert(args: &LoadArgs, folder: &Path, games: &Games, report: &mut LoadSpeeds) -> anyhow::Result<()> {
     let server = ReplayServer::start(folder).await?;
     report.replay_memory_bytes = memory(server.id());
     let begun = Instant::now();
@@ -179,7 +179,7 @@ async fn insert_at(
     games: &Games,
     actors: Vec<Actor>,
     rate: f64,
-) -> anyhow::Result<(InsertsReport, Vec<Actor>)> {
+) -> anyhow::Result<(InsertsSpeeds, Vec<Actor>)> {
     let (interval, time) = (Duration::from_secs_f64(1.0 / rate), Duration::from_secs_f64(args.load_seconds));
     let begin = Instant::now();
     let start = begin + time.mul_f64(WARM_UP).max(interval);
@@ -210,7 +210,7 @@ async fn insert_at(
     back.sort_by_key(|actor| actor.id);
     // Every one of them was acknowledged, in the time or at most one answer later.
     let inserts_per_second = all.len() as f64 / seconds;
-    let report = InsertsReport {
+    let report = InsertsSpeeds {
         asked_per_actor: rate,
         inserts_per_second,
         latency: Latency::of(&mut all),

@@ -1,6 +1,6 @@
 //! What a fleet needs, reckoned from what was measured of one.
 
-use super::report::{FanOutReport, LoadReport};
+use super::speeds::{FanOutSpeeds, LoadSpeeds};
 
 /// Networks between machines, in bits per second.
 pub(super) const LINKS: [(&str, f64); 3] = [("1 Gbit/s", 1e9), ("10 Gbit/s", 10e9), ("25 Gbit/s", 25e9)];
@@ -39,7 +39,7 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    pub(super) fn new(fan_out: &FanOutReport, bits_per_second: f64) -> Self {
+    pub(super) fn new(fan_out: &FanOutSpeeds, bits_per_second: f64) -> Self {
         let link_seconds = 8.0 * fan_out.bytes_sent as f64 / bits_per_second;
         let cpu_seconds = fan_out.publisher_cpu_seconds.map(|seconds| seconds / PUBLISHER_THREADS);
         let limit = if cpu_seconds.is_some_and(|seconds| seconds > link_seconds) { Limit::Cpu } else { Limit::Link };
@@ -59,12 +59,12 @@ pub(super) fn per_connection(before: Option<u64>, after: Option<u64>, connection
 }
 
 /// Bytes of trajectories per second, on the way to the replay server.
-pub(super) fn trajectory_bytes_per_second(load: &LoadReport, inserts_per_second: f64) -> f64 {
+pub(super) fn trajectory_bytes_per_second(load: &LoadSpeeds, inserts_per_second: f64) -> f64 {
     load.trajectory_bytes * inserts_per_second
 }
 
 /// Trajectories per second that the replay server takes per CPU second, at the highest rate that was measured.
-pub(super) fn inserts_per_cpu_second(load: &LoadReport) -> Option<f64> {
+pub(super) fn inserts_per_cpu_second(load: &LoadSpeeds) -> Option<f64> {
     let fastest = load.inserts.iter().max_by(|a, b| a.inserts_per_second.total_cmp(&b.inserts_per_second))?;
     fastest.replay_cpu.filter(|&cpu| cpu > 0.0).map(|cpu| fastest.inserts_per_second / cpu)
 }

@@ -3,11 +3,10 @@ use std::path::Path;
 use anyhow::ensure;
 use games::GameKind;
 
-use super::report::{ScaleReport, ScalingReport};
+use super::speeds::ScaleSpeeds;
 use crate::Turn;
 use crate::training_run::{self, RunArgs, Window};
-use fleet::Rating;
-use fleet::Role;
+use fleet::{Rating, Role};
 
 /// How the fleets of real actors are measured.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,7 +61,7 @@ impl ScalingArgs {
 
     /// The smallest network that there is any sense in: a learner that trains nearly nothing is never the limit by itself, and
     /// whether it is busy is told.
-    const NETWORK: &str = "1x8";
+    pub(super) const NETWORK: &str = "1x8";
 
     fn run(&self, actors: usize, folder: Option<&Path>, seed: u64) -> RunArgs {
         let Self { delay_us, games, simulations, .. } = self;
@@ -100,7 +99,7 @@ impl ScalingArgs {
 ///
 /// # Errors
 /// A process that dies or is not built, a setting that makes no sense.
-pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64) -> anyhow::Result<Option<ScalingReport>> {
+pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64) -> anyhow::Result<Vec<ScaleSpeeds>> {
     let fleets = args.fleets();
     let mut turns = vec![Vec::new(); fleets.len()];
     for _ in 0..args.repeats {
@@ -110,25 +109,14 @@ pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64) -> a
             turns.push(scale(&measured.window, actors));
         }
     }
-    let middle = |turns| Turn::Median.of(turns, |turn: &ScaleReport| turn.inserts_per_second);
-    let mut fleets: Vec<ScaleReport> = turns.into_iter().filter_map(middle).collect();
+    let middle = |turns| Turn::Median.of(turns, |turn: &ScaleSpeeds| turn.inserts_per_second);
+    let mut fleets: Vec<ScaleSpeeds> = turns.into_iter().filter_map(middle).collect();
     share_of_linear(&mut fleets);
-    Ok((!fleets.is_empty()).then(|| ScalingReport {
-        game: args.game.to_string(),
-        delay_us: args.delay_us,
-        games: args.games,
-        simulations: args.simulations,
-        network: ScalingArgs::NETWORK.to_owned(),
-        sets: args.sets.clone(),
-        seconds: args.seconds,
-        warm_up_seconds: args.warm_up_seconds,
-        repeats: args.repeats,
-        fleets,
-    }))
+    Ok(fleets)
 }
 
 /// What the processes of a fleet told.
-pub(super) fn scale(window: &Window, actors: usize) -> ScaleReport {
+pub(super) fn scale(window: &Window, actors: usize) -> ScaleSpeeds {
     let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
     let cpu = |role: Role| {
         let of_role = window.processes().filter(|(_, end)| end.role == role);
@@ -137,7 +125,7 @@ pub(super) fn scale(window: &Window, actors: usize) -> ScaleReport {
     let learner = |phase| window.growth(Role::Learner, "zerofleet_learner_seconds_total", &[("phase", phase)]);
     let waited = window.growth(Role::Actor, "zerofleet_actor_wait_seconds_total", &[("part", "replay")]);
     let inserts = window.rate(Role::Actor, "zerofleet_actor_inserted_total");
-    ScaleReport {
+    ScaleSpeeds {
         actors,
         // An actor tells nothing before the first is acknowledged.
         inserts_per_second: inserts.unwrap_or(0.0),
@@ -153,12 +141,11 @@ pub(super) fn scale(window: &Window, actors: usize) -> ScaleReport {
         learner_busy_share: per_second(
             learner("train").zip(learner("publish")).map(|(train, publish)| train + publish),
         ),
-        inserts_ratio: None,
     }
 }
 
 /// Against the smallest fleet.
-pub(super) fn share_of_linear(fleets: &mut [ScaleReport]) {
+pub(super) fn share_of_linear(fleets: &mut [ScaleSpeeds]) {
     let Some(first) = fleets.first() else { return };
     let of_one = first.inserts_per_second / first.actors as f64;
     for fleet in fleets {

@@ -1,3 +1,4 @@
+use super::speeds::{FanOutSpeeds, InsertsSpeeds, LoadSpeeds, ScaleSpeeds};
 use super::*;
 use crate::latency::Latency;
 use crate::tests::{args, parsed};
@@ -5,8 +6,8 @@ use crate::training_run::Window;
 use crate::training_run::tests::{actor, learner, usage};
 use fleet::Role;
 
-fn fleet(actors: usize, inserts_per_second: f64) -> ScaleReport {
-    ScaleReport {
+fn fleet(actors: usize, inserts_per_second: f64) -> ScaleSpeeds {
+    ScaleSpeeds {
         actors,
         inserts_per_second,
         share_of_linear: f64::NAN,
@@ -18,60 +19,50 @@ fn fleet(actors: usize, inserts_per_second: f64) -> ScaleReport {
         held_up_share: Some(0.0),
         insert_wait_share: Some(0.0),
         learner_busy_share: None,
-        inserts_ratio: None,
+    }
+}
+
+fn fleets() -> Vec<ScaleSpeeds> {
+    let mut fleets = vec![fleet(1, 20.0), fleet(2, 39.0), fleet(4, 72.0)];
+    scaling::share_of_linear(&mut fleets);
+    fleets
+}
+
+fn load_speeds() -> LoadSpeeds {
+    LoadSpeeds {
+        actors: 1_000,
+        fetches: Some(2),
+        steps: 30,
+        trajectory_bytes: 1_500.0,
+        seconds: 10.0,
+        connected_seconds: 0.5,
+        replay_memory_bytes: Some(10_000_000),
+        replay_memory_bytes_connected: Some(60_000_000),
+        subscribed_seconds: 0.25,
+        publisher_memory_bytes: Some(110_000_000),
+        publisher_memory_bytes_subscribed: None,
+        inserts: vec![InsertsSpeeds {
+            asked_per_actor: 1.0,
+            inserts_per_second: 1_000.0,
+            latency: Latency { p50_ms: 2.5, p99_ms: 52.0 },
+            replay_cpu: Some(0.1),
+            clients_cpu: Some(0.2),
+            replay_memory_bytes: Some(80_000_000),
+        }],
+        fan_outs: vec![fan_out()],
     }
 }
 
 /// A report of made-up numbers.
-fn report() -> Report {
-    let mut fleets = vec![fleet(1, 20.0), fleet(2, 39.0), fleet(4, 72.0)];
-    scaling::share_of_linear(&mut fleets);
-    Report {
-        cpu: "Some CPU".to_owned(),
-        target: "x86_64 linux".to_owned(),
-        cores: 2,
-        seed: 1,
-        descriptors_max: Some(20_000),
-        compared: None,
-        scaling: Some(ScalingReport {
-            game: "connect_four".to_owned(),
-            delay_us: 10_000,
-            games: 64,
-            simulations: 16,
-            network: "1x8".to_owned(),
-            sets: vec!["replay.fsync_ms=10".to_owned()],
-            seconds: 20.0,
-            warm_up_seconds: 10.0,
-            repeats: 1,
-            fleets,
-        }),
-        load: Some(LoadReport {
-            actors: 1_000,
-            fetches: Some(2),
-            steps: 30,
-            trajectory_bytes: 1_500.0,
-            seconds: 10.0,
-            connected_seconds: 0.5,
-            replay_memory_bytes: Some(10_000_000),
-            replay_memory_bytes_connected: Some(60_000_000),
-            subscribed_seconds: 0.25,
-            publisher_memory_bytes: Some(110_000_000),
-            publisher_memory_bytes_subscribed: None,
-            inserts: vec![InsertsReport {
-                asked_per_actor: 1.0,
-                inserts_per_second: 1_000.0,
-                latency: Latency { p50_ms: 2.5, p99_ms: 52.0 },
-                replay_cpu: Some(0.1),
-                clients_cpu: Some(0.2),
-                replay_memory_bytes: Some(80_000_000),
-            }],
-            fan_outs: vec![fan_out()],
-        }),
-    }
+fn report(line: &str) -> Report {
+    let mut report = Report::new("fleet", "A fleet of actors");
+    rows::add_fleets(&mut report, &args::<Args>(line).scaling, &fleets());
+    rows::add_load(&mut report, &load_speeds());
+    report
 }
 
-fn fan_out() -> FanOutReport {
-    FanOutReport {
+fn fan_out() -> FanOutSpeeds {
+    FanOutSpeeds {
         network: "6x64".to_owned(),
         size_bytes: 2_000_000,
         bytes_sent: 2_000_000_000,
@@ -80,13 +71,12 @@ fn fan_out() -> FanOutReport {
         clients_cpu_seconds: Some(1.5),
         publisher_memory_bytes: Some(110_000_000),
         publisher_memory_bytes_max: Some(400_000_000),
-        seconds_ratio: None,
     }
 }
 
 #[test]
 fn a_fleet_is_held_against_the_smallest_one() {
-    let shares: Vec<f64> = report().scaling.unwrap().fleets.iter().map(|fleet| fleet.share_of_linear).collect();
+    let shares: Vec<f64> = fleets().iter().map(|fleet| fleet.share_of_linear).collect();
     assert_eq!(shares, [1.0, 0.975, 0.9]);
     let mut fleets = [fleet(2, 40.0), fleet(8, 80.0)];
     scaling::share_of_linear(&mut fleets);
@@ -135,13 +125,13 @@ fn a_slow_link_is_the_limit_and_behind_a_fast_one_the_publishers_cpu() {
     // 2 GB are 16 Gbit; two threads take half a second.
     assert_eq!((seconds(1e9).seconds(), seconds(1e9).limit), (16.0, paper::Limit::Link));
     assert_eq!((seconds(64e9).seconds(), seconds(64e9).limit), (0.5, paper::Limit::Cpu));
-    let unknown = FanOutReport { publisher_cpu_seconds: None, ..fan_out() };
+    let unknown = FanOutSpeeds { publisher_cpu_seconds: None, ..fan_out() };
     assert_eq!(paper::Delivery::new(&unknown, 64e9).limit, paper::Limit::Link);
 }
 
 #[test]
 fn memory_and_traffic_are_reckoned_for_each_connection_and_second() {
-    let load = report().load.unwrap();
+    let load = load_speeds();
     let each = paper::per_connection(load.replay_memory_bytes, load.replay_memory_bytes_connected, load.actors);
     assert_eq!(each, Some(50_000.0));
     assert_eq!(paper::per_connection(Some(5), Some(3), 1), Some(0.0), "memory was given back");
@@ -152,52 +142,37 @@ fn memory_and_traffic_are_reckoned_for_each_connection_and_second() {
 
 #[test]
 fn the_tables_tell_everything_and_what_is_unknown_is_a_dash() {
-    let text = markdown(&report());
+    let text = report("--set replay.fsync_ms=10").markdown();
     for row in [
-        "| 4 | 72.0 | 0.900 | 2880 | 0.50, 0.30, 0.01, 0.19 | 0.0 % | 0.0 % | – |",
-        "takes 10.0 ms for every batch; the learner trains 1x8, replay.fsync_ms=10",
-        "| replay-server | 1000 | 500 ms | 10 MB | 60 MB | 50.0 kB |",
+        "| 4 | 72.0 | 90.0 % | 2880 | 0.50 | 0.30 | 0.01 | 0.19 | 0.0 % | 0.0 % | – |",
+        "- settings: game connect_four, simulated evaluator 10.0 ms, games per actor 64, simulations 16, ",
+        "the learner trains 1x8, replay.fsync_ms=10;",
+        "| replay-server | 1000 | 500 ms | 10.0 MB | 60.0 MB | 50.0 kB |",
         "| publisher of weights | 1000 | 250 ms | 110 MB | – | – |",
-        "| 1/s | 1000/s | 1000/s | 2.50 ms, 52.0 ms | 0.10, 0.20 | 80 MB |",
-        "| 6x64 | 2.0 MB | 2.00 GB | 100 ms | 1.00 s | 2.00 s | 1.00 GB | 1.00 s, 1.50 s | 110 MB, 400 MB |",
-        "- 1000 inserts/s are 1.5 MB/s of trajectories",
-        "| 6x64 | 16.0 s | the publisher's link | 1.60 s | the publisher's link |",
+        "| 1 | 1000 | 1000 | 2.50 ms | 52.0 ms | 0.10 | 0.20 | 80.0 MB | 1.50 MB/s |",
+        "| 6x64 | 2.00 MB | 2.00 GB | 100 ms | 1.00 s | 2.00 s | 1.00 GB/s | 1.00 s | 1.50 s | 2.00 GB | 110 MB | 400 MB |",
+        "| 6x64 | 1 Gbit/s | the publisher's link | 16.0 s |",
+        "A CPU second of the replay server takes 10000 inserts.",
     ] {
         assert!(text.contains(row), "{row}\n{text}");
     }
-    let nothing = markdown(&Report { scaling: None, load: None, ..report() });
-    assert!(!nothing.contains("##"), "{nothing}");
 }
 
 #[test]
-fn what_both_reports_have_is_compared() {
-    let (mut now, mut earlier) = (report(), report());
-    let fleets = &mut earlier.scaling.as_mut().unwrap().fleets;
-    fleets[0].inserts_per_second = 10.0;
-    fleets.pop();
-    earlier.load.as_mut().unwrap().fan_outs[0].held = vec![(1, 0.1), (1_000, 4.0)];
-    compare::compare(&mut now, std::path::Path::new("earlier.json"), &earlier);
-    let ratios: Vec<_> = now.scaling.as_ref().unwrap().fleets.iter().map(|fleet| fleet.inserts_ratio).collect();
-    assert_eq!(ratios, [Some(2.0), Some(1.0), None]);
-    let text = markdown(&now);
-    for said in ["earlier.json", "| 20.0 ×2.00 |", "| 2.00 s ×0.50 |"] {
-        assert!(text.contains(said), "{said}\n{text}");
-    }
-    earlier.scaling.as_mut().unwrap().delay_us = 1;
-    earlier.load.as_mut().unwrap().actors = 2;
-    let mut other = report();
-    compare::compare(&mut other, std::path::Path::new("earlier.json"), &earlier);
-    assert_eq!((other.scaling, other.load), (report().scaling, report().load), "other work is not compared");
+fn fleets_of_other_work_are_not_compared() {
+    let mut now = report("");
+    now.compare("earlier.json".as_ref(), &report(""));
+    assert!(now.rows.iter().filter(|row| row.value > Some(0.0)).all(|row| row.change.is_some()), "{now:?}");
+    now.compare("earlier.json".as_ref(), &report("--delay-us 1"));
+    assert!(now.rows.iter().all(|row| row.change.is_none()), "{now:?}");
 }
 
 #[test]
-fn the_picture_has_a_panel_for_each_measurement() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("fleet.svg");
-    draw(&path, &report()).unwrap();
-    let drawn = std::fs::read_to_string(&path).unwrap();
-    assert!(drawn.contains("inserts per second") && drawn.contains("subscribers that hold it"));
-    draw(&path, &Report { scaling: None, load: None, ..report() }).unwrap();
+fn the_plot_has_a_panel_for_each_measurement() {
+    let drawn = report("").svg().unwrap();
+    assert!(
+        drawn.contains(">inserts by actors: inserts/s<") && drawn.contains(">subscribers that hold the version: time<")
+    );
 }
 
 #[test]

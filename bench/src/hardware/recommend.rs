@@ -1,21 +1,21 @@
 //! What to use, from what was measured.
 
-use super::report::{Recommended, SettingReport, Speed, Win};
+use super::speeds::{Recommended, SettingSpeeds, Speed, Win};
 
 /// Share of the greatest speed that is as good: a larger size must gain more than turns differ by, because its answers come
 /// later.
 const AS_GOOD: f64 = 0.95;
 
 /// Adds to every speed how many times it is that of the fastest setting of the CPU at the same size.
-pub(super) fn add_speed_ups(settings: &mut [SettingReport]) {
-    let cpu: Vec<SettingReport> = settings.iter().filter(|report| report.setting.is_cpu()).cloned().collect();
+pub(super) fn add_speed_ups(settings: &mut [SettingSpeeds]) {
+    let cpu: Vec<SettingSpeeds> = settings.iter().filter(|report| report.setting.is_cpu()).cloned().collect();
     for speed in settings.iter_mut().flat_map(|report| &mut report.speeds) {
         speed.speed_up = fastest(cpu.iter().filter_map(|report| report.at(speed.size))).map(|of| speed.per_second / of);
     }
 }
 
 /// The smallest size at which something is about as fast as anything is at any size; at this size, the fastest.
-pub(super) fn recommended(settings: &[SettingReport]) -> Option<Recommended> {
+pub(super) fn recommended(settings: &[SettingSpeeds]) -> Option<Recommended> {
     let most = fastest(settings.iter().flat_map(|report| &report.speeds))?;
     let all = settings.iter().flat_map(|report| report.speeds.iter().map(move |speed| (report, speed)));
     let as_good = all.filter(|(_, speed)| speed.per_second >= AS_GOOD * most);
@@ -26,14 +26,14 @@ pub(super) fn recommended(settings: &[SettingReport]) -> Option<Recommended> {
 }
 
 /// From where on each accelerator is faster than the CPU, in the order in which they come.
-pub(super) fn wins(settings: &[SettingReport]) -> Vec<Win> {
+pub(super) fn wins(settings: &[SettingSpeeds]) -> Vec<Win> {
     let measured = settings.iter().filter(|report| !report.setting.is_cpu() && !report.speeds.is_empty());
     let mut devices: Vec<&str> = measured.map(|report| report.setting.device.as_str()).collect();
     devices.dedup();
     devices.into_iter().map(|device| Win { device: device.to_owned(), from: wins_from(settings, device) }).collect()
 }
 
-fn wins_from(settings: &[SettingReport], device: &str) -> Option<usize> {
+fn wins_from(settings: &[SettingSpeeds], device: &str) -> Option<usize> {
     let accelerated = || settings.iter().filter(|report| report.setting.device == device);
     let mut sizes: Vec<usize> = accelerated().flat_map(|report| &report.speeds).map(|speed| speed.size).collect();
     sizes.sort_unstable();
@@ -47,7 +47,7 @@ fn wins_from(settings: &[SettingReport], device: &str) -> Option<usize> {
 
 /// The speed of the CPU at a size. Where it was left out for taking too long, the nearest smaller size stands for it: a CPU can
 /// answer a large batch as several of those.
-fn cpu_at_most(settings: &[SettingReport], size: usize) -> Option<f64> {
+fn cpu_at_most(settings: &[SettingSpeeds], size: usize) -> Option<f64> {
     let cpu = || settings.iter().filter(|report| report.setting.is_cpu()).flat_map(|report| &report.speeds);
     let nearest = cpu().map(|speed| speed.size).filter(|&measured| measured <= size).max()?;
     fastest(cpu().filter(|speed| speed.size == nearest))
@@ -64,7 +64,7 @@ mod tests {
     use super::super::testing::{libtorch, setting, settings};
     use super::*;
 
-    fn cpu() -> Vec<SettingReport> {
+    fn cpu() -> Vec<SettingSpeeds> {
         settings().into_iter().filter(|report| report.setting.is_cpu()).collect()
     }
 
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_accelerator_wins_from_where_it_stays_ahead_of_the_cpu() {
-        let from = |settings: &[SettingReport]| {
+        let from = |settings: &[SettingSpeeds]| {
             wins(settings).into_iter().map(|win| (win.device, win.from)).collect::<Vec<_>>()
         };
         // The CPU was not measured at 1024, and would be no faster than at 64.

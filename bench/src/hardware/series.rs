@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use super::report::{SettingReport, Speed};
 use super::setting::Setting;
+use super::speeds::{SettingSpeeds, Speed};
 use super::work::Work;
 use crate::Turn;
 
@@ -40,7 +40,7 @@ impl Series {
         Self { setting, work, sizes: Vec::new(), failure }
     }
 
-    /// Takes a turn at a size. Who fails once is not asked again.
+    /// Takes a turn at a size; after a failure, none.
     pub(super) fn measure(&mut self, size: usize, limits: Limits) {
         if self.failure.is_some() || self.takes_too_long(size, limits) {
             return;
@@ -69,8 +69,8 @@ impl Series {
         }
     }
 
-    /// What counts of the turns.
-    pub(super) fn report(&self, turn: Turn) -> SettingReport {
+    /// The turns that count.
+    pub(super) fn report(&self, turn: Turn) -> SettingSpeeds {
         let speed = |measured: &Measured| {
             let rate = turn.speed(&measured.calls_per_second)?;
             Some(Speed {
@@ -78,10 +78,9 @@ impl Series {
                 latency_us: 1e6 * self.setting.evaluators as f64 / rate,
                 per_second: rate * self.work.as_ref()?.units(measured.size),
                 speed_up: None,
-                ratio: None,
             })
         };
-        SettingReport {
+        SettingSpeeds {
             setting: self.setting.clone(),
             speeds: self.sizes.iter().filter_map(speed).collect(),
             not_measured: self.failure.clone(),

@@ -1,21 +1,20 @@
 use std::fmt;
 
 use network_torch::{Device, Precision};
-use serde::{Deserialize, Serialize};
 
 /// What computes, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Setting {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Setting {
     /// As configuration writes it: `cpu`, `cuda`, `cuda:1`, `mps`.
-    pub device: String,
+    pub(super) device: String,
     /// `libtorch`, or a path of the CPU kernel.
-    pub engine: String,
+    pub(super) engine: String,
     /// `f32` or `bf16`.
-    pub precision: String,
+    pub(super) precision: String,
     /// How many compute side by side, each with a batch of its own.
-    pub evaluators: usize,
+    pub(super) evaluators: usize,
     /// Threads that each of them shares an operation out to.
-    pub threads: usize,
+    pub(super) threads: usize,
 }
 
 /// How the cores of a CPU are used.
@@ -61,14 +60,12 @@ impl Setting {
     }
 
     /// Whether it is no accelerator.
-    #[must_use]
-    pub fn is_cpu(&self) -> bool {
+    pub(super) fn is_cpu(&self) -> bool {
         self.device == network_torch::device_name(Device::Cpu)
     }
 
     /// Engine and precision; a path of the kernel has its precision in its name.
-    #[must_use]
-    pub fn engine_and_precision(&self) -> String {
+    pub(super) fn engine_and_precision(&self) -> String {
         let Self { engine, precision, .. } = self;
         if engine.ends_with(precision.as_str()) { engine.clone() } else { format!("{engine} {precision}") }
     }

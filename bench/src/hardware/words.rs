@@ -1,15 +1,16 @@
-//! Recommendations as people read them.
+//! Recommendations in words.
 
-use super::report::{Kind, Recommended, Win};
-use crate::digits::{number, time};
+use super::speeds::{Kind, Recommended, Win};
+use crate::digits::time;
+use crate::report::in_unit;
 
 /// What to use, and from where on an accelerator is worth it.
 pub(super) fn in_words(kind: Kind, recommended: Option<&Recommended>, wins: &[Win]) -> String {
     let Some(Recommended { setting, size, per_second, latency_us }) = recommended else {
         return "Nothing was measured.".to_owned();
     };
-    let (at, speed, unit) = (at(kind, *size), number(kind.in_units(*per_second)), kind.unit());
-    let first = format!("Use {setting} at {at}: {speed} {unit}, {} from call to answer.", time(*latency_us));
+    let (at, speed, metric) = (at(kind, *size), in_unit(*per_second, kind.unit()), kind.metric());
+    let first = format!("Use {setting} at {at}: {speed} {metric}, {} from call to answer.", time(*latency_us));
     let others: String = wins.iter().map(|win| " ".to_owned() + &win_in_words(kind, win)).collect();
     if others.is_empty() { first + " There is no accelerator to compare with the CPU." } else { first + &others }
 }
@@ -32,13 +33,16 @@ fn at(kind: Kind, size: usize) -> String {
 mod tests {
     use network_torch::{Device, Precision};
 
-    use super::super::testing::{libtorch, report};
+    use super::super::recommend;
+    use super::super::testing::{libtorch, settings};
     use super::*;
 
     #[test]
     fn a_recommendation_says_what_to_use_and_where_an_accelerator_begins_to_win() {
+        let settings = settings();
+        let (recommended, wins) = (recommend::recommended(&settings), recommend::wins(&settings));
         assert_eq!(
-            report().workloads[0].in_words,
+            in_words(Kind::Network, recommended.as_ref(), &wins),
             "Use cuda libtorch bf16 at batch 1024: 200000 evaluations/s, 5.12 ms from call to answer. \
          From batch 64 on, cuda is faster than the CPU."
         );
@@ -51,10 +55,10 @@ mod tests {
         let said = |kind| in_words(kind, Some(&recommended), &[]);
         let product = said(Kind::MatrixProduct);
         assert!(
-            product.starts_with("Use cpu libtorch f32, 1 thread at side 4096: 250 10⁹ multiply-adds/s, 275 ms"),
+            product.starts_with("Use cpu libtorch f32, 1 thread at side 4096: 250.00 G multiply-adds/s, 275 ms"),
             "{product}"
         );
-        assert!(said(Kind::VectorOperation).contains("at 4096 elements: 250 GB/s"));
+        assert!(said(Kind::VectorOperation).contains("at 4096 elements: 250 GB/s bytes/s"));
         assert!(said(Kind::Network).ends_with(" There is no accelerator to compare with the CPU."));
     }
 

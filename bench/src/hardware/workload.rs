@@ -3,13 +3,13 @@ use std::fmt;
 use network_torch::{DenseNetwork, Device, Precision, VectorOperation};
 
 use super::dense_size::DenseSize;
-use super::report::Kind;
 use super::series::Series;
 use super::setting::{Setting, Split};
+use super::speeds::Kind;
 use super::tower_network::TowerNetwork;
 use super::work::{DenseNetworks, Operations, Products, Work};
 
-/// What is computed.
+/// A computation that is measured.
 #[derive(Debug)]
 pub(super) enum Workload {
     /// Square matrices.
@@ -22,7 +22,7 @@ pub(super) enum Workload {
     Dense(DenseSize),
 }
 
-/// What everything is computed with.
+/// The devices and threads that are measured.
 #[derive(Debug, Clone)]
 pub(super) struct Means {
     /// The CPU first.

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 /// Something that evaluates positions on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Engine {
+pub(super) enum Engine {
     /// The kernel, on one of its paths.
     Kernel(Path),
     /// libtorch.
@@ -17,10 +17,10 @@ pub enum Engine {
     Onnxruntime,
 }
 
-/// Whose engine it is.
+/// The library that an engine belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// Ours.
+pub(super) enum Family {
+    /// The CPU kernel of this project.
     Kernel,
     /// libtorch.
     Libtorch,
@@ -31,12 +31,12 @@ pub enum Family {
 }
 
 impl Engine {
-    /// Those that Python runs.
-    pub const PEERS: [Self; 3] = [Self::Openvino(Precision::Bf16), Self::Openvino(Precision::F32), Self::Onnxruntime];
+    /// The engines that Python runs.
+    pub(super) const PEERS: [Self; 3] =
+        [Self::Openvino(Precision::Bf16), Self::Openvino(Precision::F32), Self::Onnxruntime];
 
-    /// Whose it is.
-    #[must_use]
-    pub fn family(self) -> Family {
+    /// Its library.
+    pub(super) fn family(self) -> Family {
         match self {
             Self::Kernel(_) => Family::Kernel,
             Self::Libtorch(_) => Family::Libtorch,
@@ -45,9 +45,8 @@ impl Engine {
         }
     }
 
-    /// What it multiplies; `None` for integers.
-    #[must_use]
-    pub fn precision(self) -> Option<Precision> {
+    /// The precision of its products; `None` for integers.
+    pub(super) fn precision(self) -> Option<Precision> {
         match self {
             Self::Kernel(path) if path.is_int8() => None,
             Self::Kernel(path) if path.is_bf16() => Some(Precision::Bf16),
@@ -58,8 +57,8 @@ impl Engine {
 }
 
 impl Family {
-    /// Those the kernel is compared with.
-    pub const OTHERS: [Self; 3] = [Self::Libtorch, Self::Openvino, Self::Onnxruntime];
+    /// The families that the kernel is compared with.
+    pub(super) const OTHERS: [Self; 3] = [Self::Libtorch, Self::Openvino, Self::Onnxruntime];
 }
 
 impl fmt::Display for Family {
@@ -84,12 +83,6 @@ impl fmt::Display for Engine {
 }
 
 impl Serialize for Engine {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Serialize for Family {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }

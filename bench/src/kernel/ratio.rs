@@ -1,33 +1,46 @@
 use network_torch::Precision;
-use serde::Serialize;
 
 use super::engine::{Engine, Family};
-use super::report::EngineReport;
+use super::speeds::EngineSpeeds;
 
 /// Evaluations/s of the kernel over those of another engine.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Ratio {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Ratio {
     /// The kernel on this path.
-    pub kernel: Engine,
+    pub(super) kernel: Engine,
     /// Over the fastest of these.
-    pub over: Family,
+    pub(super) over: Family,
     /// In which precision the other computes: whichever is faster, or this one.
-    #[serde(serialize_with = "name")]
-    pub precision: Option<Precision>,
+    pub(super) precision: Option<Precision>,
     /// Each at the batch size where it is fastest.
-    pub best_batch: Option<f64>,
+    pub(super) best_batch: Option<f64>,
     /// Both at batch size 1.
-    pub batch_1: Option<f64>,
+    pub(super) batch_1: Option<f64>,
     /// Both at batch size 8.
-    pub batch_8: Option<f64>,
+    pub(super) batch_8: Option<f64>,
+}
+
+impl Ratio {
+    /// A sentence of a report.
+    pub(super) fn in_words(&self) -> String {
+        let Self { kernel, over, precision, best_batch, batch_1, batch_8 } = self;
+        let other = match precision {
+            Some(precision) => format!("{over} in {precision}"),
+            None => over.to_string(),
+        };
+        let times = [(best_batch, "the best batch of each"), (batch_1, "batch 1"), (batch_8, "batch 8")]
+            .into_iter()
+            .filter_map(|(ratio, at)| ratio.map(|ratio| format!("{ratio:.2} times at {at}")))
+            .collect::<Vec<_>>();
+        format!("{kernel} over {other}: {}", times.join(", "))
+    }
 }
 
 /// The path `chosen` over every other family in whichever precision is faster; and if that path multiplies bfloat16, the
 /// fastest path in float32 over the others in float32.
-#[must_use]
-pub fn ratios(engines: &[EngineReport], chosen: Option<Engine>) -> Vec<Ratio> {
+pub(super) fn ratios(engines: &[EngineSpeeds], chosen: Option<Engine>) -> Vec<Ratio> {
     let chosen = engines.iter().find(|report| Some(report.engine) == chosen);
-    let is_bf16 = |report: &&EngineReport| report.engine.precision() == Some(Precision::Bf16);
+    let is_bf16 = |report: &&EngineSpeeds| report.engine.precision() == Some(Precision::Bf16);
     let float32 = chosen.filter(is_bf16).and_then(|_| {
         let paths = of(engines, Family::Kernel, Some(Precision::F32)).filter(|path| path.best().is_some());
         paths.max_by(|a, b| a.best().unwrap_or(0.0).total_cmp(&b.best().unwrap_or(0.0)))
@@ -40,8 +53,8 @@ pub fn ratios(engines: &[EngineReport], chosen: Option<Engine>) -> Vec<Ratio> {
         .collect()
 }
 
-fn ratio(engines: &[EngineReport], kernel: &EngineReport, over: Family, precision: Option<Precision>) -> Ratio {
-    let ratio = |speed: &dyn Fn(&EngineReport) -> Option<f64>| {
+fn ratio(engines: &[EngineSpeeds], kernel: &EngineSpeeds, over: Family, precision: Option<Precision>) -> Ratio {
+    let ratio = |speed: &dyn Fn(&EngineSpeeds) -> Option<f64>| {
         let other = of(engines, over, precision).filter_map(speed).max_by(f64::total_cmp)?;
         Some(speed(kernel)? / other)
     };
@@ -49,25 +62,18 @@ fn ratio(engines: &[EngineReport], kernel: &EngineReport, over: Family, precisio
         kernel: kernel.engine,
         over,
         precision,
-        best_batch: ratio(&EngineReport::best),
+        best_batch: ratio(&EngineSpeeds::best),
         batch_1: ratio(&|engine| engine.at(1)),
         batch_8: ratio(&|engine| engine.at(8)),
     }
 }
 
 /// The engines of a family, in one precision or any.
-fn of(engines: &[EngineReport], family: Family, precision: Option<Precision>) -> impl Iterator<Item = &EngineReport> {
+fn of(engines: &[EngineSpeeds], family: Family, precision: Option<Precision>) -> impl Iterator<Item = &EngineSpeeds> {
     let fits = move |engine: Engine| {
         engine.family() == family && precision.is_none_or(|precision| engine.precision() == Some(precision))
     };
     engines.iter().filter(move |report| fits(report.engine))
-}
-
-fn name<S: serde::Serializer>(precision: &Option<Precision>, serializer: S) -> Result<S::Ok, S::Error> {
-    match precision {
-        Some(precision) => serializer.collect_str(precision),
-        None => serializer.serialize_str("the faster"),
-    }
 }
 
 #[cfg(test)]
@@ -113,5 +119,14 @@ mod tests {
     fn without_a_path_or_without_others_there_is_nothing_to_say() {
         assert!(ratios(&engines(), None).is_empty());
         assert!(ratios(&[engine(CHOSEN, &[(1, 1.0)])], Some(CHOSEN)).is_empty());
+    }
+
+    #[test]
+    fn ratios_are_told_in_words() {
+        let said: Vec<String> = ratios(&engines(), Some(CHOSEN)).iter().map(Ratio::in_words).collect();
+        let libtorch = "avx512-bf16 over libtorch: 2.00 times at the best batch of each, 3.00 times at batch 1, 3.00 times at batch 8";
+        let openvino = "avx512-bf16 over openvino: 3.00 times at the best batch of each, 1.50 times at batch 1";
+        assert_eq!(said[..2], [libtorch, openvino]);
+        assert!(said[2].starts_with("avx2-f32 over libtorch in f32: 1.67 times"), "{said:?}");
     }
 }

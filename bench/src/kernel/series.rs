@@ -8,7 +8,7 @@ use weights::Architecture;
 
 use super::engine::Engine;
 use super::peers::Peers;
-use super::report::{EngineReport, LayerTimes, Speed};
+use super::speeds::{EngineSpeeds, LayerTimes, Speed};
 use crate::{Turn, positions, threads};
 
 /// Share of the time of a measurement that goes to finding out where the time goes.
@@ -26,7 +26,7 @@ pub(super) struct Series {
     failure: Option<String>,
 }
 
-/// One evaluator for each thread, or somebody who has them.
+/// One evaluator for each thread, or the script that has them.
 pub(super) enum Source {
     Kernel(Vec<TowerEvaluator>),
     Libtorch(Vec<LibtorchEvaluator>),
@@ -83,7 +83,7 @@ impl Series {
         Ok(())
     }
 
-    /// Takes a turn at a batch size. Who fails once is not asked again.
+    /// Takes a turn at a batch size; after a failure, none.
     pub(super) fn measure(&mut self, batch: usize, course: &Course<'_>, peers: Option<&mut Peers>) {
         if self.failure.is_some() || self.takes_too_long(batch, course) {
             return;
@@ -110,7 +110,7 @@ impl Series {
             }
             Source::Libtorch(evaluators) => speed(evaluators, batch, course)?,
             Source::Python => {
-                let peers = peers.context("nobody asked for it")?;
+                let peers = peers.context("the script was not started")?;
                 peers.measure(self.engine, course.architecture, batch, course.time)?
             }
         };
@@ -131,20 +131,15 @@ impl Series {
         }
     }
 
-    /// What counts of the turns.
-    pub(super) fn report(&self, turn: Turn, multiply_adds: Option<usize>) -> EngineReport {
+    /// The turns that count.
+    pub(super) fn report(&self, turn: Turn, multiply_adds: Option<usize>) -> EngineSpeeds {
         let peak = turn.speed(&self.peaks);
         let speed = |measured: &Measured| {
             let evaluations_per_second = turn.speed(&measured.speeds)?;
             let share = |peak| Some(evaluations_per_second * multiply_adds? as f64 / peak);
-            Some(Speed {
-                batch: measured.batch,
-                evaluations_per_second,
-                share_of_peak: peak.and_then(share),
-                ratio: None,
-            })
+            Some(Speed { batch: measured.batch, evaluations_per_second, share_of_peak: peak.and_then(share) })
         };
-        EngineReport {
+        EngineSpeeds {
             engine: self.engine,
             peak,
             speeds: self.batches.iter().filter_map(speed).collect(),
@@ -293,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_had_or_fails_says_why_and_is_not_asked_again() {
+    fn an_engine_that_is_missing_or_fails_says_why_and_takes_no_further_turn() {
         let mut missing = Series::new(ENGINE, Err(anyhow::anyhow!("no wheel").context("install it")));
         let mut failing = Series::new(ENGINE, Ok(Source::Python));
         with_course(|course| {
@@ -303,6 +298,6 @@ mod tests {
             }
         });
         assert_eq!(missing.report(Turn::Median, None).not_measured.as_deref(), Some("install it: no wheel"));
-        assert_eq!(failing.report(Turn::Median, None).not_measured.as_deref(), Some("nobody asked for it"));
+        assert_eq!(failing.report(Turn::Median, None).not_measured.as_deref(), Some("the script was not started"));
     }
 }

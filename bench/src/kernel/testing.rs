@@ -1,16 +1,16 @@
-//! Reports of made-up numbers.
+//! Engines with made-up speeds.
 
 use network_cpu::Path;
 use network_torch::Precision;
 
-use super::{Engine, EngineReport, LayerTimes, NetworkReport, Report, Speed, ratios};
-use crate::Turn;
+use super::engine::Engine;
+use super::ratio::ratios;
+use super::speeds::{EngineSpeeds, LayerTimes, NetworkSpeeds, Speed};
 
 /// An engine with `(batch, evaluations/s)`.
-pub(super) fn engine(engine: Engine, speeds: &[(usize, f64)]) -> EngineReport {
-    let speed =
-        |&(batch, evaluations_per_second)| Speed { batch, evaluations_per_second, share_of_peak: None, ratio: None };
-    EngineReport {
+pub(super) fn engine(engine: Engine, speeds: &[(usize, f64)]) -> EngineSpeeds {
+    let speed = |&(batch, evaluations_per_second)| Speed { batch, evaluations_per_second, share_of_peak: None };
+    EngineSpeeds {
         engine,
         peak: None,
         speeds: speeds.iter().map(speed).collect(),
@@ -20,7 +20,7 @@ pub(super) fn engine(engine: Engine, speeds: &[(usize, f64)]) -> EngineReport {
 }
 
 /// Two paths, libtorch in two precisions, OpenVINO, and no onnxruntime.
-pub(super) fn engines() -> Vec<EngineReport> {
+pub(super) fn engines() -> Vec<EngineSpeeds> {
     let mut chosen = engine(Engine::Kernel(Path::Avx512Bf16), &[(1, 6000.0), (8, 12_000.0), (32, 24_000.0)]);
     chosen.peak = Some(4e11);
     chosen.speeds[2].share_of_peak = Some(0.61);
@@ -40,29 +40,9 @@ pub(super) fn engines() -> Vec<EngineReport> {
 }
 
 /// One network of [`engines`].
-pub(super) fn report() -> Report {
+pub(super) fn network() -> NetworkSpeeds {
     let (engines, chosen) = (engines(), Some(Engine::Kernel(Path::Avx512Bf16)));
     let ratios = ratios(&engines, chosen);
-    let network = NetworkReport {
-        network: "6x64@6x7".to_owned(),
-        multiply_adds: Some(18_900_000),
-        chosen,
-        reason: "the widest".to_owned(),
-        engines,
-        ratios,
-    };
-    Report {
-        cpu: "Some CPU".to_owned(),
-        target: "x86_64 linux".to_owned(),
-        cores: 4,
-        threads: 2,
-        seconds: 1.0,
-        repeats: 3,
-        turn: Turn::Median,
-        batch_seconds_max: 10.0,
-        seed: 7,
-        peers: Some("openvino 1.2.3".to_owned()),
-        compared: None,
-        networks: vec![network],
-    }
+    let (multiply_adds, reason) = (Some(18_900_000), "the widest".to_owned());
+    NetworkSpeeds { network: "6x64@6x7".to_owned(), multiply_adds, chosen, reason, engines, ratios }
 }

@@ -1,20 +1,20 @@
-use serde::{Deserialize, Serialize};
+use crate::digits::number;
 
 /// What a longer run takes that goes on as it was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Cost {
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Cost {
     /// How many epochs of training.
-    pub epochs: f64,
+    pub(super) epochs: f64,
     /// Positions trained on in one of them: as many as the window holds.
-    pub epoch_positions: f64,
+    pub(super) epoch_positions: f64,
     /// How long that takes; unknown if nothing was trained on.
-    pub hours: Option<f64>,
+    pub(super) hours: Option<f64>,
     /// Moves that self-play makes meanwhile.
-    pub positions: Option<f64>,
+    pub(super) positions: Option<f64>,
     /// What an hour costs, as given.
-    pub price_per_hour: Option<f64>,
+    pub(super) price_per_hour: Option<f64>,
     /// What all of it costs, in the same money.
-    pub price: Option<f64>,
+    pub(super) price: Option<f64>,
 }
 
 /// How fast a run goes.
@@ -37,6 +37,23 @@ pub(super) fn cost(epochs: f64, epoch_positions: f64, price_per_hour: Option<f64
         positions: hours.zip(speed.positions_per_second).map(|(hours, rate)| hours * 3600.0 * rate),
         price_per_hour,
         price: hours.zip(price_per_hour).map(|(hours, price)| hours * price),
+    }
+}
+
+impl Cost {
+    /// A sentence of a report.
+    pub(super) fn in_words(&self) -> String {
+        let Self { epochs, epoch_positions, hours, positions, price_per_hour, price } = self;
+        let what = format!("{epochs} epochs of {epoch_positions:.0} training positions");
+        let Some(hours) = hours else { return format!("{what}: unknown, since nothing was trained on.") };
+        let mut text = format!("{what} take {hours:.2} hours at this speed");
+        if let Some(positions) = positions {
+            text += &format!(", in which self-play makes {} moves", number(*positions));
+        }
+        if let Some((price, per_hour)) = price.zip(*price_per_hour) {
+            text += &format!(", and cost {price:.2} at {per_hour} per hour");
+        }
+        text + "."
     }
 }
 

@@ -1,4 +1,4 @@
-use super::report::{Phase, PhaseTime, Process, Rates, Threads, ThreadsName};
+use super::times::{Phase, PhaseTime, Process, Rates, Threads, ThreadsName};
 use crate::training_run::{Window, cpu_seconds, of_threads};
 use fleet::Role;
 use fleet::bottleneck::Load;
@@ -106,7 +106,6 @@ fn shares(mut phases: Vec<(Phase, f64)>, time: f64, cpu_seconds: Option<f64>, wi
         seconds,
         wall_share: share(seconds, whole),
         cpu_share: of_all.map(|of_all| if phase.is_idle() { 0.0 } else { of_all * share(seconds, busy) }),
-        wall_share_change: None,
     });
     times.collect()
 }
@@ -282,8 +281,7 @@ mod tests {
 
     #[test]
     fn the_rules_go_by_shares_of_the_threads_that_they_name() {
-        let time =
-            |phase, wall_share| PhaseTime { phase, seconds: 1.0, wall_share, cpu_share: None, wall_share_change: None };
+        let time = |phase, wall_share| PhaseTime { phase, seconds: 1.0, wall_share, cpu_share: None };
         let threads = |name, phases| Threads { name, count: 1, cpu_seconds: None, phases };
         let shares = load(
             &[

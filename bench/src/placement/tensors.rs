@@ -1,4 +1,18 @@
-use super::report::{CPU, Placed};
+/// The device of what no accelerator holds.
+pub(super) const CPU: &str = "cpu";
+
+/// A kind of data of a run, and its device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Placed {
+    /// What it is.
+    pub(super) what: String,
+    /// The process that holds it.
+    pub(super) process: String,
+    /// As configuration writes it; unknown if the process did not tell.
+    pub(super) device: Option<String>,
+    /// What computes with it.
+    pub(super) computed_by: Option<String>,
+}
 
 /// What processes say they chose.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

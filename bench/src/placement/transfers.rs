@@ -1,14 +1,26 @@
 use game::Game;
 use games::{GameKind, with_game};
 
-use super::report::{CPU, Transfers};
-use super::tensors::Devices;
+use super::tensors::{CPU, Devices};
 use crate::phases::Rates;
 
 /// Numbers are of 32 bits on their way to and from a device.
 const BYTES: f64 = 4.0;
 /// Win, draw and loss.
 const OUTCOMES: f64 = 3.0;
+
+/// What is copied between devices: computed from what was done, not measured.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Transfers {
+    /// Batches of the learner that go to its device; 0 on a CPU.
+    pub(super) training_batches_per_second: Option<f64>,
+    /// Bytes of those.
+    pub(super) training_bytes_per_second: Option<f64>,
+    /// Batches of self-play that go to their device and come back as answers; 0 on a CPU.
+    pub(super) evaluated_batches_per_second: Option<f64>,
+    /// Bytes of those, both ways.
+    pub(super) evaluated_bytes_per_second: Option<f64>,
+}
 
 /// What is copied for what was done; nothing where everything is on the CPU.
 pub(super) fn transfers(game: GameKind, devices: &Devices, rates: &Rates) -> Transfers {

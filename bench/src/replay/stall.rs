@@ -1,4 +1,4 @@
-//! A sampler that asks for all it may have and then reads nothing, beside one that draws and a writer that inserts.
+//! Measures a writer and a sampler beside a stalled sampler, which requests all it may and reads nothing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,11 +9,10 @@ use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
 use proto::replay::v1;
 use proto::replay::v1::sample_request::Message;
 
-use super::Args;
 use super::games::Games;
-use super::load;
-use super::report::StallReport;
 use super::server::Server;
+use super::{Args, INSERTS, SAMPLES, load};
+use crate::report::{Report, Unit};
 use crate::usage;
 
 /// The table is full: what memory gains meanwhile, it gains for the sampler that stalls.
@@ -23,7 +22,13 @@ const POSITIONS: u64 = 200_000;
 ///
 /// # Errors
 /// A server that cannot start or does not answer.
-pub(super) async fn measure(args: &Args, folder: &Path, games: &Games, seconds: f64) -> anyhow::Result<StallReport> {
+pub(super) async fn measure(
+    args: &Args,
+    folder: &Path,
+    games: &Games,
+    seconds: f64,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let mut args = args.clone();
     args.sets.extend(["capacity_items", "window_items_min"].map(|key| format!("replay.{key}={POSITIONS}")));
     let server = Server::start(&args, &folder.join("stall")).await?;
@@ -34,22 +39,20 @@ pub(super) async fn measure(args: &Args, folder: &Path, games: &Games, seconds: 
         let (inserted, sampled) = tokio::join!(inserting, load::sample(&server, &args, time));
         Ok((inserted?.speed, sampled.speed))
     };
-    let (inserts_per_second, samples_per_second) = load().await?;
-    let memory_bytes = memory();
+    let before = (load().await?, memory());
     let stalled = stall(&server).await?;
-    let (inserts_beside, samples_beside) = load().await?;
-    let memory_bytes_beside = memory();
+    let beside = (load().await?, memory());
     drop(stalled);
     drop(server.stop().await?);
-    Ok(StallReport {
-        seconds,
-        inserts_per_second,
-        inserts_per_second_beside: inserts_beside,
-        samples_per_second,
-        samples_per_second_beside: samples_beside,
-        memory_bytes,
-        memory_bytes_beside,
-    })
+    report.note(format!("beside a stalled sampler: {seconds} s each; memory is that of server and clients"));
+    for (samplers, ((inserts, samples), memory)) in [before, beside].into_iter().enumerate() {
+        report
+            .at("beside a stalled sampler", &[("stalled samplers", &samplers)])
+            .value(INSERTS, Unit::PerSecond, inserts)
+            .value(SAMPLES, Unit::PerSecond, samples)
+            .value("memory", Unit::Bytes, memory.map(|bytes| bytes as f64));
+    }
+    Ok(())
 }
 
 /// As much credit as one stream may have, for the largest batches; what comes is never read. The stream lives as long as

@@ -4,78 +4,19 @@
 //! Every step is this command with other options, in a process of its own, so that its memory is its own; the steps take
 //! turns. A row can be had by itself with the options that it shows.
 
-mod markdown;
-mod plot;
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
-use serde::{Deserialize, Serialize};
 
-use super::{Args, Experience, Report};
-use crate::{Turn, machine};
+use super::{Args, ENGINE, EVALUATIONS, EXPERIENCE, Experience, MEAN_BATCH, PEAK_MEMORY, POSITIONS, SELF_PLAY, WHOLE};
+use crate::digits::percent;
+use crate::report::{Report, Unit};
 
 /// Leaves of the one game that is left when games no longer advance together, so that there still are batches.
 const LEAVES_OF_ONE_GAME: usize = 8;
-
-/// What was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ablation {
-    /// The model of the CPU, as the system calls it.
-    pub cpu: String,
-    /// Instruction set and operating system.
-    pub target: String,
-    /// Cores that this process may use.
-    pub cores: usize,
-    /// The game.
-    pub game: String,
-    /// Residual blocks and channels of the tower.
-    pub network: String,
-    /// Simulations of every move.
-    pub simulations: u32,
-    /// How long each turn took.
-    pub seconds: f64,
-    /// How many turns there were.
-    pub repeats: usize,
-    /// Which of them counts.
-    pub turn: Turn,
-    /// The seed.
-    pub seed: u64,
-    /// Positions/s of the first step over those of the last.
-    pub full_over_naive: f64,
-    /// By how much less memory a position's experience takes at first than at last.
-    pub experience_saved: f64,
-    /// From everything down to nothing.
-    pub steps: Vec<Step>,
-}
-
-/// One step down.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Step {
-    /// What was taken away.
-    pub without: String,
-    /// The options that this step and those before it add to the command.
-    pub options: Vec<String>,
-    /// What evaluated.
-    pub engine: String,
-    /// Positions searched and played on from.
-    pub positions_per_second: f64,
-    /// Positions/s of the step before over those of this step: what it was worth.
-    pub worth: Option<f64>,
-    /// Positions/s over those of the last step.
-    pub over_naive: f64,
-    /// Positions the evaluator answered.
-    pub evaluations_per_second: f64,
-    /// Positions in a batch, on average.
-    pub mean_batch: f64,
-    /// The most memory that the process held, where the system tells.
-    pub peak_memory_bytes: Option<u64>,
-    /// Memory of the experience of a position.
-    pub experience_bytes_per_position: f64,
-}
 
 /// What is taken away, and how.
 type TakeAway = (&'static str, fn(&mut Args));
@@ -106,17 +47,14 @@ const STEPS: [TakeAway; 10] = [
 /// As [`super::run`]; a step that fails.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     ensure!(args.destination.compare.is_none(), "--compare has no part in --ablate");
-    let ablation = measure(args, in_a_process)?;
-    let markdown = || markdown::markdown(&ablation);
-    args.destination.write("ablation", markdown, &ablation, |path| plot::draw(path, &ablation))?;
-    args.destination.print(&ablation, markdown, out)
+    args.destination.run("ablation", out, |_| measure(args, in_a_process))
 }
 
 /// Measures each step once in each turn, by `measure_step`.
 ///
 /// # Errors
 /// As [`run`].
-pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Report>) -> anyhow::Result<Ablation> {
+pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Report>) -> anyhow::Result<Report> {
     args.check()?;
     let mut turns = args.turns;
     turns.repeats = 1;
@@ -132,45 +70,58 @@ pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Repor
             reports.push(measure_step(step).with_context(|| format!("measure self-play without {without}"))?);
         }
     }
-    let counting = all.into_iter().map(|(without, step, reports)| {
-        let report = args.turns.turn.of(reports, |report| report.whole.positions_per_second);
-        Ok((without, options(&step), report.context("--repeats must be at least 1")?))
-    });
-    Ok(ablation(args, &counting.collect::<anyhow::Result<Vec<_>>>()?))
+    let mut counting = Vec::new();
+    for (without, step, reports) in all {
+        let report = args.turns.turn.of(reports, |report| of(report, POSITIONS).unwrap_or(f64::NAN));
+        counting.push((without, options(&step), report.context("--repeats must be at least 1")?));
+    }
+    Ok(ablation(args, &counting))
 }
 
-fn ablation(args: &Args, counting: &[(&str, Vec<String>, Report)]) -> Ablation {
-    let speed = |index: usize| counting[index].2.whole.positions_per_second;
-    let bytes = |index: usize| counting[index].2.whole.experience_bytes_per_position;
-    let last = counting.len() - 1;
-    let step = |(index, (without, options, report)): (usize, &(&str, Vec<String>, Report))| Step {
-        without: (*without).to_owned(),
-        options: options.clone(),
-        engine: report.engine.clone(),
-        positions_per_second: speed(index),
-        worth: index.checked_sub(1).map(|before| speed(before) / speed(index)),
-        over_naive: speed(index) / speed(last),
-        evaluations_per_second: report.whole.evaluations_per_second,
-        mean_batch: report.whole.mean_batch,
-        peak_memory_bytes: report.peak_memory_bytes,
-        experience_bytes_per_position: bytes(index),
-    };
-    Ablation {
-        cpu: machine::cpu_model(),
-        target: machine::target(),
-        cores: machine::cores(),
-        game: counting[0].2.game.clone(),
-        network: counting[0].2.network.clone(),
-        simulations: args.simulations,
-        seconds: args.turns.seconds,
-        repeats: args.turns.repeats,
-        turn: args.turns.turn,
-        seed: args.seed,
-        full_over_naive: speed(0) / speed(last),
-        experience_saved: 1.0 - bytes(0) / bytes(last),
-        steps: counting.iter().enumerate().map(step).collect(),
-    }
+/// A metric of whole self-play.
+fn of(report: &Report, metric: &str) -> Option<f64> {
+    report.value(SELF_PLAY, &[("self-play", WHOLE)], metric)
 }
+
+fn ablation(args: &Args, counting: &[(&str, Vec<String>, Report)]) -> Report {
+    let value = |index: usize, metric| of(&counting[index].2, metric);
+    let ratio = |above: Option<f64>, below: Option<f64>| Some(above? / below?);
+    let last = counting.len() - 1;
+    let mut report = Report::new("ablation", "What each optimisation of self-play is worth");
+    for name in ["game", "network", "simulations"] {
+        report.set(name, counting[0].2.settings.get(name).unwrap_or_default());
+    }
+    report.note("each row also goes without what the rows above it go without");
+    report.note_turns(args.turns, args.seed);
+    report
+        .note("each turn of each row is a process of its own, `zerofleet bench selfplay` with the options of the row");
+    for (index, (without, options, step)) in counting.iter().enumerate() {
+        let engine = step.notes.iter().find_map(|note| note.strip_prefix(ENGINE)).unwrap_or("unknown");
+        let worth = index.checked_sub(1).and_then(|before| ratio(value(before, POSITIONS), value(index, POSITIONS)));
+        report.note(format!("without {without} ({engine}): {}", options.join(" ")));
+        report
+            .at("steps", &[("without", without)])
+            .value(POSITIONS, Unit::PerSecond, value(index, POSITIONS))
+            .value(WORTH, Unit::Ratio, worth)
+            .value(OVER_LAST, Unit::Ratio, ratio(value(index, POSITIONS), value(last, POSITIONS)))
+            .value(EVALUATIONS, Unit::PerSecond, value(index, EVALUATIONS))
+            .value(MEAN_BATCH, Unit::Count, value(index, MEAN_BATCH))
+            .value(PEAK_MEMORY, Unit::Bytes, value(index, PEAK_MEMORY))
+            .value(EXPERIENCE, Unit::Bytes, value(index, EXPERIENCE));
+    }
+    report.finding(format!(
+        "Everything over nothing: **{:.1}×** in positions/s, **{}** less memory for a position's experience.",
+        ratio(value(0, POSITIONS), value(last, POSITIONS)).unwrap_or(f64::NAN),
+        percent(ratio(value(0, EXPERIENCE), value(last, EXPERIENCE)).map(|left| 1.0 - left)),
+    ));
+    report.plot("steps", POSITIONS, None, None);
+    report
+}
+
+/// Positions/s of the step before over those of this step: what it was worth.
+const WORTH: &str = "worth";
+/// Positions/s over those of the last step.
+const OVER_LAST: &str = "over naive";
 
 /// What a command needs to measure a step.
 fn options(args: &Args) -> Vec<String> {
@@ -194,7 +145,7 @@ fn options(args: &Args) -> Vec<String> {
 fn in_a_process(args: &Args) -> anyhow::Result<Report> {
     let program = std::env::current_exe().context("find this program")?;
     let mut command = Command::new(program);
-    command.args(["selfplay", "--json"]).args(options(args));
+    command.args(["bench", "selfplay", "--json"]).args(options(args));
     command.args(["--seconds", &args.turns.seconds.to_string(), "--repeats", "1", "--seed", &args.seed.to_string()]);
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start a process")?;
     ensure!(output.status.success(), "the process ended with {}", output.status);
@@ -213,14 +164,15 @@ mod tests {
     #[test]
     fn every_step_is_measured_without_what_the_steps_before_it_lack() {
         let ablation = measure(&args(TINY), selfplay::measure).unwrap();
-        let without: Vec<&str> = ablation.steps.iter().map(|step| step.without.as_str()).collect();
-        assert_eq!(without.len(), STEPS.len());
-        assert_eq!((without[0], without[9]), ("nothing", "compact experience"));
-        assert!(ablation.steps.iter().all(|step| step.positions_per_second > 0.0));
-        let last = &ablation.steps[9];
-        assert_eq!((last.mean_batch, last.over_naive), (1.0, 1.0));
-        assert!(last.engine.contains("libtorch"), "{}", last.engine);
-        assert!(ablation.experience_saved > 0.0, "{}", ablation.experience_saved);
+        let of = |without, metric| ablation.value("steps", &[("without", without)], metric);
+        for (without, _) in STEPS {
+            assert!(of(without, POSITIONS) > Some(0.0), "{without}: {ablation:?}");
+        }
+        let last = "compact experience";
+        assert_eq!((of(last, MEAN_BATCH), of(last, OVER_LAST)), (Some(1.0), Some(1.0)));
+        let text = ablation.markdown();
+        assert!(text.contains("\n- without compact experience (libtorch"), "{text}");
+        assert!(of("nothing", EXPERIENCE) < of(last, EXPERIENCE), "{text}");
     }
 
     #[test]
@@ -241,16 +193,18 @@ mod tests {
 
     #[test]
     fn the_worth_of_a_step_is_what_it_costs_to_go_without() {
-        let reports = [400.0, 100.0, 10.0].map(|speed| {
-            let mut report = selfplay::tests::report();
-            report.whole.positions_per_second = speed;
-            report.whole.experience_bytes_per_position = if speed < 50.0 { 500.0 } else { 50.0 };
-            ("this", vec!["--games".to_owned()], report)
+        let reports = [(400.0, 50.0), (100.0, 50.0), (10.0, 500.0)].map(|(speed, bytes)| {
+            let mut report = Report::new("selfplay", "Self-play");
+            let whole = report.at(SELF_PLAY, &[("self-play", &WHOLE)]);
+            whole.value(POSITIONS, Unit::PerSecond, speed).value(EXPERIENCE, Unit::Bytes, bytes);
+            report
         });
+        let named = ["nothing", "this", "that"].into_iter().zip(reports);
+        let reports: Vec<_> = named.map(|(without, report)| (without, vec!["--games".to_owned()], report)).collect();
         let ablation = ablation(&args(TINY), &reports);
-        assert_eq!(ablation.steps.iter().map(|step| step.worth).collect::<Vec<_>>(), [None, Some(4.0), Some(10.0)]);
-        assert_eq!((ablation.full_over_naive, ablation.experience_saved), (40.0, 0.9));
-        let table = markdown::markdown(&ablation);
-        assert!(table.contains("**40.0×** in positions/s, **90.0 %** less memory"), "{table}");
+        let worth = |without| ablation.value("steps", &[("without", without)], WORTH);
+        assert_eq!(["nothing", "this", "that"].map(worth), [None, Some(4.0), Some(10.0)]);
+        let text = ablation.markdown();
+        assert!(text.contains("**40.0×** in positions/s, **90.0 %** less memory"), "{text}");
     }
 }

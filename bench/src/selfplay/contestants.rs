@@ -11,17 +11,16 @@ use service::cpus::{self, Cpu};
 use weights::Manifest;
 
 use super::Args;
-use super::play::{Play, Player};
-use super::report::SelfplaySpeed;
+use super::play::{Play, Player, SelfplaySpeed};
 use crate::evaluators::Evaluators;
 use crate::random_weights::random_weights;
 
-/// Who evaluates.
+/// The evaluator that is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Engine {
-    /// What self-play takes on this machine.
+    /// The one that self-play uses on this machine.
     Selfplay,
-    /// libtorch, whatever self-play takes.
+    /// libtorch.
     Libtorch,
 }
 
@@ -68,7 +67,7 @@ impl<'a, G: Game> Contestants<'a, G> {
             let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(index as u64));
             let batch = random_batch(self.game, positions, &mut rng);
             let mut predictions = Predictions::new();
-            // The first passes choose kernels and grow buffers. Whoever fails still meets the others at the barrier.
+            // The first passes choose kernels and grow buffers. A thread that fails still reaches the barrier.
             let warm = (0..3).try_for_each(|_| evaluator.evaluate(&batch, &mut predictions));
             barrier.wait();
             warm?;

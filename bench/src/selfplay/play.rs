@@ -5,7 +5,6 @@ use game::Game;
 use inference::{Cache, Evaluator};
 
 use super::experience::{Experience, Kept};
-use super::report::SelfplaySpeed;
 
 /// How games are played.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +36,7 @@ impl Play {
         (self.cache_positions > 0).then(|| Cache::new(self.cache_positions))
     }
 
-    /// What all threads did together.
+    /// The speed of all threads together.
     pub(super) fn speed(&self, played: &[Played]) -> SelfplaySpeed {
         let mut speed = SelfplaySpeed::default();
         let mut sum = Round::default();
@@ -58,6 +57,27 @@ impl Play {
         speed.experience_bytes_per_position = ratio(bytes, positions);
         speed
     }
+}
+
+/// How fast self-play is, over all threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct SelfplaySpeed {
+    /// Positions that the evaluator answered.
+    pub(super) evaluations_per_second: f64,
+    /// Simulations completed, with those that needed no evaluation.
+    pub(super) simulations_per_second: f64,
+    /// Positions searched and played on from: moves.
+    pub(super) positions_per_second: f64,
+    /// Episodes finished.
+    pub(super) games_per_second: f64,
+    /// Positions in a batch, on average.
+    pub(super) mean_batch: f64,
+    /// The same over the positions that a batch could have had: leaves of all games of a thread.
+    pub(super) batch_fill: f64,
+    /// Hits over lookups; 0 without a cache.
+    pub(super) cache_hit_share: f64,
+    /// Memory of the experience of a position, as it was kept; 0 if no episode was finished.
+    pub(super) experience_bytes_per_position: f64,
 }
 
 /// What one thread did.
@@ -81,7 +101,7 @@ impl<'a, G: Game> Player<'a, G> {
         Self { game, episodes, kept: Kept::new(play.experience) }
     }
 
-    /// Plays for a time and says what that was.
+    /// Plays for a time; returns what was played.
     pub(super) fn play(
         &mut self,
         evaluator: &mut dyn Evaluator,

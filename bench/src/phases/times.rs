@@ -1,82 +1,18 @@
+//! Where the time of a run went, by threads, phases and processes.
+
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
-use super::cost::Cost;
-use crate::accelerator::Accelerator;
-use fleet::bottleneck::Bottleneck;
-
-/// What was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// The model of the CPU, as the system calls it.
-    pub cpu: String,
-    /// Instruction set and operating system.
-    pub target: String,
-    /// Cores that this process may use.
-    pub cores: usize,
-    /// The game.
-    pub game: String,
-    /// Residual blocks and channels of the tower.
-    pub network: String,
-    /// What was set beside the run file.
-    pub sets: Vec<String>,
-    /// Self-play processes.
-    pub actors: usize,
-    /// Self-play threads of each.
-    pub actor_threads: usize,
-    /// What self-play evaluates with.
-    pub evaluator: Option<String>,
-    /// What the learner trains on.
-    pub learner_device: Option<String>,
-    /// In which precision.
-    pub learner_precision: Option<String>,
-    /// How long was measured.
-    pub seconds: f64,
-    /// How long was waited before that, from the first training step on.
-    pub warm_up_seconds: f64,
-    /// What the changes are to.
-    pub compared: Option<Compared>,
-    /// Where the time of threads went.
-    pub threads: Vec<Threads>,
-    /// Whether anything is copied between devices, and where that is counted.
-    pub transfers: String,
-    /// What accelerators did, for all programs of the machine; none, if there is none to ask.
-    pub accelerators: Vec<Accelerator>,
-    /// What processes took.
-    pub processes: Vec<Process>,
-    /// How much was done.
-    pub rates: Rates,
-    /// What holds up everything else.
-    pub bottleneck: Bottleneck,
-    /// What a longer run would take.
-    pub cost: Cost,
-}
-
-/// An earlier report.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Compared {
-    /// Its file, as it was named.
-    pub file: String,
-    /// The model of its CPU.
-    pub cpu: String,
-    /// Moves of self-play per second over those of the earlier report.
-    pub positions_ratio: Option<f64>,
-    /// Positions trained on per second over those of the earlier report.
-    pub training_positions_ratio: Option<f64>,
-}
-
 /// Threads that do the same.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Threads {
-    /// What they do.
-    pub name: ThreadsName,
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Threads {
+    /// Their kind.
+    pub(crate) name: ThreadsName,
     /// How many there are.
-    pub count: usize,
+    pub(crate) count: usize,
     /// CPU time of all of them; unknown where the system does not tell.
-    pub cpu_seconds: Option<f64>,
+    pub(crate) cpu_seconds: Option<f64>,
     /// Where their time went.
-    pub phases: Vec<PhaseTime>,
+    pub(crate) phases: Vec<PhaseTime>,
 }
 
 impl Threads {
@@ -86,10 +22,9 @@ impl Threads {
     }
 }
 
-/// Which threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ThreadsName {
+/// A kind of threads with phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ThreadsName {
     /// Those of the actors that play.
     SelfPlay,
     /// The learner's, which makes batches of samples.
@@ -109,25 +44,22 @@ impl fmt::Display for ThreadsName {
 }
 
 /// The time that went into a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PhaseTime {
-    /// Which.
-    pub phase: Phase,
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PhaseTime {
+    /// The phase.
+    pub(crate) phase: Phase,
     /// Summed over the threads.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Of the time of the threads.
-    pub wall_share: f64,
+    pub(crate) wall_share: f64,
     /// Of the CPU time of all processes: that of the threads is divided among their phases by the time these took, and
     /// waiting takes none.
-    pub cpu_share: Option<f64>,
-    /// `wall_share` less that of the earlier report.
-    pub wall_share_change: Option<f64>,
+    pub(crate) cpu_share: Option<f64>,
 }
 
-/// What a thread spends time on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
+/// A part of the time of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
     /// Descents to leaves, with the rules, the cache and the moves played.
     Selection,
     /// Expansion and backup of what a batch answered.
@@ -166,12 +98,12 @@ pub enum Phase {
     Publication,
     /// A checkpoint written.
     Checkpoint,
-    /// What nobody measures, or had not ended with the window.
+    /// The rest, with rounds that had not ended with the window.
     Other,
 }
 
 impl Phase {
-    /// Whether nothing is done in it.
+    /// Whether the thread waits in it.
     pub(super) fn is_idle(self) -> bool {
         let waits =
             [Self::WaitingForReplay, Self::WaitingForWeights, Self::WaitingForSamples, Self::WaitingForTraining];
@@ -206,44 +138,43 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What a process took.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Process {
+/// The resources that a process used.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Process {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// CPU time; unknown where the system does not tell, as all that follows.
-    pub cpu_seconds: Option<f64>,
+    pub(crate) cpu_seconds: Option<f64>,
     /// Of the CPU time of all processes.
-    pub cpu_share: Option<f64>,
+    pub(crate) cpu_share: Option<f64>,
     /// CPU time of threads that have no phases: sockets and timers, in actors the upload, in the learner the stream of
     /// samples and the serving of weights.
-    pub sockets_cpu_seconds: Option<f64>,
-    /// What it held of the memory at the end.
-    pub memory_bytes: Option<u64>,
+    pub(crate) sockets_cpu_seconds: Option<f64>,
+    /// Its resident memory at the end.
+    pub(crate) memory_bytes: Option<u64>,
 }
 
-/// How much was done.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Rates {
+/// The work done per second.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Rates {
     /// Episodes finished.
-    pub games_per_second: Option<f64>,
+    pub(crate) games_per_second: Option<f64>,
     /// Moves made.
-    pub positions_per_second: Option<f64>,
+    pub(crate) positions_per_second: Option<f64>,
     /// Positions that went through the network in self-play.
-    pub evaluations_per_second: Option<f64>,
+    pub(crate) evaluations_per_second: Option<f64>,
     /// Simulations completed.
-    pub simulations_per_second: Option<f64>,
+    pub(crate) simulations_per_second: Option<f64>,
     /// Positions in a batch of self-play, on average.
-    pub mean_batch: Option<f64>,
+    pub(crate) mean_batch: Option<f64>,
     /// Training steps.
-    pub steps_per_second: Option<f64>,
+    pub(crate) steps_per_second: Option<f64>,
     /// Positions trained on.
-    pub training_positions_per_second: Option<f64>,
+    pub(crate) training_positions_per_second: Option<f64>,
     /// Items in the window at the end.
-    pub window_items: Option<f64>,
+    pub(crate) window_items: Option<f64>,
     /// The share of the time in which the rate limiter held up inserts.
-    pub insert_wait_share: Option<f64>,
+    pub(crate) insert_wait_share: Option<f64>,
     /// The share of the time in which it held up samples.
-    pub sample_wait_share: Option<f64>,
+    pub(crate) sample_wait_share: Option<f64>,
 }

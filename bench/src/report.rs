@@ -1,0 +1,367 @@
+//! The report of every benchmark: rows of dimensions, metric, value and unit.
+//!
+//! A benchmark pushes [`Row`]s while it measures; the table, the plot and the comparison with an earlier report are the same
+//! for all. Start with [`Report`]; [`Destination`](crate::output::Destination) prints and writes it.
+
+mod dimensions;
+mod plot;
+mod table;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use dimensions::Dimensions;
+pub(crate) use table::in_unit;
+
+use crate::{Turns, machine};
+
+/// What one benchmark measured on one machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// The name of the benchmark, as on the command line.
+    pub benchmark: String,
+    /// The heading of table and plot.
+    pub title: String,
+    /// The model of the CPU, as the system reports it.
+    pub cpu: String,
+    /// Instruction set and operating system.
+    pub target: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// The settings that values depend on; reports are compared only where these are equal.
+    pub settings: Dimensions,
+    /// Circumstances that values do not depend on, in words.
+    pub notes: Vec<String>,
+    /// Conclusions from the values, in words.
+    pub findings: Vec<String>,
+    /// The report that ratios refer to.
+    pub compared: Option<Compared>,
+    /// What was measured.
+    pub rows: Vec<Row>,
+    /// What the plot shows of them.
+    pub plots: Vec<Plot>,
+}
+
+/// One value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// The part of the report; rows of one part stand in one table.
+    pub section: String,
+    /// What distinguishes this value from others of the same metric.
+    pub dimensions: Dimensions,
+    /// What was measured: `simulations/s`.
+    pub metric: String,
+    /// The value in `unit`; null if it was not measured.
+    pub value: Option<f64>,
+    /// How the value is counted.
+    pub unit: Unit,
+    /// The value over that of the earlier report; for shares, the difference from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<f64>,
+}
+
+/// How a value is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// A plain number.
+    Count,
+    /// Events per second.
+    PerSecond,
+    /// From 0 to 1.
+    Share,
+    /// How many times another value.
+    Ratio,
+    /// Microseconds.
+    Microseconds,
+    /// Bytes.
+    Bytes,
+    /// Bytes per second.
+    BytesPerSecond,
+    /// CPU seconds per second.
+    Cores,
+}
+
+/// An earlier report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compared {
+    /// Its file, as it was named.
+    pub file: String,
+    /// The model of its CPU.
+    pub cpu: String,
+    /// Why no row was compared: a setting that differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// A metric of a section as panels of a plot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plot {
+    /// The section.
+    pub section: String,
+    /// The metric.
+    pub metric: String,
+    /// The dimension along the logarithmic x axis; without one every row is a bar.
+    pub x: Option<String>,
+    /// The dimension whose values have a panel each; without one there is one panel.
+    pub panel: Option<String>,
+}
+
+impl Report {
+    /// A report of this machine without rows.
+    pub fn new(benchmark: &str, title: &str) -> Self {
+        Self {
+            benchmark: benchmark.to_owned(),
+            title: title.to_owned(),
+            cpu: machine::cpu_model(),
+            target: machine::target(),
+            cores: machine::cores(),
+            settings: Dimensions::default(),
+            notes: Vec::new(),
+            findings: Vec::new(),
+            compared: None,
+            rows: Vec::new(),
+            plots: Vec::new(),
+        }
+    }
+
+    /// Adds a setting that values depend on.
+    pub fn set(&mut self, name: &str, value: impl ToString) {
+        self.settings.push(name, value);
+    }
+
+    /// Adds circumstances, in words.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Adds a conclusion, in words.
+    pub fn finding(&mut self, text: impl Into<String>) {
+        self.findings.push(text.into());
+    }
+
+    /// Adds how often and how long everything was measured.
+    pub fn note_turns(&mut self, turns: Turns, seed: u64) {
+        let Turns { seconds, repeats, turn } = turns;
+        self.note(format!("every value: the {turn} of {repeats} turns of {seconds} s; seed {seed}"));
+    }
+
+    /// Adds a plot of `metric` in `section`.
+    pub fn plot(&mut self, section: &str, metric: &str, x: Option<&str>, panel: Option<&str>) {
+        let owned = |text: &str| text.to_owned();
+        let (x, panel) = (x.map(owned), panel.map(owned));
+        self.plots.push(Plot { section: section.to_owned(), metric: metric.to_owned(), x, panel });
+    }
+
+    /// Where values of these dimensions in `section` are added.
+    pub fn at(&mut self, section: &str, dimensions: &[(&str, &dyn ToString)]) -> Cell<'_> {
+        let mut named = Dimensions::default();
+        dimensions.iter().for_each(|(name, value)| named.push(name, value.to_string()));
+        Cell { rows: &mut self.rows, section: section.to_owned(), dimensions: named }
+    }
+
+    /// The first value of `metric` in `section` whose dimensions include these.
+    #[must_use]
+    pub fn value(&self, section: &str, dimensions: &[(&str, &str)], metric: &str) -> Option<f64> {
+        let fits = |row: &&Row| {
+            row.section == section
+                && row.metric == metric
+                && dimensions.iter().all(|(name, value)| row.dimensions.get(name) == Some(*value))
+        };
+        self.rows.iter().find(fits)?.value
+    }
+
+    /// Adds to every value its change since `earlier`, which was read from `path`.
+    pub fn compare(&mut self, path: &Path, earlier: &Self) {
+        let refused = self.settings.difference(&earlier.settings);
+        if refused.is_none() {
+            for row in &mut self.rows {
+                row.change =
+                    earlier.rows.iter().find(|before| before.is_same(row)).and_then(|before| row.since(before));
+            }
+        }
+        self.compared = Some(Compared { file: path.display().to_string(), cpu: earlier.cpu.clone(), refused });
+    }
+
+    /// Sections in the order of their first row.
+    pub(crate) fn sections(&self) -> Vec<&str> {
+        let mut sections: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !sections.contains(&row.section.as_str()) {
+                sections.push(&row.section);
+            }
+        }
+        sections
+    }
+
+    /// The report as Markdown, for people and documents.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        table::markdown(self)
+    }
+
+    /// The plot as SVG; `None` if there is nothing to plot.
+    #[must_use]
+    pub fn svg(&self) -> Option<String> {
+        plot::svg(self)
+    }
+}
+
+impl Row {
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.section, &self.dimensions, &self.metric, self.unit)
+            == (&other.section, &other.dimensions, &other.metric, other.unit)
+    }
+
+    fn since(&self, before: &Self) -> Option<f64> {
+        let (now, before) = (self.value?, before.value?);
+        match self.unit {
+            Unit::Share => Some(now - before),
+            _ => Some(now / before).filter(|ratio| ratio.is_finite()),
+        }
+    }
+}
+
+/// Adds values of one section and one set of dimensions.
+#[derive(Debug)]
+pub struct Cell<'a> {
+    rows: &'a mut Vec<Row>,
+    section: String,
+    dimensions: Dimensions,
+}
+
+impl Cell<'_> {
+    /// Adds a value.
+    pub fn value(self, metric: &str, unit: Unit, value: impl Into<Option<f64>>) -> Self {
+        let value = value.into().filter(|value| value.is_finite());
+        let (section, dimensions) = (self.section.clone(), self.dimensions.clone());
+        self.rows.push(Row { section, dimensions, metric: metric.to_owned(), value, unit, change: None });
+        self
+    }
+
+    /// Adds the median and the 99th percentile of a latency.
+    pub(crate) fn latency(self, metric: &str, latency: crate::latency::Latency) -> Self {
+        self.value(&format!("{metric} p50"), Unit::Microseconds, latency.p50_ms * 1e3).value(
+            &format!("{metric} p99"),
+            Unit::Microseconds,
+            latency.p99_ms * 1e3,
+        )
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A report of made-up values: two games, two algorithms, two sizes.
+    pub(crate) fn report() -> Report {
+        let mut report = Report::new("search", "The tree alone");
+        for (game, simulations, speed) in [("connect_four", 64, 6.1e6), ("hex-9", 800, 2e6)] {
+            for (algorithm, factor) in [("puct", 1.0), ("gumbel", 0.5)] {
+                report
+                    .at("alone", &[("game", &game), ("algorithm", &algorithm), ("simulations", &simulations)])
+                    .value("simulations/s", Unit::PerSecond, speed * factor)
+                    .value("bytes per node", Unit::Count, 270.4);
+            }
+        }
+        report.set("threads", 2);
+        report
+    }
+
+    #[test]
+    fn every_set_of_dimensions_is_a_line_and_every_metric_a_column() {
+        let mut report = report();
+        report.finding("Use pUCT.");
+        let text = report.markdown();
+        for said in [
+            "# The tree alone\n",
+            "\n- settings: threads 2\n",
+            "\nUse pUCT.\n",
+            "\n| game | algorithm | simulations | simulations/s | bytes per node |\n|---|---|---|---:|---:|\n",
+            "\n| connect_four | gumbel | 64 | 3.05 M | 270 |\n",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert!(!text.contains("\n## "), "one section needs no heading: {text}");
+    }
+
+    #[test]
+    fn sections_have_headings_and_tables_of_their_own() {
+        let mut report = report();
+        report.at("together", &[("threads", &3)]).value("share", Unit::Share, 0.5).value("lost", Unit::Bytes, None);
+        let text = report.markdown();
+        assert!(text.contains("\n## alone\n") && text.contains("\n## together\n"), "{text}");
+        assert!(text.contains("\n| threads | share | lost |\n|---|---:|---:|\n| 3 | 50.0 % | – |\n"), "{text}");
+    }
+
+    #[test]
+    fn rows_are_compared_with_the_same_section_dimensions_and_metric() {
+        let (mut now, mut earlier) = (report(), report());
+        earlier.cpu = "Another CPU".to_owned();
+        earlier.rows.reverse();
+        earlier.rows.iter_mut().for_each(|row| row.value = row.value.map(|value| value / 2.0));
+        earlier.rows.retain(|row| row.dimensions.get("game") == Some("hex-9"));
+        now.compare(Path::new("before.json"), &earlier);
+        for row in &now.rows {
+            assert_eq!(row.change, (row.dimensions.get("game") == Some("hex-9")).then_some(2.0), "{row:?}");
+        }
+        let text = now.markdown();
+        assert!(text.contains("\n- ×, points: since before.json, measured on Another CPU\n"), "{text}");
+        assert!(text.contains("| hex-9 | puct | 800 | 2.00 M (×2.00) | 270 (×2.00) |"), "{text}");
+    }
+
+    #[test]
+    fn shares_change_by_points() {
+        let with = |share| {
+            let mut report = Report::new("phases", "A run");
+            report.at("threads", &[("phase", &"forward")]).value("share", Unit::Share, share);
+            report
+        };
+        let mut now = with(0.25);
+        now.compare(Path::new("before.json"), &with(0.375));
+        assert!(now.markdown().contains("| forward | 25.0 % (-12.5 points) |"), "{}", now.markdown());
+    }
+
+    #[test]
+    fn reports_of_other_settings_are_not_compared() {
+        let (mut now, mut earlier) = (report(), report());
+        earlier.settings = Dimensions::default().with("threads", 4);
+        now.compare(Path::new("before.json"), &earlier);
+        assert!(now.rows.iter().all(|row| row.change.is_none()));
+        let said = "- not compared with before.json: threads is 2, and 4 in the earlier report";
+        assert!(now.markdown().contains(said), "{}", now.markdown());
+    }
+
+    #[test]
+    fn values_that_are_not_finite_or_missing_are_not_compared() {
+        let with = |value| {
+            let mut report = Report::new("kernel", "Speeds");
+            report.at("speeds", &[]).value("evaluations/s", Unit::PerSecond, value);
+            report
+        };
+        assert_eq!(with(f64::NAN).rows[0].value, None);
+        for before in [0.0, f64::INFINITY] {
+            let mut now = with(5.0);
+            now.compare(Path::new("before.json"), &with(before));
+            assert_eq!(now.rows[0].change, None, "{before}");
+        }
+    }
+
+    #[test]
+    fn a_report_is_read_back_as_it_was_written() {
+        let mut report = report();
+        report.plot("alone", "simulations/s", Some("simulations"), Some("game"));
+        let json = serde_json::to_string(&report).unwrap();
+        assert!(
+            json.contains(r#""dimensions":{"game":"connect_four","algorithm":"puct","simulations":"64"}"#),
+            "{json}"
+        );
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+        assert_eq!(report.value("alone", &[("game", "hex-9"), ("algorithm", "gumbel")], "simulations/s"), Some(1e6));
+    }
+}

@@ -1,0 +1,76 @@
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Names and values in the order of the columns of a table; an object in JSON.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dimensions(Vec<(String, String)>);
+
+impl Dimensions {
+    /// Adds a dimension.
+    pub fn push(&mut self, name: &str, value: impl ToString) {
+        self.0.push((name.to_owned(), value.to_string()));
+    }
+
+    /// These and one more.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.push(name, value);
+        self
+    }
+
+    /// The value of a dimension.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The first dimension whose value differs from that of `other`, in words.
+    pub(super) fn difference(&self, other: &Self) -> Option<String> {
+        let mut names = self.iter().chain(other.iter()).map(|(name, _)| name);
+        let name = names.find(|name| self.get(name) != other.get(name))?;
+        let value = |dimensions: &Self| dimensions.get(name).unwrap_or("absent").to_owned();
+        Some(format!("{name} is {}, and {} in the earlier report", value(self), value(other)))
+    }
+}
+
+impl Serialize for Dimensions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Dimensions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Dimensions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Dimensions, A::Error> {
+                let mut dimensions = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    dimensions.push(entry);
+                }
+                Ok(Dimensions(dimensions))
+            }
+        }
+
+        deserializer.deserialize_map(InOrder)
+    }
+}
