@@ -179,11 +179,9 @@ impl Report {
     /// Adds to every value its change since `earlier`, which was read from `path`.
     pub fn compare(&mut self, path: &Path, earlier: &Self) {
         let refused = self.settings.difference(&earlier.settings);
-        if refused.is_none() {
-            for row in &mut self.rows {
-                row.change =
-                    earlier.rows.iter().find(|before| before.is_same(row)).and_then(|before| row.since(before));
-            }
+        for row in &mut self.rows {
+            let before = earlier.rows.iter().find(|before| before.is_same(row)).filter(|_| refused.is_none());
+            row.change = before.and_then(|before| row.since(before));
         }
         self.compared = Some(Compared { file: path.display().to_string(), cpu: earlier.cpu.clone(), refused });
     }
