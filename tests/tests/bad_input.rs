@@ -86,7 +86,9 @@ fn a_checkpoint_with_a_flipped_byte_is_passed_over_and_named() {
     let log = cluster.process(Role::Learner).log_text();
     assert!(log.contains("damaged"), "{log}");
     assert!(log.contains("continuing at training step"), "the one before is taken: {log}");
-    assert_eq!(std::fs::read(&largest).unwrap(), bytes, "the damaged one is kept for whoever wants to look");
+    let name = largest.parent().unwrap().file_name().unwrap().to_str().unwrap();
+    let kept = checkpoints.join(format!("damaged-0001-{name}")).join(largest.file_name().unwrap());
+    assert_eq!(std::fs::read(&kept).unwrap(), bytes, "the damaged one is kept under another name");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
