@@ -43,7 +43,7 @@ fn digest<G: Game>(game: G, settings: Settings, cache: Option<&Cache>) -> u64 {
     let mut episodes = Episodes::new(game, settings, 5);
     let mut finished: Vec<FinishedEpisode> = Vec::new();
     while finished.len() < wanted {
-        episodes.advance(&mut evaluator, cache).unwrap();
+        episodes.advance(&mut evaluator, cache).expect("the evaluator does not fail");
         finished.extend(episodes.drain_finished().filter(|episode| episode.number < PER_SLOT));
     }
     finished.sort_by_key(|episode| (episode.slot, episode.number));
@@ -88,7 +88,7 @@ fn digests(settings: &Settings) -> [u64; 3] {
     [
         digest(TicTacToe::new(), settings.clone(), None),
         digest(ConnectFour::new(), settings.clone(), Some(&cache)),
-        digest(Hex::new(games::hex::Size::new(5).unwrap()), settings.clone(), None),
+        digest(Hex::new(games::hex::Size::new(5).expect("a size of Hex")), settings.clone(), None),
     ]
 }
 
