@@ -1,4 +1,4 @@
-//! The admin port: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever restarts processes.
+//! The admin port: `/metrics` for Prometheus, `/healthz` and `/readyz` for orchestrators.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 
 use crate::Drain;
 
-/// How often histograms are folded; between two folds their samples wait in memory.
+/// The interval at which histograms are folded; in between, their samples are held in memory.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Whether the process can do its work right now, and if not, why; cheap to clone.
+/// The readiness of the process, with the reason if it is not ready; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Readiness {
     /// `None` when ready.
@@ -26,22 +26,22 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Not ready, because the process is starting.
+    /// Starts as not ready, with the reason that the process is starting.
     pub fn starting() -> Self {
         Self { reason: Arc::new(Mutex::new(Some("starting".to_owned()))) }
     }
 
-    /// From now on `/readyz` answers 200.
+    /// Makes `/readyz` respond with 200.
     pub fn ready(&self) {
         self.set(None);
     }
 
-    /// From now on `/readyz` answers 503 with this reason.
+    /// Makes `/readyz` respond with 503 and this reason.
     pub fn not_ready(&self, reason: impl Into<String>) {
         self.set(Some(reason.into()));
     }
 
-    /// Why the process is not ready; `None` if it is.
+    /// The reason that the process is not ready; `None` if it is.
     pub fn reason(&self) -> Option<String> {
         self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -51,7 +51,7 @@ impl Readiness {
     }
 }
 
-/// The admin server of a process; stops when its drain is told to [`stop`](Admin::stop).
+/// The admin server of a process; runs until [`stop`](Admin::stop).
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
@@ -88,17 +88,17 @@ impl Admin {
         Ok(Self { address, stop, server, upkeep })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends it. Connections that a scraper keeps open are cut, not waited for.
+    /// Stops the server. Connections that a scraper keeps open are closed.
     pub async fn stop(self) {
         self.stop.start();
         self.server.abort();
         self.upkeep.abort();
-        // Both ends are ours: cancelled is what was asked for.
+        // The only error is the cancellation above.
         let _ = self.server.await;
         let _ = self.upkeep.await;
     }

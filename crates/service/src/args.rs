@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::Probe;
 
-/// Options that mean the same in every process; flatten them into a process's own `Args`.
+/// Options common to all processes; flatten them into a process's own `Args`.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct CommonArgs {
     /// The run file (TOML, one section per role).
@@ -20,19 +20,19 @@ pub struct CommonArgs {
     #[arg(long)]
     pub print_config: bool,
 
-    /// Where this process serves gRPC, if it serves; port 0 picks a free one.
+    /// The address of the gRPC server, if the process has one; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
 
-    /// Where this process serves `/metrics`, `/healthz` and `/readyz`; port 0 picks a free one.
+    /// The address of `/metrics`, `/healthz` and `/readyz`; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub admin: SocketAddr,
 
-    /// How log lines look.
+    /// The format of log lines.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// What is logged: a level, or directives such as `info,learner=debug`.
+    /// The log level, or directives such as `info,learner=debug`.
     #[arg(long, default_value = "info")]
     pub log_level: String,
 
@@ -40,18 +40,18 @@ pub struct CommonArgs {
     #[arg(long)]
     pub exit_with_parent: bool,
 
-    /// Starts nothing: asks the process that serves `--admin` how it is, prints its answer, and exits with 0 if it is well,
-    /// else with 1. For health checks of containers, where there is no shell and no other program.
+    /// Probes the process that serves `--admin` instead of starting one: prints its response and exits with 0 if it is
+    /// healthy, else with 1. For health checks of containers without a shell.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub probe: Option<Probe>,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
-    /// One line of text for people.
+    /// One line of text per event.
     #[default]
     Text,
-    /// One JSON object per line for machines.
+    /// One JSON object per event.
     Json,
 }

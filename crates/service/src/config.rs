@@ -205,7 +205,7 @@ pub fn print<T: Serialize>(config: &T) -> Result<String, ConfigError> {
     toml::to_string(config).map_err(|source| ConfigError::Defaults { source })
 }
 
-/// Where a value was written.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// In the preset of a game.
@@ -241,7 +241,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why a configuration was refused. Every variant names the key and where it was written.
+/// A rejected configuration. Every variant names the key and its source.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The run file cannot be read.
@@ -481,7 +481,7 @@ impl Schema<'_> {
     }
 }
 
-/// Writes `value` at `path`; every table on the way exists, because the path was checked against the defaults.
+/// Sets `value` at `path`; every table on the way exists, because the path was checked against the defaults.
 fn lay(table: &mut Table, path: &[String], value: Value) {
     let (last, parents) = path.split_last().expect("a path names at least a section");
     let mut table = table;

@@ -1,4 +1,4 @@
-//! The cpus that this process may run on, and threads that stay on one of them.
+//! CPU affinity: the cpus that this process may run on, and pinning of threads.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ mod elsewhere;
 #[cfg(not(target_os = "linux"))]
 use elsewhere as system;
 
-/// A logical cpu, by the number that the system gives it.
+/// A logical cpu, by its number in the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cpu(usize);
 
@@ -23,29 +23,29 @@ impl fmt::Display for Cpu {
 }
 
 impl Cpu {
-    /// Keeps the calling thread, and threads that it starts from now on, on this cpu.
+    /// Pins the calling thread, and threads that it starts later, to this cpu.
     ///
     /// # Errors
-    /// The system does not do that, or not here.
+    /// The system does not support pinning or denies it.
     pub fn pin(self) -> io::Result<()> {
         system::pin(self.0)
     }
 }
 
-/// The cpus that the calling thread may run on by its mask, which containers and `taskset` narrow: first one of each core, then
-/// what else its core has.
+/// The cpus in the calling thread's affinity mask, which containers and `taskset` narrow: first one of each core, then the
+/// further ones of each core.
 ///
 /// # Errors
-/// The system does not tell.
+/// The system does not provide the mask.
 pub fn allowed() -> io::Result<Vec<Cpu>> {
     let allowed = system::allowed()?;
     Ok(cores_first(&allowed, system::core).into_iter().map(Cpu).collect())
 }
 
-/// The first cpu of each core, then the second of each, and so on; `core` says which core a cpu is of.
+/// The first cpu of each core, then the second of each, and so on; `core` maps a cpu to its core.
 fn cores_first<C: PartialEq>(cpus: &[usize], core: impl Fn(usize) -> C) -> Vec<usize> {
     let cores: Vec<C> = cpus.iter().map(|&cpu| core(cpu)).collect();
-    // How many cpus of the same core come before it.
+    // The number of earlier cpus of the same core.
     let rank = |index: usize| cores[..index].iter().filter(|&other| *other == cores[index]).count();
     let mut ranked: Vec<(usize, usize)> = cpus.iter().enumerate().map(|(index, &cpu)| (rank(index), cpu)).collect();
     ranked.sort_unstable();

@@ -1,17 +1,17 @@
-//! File descriptors: how many this process may have open. Every connection takes one.
+//! The limit of open file descriptors. Every connection takes one.
 
 use std::io;
 
-/// `EMFILE` of Linux and macOS: this process has as many open as it may.
+/// `EMFILE` of Linux and macOS: the limit of this process is reached.
 const OF_PROCESS: i32 = 24;
-/// `ENFILE`: all processes of this machine together have.
+/// `ENFILE`: the limit of the whole machine is reached.
 const OF_MACHINE: i32 = 23;
-/// macOS refuses a soft limit above its `OPEN_MAX`, whatever the hard one says.
+/// macOS rejects a soft limit above its `OPEN_MAX`, whatever the hard limit.
 const MACOS_MAX: libc::rlim_t = 10_240;
 
 /// Raises the soft limit of this process to its hard one: the soft one is 1024 in many shells and service managers, for the
 /// sake of programs that use `select`, and a server of a thousand actors has more connections. Returns the limit as it is now;
-/// `None` where the system does not tell.
+/// `None` where the system does not report it.
 pub fn raise_limit() -> Option<u64> {
     let limits = limits()?;
     let wanted = if cfg!(target_os = "macos") { limits.rlim_max.min(MACOS_MAX) } else { limits.rlim_max };
@@ -28,13 +28,13 @@ pub fn raise_limit() -> Option<u64> {
     Some(wanted)
 }
 
-/// How many this process may have open now; `None` where the system does not tell.
+/// The current soft limit; `None` where the system does not report it.
 #[must_use]
 pub fn limit() -> Option<u64> {
     limits().map(|limits| limits.rlim_cur)
 }
 
-/// For people: which limit was reached and how to raise it, if that is what the error says.
+/// Describes the limit that an error hit and how to raise it; `None` for other errors.
 #[must_use]
 pub fn exhausted(error: &io::Error) -> Option<String> {
     match error.raw_os_error()? {
@@ -73,9 +73,9 @@ mod tests {
 
     #[test]
     fn an_exhausted_limit_is_named_with_what_raises_it() {
-        let told = exhausted(&io::Error::from_raw_os_error(OF_PROCESS)).unwrap();
+        let message = exhausted(&io::Error::from_raw_os_error(OF_PROCESS)).unwrap();
         for word in ["RLIMIT_NOFILE", "ulimit", "LimitNOFILE=", "connections"] {
-            assert!(told.contains(word), "{told}");
+            assert!(message.contains(word), "{message}");
         }
         assert!(exhausted(&io::Error::from_raw_os_error(OF_MACHINE)).unwrap().contains("fs.file-max"));
         assert_eq!(exhausted(&io::Error::from(io::ErrorKind::ConnectionReset)), None);

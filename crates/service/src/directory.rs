@@ -6,7 +6,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The file whose lock says that a process has its directory to itself.
+/// The file whose lock reserves the directory for one process.
 const LOCK_FILE: &str = "lock";
 
 /// A directory that cannot be written to.
@@ -17,7 +17,7 @@ pub enum DirectoryError {
     Create {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// It exists but nothing can be written into it.
@@ -25,7 +25,7 @@ pub enum DirectoryError {
     NotWritable {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process has locked it.
@@ -39,7 +39,7 @@ pub enum DirectoryError {
     Lock {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -56,7 +56,7 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
-/// Makes `path` if it is missing and proves that a file can be written and removed there.
+/// Creates `path` if it is missing and checks that a file can be written and removed there.
 pub fn writable(path: &Path) -> Result<(), DirectoryError> {
     fs::create_dir_all(path).map_err(|source| DirectoryError::Create { path: path.to_owned(), source })?;
     // Two processes may check the same directory at the same time; each has a probe of its own.
@@ -66,10 +66,10 @@ pub fn writable(path: &Path) -> Result<(), DirectoryError> {
         .map_err(|source| DirectoryError::NotWritable { path: path.to_owned(), source })
 }
 
-/// Takes the directory `path` for this process alone, until the file is dropped or the process ends, however that happens.
+/// Locks the directory `path` for this process, until the file is dropped or the process ends, however that happens.
 ///
 /// # Errors
-/// [`DirectoryError::InUse`] while another process has it, [`DirectoryError::Lock`] if the system will not say.
+/// [`DirectoryError::InUse`] while another process holds the lock, [`DirectoryError::Lock`] if it cannot be tried.
 pub fn lock(path: &Path) -> Result<File, DirectoryError> {
     let failed = |source| DirectoryError::Lock { path: path.to_owned(), source };
     let file = File::create(path.join(LOCK_FILE)).map_err(failed)?;
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_takes_no_files_is_named() {
-        // A kernel file system refuses new files to everyone, root included, whom permissions would not stop.
+        // A kernel file system rejects new files of any user, including root, which ignores permissions.
         let path = Path::new("/proc/self");
         if !path.exists() {
             return;

@@ -1,12 +1,12 @@
-//! The one signal that ends a process in order: finish what is in hand, hand it in, exit.
+//! Graceful shutdown: one signal by which a process finishes its work, uploads results and exits.
 
 use std::io::Read;
 
 use tokio_util::sync::CancellationToken;
 
-/// Tells every part of a process to finish; cheap to clone.
+/// A signal to every part of a process to finish; cheap to clone.
 ///
-/// It fires on SIGINT, on SIGTERM, and, where asked, when standard input closes because the supervisor is gone.
+/// It fires on SIGINT, on SIGTERM and, with `--exit-with-parent`, when standard input closes because the supervisor is gone.
 #[derive(Debug, Clone, Default)]
 pub struct Drain {
     token: CancellationToken,
@@ -63,7 +63,7 @@ impl Drain {
         let drain = self.clone();
         let watch = move || {
             let mut ignored = [0; 256];
-            // An error means as much as an end: nobody holds the other side any more.
+            // An error counts as an end: the other side is closed.
             while matches!(input.read(&mut ignored), Ok(read) if read > 0) {}
             if !drain.started() {
                 tracing::info!("the supervisor is gone, draining");
@@ -97,15 +97,15 @@ mod tests {
         drain.wait().await;
     }
 
-    /// An input that tells whenever more is asked of it.
+    /// An input that reports every read.
     struct Announced<R> {
         input: R,
-        asked: std::sync::mpsc::Sender<()>,
+        reads: std::sync::mpsc::Sender<()>,
     }
 
     impl<R: Read> Read for Announced<R> {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-            self.asked.send(()).unwrap();
+            self.reads.send(()).unwrap();
             self.input.read(buffer)
         }
     }
@@ -113,13 +113,13 @@ mod tests {
     #[tokio::test]
     async fn an_open_input_does_not_drain() {
         let (input, mut writer) = std::io::pipe().unwrap();
-        let (asked, asks) = std::sync::mpsc::channel();
+        let (reads, observed) = std::sync::mpsc::channel();
         let drain = Drain::new();
-        drain.on_end_of(Announced { input, asked }).unwrap();
+        drain.on_end_of(Announced { input, reads }).unwrap();
         writer.write_all(b"still here").unwrap();
-        // Whoever asks for more has read what was written and done with it.
-        asks.recv().unwrap();
-        asks.recv().unwrap();
+        // A further read means that the previous bytes were processed.
+        observed.recv().unwrap();
+        observed.recv().unwrap();
         assert!(!drain.started());
         drop(writer);
         drain.wait().await;

@@ -1,38 +1,38 @@
-//! Who this process is, in log lines, metrics and traces.
+//! The identity of a process in log lines, metrics and traces.
 
 use std::fs;
 
 use crate::config::RunSection;
 
-/// The version of the package, and the commit where the build was told: `ZEROFLEET_COMMIT` in its environment.
+/// The version of the package, and the commit if the build had `ZEROFLEET_COMMIT` in its environment.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const COMMIT: Option<&str> = option_env!("ZEROFLEET_COMMIT");
 
-/// What tells a process from all others.
+/// The fields that identify a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// What it does: `actor`, `replay-server` and so on.
+    /// The role: `actor`, `replay-server` and so on.
     pub role: &'static str,
     /// The name of the run.
     pub run: String,
     /// The game.
     pub game: String,
-    /// Of the program.
+    /// The version of the program.
     pub version: String,
     /// Host and process id.
     pub instance: String,
 }
 
 impl Identity {
-    /// Of this process, in a run that is called `name`, or like its folder where that is empty.
+    /// The identity of this process in the run `name`, or that of the run's folder if `name` is empty.
     pub(crate) fn new(role: &'static str, run: &RunSection, name: &str) -> Self {
         let folder = || run.directory.file_name().map(|folder| folder.to_string_lossy().into_owned());
         let run_name = if name.is_empty() { folder().unwrap_or_else(|| "default".to_owned()) } else { name.to_owned() };
         Self { role, run: run_name, game: run.game.clone(), version: version(), instance: instance() }
     }
 
-    /// Says it in the metrics.
-    pub(crate) fn tell(&self) {
+    /// Exports the identity as a metric.
+    pub(crate) fn export_metric(&self) {
         let Self { role, run, game, version, .. } = self.clone();
         let info = metrics::gauge!(
             "zerofleet_process_info", "role" => role, "version" => version, "run" => run, "game" => game
@@ -80,7 +80,7 @@ mod tests {
     fn every_process_says_in_its_metrics_what_it_is() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let identity = Identity { version: "1.2.3+abc".to_owned(), ..Identity::new("arena", &run("runs/hex"), "") };
-        metrics::with_local_recorder(&recorder, || identity.tell());
+        metrics::with_local_recorder(&recorder, || identity.export_metric());
         let text = recorder.handle().render();
         let line = "zerofleet_process_info{role=\"arena\",version=\"1.2.3+abc\",run=\"hex\",game=\"connect_four\"} 1";
         assert!(text.contains(line), "{text}");

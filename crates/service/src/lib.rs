@@ -1,9 +1,13 @@
-//! What a process is: configuration, tracing, metrics, health, drain.
+//! The runtime of every process of the fleet: configuration, logs, metrics, traces, health probes and graceful shutdown.
 //!
-//! Every process of the fleet is the same story: parse the command line, load the run file, build, run, drain. This crate
-//! tells all of it but "build" and "run"; it knows no game, no tensor and no message. Start reading at [`run`].
+//! Every process parses its command line ([`CommonArgs`]), loads the run file ([`config::Sources`]), builds, runs and drains
+//! ([`Drain`]). [`run`] does all of it but the building and running, which a process passes as a closure that takes a
+//! [`Context`]. [`Admin`] serves `/metrics`, `/healthz` and `/readyz` by [`Readiness`], [`Probe`] reads them,
+//! [`SecuritySection`] and [`TelemetrySection`] are the sections that all processes share, [`trace`] records spans, and
+//! [`ConfigError`] names the key of every invalid value. Start reading at [`run`].
 //!
-//! It is the one crate of its rank that may look at the environment, at files and at signals, because that is what it is for.
+//! The crate knows no game, no tensor and no message. It is the one crate of its rank that reads the environment, files and
+//! signals.
 
 mod admin;
 mod args;

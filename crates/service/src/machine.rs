@@ -1,4 +1,4 @@
-//! Which machine this is.
+//! The identity of the machine.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 #[must_use]
 pub fn cpu_model() -> String {
     let listed = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model_in(&text));
-    listed.or_else(asked).unwrap_or_else(|| "unknown".to_owned())
+    listed.or_else(reported).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// Cores that this process may use.
@@ -16,7 +16,7 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Its name if the system tells it, its CPU and its cores: what measurements of speed are remembered under.
+/// The host name if there is one, the CPU model and the cores: the key of remembered benchmark results.
 #[must_use]
 pub fn describe() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -34,8 +34,8 @@ fn model_in(cpuinfo: &str) -> Option<String> {
     models.find(|model| !model.is_empty()).map(str::to_owned)
 }
 
-/// What macOS answers.
-fn asked() -> Option<String> {
+/// The model that macOS reports.
+fn reported() -> Option<String> {
     let output = Command::new("sysctl").args(["-n", "machdep.cpu.brand_string"]).output().ok()?;
     let model = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     (output.status.success() && !model.is_empty()).then_some(model)

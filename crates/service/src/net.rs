@@ -1,43 +1,43 @@
-//! Listening: one way to open a port, one error that says what to do when it cannot be opened.
+//! Opens listening ports, with an error that names a remedy.
 
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that may wait to be accepted. A fleet that comes back after a restart comes at once, and what the standard library
-/// asks for (128) sends most of it away to try again; the system lowers this to its own bound.
+/// The accept backlog. After a restart a whole fleet reconnects at once, and the standard library's 128 would make most of it
+/// retry; the system lowers this to its own limit.
 const BACKLOG: u32 = 4096;
 
 /// A port that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody else listens there.
+    /// Another process listens there.
     #[error(
         "cannot listen on {address}: the port is in use; stop the process that holds it, or choose another port (0 picks a free one)"
     )]
     InUse {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The port needs rights that this process does not have.
     #[error("cannot listen on {address}: permission denied; choose a port above 1023 (0 picks a free one)")]
     Denied {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// This machine does not have the address.
     #[error("cannot listen on {address}: this machine has no such address; choose one of its own, such as 127.0.0.1")]
     NoSuchAddress {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("cannot listen on {address}")]
     Other {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -55,7 +55,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // As `TcpListener::bind` does: connections of the process before may still hold the port for a while.
+    // As `TcpListener::bind` does: connections of a previous process may still hold the port for a while.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -94,7 +94,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     async fn a_fleet_that_comes_at_once_need_not_try_again() {
         let bound = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
-        // Nobody accepts: all of them wait. One for which there is no room would hear nothing for a second, and then again.
+        // None is accepted: all of them wait in the backlog. One beyond it would retry its SYN after a second.
         let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut waiting = Vec::new();

@@ -1,62 +1,62 @@
-//! Asking a running process how it is, from the same binary.
+//! Probes the health of a running process, from the same binary.
 //!
-//! A container has no shell and no curl to ask with. A few lines of HTTP/1.1 are enough for a server that we wrote, and
-//! start nothing: no runtime, no configuration, no logs.
+//! The images have no shell and no curl. A few lines of HTTP/1.1 suffice for our own server and start nothing: no runtime,
+//! no configuration, no logs.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// An admin port that takes longer, to connect or between two reads, does not count as answering.
+/// The time limit to connect, and between two reads.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest answer that is read: a reason, not a page.
+/// The longest response that is read: a reason, not a page.
 const ANSWER_BYTES_MAX: u64 = 16 << 10;
 
-/// What is asked.
+/// The endpoint that is probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Probe {
-    /// Whether it is alive: `/healthz`.
+    /// `/healthz`: the process is alive.
     Health,
-    /// Whether it can do its work: `/readyz`.
+    /// `/readyz`: the process can do its work.
     Ready,
 }
 
-/// Why the process does not count as well.
+/// A failed probe.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// It was not said which process is meant.
-    #[error("--probe needs the port of the process that it asks: `--admin 127.0.0.1:9100`")]
+    /// No admin address was given.
+    #[error("--probe needs the admin address of the process: `--admin 127.0.0.1:9100`")]
     NoPort,
-    /// Nobody is there, or does not answer in time.
+    /// No connection, or no response in time.
     #[error("{address} does not answer")]
     Away {
-        /// Who was asked.
+        /// The address that was probed.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// What answers is no admin port.
+    /// The response is not that of an admin port.
     #[error("{address} does not answer as an admin port does")]
     Foreign {
-        /// Who was asked.
+        /// The address that was probed.
         address: SocketAddr,
     },
-    /// It says no.
+    /// The process is not healthy.
     #[error("{status}: {text}")]
     Unwell {
-        /// The status of its answer.
+        /// The HTTP status.
         status: u16,
-        /// Its reason.
+        /// The reason in the response.
         text: String,
     },
 }
 
 impl Probe {
-    /// Asks the process whose `--admin` this is; its answer, if it is well.
+    /// Probes the process with this `--admin` address; returns the response if it is healthy.
     ///
     /// # Errors
-    /// Says whether nobody is there, or who is there is not well.
-    pub fn ask(self, admin: SocketAddr) -> Result<String, ProbeError> {
+    /// No response, or a process that is not healthy.
+    pub fn send(self, admin: SocketAddr) -> Result<String, ProbeError> {
         if admin.port() == 0 {
             return Err(ProbeError::NoPort);
         }
@@ -82,7 +82,7 @@ impl Probe {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         let path = self.path();
-        // It ends the connection after the answer, so that the end of the stream is the end of the answer.
+        // With `Connection: close` the end of the stream is the end of the response.
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
@@ -91,7 +91,7 @@ impl Probe {
     }
 }
 
-/// Where a process that listens at `admin` is reached from beside it: an address that stands for all is none to connect to.
+/// The address to connect to for a process that listens at `admin`: loopback where that is a wildcard address.
 fn reachable(admin: SocketAddr) -> SocketAddr {
     let ip = match admin.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -101,7 +101,7 @@ fn reachable(admin: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, admin.port())
 }
 
-/// Status and body of an answer.
+/// Parses status and body of a response.
 fn parse(answer: &str) -> Option<(u16, &str)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?;
@@ -116,8 +116,8 @@ mod tests {
     use super::*;
     use crate::{Admin, Readiness, net};
 
-    async fn ask(probe: Probe, admin: SocketAddr) -> Result<String, String> {
-        tokio::task::spawn_blocking(move || probe.ask(admin).map_err(|error| error.to_string())).await.unwrap()
+    async fn probe(probe: Probe, admin: SocketAddr) -> Result<String, String> {
+        tokio::task::spawn_blocking(move || probe.send(admin).map_err(|error| error.to_string())).await.unwrap()
     }
 
     #[tokio::test]
@@ -126,21 +126,21 @@ mod tests {
         let readiness = Readiness::starting();
         let listener = net::bind("0.0.0.0:0".parse().unwrap()).await.unwrap();
         let admin = Admin::start(listener, recorder.handle(), readiness.clone()).unwrap();
-        // An address that stands for all of the machine's is asked on loopback.
+        // A wildcard address is probed on loopback.
         let address = admin.address();
 
-        assert_eq!(ask(Probe::Health, address).await, Ok("ok\n".to_owned()));
-        assert_eq!(ask(Probe::Ready, address).await, Err("503: starting".to_owned()));
+        assert_eq!(probe(Probe::Health, address).await, Ok("ok\n".to_owned()));
+        assert_eq!(probe(Probe::Ready, address).await, Err("503: starting".to_owned()));
         readiness.ready();
-        assert_eq!(ask(Probe::Ready, address).await, Ok("ready\n".to_owned()));
+        assert_eq!(probe(Probe::Ready, address).await, Ok("ready\n".to_owned()));
         admin.stop().await;
-        let error = ask(Probe::Health, address).await.unwrap_err();
+        let error = probe(Probe::Health, address).await.unwrap_err();
         assert!(error.contains("127.0.0.1") && error.contains("does not answer"), "{error}");
     }
 
     #[test]
     fn a_probe_without_a_port_says_what_it_needs() {
-        let error = Probe::Ready.ask("127.0.0.1:0".parse().unwrap()).unwrap_err().to_string();
+        let error = Probe::Ready.send("127.0.0.1:0".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("--admin"), "{error}");
     }
 
@@ -155,7 +155,7 @@ mod tests {
                 stream.read_exact(&mut request).unwrap();
                 stream.write_all(answer).unwrap();
             });
-            assert!(Probe::Health.ask(address).is_err(), "{answer:?}");
+            assert!(Probe::Health.send(address).is_err(), "{answer:?}");
             server.join().unwrap();
         }
     }
@@ -166,10 +166,10 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Until the other end has enough.
+            // Until the other end closes.
             while stream.write_all(&[b'x'; 4096]).is_ok() {}
         });
-        assert!(Probe::Health.ask(address).is_err());
+        assert!(Probe::Health.send(address).is_err());
         server.join().unwrap();
     }
 }

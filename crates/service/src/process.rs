@@ -1,4 +1,4 @@
-//! The story of a process, told once: listen to signals, load, start telemetry, build and run, drain.
+//! The life cycle of every process: handle signals, load, start telemetry, build and run, drain.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -16,21 +16,21 @@ use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, 
 
 /// The process failed.
 const EXIT_FAILURE: u8 = 1;
-/// The process was asked for something that makes no sense: command line or configuration.
+/// The command line or the configuration is invalid.
 const EXIT_USAGE: u8 = 2;
-/// How long tasks that outlive the body may take to end before they are dropped.
+/// The time limit of tasks that outlive the body; then they are dropped.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What [`run`] hands to the body of a process.
+/// The environment that [`run`] passes to the body of a process.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// The name of the process.
     pub name: &'static str,
-    /// Where to serve gRPC, if the process serves; open it with [`net::bind`].
+    /// The address to serve gRPC at, if the process serves; open it with [`net::bind`].
     pub listen: SocketAddr,
-    /// Where the admin port was opened.
+    /// The address of the admin port.
     pub admin: SocketAddr,
-    /// Fires when the process must end: then finish, hand in, return.
+    /// Fires when the process must end: the body then finishes its work, uploads results and returns.
     pub drain: Drain,
     /// To be set by the body when it can do its work.
     pub readiness: Readiness,
@@ -38,7 +38,7 @@ pub struct Context {
     pub metrics: PrometheusHandle,
 }
 
-/// What is read for every process, whatever else it reads.
+/// The sections that every process reads.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Shared {
@@ -46,7 +46,7 @@ struct Shared {
     telemetry: TelemetrySection,
 }
 
-/// What no process prints of its own.
+/// The section that [`run`] prints for every process.
 #[derive(Serialize)]
 struct Printed<'a> {
     telemetry: &'a TelemetrySection,
@@ -66,7 +66,7 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     if let Some(probe) = common.probe {
-        return ask(probe, common.admin);
+        return run_probe(probe, common.admin);
     }
     let format = common.log_format;
     let mut traced = false;
@@ -94,7 +94,7 @@ where
 {
     // Sockets and timers only: two workers leave the cores to search and tensors.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // Before anything that takes time: from here on a signal asks for a drain and kills no more.
+    // Before anything that takes time: from here on a signal starts a drain instead of killing the process.
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() })?;
     let sources = Sources { file: common.config, env: std::env::vars_os(), sets: common.sets };
@@ -112,8 +112,8 @@ where
     // Servers have a descriptor for each connection, and clients for each server.
     descriptors::raise_limit();
     let metrics = telemetry::install_metrics()?;
-    telemetry::tell_start();
-    identity.tell();
+    telemetry::export_start_time();
+    identity.export_metric();
     let result = runtime.block_on(async {
         if common.exit_with_parent {
             drain.on_end_of(std::io::stdin())?;
@@ -155,9 +155,9 @@ pub fn chain(error: &anyhow::Error) -> String {
     line.replace('\n', "; ")
 }
 
-/// Another process of this name asks; what it hears is printed for whoever looks into why a container is unhealthy.
-fn ask(probe: Probe, admin: SocketAddr) -> ExitCode {
-    match probe.ask(admin) {
+/// Probes a running process and prints its response, which container engines show for unhealthy containers.
+fn run_probe(probe: Probe, admin: SocketAddr) -> ExitCode {
+    match probe.send(admin) {
         Ok(text) => {
             print(&text);
             ExitCode::SUCCESS
@@ -173,7 +173,7 @@ fn exit_status(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<ConfigError>()) { EXIT_USAGE } else { EXIT_FAILURE }
 }
 
-/// The last word of a failed process, once: a log line where machines read, a plain line where people do.
+/// Reports the error of a failed process once: as a log line in JSON format, else as plain text.
 #[expect(clippy::print_stderr, reason = "the one place where a process reports its own failure")]
 fn report(error: &anyhow::Error, format: LogFormat, traced: bool) {
     match (format, traced) {

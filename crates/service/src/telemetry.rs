@@ -1,4 +1,4 @@
-//! Log lines, metrics and traces: where `tracing`, `metrics` and [`trace`](crate::trace) of a process go.
+//! Sets up log lines, metrics and traces of a process.
 
 mod labelled;
 
@@ -22,36 +22,36 @@ const BUCKETS_SECONDS: &[f64] = &[
 const BUCKETS_AGE_SECONDS: &[f64] =
     &[1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 604_800.0, 2_592_000.0];
 
-/// Buckets of histograms of how far something is behind, in weights versions.
+/// Buckets of histograms of policy lag, in weights versions.
 const BUCKETS_VERSIONS: &[f64] =
     &[0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0];
 
-/// Why telemetry could not start.
+/// An error in starting telemetry.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The log directives make no sense.
+    /// The log directives are invalid.
     #[error("--log-level {directives} is not a level (error, warn, info, debug, trace) or a list of target=level")]
     Directives {
         /// As given.
         directives: String,
-        /// What is wrong with them.
+        /// The parse error.
         source: tracing_subscriber::filter::ParseError,
     },
-    /// Somebody else collects the log lines of this process already.
+    /// A log subscriber is installed already.
     #[error("log lines are collected already")]
     TracingInstalled,
-    /// Somebody else collects the metrics of this process already.
+    /// A metrics recorder is installed already.
     #[error("metrics cannot be collected")]
     Metrics(#[source] BuildError),
 }
 
-/// The section `[telemetry]`: where traces go, and what the run is called. Every process reads it.
+/// The section `[telemetry]`: the collector of traces and the name of the run. Every process reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetrySection {
-    /// A collector that takes OTLP over HTTP: `http://host:4318`. Empty: nothing is traced.
+    /// The collector's endpoint, OTLP over HTTP: `http://host:4318`. Empty: tracing is off.
     pub otlp: String,
-    /// The share of games that are traced, from 0 to 1; of training steps just as many.
+    /// The traced share of games and of training steps, from 0 to 1.
     pub trace_share: f64,
     /// The name of the run in log lines, metrics and traces; empty: that of its folder.
     pub run: String,
@@ -59,16 +59,16 @@ pub struct TelemetrySection {
 
 impl Default for TelemetrySection {
     fn default() -> Self {
-        // A game is some fifty spans: of a hundred games a second, one.
+        // A game is some fifty spans; this traces one of a hundred games.
         Self { otlp: String::new(), trace_share: 0.01, run: String::new() }
     }
 }
 
 impl TelemetrySection {
-    /// How to trace; `None` where nothing is.
+    /// The settings of tracing; `None` where it is off.
     ///
     /// # Errors
-    /// Names the key that makes no sense.
+    /// Names the invalid key.
     pub fn settings(&self) -> Result<Option<TraceSettings>, ConfigError> {
         if !(0.0..=1.0).contains(&self.trace_share) {
             return Err(ConfigError::invalid("telemetry.trace_share", "must be from 0 to 1"));
@@ -82,7 +82,7 @@ impl TelemetrySection {
     }
 }
 
-/// Where traces go, and how many.
+/// The collector of traces and the sampled share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceSettings {
     collector: Collector,
@@ -90,7 +90,7 @@ pub struct TraceSettings {
 }
 
 impl TraceSettings {
-    /// Traces from now on. Must be called on a runtime.
+    /// Turns tracing on. Must be called on a runtime.
     pub(crate) fn start(self, identity: Identity) -> Exporter {
         let (tracer, records) = Tracer::new(self.share);
         let exporter = Exporter::start(self.collector, identity, tracer.epoch(), records);
@@ -99,12 +99,12 @@ impl TraceSettings {
     }
 }
 
-/// Sends `tracing` to standard error: to people as text, to machines as JSON that says who speaks. Once per process.
+/// Sends log lines to standard error, as text or as JSON that carries the process's identity. Once per process.
 pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) -> Result<(), TelemetryError> {
     let filter = EnvFilter::try_new(directives)
         .map_err(|source| TelemetryError::Directives { directives: directives.to_owned(), source })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // A line that finds no room is lost: to say so on the same standard error would be a panic.
+    // A line that cannot be written is lost: reporting that on standard error would panic.
     let lines = lines.log_internal_errors(false);
     let installed = match format {
         LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).finish().try_init(),
@@ -113,13 +113,13 @@ pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) ->
     installed.map_err(|_| TelemetryError::TracingInstalled)
 }
 
-/// Collects `metrics` for `/metrics`. Once per process; the handle renders them.
+/// Installs the metrics recorder. Once per process; the handle renders `/metrics`.
 pub fn install_metrics() -> Result<PrometheusHandle, TelemetryError> {
     builder()?.install_recorder().map_err(TelemetryError::Metrics)
 }
 
-/// Tells when this process started, in seconds since 1970: restarts show, and how long it has cost money.
-pub fn tell_start() {
+/// Exports the start time of this process in seconds since 1970, which shows restarts and the age of the process.
+pub fn export_start_time() {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     metrics::gauge!("zerofleet_process_start_seconds").set(since.as_secs_f64());
 }
@@ -172,7 +172,7 @@ mod tests {
         assert!(text.contains("sample_lag_versions_bucket{le=\"500\"} 1"), "{text}");
     }
 
-    /// Lines that somebody reads back.
+    /// A buffer of log lines for assertions.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -199,8 +199,9 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || tracing::info!(step = 7, "a \"quoted\" word"));
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let said = ["run", "role", "version", "instance", "level"].map(|key| line[key].as_str().unwrap().to_owned());
-        assert_eq!(said, ["quoted \"run\"", "arena", "1.2.3", "host:7", "INFO"], "{text}");
+        let identity =
+            ["run", "role", "version", "instance", "level"].map(|key| line[key].as_str().unwrap().to_owned());
+        assert_eq!(identity, ["quoted \"run\"", "arena", "1.2.3", "host:7", "INFO"], "{text}");
         assert_eq!(line["fields"]["message"], "a \"quoted\" word");
         assert_eq!(line["fields"]["step"], 7);
         assert!(text.ends_with("}\n"), "{text:?}");

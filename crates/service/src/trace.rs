@@ -1,11 +1,11 @@
-//! Spans: where the time of one game or of one training step went, over all processes that had a part in it.
+//! Distributed tracing: spans of single games and training steps over all processes that take part.
 //!
-//! A span is made by hand, with moments that its owner read: hundreds of games share a thread, so that no thread is ever
-//! "in" one of them. Most games have none: [`root`] answers `None` for all but the share that is traced, and for everything
-//! while tracing is off. What has ended waits in a bounded queue for the task that sends it to a collector
-//! (`export`); a full queue drops it. One tracer serves the whole process, as one recorder does for metrics.
+//! Spans are created explicitly, with start times that the caller read: hundreds of games share a thread, so a thread-local
+//! current span would not do. [`root`] returns `None` for all but the sampled share of games, and for all while tracing is
+//! off. Ended spans wait in a bounded queue for the task that sends them to a collector (`export`); a full queue drops
+//! them. One tracer serves the whole process, as one recorder does for metrics.
 //!
-//! Knows nothing of what is traced: names and attributes are listed in `docs/traces.md`.
+//! This module does not know what is traced: names and attributes are listed in `docs/traces.md`.
 
 mod context;
 mod export;
@@ -30,10 +30,10 @@ pub use span::{Kind, Span, Value};
 #[cfg(test)]
 mod tests;
 
-/// Spans that may wait to be sent; more are dropped and counted. About a megabyte.
+/// The capacity of the queue of ended spans, about a megabyte; spans beyond it are dropped and counted.
 pub const QUEUE_SPANS_MAX: usize = 2048;
 
-/// How often both clocks are read at the start.
+/// Readings of both clocks at the start.
 const READINGS: usize = 8;
 
 static TRACER: OnceLock<Tracer> = OnceLock::new();
@@ -42,47 +42,47 @@ thread_local! {
     static CURRENT: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 
-/// The first span of a new trace, for the share of them that is traced; `None` for all others.
+/// Starts the root span of a new trace, for the sampled share of traces; `None` for all others.
 #[must_use]
 pub fn root(name: &'static str) -> Option<Span> {
     TRACER.get()?.root(name)
 }
 
-/// The first span of a new trace, whatever the share is: for what is rare. `None` while tracing is off.
+/// Starts the root span of a new trace regardless of the share, for rare work. `None` while tracing is off.
 #[must_use]
 pub fn rare(name: &'static str) -> Option<Span> {
     Some(TRACER.get()?.begin(name, None))
 }
 
-/// A span of a trace that began in another process; `None` without one, or while tracing is off here.
+/// Starts a span of a trace from another process; `None` without one, or while tracing is off in this process.
 #[must_use]
 pub fn joined(name: &'static str, parent: Option<TraceContext>) -> Option<Span> {
     let parent = parent?;
     Some(TRACER.get()?.begin(name, Some(parent)))
 }
 
-/// Whether anything is traced in this process.
+/// Whether tracing is on in this process.
 #[must_use]
 pub fn is_on() -> bool {
     TRACER.get().is_some()
 }
 
-/// Runs `work` with what it does on this thread being part of a trace, for whoever asks [`current`].
+/// Runs `work` with `context` as this thread's [`current`] trace.
 pub fn within<T>(context: Option<TraceContext>, work: impl FnOnce() -> T) -> T {
     let before = CURRENT.replace(context);
-    // A panic ends the thread, so that nobody sees what stays.
+    // A panic ends the thread, so that the stale value is never read.
     let done = work();
     CURRENT.set(before);
     done
 }
 
-/// What the work of this thread is part of now: see [`within`].
+/// The trace context of this thread, set by [`within`].
 #[must_use]
 pub fn current() -> Option<TraceContext> {
     CURRENT.get()
 }
 
-/// Makes spans. Cheap to clone.
+/// Creates spans. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Tracer {
     shared: Arc<Shared>,
@@ -90,7 +90,7 @@ pub(crate) struct Tracer {
 
 #[derive(Debug)]
 struct Shared {
-    /// Of 2^64: a trace is recorded if what is drawn for it lies below.
+    /// The sampled share of 2^64: a trace is recorded if its random draw lies below.
     threshold: u128,
     seed: u64,
     drawn: AtomicU64,
@@ -99,10 +99,10 @@ struct Shared {
 }
 
 impl Tracer {
-    /// Records `share` of all traces that begin here, and what it records comes out of the receiver.
+    /// Records `share` of all traces that begin in this process and sends ended spans to the receiver.
     pub(crate) fn new(share: f64) -> (Self, mpsc::Receiver<Record>) {
         let (queue, records) = mpsc::channel(QUEUE_SPANS_MAX);
-        // Exact for 1; other shares are a matter of chance anyway.
+        // Exact for 1; other shares are random.
         let threshold = (share.clamp(0.0, 1.0) * 2.0_f64.powi(64)) as u128;
         // The seed of a hasher is the standard library's only entropy.
         let seed = RandomState::new().hash_one(std::process::id());
@@ -110,7 +110,7 @@ impl Tracer {
         (Self { shared: Arc::new(shared) }, records)
     }
 
-    /// Makes it the tracer of this process, if none is.
+    /// Installs this as the tracer of the process, unless one is installed.
     pub(crate) fn install(self) {
         let _ = TRACER.set(self);
     }
@@ -158,7 +158,7 @@ impl Tracer {
     }
 }
 
-/// One moment by both clocks, so that the spans of a process never overlap wrongly when somebody sets the date.
+/// One moment by both clocks, so that spans of a process keep their order when the wall clock is set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Epoch {
     instant: Instant,
@@ -166,7 +166,7 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// Of a few readings the one that was held up least: on a busy machine a thread may be stopped between two clocks.
+    /// Takes the tightest of several readings: on a busy machine a thread may be preempted between the two clocks.
     fn now() -> Self {
         let read = |_| {
             let instant = Instant::now();

@@ -1,4 +1,4 @@
-//! Systems that decide by themselves where threads run.
+//! Systems without thread affinity.
 
 use std::io;
 

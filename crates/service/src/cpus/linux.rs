@@ -1,4 +1,4 @@
-//! Linux: masks by system calls, cores by what the kernel lists of its topology.
+//! Linux: affinity masks by system calls, cores from the topology in sysfs.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ pub(super) fn pin(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &mask)?)
 }
 
-/// The list of the cpus of its core; where the kernel has none, each cpu is a core of its own.
+/// The list of cpus that share a core; without one in sysfs, each cpu counts as a core.
 pub(super) fn core(cpu: usize) -> String {
     let list = fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
     list.unwrap_or_else(|_| cpu.to_string())

@@ -7,10 +7,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::identity::Identity;
 
-/// Log lines that are JSON objects, with who speaks in each: where the lines of a fleet meet, nothing else tells.
+/// Formats log lines as JSON objects that carry the identity of the process, so that lines of a whole fleet can be told apart.
 pub(super) struct Labelled<F> {
     inner: F,
-    /// The beginning of each object, up to what the line says itself.
+    /// The start of each object, with the fields of the identity.
     head: String,
 }
 

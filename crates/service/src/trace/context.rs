@@ -1,27 +1,27 @@
 use std::fmt::{self, Write as _};
 
-/// What travels with a message so that spans of several processes make one trace. Only traces that are recorded travel.
+/// The trace context of a message, by which spans of several processes form one trace. Only recorded traces are propagated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     pub(super) trace: [u8; 16],
     pub(super) span: [u8; 8],
 }
 
-/// Bytes of a `traceparent` of version 00.
+/// The length of a `traceparent` of version 00 in bytes.
 const LENGTH: usize = 55;
-/// The flag of a trace that is recorded.
+/// The flag of a recorded trace.
 const SAMPLED: u8 = 1;
 
 impl TraceContext {
-    /// Reads a `traceparent` (W3C Trace Context, level 1). `None` for what is none, is malformed, or is of a trace that
-    /// nobody records: none of these is worth an error.
+    /// Parses a `traceparent` (W3C Trace Context, level 1). `None` if it is missing, malformed or of a trace that is not
+    /// recorded; none of these is an error.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let head = bytes.get(..LENGTH)?;
         let dashes = [2, 35, 52].iter().all(|&at| head[at] == b'-');
         let version = hex::<1>(&head[..2])?[0];
-        // Later versions may append fields; this one has none, and 255 is no version.
+        // Later versions may append fields; version 00 has none, and 255 is reserved.
         let ends_well =
             if version == 0 { bytes.len() == LENGTH } else { matches!(bytes.get(LENGTH), None | Some(b'-')) };
         let (trace, span) = (hex::<16>(&head[3..35])?, hex::<8>(&head[36..52])?);
@@ -31,7 +31,7 @@ impl TraceContext {
     }
 }
 
-/// As a `traceparent` of version 00: 55 characters.
+/// Formats a `traceparent` of version 00: 55 characters.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("00-")?;
@@ -48,7 +48,7 @@ impl fmt::Debug for TraceContext {
     }
 }
 
-/// Lower-case digits only, as the recommendation says.
+/// Parses lower-case digits only, as the recommendation requires.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -1,4 +1,4 @@
-//! The task that sends spans: gathers a batch, sends it, and waits longer and longer while nobody takes it.
+//! The exporter of spans: gathers a batch, sends it, and backs off exponentially while the collector is away.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use super::span::Record;
 use super::{Collector, Epoch, otlp};
 use crate::identity::Identity;
 
-/// Spans in one request.
+/// Spans per request at most.
 const BATCH_SPANS_MAX: usize = 512;
-/// What has ended waits so long for others to share a request with.
+/// An ended span waits this long for others to share its request.
 const GATHER_TIME: Duration = Duration::from_secs(1);
-/// A collector that takes longer does not count as there.
+/// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// The shortest and the longest pause after a request that was not taken.
+/// The shortest and the longest pause after a failed request.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// How often it is told that a collector is away.
+/// The interval between warnings that the collector is away.
 const WARN_INTERVAL: Duration = Duration::from_secs(300);
-/// What waits when the process ends is given up after so long.
+/// The time limit of the final flush when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running exporter.
@@ -34,7 +34,7 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// Sends what comes out of `records` to the collector. Must be called on a runtime.
+    /// Sends the spans from `records` to the collector. Must be called on a runtime.
     pub(crate) fn start(
         collector: Collector,
         identity: Identity,
@@ -46,7 +46,7 @@ impl Exporter {
         Self { closing, task: tokio::spawn(sending.run()) }
     }
 
-    /// Sends what waits, within a limit.
+    /// Flushes queued spans, within a time limit.
     pub(crate) async fn finish(mut self) {
         self.closing.cancel();
         if timeout(FLUSH_TIMEOUT, &mut self.task).await.is_err() {
@@ -56,7 +56,7 @@ impl Exporter {
     }
 }
 
-/// Spans that nobody will see, by why.
+/// Counts lost spans, by reason.
 pub(super) fn dropped(result: &'static str, spans: usize) {
     metrics::counter!("zerofleet_telemetry_spans_total", "result" => result).increment(spans as u64);
 }
@@ -89,7 +89,7 @@ impl Sending {
                 }
                 Err(NotTaken::Away(reason)) if !self.closing.is_cancelled() => {
                     self.warn(&reason);
-                    // Meanwhile the queue fills, and what finds it full is dropped.
+                    // Meanwhile the queue fills, and spans beyond its capacity are dropped.
                     tokio::select! {
                         () = sleep(pause) => {}
                         () = self.closing.cancelled() => {}
@@ -105,7 +105,7 @@ impl Sending {
         }
     }
 
-    /// Fills up a batch. An empty one means that nothing comes any more.
+    /// Gathers a batch. An empty one means that the channel is closed.
     async fn gather(&mut self, batch: &mut Vec<Record>) {
         if batch.is_empty() {
             let first = tokio::select! {
@@ -120,7 +120,7 @@ impl Sending {
         let deadline = Instant::now() + GATHER_TIME;
         while batch.len() < BATCH_SPANS_MAX {
             if self.closing.is_cancelled() {
-                // From here on nothing new comes, and what is there comes at once.
+                // No new spans arrive from here on, and queued ones are received at once.
                 self.records.close();
             }
             let next = tokio::select! {

@@ -8,12 +8,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Where a collector takes OTLP over HTTP unless it is told otherwise.
+/// The default port of OTLP over HTTP.
 const PORT: u16 = 4318;
-/// Where it takes traces.
+/// The default path of traces.
 const PATH: &str = "/v1/traces";
 
-/// Where spans go.
+/// The collector that receives spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Collector {
     /// `host:port`.
@@ -21,22 +21,22 @@ pub(crate) struct Collector {
     pub(crate) path: String,
 }
 
-/// Why a batch was not taken.
+/// The reason that a batch was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotTaken {
-    /// It may be taken later.
+    /// A retry may succeed.
     #[error("{0}")]
     Away(String),
-    /// It never will be.
+    /// A retry cannot succeed.
     #[error("the collector answers {0}")]
     Refused(StatusCode),
 }
 
 impl Collector {
-    /// Reads an endpoint as OpenTelemetry's exporters do: without a path, traces go to `/v1/traces`.
+    /// Parses an endpoint as OpenTelemetry's exporters do: without a path, traces go to `/v1/traces`.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// Describes the invalid part.
     pub(crate) fn parse(endpoint: &str) -> Result<Self, String> {
         let uri: Uri = endpoint.parse().map_err(|_| "is no address: write it like http://127.0.0.1:4318".to_owned())?;
         match uri.scheme_str() {
@@ -50,7 +50,7 @@ impl Collector {
         }
         let authority = uri.authority().filter(|authority| !authority.host().is_empty());
         let authority = authority.ok_or("names no host")?;
-        // It would be printed wherever the endpoint is.
+        // User information would be printed wherever the endpoint is.
         if authority.as_str().contains('@') {
             return Err("must hold no user and no password".to_owned());
         }
@@ -62,7 +62,7 @@ impl Collector {
         Ok(Self { address, path })
     }
 
-    /// Has it take an encoded request.
+    /// Sends an encoded request.
     pub(crate) async fn post(&self, body: Bytes) -> Result<(), NotTaken> {
         let away = |error: &dyn std::error::Error| NotTaken::Away(format!("{}: {error}", self.address));
         let socket = TcpStream::connect(&self.address).await.map_err(|error| away(&error))?;
@@ -74,13 +74,13 @@ impl Collector {
             .header(CONNECTION, "close")
             .body(Full::new(body))
             .map_err(|error| away(&error))?;
-        // Whatever ends this, the connection ends with it.
+        // However this returns, the connection ends with it.
         let mut driver = JoinSet::new();
         driver.spawn(connection);
         let status = sender.send_request(request).await.map_err(|error| away(&error))?.status();
         match status {
             status if status.is_success() => Ok(()),
-            // What OTLP says may be sent again.
+            // The statuses that OTLP allows to be retried.
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE

@@ -1,4 +1,4 @@
-//! Records as the messages of OTLP, version 1.
+//! Converts records to OTLP messages, version 1.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -12,10 +12,10 @@ use super::Epoch;
 use super::span::{Kind, Record, Value};
 use crate::identity::Identity;
 
-/// The flag of W3C's trace context that says so.
+/// The `sampled` flag of W3C's trace context.
 const SAMPLED: u32 = 1;
 
-/// One request for all of them.
+/// Builds one request from a batch.
 pub(super) fn request(identity: &Identity, epoch: Epoch, records: &[Record]) -> ExportTraceServiceRequest {
     let resource = Resource { attributes: attributes_of(identity), ..Resource::default() };
     let scope = InstrumentationScope {
@@ -59,7 +59,7 @@ fn span(epoch: Epoch, record: &Record) -> Span {
         end_time_unix_nano: epoch.unix_ns(record.ended),
         attributes: record.attributes.iter().map(|(key, value)| pair(key, any(value))).collect(),
         status: record.error.clone().map(|message| Status { message, code: StatusCode::Error.into() }),
-        // Only what is sampled is recorded.
+        // Only sampled spans are recorded.
         flags: SAMPLED,
         ..Span::default()
     }

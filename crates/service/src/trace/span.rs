@@ -2,40 +2,39 @@ use std::time::Instant;
 
 use super::{TraceContext, Tracer};
 
-/// Longer texts are cut: no span grows with what a peer sends.
+/// Longer texts are truncated: peers cannot make a span arbitrarily large.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// A part of a trace: a name, a beginning, an end, and what is worth knowing about it. One that is dropped without an end
-/// is never sent.
+/// A part of a trace: a name, a start, an end, and attributes. A span that is dropped without an end is never sent.
 #[derive(Debug, Clone)]
 pub struct Span {
     tracer: Tracer,
     record: Box<Record>,
 }
 
-/// What a span has to do with other processes.
+/// The relation of a span to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing.
+    /// Local work.
     Internal,
-    /// It answers another process.
+    /// The span handles a request of another process.
     Server,
-    /// It waits for another process.
+    /// The span waits for a response of another process.
     Client,
 }
 
-/// What an attribute says.
+/// The value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A count.
     Whole(i64),
     /// A measure.
     Number(f64),
-    /// A name out of few.
+    /// A name from a small set.
     Text(String),
 }
 
-/// A span as it is sent.
+/// An ended span as it is sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) name: &'static str,
@@ -60,32 +59,32 @@ impl Span {
         Self { tracer, record: Box::new(record) }
     }
 
-    /// What travels to those whose spans shall be below this one.
+    /// The context under which other processes create child spans.
     #[must_use]
     pub fn context(&self) -> TraceContext {
         self.record.context
     }
 
-    /// When it began.
+    /// The start time.
     #[must_use]
     pub fn begun(&self) -> Instant {
         self.record.begun
     }
 
-    /// A span below this one that begins now.
+    /// Starts a child span now.
     #[must_use]
     pub fn child(&self, name: &'static str) -> Self {
         self.tracer.begin(name, Some(self.record.context))
     }
 
-    /// Says that it began earlier.
+    /// Sets an earlier start time.
     #[must_use]
     pub fn since(mut self, begun: Instant) -> Self {
         self.record.begun = begun;
         self
     }
 
-    /// Says what it has to do with other processes.
+    /// Sets the relation to other processes.
     #[must_use]
     pub fn of_kind(mut self, kind: Kind) -> Self {
         self.record.kind = kind;
@@ -97,17 +96,17 @@ impl Span {
         self.record.attributes.push((key, value.into()));
     }
 
-    /// Says that what it is about failed.
+    /// Marks the work as failed.
     pub fn fail(&mut self, reason: &str) {
         self.record.error = Some(cut(reason));
     }
 
-    /// It ends now.
+    /// Ends the span now.
     pub fn end(self) {
         self.end_at(Instant::now());
     }
 
-    /// It ended then.
+    /// Ends the span at an earlier time.
     pub fn end_at(mut self, ended: Instant) {
         self.record.ended = ended.max(self.record.begun);
         let Self { tracer, record } = self;

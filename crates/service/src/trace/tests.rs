@@ -43,7 +43,7 @@ fn a_malformed_traceparent_is_none() {
 }
 
 #[test]
-fn a_trace_that_nobody_records_is_none() {
+fn a_trace_that_is_not_recorded_is_none() {
     assert_eq!(TraceContext::parse(&PARENT.replace("-01", "-00")), None);
 }
 
@@ -76,7 +76,7 @@ fn a_child_has_the_trace_of_its_parent_and_an_id_of_its_own() {
 }
 
 #[test]
-fn a_queue_that_is_full_drops_and_counts_and_holds_nobody_up() {
+fn a_full_queue_drops_and_counts_and_never_blocks() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let (tracer, _records) = Tracer::new(1.0);
     metrics::with_local_recorder(&recorder, || {
@@ -126,12 +126,12 @@ fn identity() -> Identity {
     Identity::new("actor", &run, "")
 }
 
-/// A collector that gives these answers, the last of them for ever, and what it is sent.
+/// A collector with scripted responses, the last of them repeated, and the requests it received.
 async fn collector(answers: &'static [StatusCode]) -> (Collector, mpsc::UnboundedReceiver<Bytes>) {
     let (sent, requests) = mpsc::unbounded_channel();
-    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::new(AtomicU64::new(0));
     let answer = move |body: Bytes| async move {
-        let index = usize::try_from(asked.fetch_add(1, Ordering::Relaxed)).unwrap();
+        let index = usize::try_from(count.fetch_add(1, Ordering::Relaxed)).unwrap();
         sent.send(body).unwrap();
         answers[index.min(answers.len() - 1)]
     };
