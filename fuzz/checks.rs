@@ -6,7 +6,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
-use experience::{Limits, PackedTrajectory, TrajectoryId};
+use experience::{Limits, Segment, Step, Trajectory, TrajectoryId};
 use prost::Message as _;
 use proto::replay::order::{InsertOrder, Inserted};
 use proto::replay::v1;
@@ -73,12 +73,14 @@ pub(crate) fn inserts(bytes: &[u8]) {
             Ok(Inserted::Refused(_)) => order.answered(),
             Ok(Inserted::Heartbeat | Inserted::Goodbye) => {}
             Ok(Inserted::Trajectory(trajectory)) => {
-                trajectory.validate(limits).expect("what passes is valid");
-                let packed = PackedTrajectory::pack(&trajectory);
-                assert_eq!(packed.unpack(), trajectory);
-                let encoded = v1::Trajectory::from(&trajectory).encode_to_vec();
-                let message = v1::Trajectory::decode(encoded.as_slice()).expect("it was encoded");
-                assert_eq!(experience::Trajectory::try_from(message).as_ref(), Ok(&trajectory));
+                let steps: Vec<Step> = trajectory.steps().collect();
+                let again = Trajectory::of(trajectory.id(), trajectory.game(), &steps, trajectory.outcome());
+                assert_eq!(again.as_ref(), Ok(&trajectory), "there is one encoding of each");
+                for ply in 0..trajectory.plies() {
+                    let segment = trajectory.segment(ply, 2).expect("there is such a ply");
+                    let read = Segment::parse(trajectory.id(), segment.columns().clone(), limits);
+                    assert_eq!(read.as_ref(), Ok(&segment));
+                }
                 replay_server::storage::encode(&trajectory, UnixMillis(0)).expect("it is within the limits");
                 order.answered();
             }
@@ -130,7 +132,7 @@ fn open(memory: &Memory) -> Option<(Log<Memory>, Vec<TrajectoryId>)> {
     let opened = Log::open(
         memory.clone(),
         settings,
-        |_| Ok(()),
+        |_, _| Ok(()),
         |_, recovered| {
             if let Recovered::Trajectory { id, .. } = recovered {
                 held.push(id);

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
-const FILES: [&str; 3] = [
-    "zerofleet/inference/v1/inference.proto",
-    "zerofleet/replay/v1/replay.proto",
-    "zerofleet/weights/v1/weights.proto",
-];
+const FILES: [&str; 2] = ["zerofleet/inference/v1/inference.proto", "zerofleet/weights/v1/weights.proto"];
+
+/// The replay service, and its codec, which refuses what it does not know.
+const REPLAY: &str = "zerofleet/replay/v1/replay.proto";
+const REPLAY_CODEC: &str = "crate::replay::canonical::CanonicalCodec";
 
 /// What others have defined, and the codec that reads it.
 const OPEN_INFERENCE: &str = "inference/grpc_service.proto";
@@ -16,14 +16,17 @@ const OPEN_INFERENCE_CODEC: &str = "crate::open_inference::PartsCodec";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let (own, open_inference) = (protox::compile(FILES, ["proto"])?, protox::compile([OPEN_INFERENCE], ["proto"])?);
+    let own = protox::compile(FILES, ["proto"])?;
+    let replay = protox::compile([REPLAY], ["proto"])?;
+    let open_inference = protox::compile([OPEN_INFERENCE], ["proto"])?;
     let mut descriptors = own.clone();
-    descriptors.file.extend(open_inference.file.iter().cloned());
+    descriptors.file.extend(replay.file.iter().chain(&open_inference.file).cloned());
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     // Payloads share the receive buffer.
     let configure = || tonic_prost_build::configure().bytes(".");
     configure().compile_fds(own)?;
+    configure().codec_path(REPLAY_CODEC).compile_fds(replay)?;
     configure().codec_path(OPEN_INFERENCE_CODEC).compile_fds(open_inference)?;
     Ok(())
 }

@@ -152,10 +152,10 @@ impl Spool {
         let mut kept = Vec::new();
         let mut owners = BTreeMap::<Option<Owner>, BTreeMap<u64, Vec<Trajectory>>>::new();
         for Owed { trajectory, to } in left {
-            if trajectory.game == self.writer.game && trajectory.id.actor == self.writer.actor {
-                owners.entry(to).or_default().entry(trajectory.id.epoch).or_default().push(trajectory);
+            let (id, game) = (trajectory.id(), trajectory.game());
+            if game == self.writer.game && id.actor == self.writer.actor {
+                owners.entry(to).or_default().entry(id.epoch).or_default().push(trajectory);
             } else {
-                let (id, game) = (trajectory.id, &trajectory.game);
                 tracing::warn!(%id, game, "a spooled trajectory is of another actor or game and stays in the spool");
                 kept.push(Owed { trajectory, to });
             }

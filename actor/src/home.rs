@@ -82,7 +82,7 @@ impl Home {
     }
 
     fn spool_path(&self) -> PathBuf {
-        self.directory.join("unacknowledged.jsonl")
+        self.directory.join("unacknowledged.spool")
     }
 
     /// What earlier epochs finished and were never told to be safe.
@@ -94,8 +94,8 @@ impl Home {
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
         let (owed, faults) = spool::decode(&text);
-        for (line, fault) in faults {
-            tracing::warn!(path = %path.display(), line, fault, "a spooled trajectory cannot be read and is left out");
+        for (record, fault) in faults {
+            tracing::warn!(path = %path.display(), record, fault, "a spooled trajectory cannot be read and is left out");
         }
         Ok(owed)
     }
@@ -104,7 +104,7 @@ impl Home {
     pub(crate) fn write_spool(&self, owed: &[Owed]) -> anyhow::Result<()> {
         let path = self.spool_path();
         if !owed.is_empty() {
-            return Ok(replace(&path, spool::encode(owed).as_bytes())?);
+            return Ok(replace(&path, &spool::encode(owed))?);
         }
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -10,7 +10,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use experience::{Trajectory, TrajectoryId};
+use experience::{Invalid, Trajectory, TrajectoryId};
 use proto::limits::SERVERS_MAX;
 use proto::replay::{Writer, WriterSettings, WriterStats};
 use proto::servers::{Server, Servers, preferred};
@@ -184,7 +184,7 @@ impl Lanes {
         let mut fresh = self.open_with(lane.server, epoch);
         for trajectory in lane.writer.close(Duration::ZERO).await {
             // There is room: it held no more than the new one may.
-            let trajectory = Trajectory { id: fresh.next, ..trajectory };
+            let trajectory = trajectory.with_id(fresh.next);
             if let Err(error) = fresh.writer.insert(trajectory).await {
                 tracing::error!(%error, "a trajectory cannot be sent and is dropped");
             }
@@ -227,7 +227,8 @@ impl Lanes {
         if let Some(span) = &mut span {
             span.set("trajectory", lane.next.to_string().as_str());
         }
-        let taken = lane.writer.insert_traced(identify(episode, lane.next, game), span).await;
+        let Some(trajectory) = identify(episode, lane.next, game) else { return };
+        let taken = lane.writer.insert_traced(trajectory, span).await;
         lane.next.sequence += 1;
         self.numbered += 1;
         if let Err(error) = taken {
@@ -264,7 +265,7 @@ impl Lanes {
                 () = sleep_until(deadline) => false,
             };
             if !given {
-                late.push(self.owe(episode));
+                late.extend(self.owe(episode));
             }
         }
         let (alone, mut owed) = (self.alone, Vec::new());
@@ -278,29 +279,31 @@ impl Lanes {
             owed.extend(left.into_iter().map(|trajectory| Owed { trajectory, to: to.clone() }));
         }
         owed.extend(late);
-        owed.sort_by_key(|owed| owed.trajectory.id);
+        owed.sort_by_key(|owed| owed.trajectory.id());
         (owed, self.numbered)
     }
 
     /// An episode that nobody took; without a server it has an id all the same.
-    fn owe(&mut self, episode: &FinishedEpisode) -> Owed {
+    fn owe(&mut self, episode: &FinishedEpisode) -> Option<Owed> {
         self.numbered += 1;
         let alone = self.alone;
         if let Some(lane) = self.current.as_ref().and_then(|id| self.lanes.get_mut(id)) {
-            let trajectory = identify(episode, lane.next, &self.writer.game);
+            let trajectory = identify(episode, lane.next, &self.writer.game)?;
             lane.next.sequence += 1;
-            return Owed { trajectory, to: Some(Owner::new(&lane.server, alone)) };
+            return Some(Owed { trajectory, to: Some(Owner::new(&lane.server, alone)) });
         }
         let WriterSettings { actor, epoch, game, .. } = &self.writer;
         let id = TrajectoryId { actor: *actor, epoch: *epoch, sequence: self.for_nobody };
         self.for_nobody += 1;
-        Owed { trajectory: identify(episode, id, game), to: None }
+        Some(Owed { trajectory: identify(episode, id, game)?, to: None })
     }
 }
 
-fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Trajectory {
+/// The trajectory of an episode; `None`, and an error for a person to look at, if self-play has made an invalid one.
+fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Option<Trajectory> {
     let FinishedEpisode { steps, outcome, .. } = episode;
-    Trajectory { id, game: game.to_owned(), steps: steps.clone(), outcome: *outcome }
+    let invalid = |fault: &Invalid| tracing::error!(%id, %fault, "an episode is no valid trajectory and is dropped");
+    Trajectory::of(id, game, steps, *outcome).inspect_err(invalid).ok()
 }
 
 fn add(sum: &mut WriterStats, more: WriterStats) {

@@ -1,12 +1,13 @@
-//! Trajectories as lines of JSON: what was finished and never acknowledged, kept for the next start.
+//! The spool: trajectories that were finished and never acknowledged, kept for the next start of the actor.
 //!
-//! Only an actor reads what an actor wrote, so this is no wire format; a line that cannot be read is left out.
+//! The file begins with `zfspool1`. Each record is `length u32 | crc32c of the length u32`, twice, then so many bytes:
+//! `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a byte (0 none, 1 one of
+//! several servers, 2 the only one) and, unless it is 0, the server's id and endpoint, each behind its length in u16. The
+//! columns are those of [`Trajectory::columns`]. Integers are little-endian. A record that cannot be read is left out.
 
-use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
-use game::{Action, Outcome, Player};
+use experience::{Trajectory, TrajectoryId};
+use proto::limits::ANY_TRAJECTORY;
 use proto::servers::Server;
-use serde::{Deserialize, Serialize};
-use weights::WeightsVersion;
 
 /// A trajectory that is owed to a replay server.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,8 +18,7 @@ pub(crate) struct Owed {
 }
 
 /// A server that something is owed to.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     id: String,
     endpoint: String,
@@ -46,127 +46,116 @@ impl Owner {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    actor: u64,
-    epoch: u64,
-    sequence: u64,
-    game: String,
-    outcome: Ended,
-    steps: Vec<Record>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    server: Option<Owner>,
-}
+/// What a spool begins with.
+const MAGIC: [u8; 8] = *b"zfspool1";
+/// A record begins with its length and the checksum of that, twice: a damaged length costs no other record.
+const LENGTH_BYTES: usize = 8;
+/// Ids and endpoints of servers are no longer.
+const NAME_BYTES_MAX: usize = u16::MAX as usize;
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Ended {
-    FirstWins,
-    SecondWins,
-    Draw,
-    Finished,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Record {
-    action: u16,
-    reward: f32,
-    weights_version: u64,
-    kind: Kind,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    Full { policy: Vec<(u16, f32)>, value: f32 },
-    Fast { value: f32 },
-    Opening,
-}
-
-/// One line each.
-pub(crate) fn encode(owed: &[Owed]) -> String {
-    let mut text = String::new();
+/// All of them, in one file.
+pub(crate) fn encode(owed: &[Owed]) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
     for owed in owed {
-        text += &serde_json::to_string(&Line::from(owed)).expect("a record of numbers and words is JSON");
-        text.push('\n');
+        let content = content(owed);
+        let length = u32::try_from(content.len() + size_of::<u32>()).expect("a trajectory fits a message");
+        let length = length.to_le_bytes();
+        let with_checksum = [length, crc32c::crc32c(&length).to_le_bytes()].concat();
+        out.extend(with_checksum.repeat(2));
+        out.extend(crc32c::crc32c(&content).to_le_bytes());
+        out.extend(content);
     }
-    text
+    out
 }
 
-/// The trajectories, and what is wrong with the lines that are none, counted from one.
-pub(crate) fn decode(text: &[u8]) -> (Vec<Owed>, Vec<(usize, String)>) {
+/// The trajectories, and what is wrong with the records that are none, counted from one.
+pub(crate) fn decode(bytes: &[u8]) -> (Vec<Owed>, Vec<(usize, String)>) {
     let (mut owed, mut faults) = (Vec::new(), Vec::new());
-    for (i, line) in text.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
-        match serde_json::from_slice::<Line>(line) {
-            Ok(line) => owed.push(line.into()),
-            Err(error) => faults.push((i + 1, error.to_string())),
+    // A flipped bit here costs nothing; the spools of older versions were JSON.
+    let Some((_, mut rest)) = bytes.split_at_checked(MAGIC.len()).filter(|_| bytes[0] != b'{') else {
+        faults.push((1, "the file is no spool of this version".to_owned()));
+        return (owed, faults);
+    };
+    for number in 1.. {
+        if rest.is_empty() {
+            break;
+        }
+        let Some((record, behind)) = split_record(rest) else {
+            faults.push((number, format!("the last {} bytes are cut short or damaged", rest.len())));
+            break;
+        };
+        rest = behind;
+        match record_of(record) {
+            Ok(one) => owed.push(one),
+            Err(fault) => faults.push((number, fault)),
         }
     }
     (owed, faults)
 }
 
-impl From<&Owed> for Line {
-    fn from(Owed { trajectory, to }: &Owed) -> Self {
-        let Trajectory { id, game, steps, outcome } = trajectory;
-        let outcome = match outcome {
-            Outcome::Win(Player::First) => Ended::FirstWins,
-            Outcome::Win(Player::Second) => Ended::SecondWins,
-            Outcome::Draw => Ended::Draw,
-            Outcome::Finished => Ended::Finished,
-        };
-        let steps = steps.iter().map(Record::from).collect();
-        let (TrajectoryId { actor, epoch, sequence }, game, server) = (*id, game.clone(), to.clone());
-        Self { actor, epoch, sequence, game, outcome, steps, server }
-    }
+/// The first record, and everything behind it.
+fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (header, rest) = bytes.split_at_checked(2 * LENGTH_BYTES)?;
+    let length = header.chunks(LENGTH_BYTES).find_map(|copy| {
+        let (length, checksum) = copy.split_first_chunk()?;
+        (*checksum == crc32c::crc32c(length).to_le_bytes()).then(|| u32::from_le_bytes(*length))
+    })?;
+    rest.split_at_checked(length as usize)
 }
 
-impl From<Line> for Owed {
-    fn from(Line { actor, epoch, sequence, game, outcome, steps, server }: Line) -> Self {
-        let outcome = match outcome {
-            Ended::FirstWins => Outcome::Win(Player::First),
-            Ended::SecondWins => Outcome::Win(Player::Second),
-            Ended::Draw => Outcome::Draw,
-            Ended::Finished => Outcome::Finished,
-        };
-        let steps = steps.into_iter().map(Step::from).collect();
-        let id = TrajectoryId { actor, epoch, sequence };
-        Self { trajectory: Trajectory { id, game, steps, outcome }, to: server }
+fn record_of(record: &[u8]) -> Result<Owed, String> {
+    let (checksum, content) = record.split_first_chunk().ok_or("it is cut short")?;
+    if *checksum != crc32c::crc32c(content).to_le_bytes() {
+        return Err("it does not match its checksum".to_owned());
     }
+    let mut rest = content;
+    let mut word = || take(&mut rest).map(u64::from_le_bytes);
+    let id = TrajectoryId { actor: word()?, epoch: word()?, sequence: word()? };
+    let to = match take(&mut rest)? {
+        [0] => None,
+        [alone] => Some(Owner { id: take_name(&mut rest)?, endpoint: take_name(&mut rest)?, alone: alone == 2 }),
+    };
+    let trajectory = Trajectory::parse(id, rest, ANY_TRAJECTORY).map_err(|invalid| invalid.to_string())?;
+    Ok(Owed { trajectory, to })
 }
 
-impl From<&Step> for Record {
-    fn from(Step { action, reward, kind, weights_version }: &Step) -> Self {
-        let kind = match kind {
-            StepKind::Full { policy, value } => {
-                let policy = policy.iter().map(|entry| (entry.action.0, entry.probability)).collect();
-                Kind::Full { policy, value: *value }
+fn content(Owed { trajectory, to }: &Owed) -> Vec<u8> {
+    let TrajectoryId { actor, epoch, sequence } = trajectory.id();
+    let mut out = [actor, epoch, sequence].map(u64::to_le_bytes).concat();
+    match to {
+        None => out.push(0),
+        Some(Owner { id, endpoint, alone }) => {
+            out.push(if *alone { 2 } else { 1 });
+            for name in [id, endpoint] {
+                let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
+                out.extend((name.len() as u16).to_le_bytes());
+                out.extend(name.as_bytes());
             }
-            StepKind::Fast { value } => Kind::Fast { value: *value },
-            StepKind::Opening => Kind::Opening,
-        };
-        Self { action: action.0, reward: *reward, weights_version: weights_version.0, kind }
+        }
     }
+    out.extend_from_slice(trajectory.columns());
+    out
 }
 
-impl From<Record> for Step {
-    fn from(Record { action, reward, weights_version, kind }: Record) -> Self {
-        let kind = match kind {
-            Kind::Full { policy, value } => {
-                let entry = |(action, probability)| ActionProbability { action: Action(action), probability };
-                StepKind::Full { policy: policy.into_iter().map(entry).collect(), value }
-            }
-            Kind::Fast { value } => StepKind::Fast { value },
-            Kind::Opening => StepKind::Opening,
-        };
-        Self { action: Action(action), reward, kind, weights_version: WeightsVersion(weights_version) }
-    }
+fn take<const BYTES: usize>(rest: &mut &[u8]) -> Result<[u8; BYTES], String> {
+    let (&taken, behind) = rest.split_first_chunk().ok_or("it is cut short")?;
+    *rest = behind;
+    Ok(taken)
+}
+
+fn take_name(rest: &mut &[u8]) -> Result<String, String> {
+    let length = u16::from_le_bytes(take(rest)?);
+    let (name, behind) = rest.split_at_checked(length.into()).ok_or("it is cut short")?;
+    *rest = behind;
+    String::from_utf8(name.to_vec()).map_err(|error| error.to_string())
 }
 
 /// One trajectory of every outcome, with steps of every kind, owed to a server or to none.
 #[cfg(test)]
 pub(crate) fn examples() -> Vec<Owed> {
+    use experience::{ActionProbability, Step, StepKind, WeightsVersion};
+    use game::{Action, Outcome, Player};
+
     let step = |action, kind| Step { action: Action(action), reward: 0.0, kind, weights_version: WeightsVersion(3) };
     let policy = vec![
         ActionProbability { action: Action(0), probability: 1.0 / 3.0 },
@@ -182,7 +171,7 @@ pub(crate) fn examples() -> Vec<Owed> {
         .zip(outcomes)
         .map(|(sequence, outcome)| {
             let id = TrajectoryId { actor: 7, epoch: 2, sequence };
-            let trajectory = Trajectory { id, game: "tic_tac_toe".to_owned(), steps: steps.clone(), outcome };
+            let trajectory = Trajectory::of(id, "tic_tac_toe", &steps, outcome).unwrap();
             let endpoint = "http://10.0.0.1:7001".into();
             let server = Server { id: "http://replay:7001".into(), endpoint, has_own_name: true };
             Owed { trajectory, to: (sequence > 0).then(|| Owner::new(&server, sequence == 1)) }
@@ -197,39 +186,45 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded_to_the_last_bit() {
         let trajectories = examples();
-        assert_eq!(decode(encode(&trajectories).as_bytes()), (trajectories, vec![]));
+        assert_eq!(decode(&encode(&trajectories)), (trajectories, vec![]));
+        assert_eq!(decode(&encode(&[])), (vec![], vec![]));
     }
 
     #[test]
-    fn a_broken_line_is_named_and_costs_only_itself() {
+    fn a_broken_record_is_named_and_costs_only_itself() {
         let trajectories = examples();
-        let text = encode(&trajectories).replacen("\"actor\"", "\"acto\"", 1);
-        let (kept, faults) = decode(text.as_bytes());
+        let mut bytes = encode(&trajectories);
+        bytes[MAGIC.len() + 2 * LENGTH_BYTES + 9] ^= 1;
+        let (kept, faults) = decode(&bytes);
         assert_eq!(kept, trajectories[1..]);
-        assert_eq!(faults.len(), 1);
-        assert_eq!(faults[0].0, 1);
-        assert!(faults[0].1.contains("acto"), "{faults:?}");
+        assert_eq!(faults, [(1, "it does not match its checksum".to_owned())]);
     }
 
     #[test]
-    fn a_file_that_ends_in_the_middle_of_a_line_keeps_the_others() {
+    fn a_file_that_ends_in_the_middle_of_a_record_keeps_the_others() {
         let trajectories = examples();
-        let text = encode(&trajectories);
-        let (kept, faults) = decode(&text.as_bytes()[..text.len() - 20]);
+        let bytes = encode(&trajectories);
+        let (kept, faults) = decode(&bytes[..bytes.len() - 20]);
         assert_eq!((kept.len(), faults.len()), (trajectories.len() - 1, 1));
+        (0..bytes.len()).for_each(|length| drop(decode(&bytes[..length])));
     }
 
     #[test]
-    fn a_flipped_byte_anywhere_costs_at_most_the_lines_it_is_in() {
+    fn a_flipped_byte_anywhere_costs_at_most_the_record_it_is_in() {
         let trajectories = examples();
-        let text = encode(&trajectories).into_bytes();
-        for at in 0..text.len() {
-            let mut damaged = text.clone();
+        let bytes = encode(&trajectories);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
             damaged[at] ^= 0x80;
-            // A line that ends nowhere takes the next one with it.
-            let hit = 1 + usize::from(text[at] == b'\n');
-            assert!(decode(&damaged).0.len() >= trajectories.len() - hit, "flipped {at}");
+            assert!(decode(&damaged).0.len() >= trajectories.len() - 1, "flipped {at}");
         }
+    }
+
+    #[test]
+    fn a_spool_of_an_older_version_is_refused_in_words() {
+        let (owed, faults) = decode(b"{\"actor\":7,\"epoch\":2}\n");
+        assert_eq!((owed.len(), faults.len()), (0, 1));
+        assert!(faults[0].1.contains("no spool of this version"), "{faults:?}");
     }
 
     fn server(id: &str, endpoint: &str, has_own_name: bool) -> Server {
@@ -254,13 +249,5 @@ mod tests {
         let (elsewhere, other) = (Server::at("http://127.0.0.1:9000"), Server::at("http://127.0.0.1:9001"));
         assert_eq!(owner.among(std::slice::from_ref(&elsewhere)), Some(elsewhere.clone()));
         assert_eq!(owner.among(&[elsewhere, other]), None);
-    }
-
-    #[test]
-    fn what_was_spooled_before_there_were_several_servers_is_owed_to_nobody() {
-        let owed = &examples()[..1];
-        assert_eq!(owed[0].to, None);
-        assert!(!encode(owed).contains("server"), "{}", encode(owed));
-        assert_eq!(decode(encode(owed).as_bytes()).0, owed);
     }
 }

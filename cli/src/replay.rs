@@ -245,7 +245,7 @@ async fn each(
     for &id in ids {
         // What left the table meanwhile is no error.
         if let Some(located) = inspector.get(id).await? {
-            ensure!(located.trajectory.id == id, "the server answered another trajectory");
+            ensure!(located.trajectory.id() == id, "the server answered another trajectory");
             see(located)?;
             seen += 1;
         }

@@ -125,7 +125,7 @@ pub(crate) fn prepare<G: Game>(
             for rejected in rejected {
                 metrics::rejected_trajectory();
                 tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
-                let came_from = samples.iter().position(|sample| sample.segment.trajectory == rejected.trajectory);
+                let came_from = samples.iter().position(|sample| sample.segment.trajectory() == rejected.trajectory);
                 if let Some(server) = came_from.and_then(|at| servers.get(at)) {
                     // A full queue drops the report; the trajectory will be drawn again.
                     drop(reports.try_send((server.clone(), rejected)));
@@ -162,8 +162,7 @@ pub(crate) async fn report(mut rejected: mpsc::Receiver<(Server, Rejected)>) {
 }
 
 fn mean_version(samples: &[Sample]) -> f64 {
-    let versions = samples.iter().filter_map(|sample| sample.segment.targets.first());
-    let sum: f64 = versions.map(|target| target.weights_version.0 as f64).sum();
+    let sum: f64 = samples.iter().map(|sample| sample.segment.weights_version().0 as f64).sum();
     sum / samples.len().max(1) as f64
 }
 
@@ -171,7 +170,7 @@ fn mean_version(samples: &[Sample]) -> f64 {
 mod tests {
     use std::time::Duration;
 
-    use experience::{ActionProbability, Segment, Target, TrajectoryId};
+    use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
     use game::{Action, Outcome};
     use games::connect_four::ConnectFour;
     use weights::WeightsVersion;
@@ -185,15 +184,14 @@ mod tests {
     /// places.
     fn sample(sequence: u64, is_legal: bool, version: u64) -> Sample {
         let policy = vec![ActionProbability { action: Action(3), probability: 1.0 }];
-        let actions = vec![Action(3); if is_legal { 0 } else { 7 }];
-        let segment = Segment {
-            trajectory: TrajectoryId { actor: 1, epoch: 1, sequence },
-            ply: actions.len(),
-            plies: actions.len() + 1,
-            actions,
-            targets: vec![Target { policy, value: 0.0, reward: 0.0, weights_version: WeightsVersion(version) }],
-            outcome: Outcome::Draw,
-        };
+        let weights_version = WeightsVersion(version);
+        let step = |kind| Step { action: Action(3), reward: 0.0, kind, weights_version };
+        let ply = if is_legal { 0 } else { 7 };
+        let mut steps = vec![step(StepKind::Opening); ply];
+        steps.push(step(StepKind::Full { policy, value: 0.0 }));
+        let id = TrajectoryId { actor: 1, epoch: 1, sequence };
+        let trajectory = Trajectory::of(id, "connect_four", &steps, Outcome::Draw).unwrap();
+        let segment = trajectory.segment(ply, 0).unwrap();
         Sample { segment, probability: 0.5, table_items: 2 }
     }
 

@@ -35,7 +35,7 @@ pub struct Item {
 impl Item {
     /// The item of a sample, and the server it was drawn from.
     pub fn of(sample: &Sample, server: &Server) -> Self {
-        Self { server: server.clone(), trajectory: sample.segment.trajectory, ply: sample.segment.ply }
+        Self { server: server.clone(), trajectory: sample.segment.trajectory(), ply: sample.segment.ply() }
     }
 }
 
@@ -151,15 +151,15 @@ fn by_server(items: Vec<Item>, errors: &[f32]) -> BTreeMap<Server, Vec<ItemPrior
 
 #[cfg(test)]
 mod tests {
-    use experience::Segment;
-    use game::Outcome;
+    use experience::{Step, StepKind, Trajectory, WeightsVersion};
+    use game::{Action, Outcome};
 
     use super::*;
 
     fn sample(probability: f64, table_items: u64) -> Sample {
         let trajectory = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
-        let segment =
-            Segment { trajectory, ply: 0, actions: Vec::new(), targets: Vec::new(), outcome: Outcome::Draw, plies: 1 };
+        let step = Step { action: Action(0), reward: 0.0, kind: StepKind::Opening, weights_version: WeightsVersion(1) };
+        let segment = Trajectory::of(trajectory, "any", &[step], Outcome::Draw).unwrap().segment(0, 0).unwrap();
         Sample { segment, probability, table_items }
     }
 

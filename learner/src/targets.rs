@@ -51,7 +51,7 @@ pub fn training_batch<G: Game>(
                 built.batch.importance.extend(importance.get(index));
                 rows.push(index);
             }
-            Err(reason) => rejected.push(Rejected { trajectory: segment.trajectory, ply: segment.ply, reason }),
+            Err(reason) => rejected.push(Rejected { trajectory: segment.trajectory(), ply: segment.ply(), reason }),
         }
     }
     Built { batch: built.batch, rows, rejected }
@@ -88,9 +88,14 @@ impl Rows {
     ) -> Result<(), String> {
         let spec = game.spec();
         let position = position_of(game, segment)?;
-        let target = segment.targets.first().ok_or("the segment has no target")?;
-        if let Some(entry) = target.policy.iter().find(|entry| !game.is_legal(&position, entry.action)) {
-            return Err(format!("the search policy holds {}, which is not legal at ply {}", entry.action, segment.ply));
+        let target = segment.steps().next().ok_or("the segment has no target")?.kind;
+        let policy = target.policy();
+        if let Some(entry) = policy.iter().find(|entry| !game.is_legal(&position, entry.action)) {
+            return Err(format!(
+                "the search policy holds {}, which is not legal at ply {}",
+                entry.action,
+                segment.ply()
+            ));
         }
         let symmetries = game.symmetries();
         let symmetry = &symmetries[rng.random_range(0..symmetries.len())];
@@ -102,7 +107,7 @@ impl Rows {
 
         let row = self.batch.policies.len();
         self.batch.policies.resize(row + spec.actions, 0.0);
-        for entry in &target.policy {
+        for entry in policy {
             self.batch.policies[row + symmetry.action(entry.action).index()] = entry.probability;
         }
         let row = self.batch.legal.len();
@@ -111,20 +116,21 @@ impl Rows {
         for &action in &self.legal {
             self.batch.legal[row + symmetry.action(action).index()] = 1.0;
         }
-        self.batch.policy_weights.push(if target.policy.is_empty() { 0.0 } else { 1.0 });
+        self.batch.policy_weights.push(if policy.is_empty() { 0.0 } else { 1.0 });
 
-        let outcome_to_move = segment.outcome.value_for(game.to_move(&position));
-        self.batch.wdl.extend(value_target(settings, outcome_to_move, segment.outcome, target.value));
+        let outcome_to_move = segment.outcome().value_for(game.to_move(&position));
+        let search_value = target.value().unwrap_or(0.0);
+        self.batch.wdl.extend(value_target(settings, outcome_to_move, segment.outcome(), search_value));
         Ok(())
     }
 }
 
 /// The position a segment begins at.
 fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, String> {
-    let actions = segment.actions.get(..segment.ply).ok_or("the segment has fewer actions than its ply")?;
-    let position = game.replay(actions).map_err(|error| error.to_string())?;
+    let actions: Vec<Action> = segment.actions().take(segment.ply()).collect();
+    let position = game.replay(&actions).map_err(|error| error.to_string())?;
     if game.outcome(&position).is_some() {
-        return Err(format!("the game is over at ply {}", segment.ply));
+        return Err(format!("the game is over at ply {}", segment.ply()));
     }
     Ok(position)
 }
@@ -151,7 +157,7 @@ fn value_target(
 
 #[cfg(test)]
 mod tests {
-    use experience::{ActionProbability, Target};
+    use experience::{ActionProbability, Step, StepKind, Trajectory};
     use game::{Player, Symmetry};
     use games::connect_four::ConnectFour;
     use rand::SeedableRng;
@@ -167,14 +173,13 @@ mod tests {
             .iter()
             .map(|&(action, probability)| ActionProbability { action: Action(action), probability })
             .collect();
-        let segment = Segment {
-            trajectory: TrajectoryId { actor: 1, epoch: 1, sequence: 0 },
-            ply: actions.len(),
-            actions: actions.iter().map(|&action| Action(action)).collect(),
-            targets: vec![Target { policy, value, reward: 0.0, weights_version: WeightsVersion(1) }],
-            outcome,
-            plies: actions.len() + 1,
-        };
+        let step =
+            |action, kind| Step { action: Action(action), reward: 0.0, kind, weights_version: WeightsVersion(1) };
+        let mut steps: Vec<Step> = actions.iter().map(|&action| step(action, StepKind::Opening)).collect();
+        steps.push(step(0, StepKind::Full { policy, value }));
+        let id = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
+        let trajectory = Trajectory::of(id, "connect_four", &steps, outcome).unwrap();
+        let segment = trajectory.segment(actions.len(), 0).unwrap();
         Sample { segment, probability: 1.0, table_items: 1 }
     }
 

@@ -10,13 +10,10 @@ pub(crate) mod analysis;
 pub(crate) mod evaluation;
 mod inference_stats;
 pub(crate) mod insert;
-mod operator;
-mod outcome;
-mod policies;
+pub(crate) mod operator;
 pub(crate) mod sample;
 mod table;
-mod trajectory;
-mod versions;
+pub(crate) mod trajectory;
 pub(crate) mod weights;
 
 use std::time::Duration;
@@ -121,21 +118,6 @@ fn finite(field: &str, values: &[f32]) -> Result<(), Invalid> {
         Some(index) => Err(invalid(format!("{field}[{index}]"), "is not finite")),
         None => Ok(()),
     }
-}
-
-/// Rewards go out as nothing at all where every one is zero.
-fn sparse_rewards(rewards: Vec<f32>) -> Vec<f32> {
-    if rewards.iter().all(|reward| reward.to_bits() == 0) { Vec::new() } else { rewards }
-}
-
-/// The other way around: as many rewards as there are steps.
-fn dense_rewards(rewards: Vec<f32>, steps: usize) -> Result<Vec<f32>, Invalid> {
-    if rewards.is_empty() {
-        return Ok(vec![0.0; steps]);
-    }
-    length("rewards", rewards.len(), steps)?;
-    finite("rewards", &rewards)?;
-    Ok(rewards)
 }
 
 /// What every count on the wire fits: senders hold less than `u32::MAX` of anything they send.

@@ -1,5 +1,6 @@
 //! The bounds of the wire, each with its reason. A receiver checks them before it allocates.
 
+use experience::Limits;
 use game::{ObservationShape, Outcome};
 
 /// The largest message that servers and clients of this crate accept, in bytes. A Connect Four trajectory has about
@@ -24,6 +25,9 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// The most steps of a trajectory: a hundred times the longest board game in use.
 pub const STEPS_MAX: usize = 1 << 16;
 
+/// The limits of trajectories of any game.
+pub const ANY_TRAJECTORY: Limits = Limits { steps_max: STEPS_MAX, actions: ACTIONS_MAX };
+
 /// A of the widest game the wire can carry: actions are u16.
 pub const ACTIONS_MAX: usize = 1 << 16;
 
@@ -38,6 +42,9 @@ pub const CREDIT_BATCHES_MAX: u32 = 64;
 
 /// The most priorities in one request: a few of the largest batches.
 pub const PRIORITIES_MAX: usize = 1 << 16;
+
+/// The most settings of a table in one request: several times as many as there are.
+pub const TABLE_KEYS_MAX: usize = 64;
 
 /// The most servers that share one job: a client keeps a connection and a queue for each.
 pub const SERVERS_MAX: usize = 64;

@@ -5,6 +5,7 @@
 
 mod actors;
 mod batch;
+pub(crate) mod canonical;
 mod inspector;
 mod newest_weights;
 mod operator;
@@ -23,7 +24,7 @@ use experience::{Invalid, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
 pub use newest_weights::NewestWeights;
 pub use operator::{
-    ItemPriority, LagBound, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, UpdatedPriorities,
+    ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, UpdatedPriorities,
 };
 pub use sampler::{Sampler, SamplerSettings};
 pub use table_stats::{TableEdge, TableStats};

@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
-use prost::Message as _;
-use proto::replay::v1;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use replay_server::log::committer::{self, Ack, CommitSettings, LogCommand, LogEvent};
@@ -41,7 +39,7 @@ fn trajectory(actor: u64, sequence: u64) -> Trajectory {
         Step { action, reward: 0.0, kind, weights_version }
     });
     let id = TrajectoryId { actor, epoch: 1, sequence };
-    Trajectory { id, game: "connect_four".into(), steps: steps.collect(), outcome: Outcome::Draw }
+    Trajectory::of(id, "connect_four", &steps.collect::<Vec<_>>(), Outcome::Draw).unwrap()
 }
 
 fn write(actor: u64, count: u64, unanswered: &AtomicUsize, sender: &SyncSender<LogCommand>) {
@@ -52,15 +50,14 @@ fn write(actor: u64, count: u64, unanswered: &AtomicUsize, sender: &SyncSender<L
         }
         unanswered.fetch_add(1, Ordering::AcqRel);
         let id = TrajectoryId { actor, epoch: 1, sequence };
-        let trajectory = Trajectory { id, ..own[(sequence % DIFFERENT) as usize].clone() };
+        let trajectory = own[(sequence % DIFFERENT) as usize].with_id(id);
         let content = storage::encode(&trajectory, UnixMillis(0)).unwrap();
         sender.send(LogCommand::Append(Entry::Trajectory { id, items: STEPS as u32, content })).unwrap();
     }
 }
 
 fn compare_levels() {
-    let contents: Vec<Vec<u8>> =
-        (0..1000).map(|sequence| v1::Trajectory::from(&trajectory(0, sequence)).encode_to_vec()).collect();
+    let contents: Vec<Vec<u8>> = (0..1000).map(|sequence| trajectory(0, sequence).columns().to_vec()).collect();
     let raw: usize = contents.iter().map(Vec::len).sum();
     for level in [1, 3] {
         let mut compressor = zstd::bulk::Compressor::new(level).unwrap();

@@ -134,8 +134,8 @@ impl v1::replay_server::Replay for ReplayService {
         let Found { trajectory, tables, inserted, quarantined } =
             found.ok_or_else(|| refused(&Refusal::NotHeld(id)))?;
         let inserted_unix_ms = u64::try_from(inserted.as_millis()).unwrap_or(u64::MAX);
-        let located = Located { trajectory: trajectory.unpack(), tables, inserted_unix_ms, quarantined };
-        Ok(Response::new((&located).into()))
+        let located = Located { trajectory, tables, inserted_unix_ms, quarantined };
+        Ok(Response::new(located.into()))
     }
 
     async fn quarantine(
@@ -178,10 +178,10 @@ impl v1::replay_server::Replay for ReplayService {
     ) -> Result<Response<v1::ConfigureResponse>, Status> {
         let change = TableChange::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let table = self.tables.named(&change.table)?;
-        let change = Box::new(change);
-        let done = self.handle.ask(|reply| Command::Configure { table, change, reply }).await.map_err(ended)?;
+        let settings = change.settings;
+        let done = self.handle.ask(|reply| Command::Configure { table, settings, reply }).await.map_err(ended)?;
         let settings = done.map_err(|refusal| refused(&refusal))?;
-        Ok(Response::new(v1::ConfigureResponse { settings: Some(settings.into()) }))
+        Ok(Response::new(v1::ConfigureResponse { settings: settings.into_iter().collect() }))
     }
 
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
@@ -209,7 +209,7 @@ fn refused(refusal: &Refusal) -> Status {
         Refusal::NotDurable(_) | Refusal::TooMany { .. } => Status::resource_exhausted(said),
         Refusal::Priority(_) => Status::invalid_argument(said),
         Refusal::Setting(InvalidKey { key, reason }) => {
-            convert::status(&Invalid { field: (*key).to_owned(), reason: reason.clone() })
+            convert::status(&Invalid { field: key.clone(), reason: reason.clone() })
         }
     }
 }

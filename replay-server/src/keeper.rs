@@ -169,7 +169,7 @@ impl Keeper {
             Command::Report { id, reply } => drop(reply.send(self.report(id))),
             Command::Quarantine { suspect, reply } => self.quarantine(suspect, reply),
             Command::Release { suspect, reply } => self.release(suspect, reply),
-            Command::Configure { table, change, reply } => self.configure(table, &change, reply),
+            Command::Configure { table, settings, reply } => self.configure(table, &settings, reply),
             Command::UpdatePriorities { table, priorities, reply } => {
                 let _ = reply.send(self.update_priorities(table, &priorities));
             }
@@ -236,10 +236,9 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::mpsc::{Receiver, sync_channel};
 
-    use experience::{PackedTrajectory, Step, StepKind, Trajectory};
+    use experience::{ActionProbability, Step, StepKind, Trajectory};
     use game::{Action, Outcome};
     use rand_chacha::rand_core::SeedableRng as _;
     use weights::WeightsVersion;
@@ -255,12 +254,12 @@ mod tests {
         }
     }
 
-    fn trajectory(sequence: u64) -> Arc<PackedTrajectory> {
-        let kind = StepKind::Full { policy: Vec::new(), value: 0.0 };
+    fn trajectory(sequence: u64) -> Trajectory {
+        let policy = vec![ActionProbability { action: Action(0), probability: 1.0 }];
+        let kind = StepKind::Full { policy, value: 0.0 };
         let step = Step { action: Action(0), reward: 0.0, kind, weights_version: WeightsVersion(1) };
         let id = TrajectoryId { actor: 1, epoch: 1, sequence };
-        let trajectory = Trajectory { id, game: "connect_four".into(), steps: vec![step; 4], outcome: Outcome::Draw };
-        Arc::new(PackedTrajectory::pack(&trajectory))
+        Trajectory::of(id, "connect_four", &vec![step; 4], Outcome::Draw).unwrap()
     }
 
     /// A keeper whose log is played by the test.

@@ -137,7 +137,7 @@ impl<V: Volume> Log<V> {
     pub fn open<T: Send>(
         volume: V,
         settings: LogSettings,
-        decode: impl Fn(&[u8]) -> Result<T, String> + Sync,
+        decode: impl Fn(TrajectoryId, &[u8]) -> Result<T, String> + Sync,
         apply: impl FnMut(SegmentNumber, Recovered<T>),
     ) -> Result<(Self, Vec<Repair>), OpenError> {
         recovery::open(volume, settings, decode, apply)

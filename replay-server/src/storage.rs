@@ -3,12 +3,9 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
-use experience::{PackedTrajectory, Trajectory};
-use prost::Message as _;
+use experience::{Trajectory, TrajectoryId};
 use proto::replay::Suspect;
-use proto::replay::v1;
 use replay::{ItemKey, Retention, Signature, TableTotals};
 
 use crate::config::{LiveTable, NamedTable, Settings, TableIndex};
@@ -17,21 +14,18 @@ use crate::log::{
     self, EncodedTrajectory, Head, Log, LogSettings, Note, OpenError, Recovered, Repair, UnixMillis, Volume,
 };
 
-/// A trajectory as it lies in the log: the wire's message, which may grow fields without breaking old logs; compressed.
+/// The record of a trajectory in the log: its columns, compressed.
 ///
 /// # Errors
 /// It is larger than any that comes over the wire.
 pub fn encode(trajectory: &Trajectory, inserted: UnixMillis) -> io::Result<EncodedTrajectory> {
-    let items = u32::try_from(trajectory.full_plies().count()).expect("an episode has under 2^32 steps");
-    EncodedTrajectory::new(trajectory.id, items, inserted, &v1::Trajectory::from(trajectory).encode_to_vec())
+    let items = u32::try_from(trajectory.full_steps()).expect("an episode has under 2^32 steps");
+    EncodedTrajectory::new(trajectory.id(), items, inserted, trajectory.columns())
 }
 
-/// The other way around; the log is checked like the wire, since bits may rot.
-pub(crate) fn decode(content: &[u8], signature: &Signature) -> Result<PackedTrajectory, String> {
-    let message = v1::Trajectory::decode(content).map_err(|error| error.to_string())?;
-    let trajectory = Trajectory::try_from(message).map_err(|invalid| invalid.to_string())?;
-    signature.check(&trajectory).map_err(|invalid| invalid.to_string())?;
-    Ok(PackedTrajectory::pack(&trajectory))
+/// Reads the content of a record; it is checked like what comes over the wire, since bits may rot.
+pub(crate) fn decode(id: TrajectoryId, content: &[u8], signature: &Signature) -> Result<Trajectory, String> {
+    signature.parse(id, content).map_err(|invalid| invalid.to_string())
 }
 
 /// What a log is opened with.
@@ -56,14 +50,13 @@ pub fn restore<V: Volume>(
     let mut tables: Vec<Served> = settings.tables.iter().map(unbounded).collect();
     let mut segments = Segments::default();
     let (signature, start) = (settings.signature(), UnixMillis::now());
-    let decode = |content: &[u8]| decode(content, &signature);
+    let decode = |id, content: &[u8]| decode(id, content, &signature);
     let (log, repairs) =
         Log::open(volume, log_settings(settings, salt_seed), decode, |segment, recovered| match recovered {
             Recovered::Trajectory { content, inserted, .. } => {
                 let inserted = inserted.since_1970();
-                let trajectory = Arc::new(content);
                 segments.push(segment);
-                tables.iter_mut().for_each(|table| table.insert(Arc::clone(&trajectory), inserted));
+                tables.iter_mut().for_each(|table| table.insert(content.clone(), inserted));
             }
             Recovered::Note(note) => replay_note(&mut tables, note),
         })?;

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use experience::PackedTrajectory;
-
 use crate::config::Settings;
 use crate::log::{Disk, Log, OpenError, Recovered, Repair, Volume, VolumeFile};
 use crate::storage::{decode, log_settings};
@@ -32,12 +30,12 @@ pub struct Verified {
 pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
     let (mut trajectories, mut items, mut notes) = (0, 0, 0);
     let signature = settings.signature();
-    let decode = |content: &[u8]| decode(content, &signature);
+    let decode = |id, content: &[u8]| decode(id, content, &signature);
     let volume = ReadOnly(Disk::new(&settings.directory));
     let (log, damage) = Log::open(volume, log_settings(settings, [0; 32]), decode, |_, recovered| match recovered {
         Recovered::Trajectory { content, .. } => {
             trajectories += 1;
-            items += PackedTrajectory::full_plies(&content).count() as u64;
+            items += content.full_steps() as u64;
         }
         Recovered::Note(_) => notes += 1,
     })?;

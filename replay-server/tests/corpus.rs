@@ -72,19 +72,16 @@ fn seeds_are_written() {
         weights_version: WeightsVersion(u64::from(ply / 2)),
     };
     let trajectory = |sequence| {
-        let steps = (0..5).map(step).collect();
-        v1::Trajectory::from(&Trajectory {
-            id: id(sequence),
-            game: "connect_four".into(),
-            steps,
-            outcome: Outcome::Draw,
-        })
+        let steps: Vec<Step> = (0..5).map(step).collect();
+        Trajectory::of(id(sequence), "connect_four", &steps, Outcome::Draw).unwrap()
     };
 
     let head = Head { game: "connect_four".into(), ..Head::default() };
     let framed = |sequence| {
-        let content = trajectory(sequence).encode_to_vec();
-        EncodedTrajectory::new(id(sequence), 3, UnixMillis(7), &content).unwrap().payload().to_vec()
+        EncodedTrajectory::new(id(sequence), 3, UnixMillis(7), trajectory(sequence).columns())
+            .unwrap()
+            .payload()
+            .to_vec()
     };
     let update = PriorityUpdate { id: id(0), ply: 2, priority: 0.5 };
     let notes = [
@@ -122,7 +119,7 @@ fn seeds_are_written() {
     let hello = v1::Hello { actor: 1, epoch: 1, game: "connect_four".into(), ..v1::Hello::default() };
     let hello = wrap(v1::insert_request::Message::Hello(hello));
     let trajectories: Vec<Vec<u8>> =
-        (0..3).map(|sequence| wrap(v1::insert_request::Message::Trajectory(trajectory(sequence)))).collect();
+        (0..3).map(|sequence| wrap(v1::insert_request::Message::Trajectory(trajectory(sequence).into()))).collect();
     put("inserts", 0, &behind_lengths(&[vec![hello.clone()], trajectories.clone()].concat()));
     put("inserts", 1, &behind_lengths(&[hello.clone(), hello]));
     put("inserts", 2, &behind_lengths(&trajectories));

@@ -111,7 +111,7 @@ fn trajectory(id: TrajectoryId) -> Trajectory {
     let policy = (0..7).map(|action| ActionProbability { action: Action(action), probability: 1.0 / 7.0 }).collect();
     let kind = StepKind::Full { policy, value: 0.25 };
     let step = Step { action: Action(3), reward: 0.0, kind, weights_version: WeightsVersion(1) };
-    Trajectory { id, game: GAME.into(), steps: vec![step; ITEMS as usize], outcome: Outcome::Draw }
+    Trajectory::of(id, GAME, &vec![step; ITEMS as usize], Outcome::Draw).unwrap()
 }
 
 /// Inserts until it is told to stop; all that it inserted and the writer, which still waits for some answers.

@@ -1,5 +1,6 @@
 //! Trajectories made by hand, and which of them a replay server holds.
 
+use std::path::Path;
 use std::time::Duration;
 
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
@@ -24,7 +25,7 @@ pub fn of_actions(id: TrajectoryId, actions: &[u16]) -> Trajectory {
         let policy = vec![ActionProbability { action, probability: 1.0 }];
         Step { action, reward: 0.0, kind: StepKind::Full { policy, value: 0.5 }, weights_version: WeightsVersion(1) }
     });
-    Trajectory { id, game: GAME.to_owned(), steps: steps.collect(), outcome: Outcome::Win(Player::First) }
+    Trajectory::of(id, GAME, &steps.collect::<Vec<_>>(), Outcome::Win(Player::First)).expect("its steps are valid")
 }
 
 /// A writer for this actor and epoch.
@@ -47,6 +48,25 @@ pub async fn list(endpoint: &str) -> anyhow::Result<Vec<TrajectoryId>> {
     let inspector = Inspector::new(endpoint)?;
     let ids: Result<_, RequestError> = inspector.list(ListQuery::default()).await;
     Ok(ids?)
+}
+
+/// The ids in the spool of an actor, which is at `path`; none if there is no spool.
+#[must_use]
+pub fn spooled(path: &Path) -> Vec<TrajectoryId> {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    // Behind `zfspool1`: the length with its checksum, twice; then the checksum of the record, and its id.
+    let (mut rest, mut ids) = (bytes.get(8..).unwrap_or_default(), Vec::new());
+    while let Some((header, behind)) = rest.split_first_chunk::<16>() {
+        let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let Some((record, next)) = behind.split_at_checked(length) else { break };
+        let (words, _) = record.get(4..28).unwrap_or_default().as_chunks();
+        if let [actor, epoch, sequence] = *words {
+            let [actor, epoch, sequence] = [actor, epoch, sequence].map(u64::from_le_bytes);
+            ids.push(TrajectoryId { actor, epoch, sequence });
+        }
+        rest = next;
+    }
+    ids
 }
 
 /// Waits until nothing the writer took is unanswered.

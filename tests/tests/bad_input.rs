@@ -4,10 +4,11 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use experience::{StepKind, Trajectory, TrajectoryId};
+use experience::{Trajectory, TrajectoryId};
 use proto::limits::MESSAGE_BYTES_MAX;
-use proto::replay::WriterError;
-use tests::trajectories::{answered, list, of_actions, won, writer};
+use proto::replay::v1::insert_request::Message;
+use proto::replay::{WriterError, v1};
+use tests::trajectories::{GAME, answered, list, of_actions, won, writer};
 use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -95,18 +96,27 @@ fn a_checkpoint_with_a_flipped_byte_is_passed_over_and_named() {
 async fn a_trajectory_with_nan_is_refused_and_its_neighbours_are_kept() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     cluster.start(&[Role::Replay]).unwrap();
-    let writer = writer(&cluster.replay_endpoint(), 7, 1);
-    let mut nan = won(id(1));
-    if let StepKind::Full { value, .. } = &mut nan.steps[2].kind {
-        *value = f32::NAN;
+    let endpoint = cluster.replay_endpoint();
+    // A client of another make: a writer of ours holds valid trajectories only.
+    let mut nan = v1::Trajectory::from(won(id(1)));
+    let (value, not_a_number) = (0.5_f32.to_le_bytes(), f32::NAN.to_le_bytes());
+    let at = nan.columns.windows(4).position(|bytes| bytes == value).unwrap();
+    nan.columns = [&nan.columns[..at], &not_a_number, &nan.columns[at + 4..]].concat().into();
+    let hello = v1::Hello { actor: 7, epoch: 1, game: GAME.to_owned(), ..v1::Hello::default() };
+    let sent = [v1::Trajectory::from(won(id(0))), nan, won(id(2)).into()].map(Message::Trajectory);
+    let messages = std::iter::once(Message::Hello(hello)).chain(sent);
+    let request = |message| v1::InsertRequest { message: Some(message), ..v1::InsertRequest::default() };
+    let requests: Vec<_> = messages.map(request).collect();
+    let mut client = proto::replay::client(proto::channel(&endpoint).unwrap());
+    let mut replies = client.insert(tokio_stream::iter(requests)).await.unwrap().into_inner();
+    let mut refused = Vec::new();
+    while let Some(reply) = replies.message().await.unwrap() {
+        if let Some(v1::insert_response::Message::Refused(answer)) = reply.message {
+            refused.push((answer.sequence, answer.field));
+        }
     }
-    for trajectory in [won(id(0)), nan, won(id(2))] {
-        writer.insert(trajectory).await.unwrap();
-    }
-    answered(&writer, DEADLINE).await.unwrap();
-    let stats = writer.stats();
-    assert_eq!((stats.inserted, stats.refused), (2, 1));
-    assert_eq!(list(&cluster.replay_endpoint()).await.unwrap(), [id(0), id(2)]);
+    assert_eq!(refused, [(1, "values[0]".to_owned())]);
+    assert_eq!(list(&endpoint).await.unwrap(), [id(0), id(2)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -134,9 +144,10 @@ async fn a_message_over_the_limit_is_named_and_the_next_one_is_taken() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     cluster.start(&[Role::Replay]).unwrap();
     let writer = writer(&cluster.replay_endpoint(), 7, 1);
-    let step = won(id(0)).steps.remove(0);
-    // No step takes less than ten bytes on the wire.
-    let huge = Trajectory { steps: vec![step; MESSAGE_BYTES_MAX / 10], ..won(id(0)) };
+    let step = won(id(0)).steps().next().unwrap();
+    // No full step takes less than ten bytes on the wire.
+    let steps = vec![step; MESSAGE_BYTES_MAX / 10];
+    let huge = Trajectory::of(id(0), GAME, &steps, won(id(0)).outcome()).unwrap();
     let error = writer.insert(huge).await.unwrap_err();
     assert!(matches!(error, WriterError::TooLarge { .. }), "{error}");
     writer.insert(won(id(1))).await.unwrap();

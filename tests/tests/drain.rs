@@ -83,7 +83,7 @@ async fn all_told_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
     assert!(before.iter().all(|id| held.contains(id)), "what was held is held");
     // What the actor could not hand in waits in its folder, and its next start hands it in; only a learner makes room.
     cluster.start(&[Role::Learner, Role::Actor]).unwrap();
-    let spool = cluster.directory().join("actors/0/unacknowledged.jsonl");
+    let spool = cluster.directory().join("actors/0/unacknowledged.spool");
     wait_until("the spool is handed in", DEADLINE, || Ok(!spool.exists())).unwrap();
     let played = list(&cluster.replay_endpoint()).await.unwrap();
     let first = played.iter().map(|id| id.epoch).min().unwrap();

@@ -79,8 +79,8 @@ async fn an_actor_that_is_stopped_is_lost_and_back_within_seconds_with_no_game_l
     let ids = list(&cluster.replay_endpoint()).await.unwrap();
     let stored: BTreeSet<u64> = ids.iter().map(|id| id.sequence).collect();
     assert_eq!(stored.len(), ids.len(), "something is stored twice");
-    let spooled = cluster.directory().join("actors").join("0").join("unacknowledged.jsonl");
-    let kept = std::fs::read_to_string(spooled).map_or(0, |text| text.lines().count() as u64);
+    let spooled = cluster.directory().join("actors").join("0").join("unacknowledged.spool");
+    let kept = tests::trajectories::spooled(&spooled).len() as u64;
     let missing = ids.iter().map(|id| id.sequence + 1).max().unwrap_or(0) - stored.len() as u64;
     assert!(missing <= kept, "{missing} numbers are missing, {kept} games wait for the next start");
 }

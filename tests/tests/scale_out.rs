@@ -75,13 +75,8 @@ async fn a_replay_server_comes_and_is_killed_without_a_restart_of_the_others_and
 
 /// Epoch and number of what the actor keeps for its next start.
 fn spooled(cluster: &Cluster, actor: u64) -> Vec<(u64, u64)> {
-    let path = cluster.directory().join("actors").join(actor.to_string()).join("unacknowledged.jsonl");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let number = |line: &str, key: &str| {
-        let (_, after) = line.split_once(&format!("\"{key}\":")).unwrap();
-        after.split(',').next().unwrap().parse::<u64>().unwrap()
-    };
-    text.lines().map(|line| (number(line, "epoch"), number(line, "sequence"))).collect()
+    let path = cluster.directory().join("actors").join(actor.to_string()).join("unacknowledged.spool");
+    tests::trajectories::spooled(&path).into_iter().map(|id| (id.epoch, id.sequence)).collect()
 }
 
 /// The supervisor starts them, each with a log of its own, and the second session begins with both logs.

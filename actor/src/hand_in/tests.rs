@@ -83,7 +83,8 @@ impl Life {
 }
 
 fn episode(number: u64) -> FinishedEpisode {
-    let Trajectory { steps, outcome, .. } = proto::scripted::trajectory(number);
+    let trajectory = proto::scripted::trajectory(number);
+    let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
     FinishedEpisode { slot: 0, number, steps, outcome, ending: Ending::Rules }
 }
 
@@ -94,7 +95,7 @@ fn inserted(sequence: u64) -> Answer {
 /// The ids in the spool, as epoch and sequence.
 fn spool(run: &TempDir) -> Vec<(u64, u64)> {
     let trajectories = Home::open(run.path(), ACTOR).unwrap().read_spool().unwrap();
-    trajectories.iter().map(|owed| (owed.trajectory.id.epoch, owed.trajectory.id.sequence)).collect()
+    trajectories.iter().map(|owed| (owed.trajectory.id().epoch, owed.trajectory.id().sequence)).collect()
 }
 
 #[tokio::test]
@@ -108,7 +109,7 @@ async fn episodes_become_trajectories_numbered_in_their_epoch() {
     for sequence in 0..2 {
         let FinishedEpisode { steps, outcome, .. } = episode(sequence);
         let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence };
-        assert_eq!(stream.trajectory().await, Trajectory { id, game: GAME.into(), steps, outcome });
+        assert_eq!(stream.trajectory().await, Trajectory::of(id, GAME, &steps, outcome).unwrap());
     }
     life.end().await;
 }
@@ -231,7 +232,7 @@ async fn the_spool_outlives_a_restart_and_its_ids_are_not_used_again() {
         streams.push(stream);
     }
     assert_eq!(ids, BTreeSet::from([(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]));
-    let file = run.path().join("actors").join(ACTOR.to_string()).join("unacknowledged.jsonl");
+    let file = run.path().join("actors").join(ACTOR.to_string()).join("unacknowledged.spool");
     until(|| !file.exists()).await;
     second.end().await;
     assert_eq!(spool(&run), []);
@@ -263,7 +264,8 @@ async fn a_spool_that_the_server_holds_up_is_there_at_the_next_start_again() {
 async fn what_was_spooled_for_another_game_stays_in_the_spool() {
     let run = tempfile::tempdir().unwrap();
     let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence: 4 };
-    let other = Trajectory { id, game: "hex-5".into(), ..proto::scripted::trajectory(4) };
+    let like = proto::scripted::trajectory(4);
+    let other = Trajectory::of(id, "hex-5", &like.steps().collect::<Vec<_>>(), like.outcome()).unwrap();
     Home::open(run.path(), ACTOR).unwrap().write_spool(&[Owed { trajectory: other, to: None }]).unwrap();
     start(&run, NOWHERE, Patience::None).end().await;
     assert_eq!(spool(&run), [(1, 4)]);

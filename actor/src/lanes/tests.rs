@@ -29,7 +29,8 @@ async fn two_servers() -> (TempDir, [ReplayScript; 2]) {
 }
 
 fn episode(number: u64) -> FinishedEpisode {
-    let Trajectory { steps, outcome, .. } = proto::scripted::trajectory(number);
+    let trajectory = proto::scripted::trajectory(number);
+    let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
     FinishedEpisode { slot: 0, number, steps, outcome, ending: Ending::Rules }
 }
 
@@ -52,13 +53,14 @@ async fn receives(script: &mut ReplayScript) -> (u64, u64) {
     let mut stream = script.inserting().await;
     let epoch = stream.hello().await.epoch;
     stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
-    (epoch, stream.trajectory().await.id.sequence)
+    (epoch, stream.trajectory().await.id().sequence)
 }
 
 /// What is owed, as epoch, number and server.
 async fn owed(lanes: Lanes) -> Vec<(u64, u64, Option<Owner>)> {
     let (owed, _) = lanes.close(Vec::new(), Instant::now()).await;
-    owed.into_iter().map(|Owed { trajectory: Trajectory { id, .. }, to }| (id.epoch, id.sequence, to)).collect()
+    let ids = owed.into_iter().map(|Owed { trajectory, to }| (trajectory.id(), to));
+    ids.map(|(id, to)| (id.epoch, id.sequence, to)).collect()
 }
 
 #[tokio::test]
@@ -158,5 +160,5 @@ async fn an_episode_that_finds_no_server_waits_and_is_owed_to_nobody() {
     }
     let (owed, numbered) = lanes.close(vec![episode], Instant::now()).await;
     assert_eq!((owed.len(), numbered), (1, 1));
-    assert_eq!((owed[0].trajectory.id, &owed[0].to), (TrajectoryId { actor: ACTOR, epoch: 1, sequence: 0 }, &None));
+    assert_eq!((owed[0].trajectory.id(), &owed[0].to), (TrajectoryId { actor: ACTOR, epoch: 1, sequence: 0 }, &None));
 }

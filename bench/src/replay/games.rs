@@ -30,30 +30,30 @@ impl Games {
 
     /// Steps of each.
     pub(crate) fn steps(&self) -> usize {
-        self.0[0].steps.len()
+        self.0[0].plies()
     }
 
     /// The mean of what they take on the wire.
     pub(crate) fn mean_wire_bytes(&self) -> f64 {
-        let bytes: usize =
-            self.0.iter().map(|game| prost::Message::encoded_len(&proto::replay::v1::Trajectory::from(game))).sum();
+        let message = |game: &Trajectory| proto::replay::v1::Trajectory::from(game.clone());
+        let bytes: usize = self.0.iter().map(|game| prost::Message::encoded_len(&message(game))).sum();
         bytes as f64 / self.0.len() as f64
     }
 
     /// One of them, as the trajectory of this number by this actor.
     pub(crate) fn trajectory(&self, actor: u64, epoch: u64, sequence: u64) -> Trajectory {
         // Exact: the remainder is below a small number.
-        let mut trajectory = self.0[(sequence.wrapping_add(actor * 37) % COUNT as u64) as usize].clone();
-        trajectory.id = TrajectoryId { actor, epoch, sequence };
-        trajectory
+        let trajectory = &self.0[(sequence.wrapping_add(actor * 37) % COUNT as u64) as usize];
+        trajectory.with_id(TrajectoryId { actor, epoch, sequence })
     }
 }
 
 fn trajectory(steps: usize, rng: &mut ChaCha8Rng) -> Trajectory {
     let game = ConnectFour::new();
-    let steps = actions(&game, steps, rng).into_iter().map(|(action, legal)| step(action, &legal, rng)).collect();
+    let actions = actions(&game, steps, rng).into_iter();
+    let steps: Vec<Step> = actions.map(|(action, legal)| step(action, &legal, rng)).collect();
     let id = TrajectoryId { actor: 0, epoch: 0, sequence: 0 };
-    Trajectory { id, game: game.spec().name.clone(), steps, outcome: Outcome::Draw }
+    Trajectory::of(id, &game.spec().name, &steps, Outcome::Draw).expect("policies of visits are valid")
 }
 
 /// The first actions of a random game that lasts long enough, each with what was legal.
@@ -94,8 +94,9 @@ mod tests {
         let games = Games::new(30, 1).unwrap();
         for sequence in 0..COUNT as u64 + 3 {
             let trajectory = games.trajectory(5, 2, sequence);
-            trajectory.validate(Limits { steps_max: 42, actions: 7 }).unwrap();
-            assert_eq!(trajectory.id, TrajectoryId { actor: 5, epoch: 2, sequence });
+            let limits = Limits { steps_max: 42, actions: 7 };
+            Trajectory::parse(trajectory.id(), trajectory.columns(), limits).unwrap();
+            assert_eq!(trajectory.id(), TrajectoryId { actor: 5, epoch: 2, sequence });
             assert_eq!(trajectory.full_plies().count(), 30);
             ConnectFour::new().replay(&trajectory.actions().collect::<Vec<_>>()).unwrap();
         }

@@ -1,7 +1,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 
-use ::experience::{PackedTrajectory, StepKind, Trajectory, TrajectoryId};
+use ::experience::{StepKind, Trajectory, TrajectoryId};
 use ::selfplay::FinishedEpisode;
 use game::Game;
 use serde::{Deserialize, Serialize};
@@ -50,10 +50,9 @@ impl Kept {
             Experience::Compact => {
                 let id = TrajectoryId { actor: 0, epoch: 0, sequence: episode.number };
                 let FinishedEpisode { steps, outcome, .. } = episode;
-                let trajectory = Trajectory { id, game: game.spec().name.clone(), steps, outcome };
-                let packed = PackedTrajectory::pack(&trajectory);
-                let bytes = packed.bytes();
-                (Box::new(packed) as Box<dyn Any>, bytes)
+                let trajectory = Trajectory::of(id, &game.spec().name, &steps, outcome)?;
+                let bytes = trajectory.bytes();
+                (Box::new(trajectory) as Box<dyn Any>, bytes)
             }
             Experience::Dense => {
                 let floats = dense(game, &episode)?;

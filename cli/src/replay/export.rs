@@ -77,14 +77,14 @@ async fn pages(
 
 /// One game on a line: its id, its outcome, its moves as players write them.
 fn text(trajectory: &Trajectory, file: &mut impl Write) -> anyhow::Result<()> {
-    write!(file, "{} {}:", Id(trajectory.id), outcome(trajectory.outcome))?;
-    with_game!(game_of(&trajectory.game)?, |game| moves(&game, trajectory, file))?;
+    write!(file, "{} {}:", Id(trajectory.id()), outcome(trajectory.outcome()))?;
+    with_game!(game_of(trajectory.game())?, |game| moves(&game, trajectory, file))?;
     Ok(writeln!(file)?)
 }
 
 fn moves<G: Game>(game: &G, trajectory: &Trajectory, file: &mut impl Write) -> anyhow::Result<()> {
     let mut position = game.start();
-    for step in &trajectory.steps {
+    for step in trajectory.steps() {
         write!(file, " {}", game.action_name(&position, step.action))?;
         if game.try_play(&mut position, step.action).is_err() {
             write!(file, " (not legal)")?;

@@ -57,15 +57,15 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
     writeln!(out, "{:<20} {:>5} {:>8} {:<11} {:>10}  in", "trajectory", "plies", "weights", "outcome", "surprise")?;
     each(inspector, &ids, |located| {
         let Located { trajectory, tables, quarantined, .. } = located;
-        let newest = trajectory.steps.last().map_or(0, |step| step.weights_version.0);
+        let newest = trajectory.last_weights_version().0;
         let surprise = trajectory.surprise().map_or("–".to_owned(), |surprise| format!("{surprise:.3}"));
         let place = if quarantined { "quarantine".to_owned() } else { tables.join(", ") };
         writeln!(
             out,
             "{:<20} {:>5} {newest:>8} {:<11} {surprise:>10}  {place}",
-            Id(trajectory.id).to_string(),
-            trajectory.steps.len(),
-            outcome(trajectory.outcome),
+            Id(trajectory.id()).to_string(),
+            trajectory.plies(),
+            outcome(trajectory.outcome()),
         )?;
         Ok(())
     })
@@ -77,23 +77,23 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
 pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mut impl Write) -> anyhow::Result<()> {
     let located = inspector.get(id).await?.ok_or_else(|| anyhow!("no table holds trajectory {}", Id(id)))?;
     let Located { trajectory, tables, inserted_unix_ms, quarantined } = located;
-    writeln!(out, "trajectory {} of {}: {}", Id(id), trajectory.game, outcome(trajectory.outcome))?;
+    writeln!(out, "trajectory {} of {}: {}", Id(id), trajectory.game(), outcome(trajectory.outcome()))?;
     let place = if quarantined { " in quarantine" } else { "" };
     writeln!(out, "in {}{place}; came in at {} s since 1970", tables.join(", "), inserted_unix_ms / 1000)?;
     writeln!(out, "\n{:>4} {:<6} {:<8} {:>7} {:>8}  search policy", "ply", "player", "move", "value", "weights")?;
-    with_game!(game_of(&trajectory.game)?, |game| steps(&game, &trajectory, out))
+    with_game!(game_of(trajectory.game())?, |game| steps(&game, &trajectory, out))
 }
 
 /// Its moves, and the position that they lead to.
 fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> anyhow::Result<()> {
     let mut position = game.start();
-    for (ply, step) in trajectory.steps.iter().enumerate() {
+    for (ply, step) in trajectory.steps().enumerate() {
         let player = match game.to_move(&position) {
             Player::First => "first",
             Player::Second => "second",
         };
         let name = |action: Action| game.action_name(&position, action);
-        let (value, policy) = searched(step, name);
+        let (value, policy) = searched(&step, name);
         let played = name(step.action);
         writeln!(out, "{ply:>4} {player:<6} {played:<8} {value:>7} {:>8}  {policy}", step.weights_version.0)?;
         if game.try_play(&mut position, step.action).is_err() {

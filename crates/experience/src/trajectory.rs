@@ -1,14 +1,20 @@
-use game::{Action, Outcome};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use game::{Action, Outcome, Player};
 use weights::WeightsVersion;
 
-/// Which trajectory: unique over all actors and all their restarts.
+use crate::Segment;
+use crate::columns::{Columns, ColumnsBuilder, Extent, Kind};
+
+/// The id of a trajectory, unique over all actors and all their restarts.
 ///
 /// The triple makes inserts idempotent: a retry carries the same id and counts once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrajectoryId {
     /// The actor, stable over restarts.
     pub actor: u64,
-    /// Which life of that actor: grows with every start.
+    /// The start of that actor: grows with every one.
     pub epoch: u64,
     /// Counts the trajectories of one epoch from zero.
     pub sequence: u64,
@@ -20,18 +26,21 @@ impl std::fmt::Display for TrajectoryId {
     }
 }
 
-/// Every step of one episode, with what the search concluded and who made it.
+/// Every step of one episode, checked, in one buffer that never changes and is cheap to clone.
+///
+/// The buffer goes as it is over the wire, into the log and the spool, and into a replay table. The id stands beside it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trajectory {
-    /// Who made it, and which one it is.
-    pub id: TrajectoryId,
-    /// The name of the game, as in its spec.
-    pub game: String,
-    /// The steps in order, at least one.
-    pub steps: Vec<Step>,
-    /// How the episode ended.
-    pub outcome: Outcome,
+pub struct Trajectory(Arc<Inner>);
+
+#[derive(Debug, PartialEq)]
+struct Inner {
+    id: TrajectoryId,
+    columns: Columns,
 }
+
+/// A trajectory that grows step by step.
+#[derive(Debug, Clone, Default)]
+pub struct TrajectoryBuilder(ColumnsBuilder);
 
 /// One move of an episode.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +93,11 @@ pub struct Limits {
     pub actions: usize,
 }
 
+impl Limits {
+    /// Any number of steps, any action that can be written.
+    pub(crate) const NONE: Self = Self { steps_max: usize::MAX, actions: 1 << 16 };
+}
+
 /// Why a trajectory is refused: the field and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
@@ -94,88 +108,194 @@ pub struct Invalid {
     pub reason: String,
 }
 
-impl Trajectory {
-    /// Checks everything that can be checked without the rules: bounds, finite numbers, policies that sum to one.
+impl StepKind {
+    /// The search's value, if there was a search.
+    #[must_use]
+    pub fn value(&self) -> Option<f32> {
+        match self {
+            Self::Full { value, .. } | Self::Fast { value } => Some(*value),
+            Self::Opening => None,
+        }
+    }
+
+    /// The search policy; empty where none is a training target.
+    #[must_use]
+    pub fn policy(&self) -> &[ActionProbability] {
+        match self {
+            Self::Full { policy, .. } => policy,
+            Self::Fast { .. } | Self::Opening => &[],
+        }
+    }
+}
+
+impl TrajectoryBuilder {
+    /// Appends a step.
+    pub fn push(&mut self, step: &Step) {
+        self.0.push(step);
+    }
+
+    /// The trajectory of all steps that were appended.
     ///
     /// # Errors
-    /// [`Invalid`] names the first field that breaks a bound.
-    pub fn validate(&self, limits: Limits) -> Result<(), Invalid> {
-        let invalid = |field: String, reason: String| Err(Invalid { field, reason });
-        if self.steps.is_empty() {
-            return invalid("steps".into(), "is empty".into());
-        }
-        if self.steps.len() > limits.steps_max {
-            let reason = format!("has {} steps, the limit is {}", self.steps.len(), limits.steps_max);
-            return invalid("steps".into(), reason);
-        }
-        self.steps.iter().enumerate().try_for_each(|(ply, step)| step.validate(ply, limits))
+    /// As [`Trajectory::parse`], but for limits.
+    pub fn finish(&self, id: TrajectoryId, game: &str, outcome: Outcome) -> Result<Trajectory, Invalid> {
+        Ok(Trajectory::new(id, self.0.finish(game, outcome)?))
+    }
+}
+
+impl Trajectory {
+    fn new(id: TrajectoryId, columns: Columns) -> Self {
+        Self(Arc::new(Inner { id, columns }))
+    }
+
+    /// Builds a trajectory of `steps`.
+    ///
+    /// # Errors
+    /// As [`TrajectoryBuilder::finish`].
+    pub fn of<'a>(
+        id: TrajectoryId,
+        game: &str,
+        steps: impl IntoIterator<Item = &'a Step>,
+        outcome: Outcome,
+    ) -> Result<Self, Invalid> {
+        let mut builder = TrajectoryBuilder::default();
+        steps.into_iter().for_each(|step| builder.push(step));
+        builder.finish(id, game, outcome)
+    }
+
+    /// Reads the columns of a trajectory, and copies them once they are found to be valid: the encoding is the only one of
+    /// its trajectory, numbers are finite, actions and steps are within `limits`, and policies ascend and sum to one.
+    ///
+    /// # Errors
+    /// [`Invalid`] names the first field at fault.
+    pub fn parse(id: TrajectoryId, columns: &[u8], limits: Limits) -> Result<Self, Invalid> {
+        // A buffer of its own: what was received may be a small piece of a large one.
+        let check = Columns::parse(Bytes::copy_from_slice(columns), limits, Extent::Whole)?;
+        Ok(Self::new(id, check))
+    }
+
+    /// The same episode under another id.
+    #[must_use]
+    pub fn with_id(&self, id: TrajectoryId) -> Self {
+        Self::new(id, self.0.columns.clone())
+    }
+
+    /// The actor that made it, and which one of its trajectories it is.
+    #[must_use]
+    pub fn id(&self) -> TrajectoryId {
+        self.0.id
+    }
+
+    /// The bytes that [`Trajectory::parse`] reads. Their layout is documented in `columns.rs` of this crate.
+    #[must_use]
+    pub fn columns(&self) -> &Bytes {
+        self.0.columns.bytes()
+    }
+
+    /// The name of the game, as in its spec.
+    #[must_use]
+    pub fn game(&self) -> &str {
+        self.0.columns.game()
+    }
+
+    /// How the episode ended.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.0.columns.outcome()
+    }
+
+    /// How many plies the episode had.
+    #[must_use]
+    pub fn plies(&self) -> usize {
+        self.0.columns.plies()
     }
 
     /// The actions in order.
     pub fn actions(&self) -> impl Iterator<Item = Action> + '_ {
-        self.steps.iter().map(|step| step.action)
+        self.0.columns.actions()
+    }
+
+    /// The steps in order.
+    pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
+        self.0.columns.steps(0)
     }
 
     /// The plies whose search policy is a training target, ascending.
     pub fn full_plies(&self) -> impl Iterator<Item = usize> + '_ {
-        self.steps.iter().enumerate().filter(|(_, step)| matches!(step.kind, StepKind::Full { .. })).map(|(ply, _)| ply)
+        let kinds = self.0.columns.kinds().enumerate();
+        kinds.filter(|(_, kind)| matches!(kind, Kind::Full { .. })).map(|(ply, _)| ply)
     }
-}
 
-impl Step {
-    fn validate(&self, ply: usize, limits: Limits) -> Result<(), Invalid> {
-        let invalid = |field: &str, reason: String| Err(Invalid { field: format!("steps[{ply}].{field}"), reason });
-        if self.action.index() >= limits.actions {
-            return invalid("action", format!("{} is not below {}", self.action.0, limits.actions));
-        }
-        if !self.reward.is_finite() {
-            return invalid("reward", "is not finite".into());
-        }
-        let (policy, value) = match &self.kind {
-            StepKind::Full { policy, value } => (Some(policy), Some(value)),
-            StepKind::Fast { value } => (None, Some(value)),
-            StepKind::Opening => (None, None),
-        };
-        if value.is_some_and(|value| !value.is_finite()) {
-            return invalid("value", "is not finite".into());
-        }
-        let Some(policy) = policy else { return Ok(()) };
-        if let Some(entry) = policy.iter().find(|entry| entry.action.index() >= limits.actions) {
-            return invalid("policy", format!("{} is not below {}", entry.action.0, limits.actions));
-        }
-        ActionProbability::check(policy).or_else(|reason| invalid("policy", reason))
+    /// How many plies [`Trajectory::full_plies`] has.
+    #[must_use]
+    pub fn full_steps(&self) -> usize {
+        self.0.columns.full_steps()
     }
-}
 
-impl ActionProbability {
-    /// Whoever makes a policy divides in f32: over a few thousand entries its sum stays well inside.
-    const SUM_TOLERANCE: f64 = 1e-3;
+    /// The weights version that searched the last step.
+    #[must_use]
+    pub fn last_weights_version(&self) -> WeightsVersion {
+        self.0.columns.last_weights_version().unwrap_or_default()
+    }
 
-    /// Whether `policy` is a distribution: ascending by action, every probability above zero, their sum one.
+    /// Cuts the segment that begins at `ply` and unrolls `unroll_steps` steps; shorter where the episode ends sooner. `None`
+    /// if there is no such ply.
+    #[must_use]
+    pub fn segment(&self, ply: usize, unroll_steps: usize) -> Option<Segment> {
+        let left = self.plies().checked_sub(ply).filter(|&left| left > 0)?;
+        let columns = self.0.columns.part(ply, unroll_steps.saturating_add(1).min(left));
+        Some(Segment::new(self.id(), columns))
+    }
+
+    /// Brings the memory that [`Trajectory::segment`] will read for the full ply that `item` others come before nearer, at a
+    /// guess. Called for several trajectories before the first is cut.
+    pub fn fetch(&self, item: usize) {
+        self.0.columns.fetch(item);
+    }
+
+    /// The bytes of memory it takes; clones share them. What the allocator adds is not known here.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        // The two counters of the `Arc`, what it points to, and the buffer.
+        2 * size_of::<usize>() + size_of::<Inner>() + self.columns().len()
+    }
+
+    /// How many clones share the buffer, this one included.
+    #[must_use]
+    pub fn clones(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    /// How far off the searches were: the mean over all searched steps of `|search value - outcome|`, both as the player
+    /// to move sees them, 0 to 2 where values are within `[-1, 1]`. Players are taken to alternate.
     ///
-    /// # Errors
-    /// What is wrong with it, in words.
-    pub fn check(policy: &[Self]) -> Result<(), String> {
-        if policy.is_empty() {
-            return Err("is empty".to_owned());
+    /// `None` without a searched step, and in a game scored by its rewards alone.
+    #[must_use]
+    pub fn surprise(&self) -> Option<f64> {
+        let outcome = self.outcome();
+        if outcome == Outcome::Finished {
+            return None;
         }
-        if !policy.is_sorted_by(|before, after| before.action < after.action) {
-            return Err("is not ascending by action".to_owned());
+        let (mut sum, mut steps) = (0.0, 0_u32);
+        for (ply, value) in self.0.columns.values() {
+            let player = if ply % 2 == 0 { Player::First } else { Player::Second };
+            sum += f64::from((value - outcome.value_for(player)).abs());
+            steps += 1;
         }
-        let probabilities = || policy.iter().map(|entry| f64::from(entry.probability));
-        // Written so that NaN is no probability.
-        let is_probability = |p: f64| p > 0.0 && p <= 1.0 + Self::SUM_TOLERANCE;
-        if let Some(index) = probabilities().position(|p| !is_probability(p)) {
-            return Err(format!("{} is not a probability", policy[index].probability));
-        }
-        let sum: f64 = probabilities().sum();
-        if (sum - 1.0).abs() > Self::SUM_TOLERANCE { Err(format!("sums to {sum}")) } else { Ok(()) }
+        (steps > 0).then(|| sum / f64::from(steps))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ID: TrajectoryId = TrajectoryId { actor: 1, epoch: 2, sequence: 3 };
+
+    fn of(kinds: Vec<StepKind>, outcome: Outcome) -> Result<Trajectory, Invalid> {
+        let step = |kind| Step { action: Action(1), reward: 0.0, kind, weights_version: WeightsVersion(3) };
+        Trajectory::of(ID, "tic_tac_toe", &kinds.into_iter().map(step).collect::<Vec<_>>(), outcome)
+    }
 
     fn full(probabilities: &[(u16, f32)]) -> StepKind {
         let policy = probabilities
@@ -186,12 +306,11 @@ mod tests {
     }
 
     fn check(kind: StepKind, expected: &str) {
-        let step = Step { action: Action(1), reward: 0.0, kind, weights_version: WeightsVersion(3) };
-        let id = TrajectoryId { actor: 1, epoch: 2, sequence: 3 };
-        let trajectory = Trajectory { id, game: "tic_tac_toe".into(), steps: vec![step], outcome: Outcome::Draw };
-        let result = trajectory.validate(Limits { steps_max: 9, actions: 9 });
+        let limits = Limits { steps_max: 9, actions: 9 };
+        let built = of(vec![kind], Outcome::Draw);
+        let result = built.and_then(|trajectory| Trajectory::parse(ID, trajectory.columns(), limits));
         assert_eq!(
-            result.map_err(|invalid| invalid.to_string()),
+            result.map(drop).map_err(|invalid| invalid.to_string()),
             if expected.is_empty() { Ok(()) } else { Err(expected.into()) }
         );
     }
@@ -208,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_nan_is_refused_by_name() {
-        check(StepKind::Fast { value: f32::NAN }, "steps[0].value: is not finite");
+        check(StepKind::Fast { value: f32::NAN }, "values[0]: is not finite");
         check(full(&[(0, f32::NAN)]), "steps[0].policy: NaN is not a probability");
     }
 
@@ -222,5 +341,23 @@ mod tests {
     fn a_policy_lists_each_action_once_and_below_the_number_of_actions() {
         check(full(&[(1, 0.5), (1, 0.5)]), "steps[0].policy: is not ascending by action");
         check(full(&[(9, 1.0)]), "steps[0].policy: 9 is not below 9");
+    }
+
+    #[test]
+    fn surprise_is_the_mean_distance_of_searched_values_from_the_outcome_as_the_player_to_move_sees_it() {
+        let kinds = vec![
+            StepKind::Opening,
+            // The second player lost: right by a half, then wrong altogether.
+            StepKind::Fast { value: -0.5 },
+            StepKind::Opening,
+            StepKind::Full { policy: vec![ActionProbability { action: Action(0), probability: 1.0 }], value: 1.0 },
+        ];
+        assert_eq!(of(kinds, Outcome::Win(Player::First)).unwrap().surprise(), Some((0.5 + 2.0) / 2.0));
+    }
+
+    #[test]
+    fn nothing_is_surprising_without_searches_or_without_a_result() {
+        assert_eq!(of(vec![StepKind::Opening], Outcome::Draw).unwrap().surprise(), None);
+        assert_eq!(of(vec![StepKind::Fast { value: 0.5 }], Outcome::Finished).unwrap().surprise(), None);
     }
 }

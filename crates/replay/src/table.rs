@@ -11,10 +11,9 @@ mod versions;
 mod weigh;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
-use experience::{PackedTrajectory, WeightsVersion};
+use experience::{Trajectory, WeightsVersion};
 
 use crate::tree::Tree;
 use crate::{TableSettings, Window};
@@ -127,7 +126,7 @@ impl Table {
     /// above 0.
     ///
     /// `now` is the time since any fixed moment. A trajectory without items is held until it reaches the front.
-    pub fn insert(&mut self, trajectory: Arc<PackedTrajectory>, now: Duration) -> Insertion {
+    pub fn insert(&mut self, trajectory: Trajectory, now: Duration) -> Insertion {
         self.push_back(Entry::new(trajectory, self.end, now), now)
     }
 
@@ -272,13 +271,13 @@ impl Table {
 
     /// The trajectory that leaves next.
     #[must_use]
-    pub fn oldest(&self) -> Option<&Arc<PackedTrajectory>> {
+    pub fn oldest(&self) -> Option<&Trajectory> {
         self.entries.front().map(|entry| &entry.trajectory)
     }
 
     /// The trajectory that came last.
     #[must_use]
-    pub fn newest(&self) -> Option<&Arc<PackedTrajectory>> {
+    pub fn newest(&self) -> Option<&Trajectory> {
         self.entries.back().map(|entry| &entry.trajectory)
     }
 }

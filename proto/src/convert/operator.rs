@@ -1,12 +1,12 @@
+use std::collections::{BTreeMap, HashMap};
+
 use experience::Trajectory;
 
 use super::{Invalid, between, cut, inside, invalid, required, sentence, table_name, wire_count};
-use crate::limits::{PRIORITIES_MAX, STEPS_MAX};
+use crate::limits::{PRIORITIES_MAX, STEPS_MAX, TABLE_KEYS_MAX};
 use crate::replay::{
-    ItemPriority, LagBound, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, UpdatedPriorities,
-    v1,
+    ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, UpdatedPriorities, v1,
 };
-use v1::configure_request::Lag;
 use v1::quarantine_request::Suspect as Quarantined;
 use v1::release_request::Suspect as Released;
 
@@ -68,14 +68,9 @@ impl TryFrom<v1::ReleaseRequest> for Suspect {
     }
 }
 
-impl From<&Located> for v1::GetResponse {
-    fn from(Located { trajectory, tables, inserted_unix_ms, quarantined }: &Located) -> Self {
-        Self {
-            trajectory: Some(trajectory.into()),
-            tables: tables.clone(),
-            inserted_unix_ms: *inserted_unix_ms,
-            quarantined: *quarantined,
-        }
+impl From<Located> for v1::GetResponse {
+    fn from(Located { trajectory, tables, inserted_unix_ms, quarantined }: Located) -> Self {
+        Self { trajectory: Some(trajectory.into()), tables, inserted_unix_ms, quarantined }
     }
 }
 
@@ -142,93 +137,27 @@ impl From<v1::UpdatePrioritiesResponse> for UpdatedPriorities {
 }
 
 impl From<TableChange> for v1::ConfigureRequest {
-    fn from(change: TableChange) -> Self {
-        let TableChange {
-            table,
-            selector,
-            exponent,
-            half_life_versions,
-            max_times_sampled,
-            min_items,
-            samples_per_insert,
-            error_items,
-            window_items_min,
-            window_exponent,
-            window_slope,
-            capacity_items,
-            age_max_hours,
-            bytes_max,
-            lag,
-        } = change;
-        let lag = lag.map(|lag| match lag {
-            LagBound::Versions(versions) => Lag::LagVersionsMax(versions),
-            LagBound::Unbounded => Lag::LagUnbounded(v1::Unbounded {}),
-        });
-        Self {
-            table,
-            selector,
-            exponent,
-            half_life_versions,
-            max_times_sampled,
-            min_items,
-            samples_per_insert,
-            error_items,
-            window_items_min,
-            window_exponent,
-            window_slope,
-            capacity_items,
-            age_max_hours,
-            bytes_max,
-            lag,
-        }
+    fn from(TableChange { table, settings }: TableChange) -> Self {
+        Self { table, settings: settings.into_iter().collect() }
     }
 }
 
-/// Ranges are checked by whoever knows the table.
+/// Keys and values are checked by the server, which knows the table.
 impl TryFrom<v1::ConfigureRequest> for TableChange {
     type Error = Invalid;
 
-    fn try_from(message: v1::ConfigureRequest) -> Result<Self, Invalid> {
-        let v1::ConfigureRequest {
-            table,
-            selector,
-            exponent,
-            half_life_versions,
-            max_times_sampled,
-            min_items,
-            samples_per_insert,
-            error_items,
-            window_items_min,
-            window_exponent,
-            window_slope,
-            capacity_items,
-            age_max_hours,
-            bytes_max,
-            lag,
-        } = message;
-        let selector = selector.map(|selector| super::name("selector", selector)).transpose()?;
-        let lag = lag.map(|lag| match lag {
-            Lag::LagVersionsMax(versions) => LagBound::Versions(versions),
-            Lag::LagUnbounded(_) => LagBound::Unbounded,
-        });
-        Ok(Self {
-            table: table_name("table", table)?,
-            selector,
-            exponent,
-            half_life_versions,
-            max_times_sampled,
-            min_items,
-            samples_per_insert,
-            error_items,
-            window_items_min,
-            window_exponent,
-            window_slope,
-            capacity_items,
-            age_max_hours,
-            bytes_max,
-            lag,
-        })
+    fn try_from(v1::ConfigureRequest { table, settings }: v1::ConfigureRequest) -> Result<Self, Invalid> {
+        Ok(Self { table: table_name("table", table)?, settings: settings_from_wire(settings)? })
     }
+}
+
+/// Keys and values of a table, few and short.
+pub(crate) fn settings_from_wire(settings: HashMap<String, String>) -> Result<BTreeMap<String, String>, Invalid> {
+    if settings.len() > TABLE_KEYS_MAX {
+        return Err(invalid("settings", format!("has {} entries, the limit is {TABLE_KEYS_MAX}", settings.len())));
+    }
+    let one = |(key, value)| Ok((super::name("settings", key)?, sentence("settings", value)?));
+    settings.into_iter().map(one).collect()
 }
 
 fn names(field: &str, names: Vec<String>) -> Result<Vec<String>, Invalid> {

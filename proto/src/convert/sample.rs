@@ -1,14 +1,10 @@
 use std::time::Duration;
 
-use experience::{Sample, Segment, Target, WeightsVersion};
+use experience::{Sample, Segment, WeightsVersion};
 use prost::Message as _;
 
-use super::policies::{self, Empty};
-use super::{
-    Invalid, between, count, cut, dense_rewards, finite, inside, invalid, length, name, outcome, required, sentence,
-    sparse_rewards, table_name, versions, wire_count,
-};
-use crate::limits::{CREDIT_BATCHES_MAX, PART_BYTES_MAX, SAMPLES_PER_BATCH_MAX, STEPS_MAX, UNROLL_STEPS_MAX};
+use super::{Invalid, between, cut, inside, invalid, name, required, sentence, table_name, wire_count};
+use crate::limits::{ANY_TRAJECTORY, CREDIT_BATCHES_MAX, PART_BYTES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{SampleBatch, SampleQuery, v1};
 
 impl From<SampleQuery> for v1::Open {
@@ -81,20 +77,12 @@ pub(crate) fn parts(batch: &SampleBatch, part_bytes_max: usize) -> Vec<v1::Batch
     parts
 }
 
+/// The buffer of the segment is shared.
 impl From<&Sample> for v1::Sample {
-    fn from(sample: &Sample) -> Self {
-        let Sample { segment, probability, table_items } = sample;
-        let Segment { trajectory, ply, actions, targets, outcome: ended, plies } = segment;
+    fn from(Sample { segment, probability, table_items }: &Sample) -> Self {
         Self {
-            trajectory: Some((*trajectory).into()),
-            ply: wire_count(*ply),
-            plies: wire_count(*plies),
-            outcome: outcome::to_wire(*ended),
-            actions: policies::actions_to_wire(actions.iter().copied()),
-            values: targets.iter().map(|target| target.value).collect(),
-            policies: Some(policies::to_wire(targets.iter().map(|target| target.policy.as_slice()))),
-            rewards: sparse_rewards(targets.iter().map(|target| target.reward).collect()),
-            versions: versions::to_wire(targets.iter().map(|target| target.weights_version)),
+            trajectory: Some(segment.trajectory().into()),
+            segment: segment.columns().clone(),
             probability: *probability,
             table_items: *table_items,
         }
@@ -105,36 +93,13 @@ impl TryFrom<v1::Sample> for Sample {
     type Error = Invalid;
 
     fn try_from(message: v1::Sample) -> Result<Self, Invalid> {
-        let v1::Sample {
-            trajectory,
-            ply,
-            plies,
-            outcome: ended,
-            actions,
-            values,
-            policies,
-            rewards,
-            versions,
-            probability,
-            table_items,
-        } = message;
+        let v1::Sample { trajectory, segment, probability, table_items } = message;
         let trajectory = required("trajectory", trajectory)?.into();
-        let plies = between("plies", plies, 1, STEPS_MAX)?;
-        let ply = count("ply", ply)?;
-        let unrolled = values.len();
-        if unrolled == 0 || unrolled > UNROLL_STEPS_MAX + 1 {
-            return Err(invalid("values", format!("has {unrolled} entries, expected 1 to {}", UNROLL_STEPS_MAX + 1)));
+        let segment = Segment::parse(trajectory, segment, ANY_TRAJECTORY).map_err(inside("segment"))?;
+        if segment.len() > UNROLL_STEPS_MAX + 1 {
+            let reason = format!("has {} entries, expected 1 to {}", segment.len(), UNROLL_STEPS_MAX + 1);
+            return Err(invalid("segment.steps", reason));
         }
-        if ply >= plies || unrolled > plies - ply {
-            return Err(invalid("ply", format!("{unrolled} targets from ply {ply} on pass the {plies} plies")));
-        }
-        finite("values", &values)?;
-        let outcome = outcome::from_wire(ended)?;
-        let actions = policies::actions_from_wire(&actions, STEPS_MAX)?;
-        length("actions", actions.len(), ply + unrolled - 1)?;
-        let rewards = dense_rewards(rewards, unrolled)?;
-        let versions = versions::from_wire(versions, unrolled)?;
-        let policies = policies::from_wire(policies, unrolled, Empty::Legal)?;
         // Written so that NaN is no probability.
         if !(probability > 0.0 && probability <= 1.0) {
             return Err(invalid("probability", format!("{probability} is not a probability")));
@@ -142,14 +107,7 @@ impl TryFrom<v1::Sample> for Sample {
         if table_items == 0 {
             return Err(invalid("table_items", "is zero"));
         }
-        let targets = policies
-            .into_iter()
-            .zip(values)
-            .zip(rewards)
-            .zip(versions)
-            .map(|(((policy, value), reward), weights_version)| Target { policy, value, reward, weights_version })
-            .collect();
-        Ok(Self { segment: Segment { trajectory, ply, actions, targets, outcome, plies }, probability, table_items })
+        Ok(Self { segment, probability, table_items })
     }
 }
 

@@ -7,15 +7,15 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
-use experience::{ActionProbability, Mass, Sample, Segment, Step, StepKind, Trajectory, TrajectoryId};
+use experience::{ActionProbability, Mass, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use proptest::prelude::*;
 
 use super::Invalid;
 use crate::limits::{ACTIONS_MAX, CREDIT_BATCHES_MAX, DIMENSION_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{
-    Actor, ActorState, Actors, Answer, ItemPriority, LagBound, ListOrder, ListQuery, Located, Origin, PriorityUpdate,
-    Quarantine, Report, SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats,
+    Actor, ActorState, Actors, Answer, ItemPriority, ListOrder, ListQuery, Located, Origin, PriorityUpdate, Quarantine,
+    Report, SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats,
 };
 use crate::weights::FetchQuery;
 
@@ -67,15 +67,15 @@ fn steps() -> impl Strategy<Value = Step> {
 
 fn trajectories() -> impl Strategy<Value = Trajectory> {
     (ids(), names(), proptest::collection::vec(steps(), 1..12), outcomes())
-        .prop_map(|(id, game, steps, outcome)| Trajectory { id, game, steps, outcome })
+        .prop_map(|(id, game, steps, outcome)| Trajectory::of(id, &game, &steps, outcome).expect("steps are valid"))
 }
 
 fn samples() -> impl Strategy<Value = Sample> {
     let probabilities = prop_oneof![Just(1.0), Just(f64::MIN_POSITIVE), 1e-6_f64..1.0];
     (trajectories(), any::<proptest::sample::Index>(), 0_usize..4, probabilities, 1..=u64::MAX).prop_map(
         |(trajectory, ply, unroll_steps, probability, table_items)| {
-            let ply = ply.index(trajectory.steps.len());
-            let segment = Segment::cut(&trajectory, ply, unroll_steps).expect("the trajectory has that ply");
+            let ply = ply.index(trajectory.plies());
+            let segment = trajectory.segment(ply, unroll_steps).expect("the trajectory has that ply");
             Sample { segment, probability, table_items }
         },
     )
@@ -173,19 +173,8 @@ fn priority_updates() -> impl Strategy<Value = PriorityUpdate> {
 }
 
 fn table_changes() -> impl Strategy<Value = TableChange> {
-    let lags = prop_oneof![any::<u64>().prop_map(LagBound::Versions), Just(LagBound::Unbounded)];
-    let options = (proptest::option::of(names()), proptest::option::of(0.0_f64..9.0), proptest::option::of(lags));
-    (names(), options, proptest::option::of(any::<u32>()), proptest::option::of(any::<u64>())).prop_map(
-        |(table, (selector, exponent, lag), max_times_sampled, capacity_items)| TableChange {
-            table,
-            selector,
-            exponent,
-            lag,
-            max_times_sampled,
-            capacity_items,
-            ..TableChange::default()
-        },
-    )
+    let settings = proptest::collection::btree_map(names(), sentences(), 0..9);
+    (names(), settings).prop_map(|(table, settings)| TableChange { table, settings })
 }
 
 fn actors() -> impl Strategy<Value = Actors> {

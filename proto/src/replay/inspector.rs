@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use experience::{Invalid, TrajectoryId};
 use tonic::{Code, Status};
 
@@ -116,13 +118,13 @@ impl Inspector {
         Ok(self.client.clone().update_priorities(request).await?.into_inner().into())
     }
 
-    /// Changes settings of a table while it serves; answers with those in force.
+    /// Changes settings of a table while it serves, and returns those in force, by their keys.
     ///
     /// # Errors
     /// [`RequestError`]; what is out of range is `INVALID_ARGUMENT`, what the log cannot take `RESOURCE_EXHAUSTED`.
-    pub async fn configure(&self, change: TableChange) -> Result<TableChange, RequestError> {
+    pub async fn configure(&self, change: TableChange) -> Result<BTreeMap<String, String>, RequestError> {
         let response = self.client.clone().configure(v1::ConfigureRequest::from(change)).await?.into_inner();
-        Ok(convert::required("settings", response.settings)?.try_into()?)
+        Ok(convert::operator::settings_from_wire(response.settings)?)
     }
 
     /// Takes a trajectory out of sampling. Whether the table held it.

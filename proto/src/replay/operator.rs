@@ -1,4 +1,6 @@
-//! What whoever runs a server, or a learner between its batches, asks of it.
+//! Requests of operators, and of a learner between its batches.
+
+use std::collections::BTreeMap;
 
 use experience::{Trajectory, TrajectoryId};
 
@@ -77,47 +79,11 @@ pub struct UpdatedPriorities {
     pub unused: u64,
 }
 
-/// What shall change in the settings of a table, or is in force; what is missing stays. The words and ranges are those of
-/// the run file's `[[replay.tables]]`.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// New settings of a table; every other setting stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableChange {
     /// Which table.
     pub table: String,
-    /// uniform, prioritised, fifo, lifo, `min_heap`, `max_heap` or `staleness_aware`.
-    pub selector: Option<String>,
-    /// Of `prioritised`.
-    pub exponent: Option<f64>,
-    /// Of `staleness_aware`.
-    pub half_life_versions: Option<f64>,
-    /// 0 for any number.
-    pub max_times_sampled: Option<u32>,
-    /// Of the limiter.
-    pub min_items: Option<u64>,
-    /// Of the limiter.
-    pub samples_per_insert: Option<f64>,
-    /// Of the limiter.
-    pub error_items: Option<f64>,
-    /// Of the window.
-    pub window_items_min: Option<u64>,
-    /// Of the window.
-    pub window_exponent: Option<f64>,
-    /// Of the window.
-    pub window_slope: Option<f64>,
-    /// Of the window.
-    pub capacity_items: Option<u64>,
-    /// 0 for any age.
-    pub age_max_hours: Option<f64>,
-    /// 0 for no bound.
-    pub bytes_max: Option<u64>,
-    /// How far trajectories may be behind.
-    pub lag: Option<LagBound>,
-}
-
-/// How many weights versions a trajectory may be behind the newest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LagBound {
-    /// So many.
-    Versions(u64),
-    /// Any number.
-    Unbounded,
+    /// Keys and values of the run file's `[[replay.tables]]`, written as after `--set`.
+    pub settings: BTreeMap<String, String>,
 }

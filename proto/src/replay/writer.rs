@@ -8,12 +8,11 @@ use std::time::Duration;
 use connection::Connection;
 use experience::{Trajectory, TrajectoryId};
 use outstanding::Item;
-use prost::Message as _;
 use service::trace::Span;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use super::{Origin, v1};
+use super::Origin;
 use crate::limits::{TRAJECTORY_BYTES_MAX, UNACKNOWLEDGED_MAX};
 use crate::reconnect::{Reconnecting, entropy};
 
@@ -185,19 +184,18 @@ impl Writer {
     /// As [`insert`](Self::insert).
     pub async fn insert_traced(&self, trajectory: Trajectory, span: Option<Span>) -> Result<(), WriterError> {
         let Origin { actor, epoch, game } = &self.origin;
-        let TrajectoryId { actor: its_actor, epoch: its_epoch, sequence: _ } = trajectory.id;
-        if (its_actor, its_epoch, &trajectory.game) != (*actor, *epoch, game) {
-            let (id, game) = (trajectory.id, trajectory.game);
+        let id = trajectory.id();
+        if (id.actor, id.epoch, trajectory.game()) != (*actor, *epoch, game.as_str()) {
+            let game = trajectory.game().to_owned();
             return Err(WriterError::NotOurs { id, game, expected: self.origin.clone() });
         }
-        let message = v1::Trajectory::from(&trajectory);
-        let bytes = message.encoded_len();
+        let bytes = trajectory.columns().len();
         if bytes > TRAJECTORY_BYTES_MAX {
-            return Err(WriterError::TooLarge { id: trajectory.id, bytes });
+            return Err(WriterError::TooLarge { id, bytes });
         }
         let slot = self.in_flight.acquire().await.map_err(|_| WriterError::Stopped)?;
         // There is room: the channel holds as many as there are slots.
-        let item = Item { trajectory, message, trace: span, resent: self.epoch_use == Epoch::Known };
+        let item = Item { trajectory, trace: span, resent: self.epoch_use == Epoch::Known };
         self.items.try_send(item).map_err(|_| WriterError::Stopped)?;
         // The task gives the slot back with the acknowledgement.
         slot.forget();

@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use experience::{ActionProbability, Sample, Segment, Step, StepKind, Trajectory, TrajectoryId};
+use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -131,7 +131,7 @@ impl Stream<v1::InsertRequest, v1::InsertResponse> {
     pub async fn sequences(&mut self, count: usize) -> Vec<u64> {
         let mut sequences = Vec::new();
         for _ in 0..count {
-            sequences.push(self.trajectory().await.id.sequence);
+            sequences.push(self.trajectory().await.id().sequence);
         }
         sequences
     }
@@ -252,7 +252,7 @@ impl Replay for Handover {
             inserted_unix_ms: 0,
             quarantined: false,
         };
-        Ok(Response::new((&located).into()))
+        Ok(Response::new(located.into()))
     }
 
     async fn quarantine(
@@ -282,7 +282,7 @@ impl Replay for Handover {
         &self,
         request: Request<v1::ConfigureRequest>,
     ) -> Result<Response<v1::ConfigureResponse>, Status> {
-        Ok(Response::new(v1::ConfigureResponse { settings: Some(request.into_inner()) }))
+        Ok(Response::new(v1::ConfigureResponse { settings: request.into_inner().settings }))
     }
 }
 
@@ -303,17 +303,14 @@ pub fn trajectory(sequence: u64) -> Trajectory {
     let policy = vec![entry(0, 0.25), entry(3, 0.75)];
     let kinds = [StepKind::Opening, StepKind::Fast { value: -0.5 }, StepKind::Full { policy, value: 0.5 }];
     let step = |(ply, kind)| Step { action: Action(ply), reward: 0.0, kind, weights_version: WeightsVersion(2) };
-    Trajectory {
-        id: TrajectoryId { actor: 7, epoch: 3, sequence },
-        game: "tic_tac_toe".into(),
-        steps: (0..).zip(kinds).map(step).collect(),
-        outcome: Outcome::Win(Player::First),
-    }
+    let steps: Vec<Step> = (0..).zip(kinds).map(step).collect();
+    let id = TrajectoryId { actor: 7, epoch: 3, sequence };
+    Trajectory::of(id, "tic_tac_toe", &steps, Outcome::Win(Player::First)).expect("its steps are valid")
 }
 
 /// A batch of segments of at most one unroll step; `number` tells it from others.
 pub fn batch(number: u64, batch_size: usize) -> SampleBatch {
-    let segment = Segment::cut(&trajectory(number), 1, 1).expect("the trajectory has a second ply");
+    let segment = trajectory(number).segment(1, 1).expect("the trajectory has a second ply");
     let samples = vec![Sample { segment, probability: 0.5, table_items: 2 }; batch_size];
     SampleBatch { samples, table: TableStats { samples_total: number, ..TableStats::default() } }
 }

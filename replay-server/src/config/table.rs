@@ -1,15 +1,17 @@
 //! A table as written, and as used.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use proto::replay::{LagBound, TableChange};
 use replay::{
     InvalidRateLimiter, InvalidSelector, InvalidTable, InvalidWindow, RateLimiter, RateLimiterSettings, Retention,
     Selector, TableSettings, Window,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use service::ConfigError;
+use service::config::Sources;
 
 /// The table that the keys of `[replay]` itself are about.
 pub const MAIN: &str = "main";
@@ -138,14 +140,31 @@ pub struct NamedTable {
 #[derive(Debug, Clone, PartialEq)]
 pub struct InvalidKey {
     /// Which key.
-    pub key: &'static str,
+    pub key: String,
     /// What is wrong with its value.
     pub reason: String,
 }
 
 impl InvalidKey {
-    fn new(key: &'static str, reason: impl ToString) -> Self {
-        Self { key, reason: reason.to_string() }
+    fn new(key: &str, reason: impl ToString) -> Self {
+        Self { key: key.to_owned(), reason: reason.to_string() }
+    }
+
+    /// The key that the loader refuses.
+    fn of(error: ConfigError) -> Self {
+        let reason = match &error {
+            ConfigError::UnknownKey { hint, .. } => format!("is no key of a table; {hint}"),
+            ConfigError::WrongType { expected, got, .. } => format!("expected {expected}, got {got}"),
+            ConfigError::Refused { reason, .. } => reason.clone(),
+            error => error.to_string(),
+        };
+        let key = match &error {
+            ConfigError::UnknownKey { key, .. }
+            | ConfigError::WrongType { key, .. }
+            | ConfigError::Refused { key, .. } => key.strip_prefix("table.").unwrap_or(key),
+            _ => "settings",
+        };
+        Self { key: key.to_owned(), reason }
     }
 
     /// The same, as a fault of the run file.
@@ -213,96 +232,45 @@ impl TableSection {
     }
 }
 
-impl TableSection {
-    /// The same with what a change says; its ranges are checked by [`TableSection::settings`].
-    ///
-    /// # Errors
-    /// A selector that there is not, or a number that is not finite.
-    pub fn changed(mut self, change: &TableChange) -> Result<Self, InvalidKey> {
-        fn set<T: Copy>(key: &mut T, value: Option<T>) {
-            *key = value.unwrap_or(*key);
-        }
-        let numbers = [
-            ("exponent", change.exponent),
-            ("half_life_versions", change.half_life_versions),
-            ("samples_per_insert", change.samples_per_insert),
-            ("error_items", change.error_items),
-            ("window_exponent", change.window_exponent),
-            ("window_slope", change.window_slope),
-            ("age_max_hours", change.age_max_hours),
-        ];
-        // The log keeps no others.
-        if let Some((key, _)) = numbers.into_iter().find(|(_, number)| number.is_some_and(|number| !number.is_finite()))
-        {
-            return Err(InvalidKey::new(key, "is not finite"));
-        }
-        if let Some(name) = &change.selector {
-            let selector = SelectorName::named(name);
-            self.selector = selector.ok_or_else(|| InvalidKey::new("selector", format!("{name:?} is no selector")))?;
-        }
-        set(&mut self.exponent, change.exponent);
-        set(&mut self.half_life_versions, change.half_life_versions);
-        set(&mut self.min_items, change.min_items);
-        set(&mut self.samples_per_insert, change.samples_per_insert);
-        set(&mut self.error_items, change.error_items);
-        set(&mut self.window_items_min, change.window_items_min);
-        set(&mut self.window_exponent, change.window_exponent);
-        set(&mut self.window_slope, change.window_slope);
-        set(&mut self.capacity_items, change.capacity_items);
-        set(&mut self.max_times_sampled, change.max_times_sampled.map(NonZeroU32::new));
-        set(&mut self.age_max_hours, change.age_max_hours.map(|hours| Some(hours).filter(|&hours| hours != 0.0)));
-        set(&mut self.bytes_max, change.bytes_max.map(|bytes| Some(bytes).filter(|&bytes| bytes > 0)));
-        set(
-            &mut self.lag_versions_max,
-            change.lag.map(|lag| match lag {
-                LagBound::Versions(versions) => Some(versions),
-                LagBound::Unbounded => None,
-            }),
-        );
-        Ok(self)
-    }
+/// The keys that stay as they are while a table serves.
+const FIXED_KEYS: [&str; 2] = ["name", "blocks_inserts"];
 
-    /// All of it, as a change says it.
-    #[must_use]
-    pub fn as_change(&self) -> TableChange {
-        TableChange {
-            table: self.name.clone(),
-            selector: Some(self.selector.name().to_owned()),
-            exponent: Some(self.exponent),
-            half_life_versions: Some(self.half_life_versions),
-            max_times_sampled: Some(self.max_times_sampled.map_or(0, NonZeroU32::get)),
-            min_items: Some(self.min_items),
-            samples_per_insert: Some(self.samples_per_insert),
-            error_items: Some(self.error_items),
-            window_items_min: Some(self.window_items_min),
-            window_exponent: Some(self.window_exponent),
-            window_slope: Some(self.window_slope),
-            capacity_items: Some(self.capacity_items),
-            age_max_hours: Some(self.age_max_hours.unwrap_or(0.0)),
-            bytes_max: Some(self.bytes_max.unwrap_or(0)),
-            lag: Some(self.lag_versions_max.map_or(LagBound::Unbounded, LagBound::Versions)),
-        }
-    }
+/// A table as the only section of a configuration: its keys are read and checked by the loader of run files.
+#[derive(Serialize, Deserialize)]
+struct OneTable {
+    table: TableSection,
 }
 
-impl SelectorName {
-    const ALL: [Self; 7] =
-        [Self::Uniform, Self::Prioritised, Self::Fifo, Self::Lifo, Self::MinHeap, Self::MaxHeap, Self::StalenessAware];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Uniform => "uniform",
-            Self::Prioritised => "prioritised",
-            Self::Fifo => "fifo",
-            Self::Lifo => "lifo",
-            Self::MinHeap => "min_heap",
-            Self::MaxHeap => "max_heap",
-            Self::StalenessAware => "staleness_aware",
+impl TableSection {
+    /// The same with other values of some keys, written as after `--set`; ranges are checked by [`TableSection::settings`].
+    ///
+    /// # Errors
+    /// A key that a table does not have or that may not change, or a value of another type.
+    pub fn changed(&self, settings: &BTreeMap<String, String>) -> Result<Self, InvalidKey> {
+        if let Some(key) = FIXED_KEYS.into_iter().find(|key| settings.contains_key(*key)) {
+            return Err(InvalidKey::new(key, "cannot change while the table serves"));
+        }
+        let sets = settings.iter().map(|(key, value)| format!("table.{key}={value}")).collect();
+        let sources = Sources { file: None, env: std::iter::empty(), sets };
+        let OneTable { table } = sources.load_over(&OneTable { table: self.clone() }).map_err(InvalidKey::of)?;
+        // The log keeps no others.
+        match table.values().into_iter().find(|(_, value)| value.is_null()) {
+            Some((key, _)) => Err(InvalidKey::new(&key, "is not finite")),
+            None => Ok(table),
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|selector| selector.name() == name)
+    /// Every key that may change while the table serves, and its value as after `--set`.
+    #[must_use]
+    pub fn live_settings(&self) -> BTreeMap<String, String> {
+        let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let live = self.values().into_iter().filter(|(key, _)| !FIXED_KEYS.contains(&key.as_str()));
+        live.map(|(key, value)| (key, text(value))).collect()
+    }
+
+    fn values(&self) -> serde_json::Map<String, Value> {
+        let value = serde_json::to_value(self).expect("a section has numbers and text only");
+        value.as_object().cloned().expect("a section has named keys")
     }
 }
 

@@ -1,8 +1,7 @@
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use experience::{PackedTrajectory, TrajectoryId};
+use experience::TrajectoryId;
 use proto::convert;
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
@@ -169,14 +168,13 @@ impl InsertStream {
                 let inserted = UnixMillis::now();
                 let content =
                     storage::encode(&trajectory, inserted).map_err(|error| Status::internal(error.to_string()))?;
-                let trajectory = Arc::new(PackedTrajectory::pack(&trajectory));
                 let id = trajectory.id();
                 let bytes = trajectory.bytes() + content.payload().len();
                 // One that comes twice before it is answered is kept once.
                 self.traces.extend(trace.map(|span| (id.sequence, span)));
                 self.in_flight_bytes += bytes - self.in_flight.insert(id.sequence, bytes).unwrap_or(0).min(bytes);
                 if let Some(lease) = &self.lease {
-                    lease.arrived(trajectory.last_weights_version().map(|version| version.0));
+                    lease.arrived(Some(trajectory.last_weights_version().0));
                 }
                 self.ready = self.peer.quota.count(id.actor, Instant::now());
                 let command = Command::Insert { trajectory, content, inserted, reply: self.answer.clone() };

@@ -1,10 +1,8 @@
-use std::sync::Arc;
-
-use experience::{PackedTrajectory, TrajectoryId};
+use experience::{Trajectory, TrajectoryId};
 use proto::replay::{ListOrder, ListQuery};
 
 /// The ids that a query asks for, of what is held, newest first.
-pub(super) fn ids(held: Vec<Arc<PackedTrajectory>>, query: &ListQuery) -> Vec<TrajectoryId> {
+pub(super) fn ids(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
     let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
     let mut ids: Vec<TrajectoryId> = match query.order {
         ListOrder::Newest => held.iter().map(|trajectory| trajectory.id()).collect(),
@@ -16,7 +14,7 @@ pub(super) fn ids(held: Vec<Arc<PackedTrajectory>>, query: &ListQuery) -> Vec<Tr
         }
         ListOrder::Surprising => {
             // Nothing is less surprising than what was foreseen but what was never searched.
-            let surprise = |trajectory: &PackedTrajectory| trajectory.unpack().surprise().unwrap_or(-1.0);
+            let surprise = |trajectory: &Trajectory| trajectory.surprise().unwrap_or(-1.0);
             let mut ids: Vec<_> = held.into_iter().map(|trajectory| (surprise(&trajectory), trajectory.id())).collect();
             // Stable: of equals the newest comes first.
             ids.sort_by(|(a, _), (b, _)| b.total_cmp(a));

@@ -103,10 +103,15 @@ fn wrap(message: In) -> v1::InsertRequest {
 }
 
 fn message(sequence: u64) -> v1::Trajectory {
-    let kind = StepKind::Full { policy: vec![ActionProbability { action: Action(3), probability: 1.0 }], value: 0.5 };
-    let step = Step { action: Action(3), reward: 0.0, kind, weights_version: WeightsVersion(7) };
-    let id = TrajectoryId { actor: 1, epoch: 1, sequence };
-    (&Trajectory { id, game: GAME.into(), steps: vec![step; 4], outcome: Outcome::Draw }).into()
+    message_of(1, sequence, 0.5, 7)
+}
+
+/// A draw of four steps that were all searched with this value by these weights.
+fn message_of(actor: u64, sequence: u64, value: f32, version: u64) -> v1::Trajectory {
+    let kind = StepKind::Full { policy: vec![ActionProbability { action: Action(3), probability: 1.0 }], value };
+    let step = Step { action: Action(3), reward: 0.0, kind, weights_version: WeightsVersion(version) };
+    let id = TrajectoryId { actor, epoch: 1, sequence };
+    Trajectory::of(id, GAME, &vec![step; 4], Outcome::Draw).unwrap().into()
 }
 
 fn trajectory(sequence: u64) -> v1::InsertRequest {
@@ -211,9 +216,9 @@ async fn a_batch_larger_than_a_message_comes_in_parts_for_one_credit() {
     let kind = StepKind::Full { policy: (0..=u16::MAX).map(entry).collect(), value: 0.5 };
     let step = Step { action: Action(3), reward: 0.0, kind, weights_version: WeightsVersion(7) };
     let id = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
-    let trajectory = Trajectory { id, game: GAME.into(), steps: vec![step; 4], outcome: Outcome::Draw };
+    let trajectory = Trajectory::of(id, GAME, &vec![step; 4], Outcome::Draw).unwrap();
     let (sender, mut answers) = server.insert().await;
-    for message in [hello(), wrap(In::Trajectory((&trajectory).into()))] {
+    for message in [hello(), wrap(In::Trajectory(trajectory.into()))] {
         sender.send(message).await.unwrap();
         answers.message().await.unwrap().unwrap();
     }
@@ -287,13 +292,27 @@ async fn every_illegal_insert_ends_its_stream_with_its_fault_and_the_client_may_
     server.stop().await;
 }
 
+/// The ply of a sample.
+fn ply_of(sample: &v1::Sample) -> u32 {
+    let id = sample.trajectory.unwrap().into();
+    let segment = experience::Segment::parse(id, sample.segment.clone(), proto::limits::ANY_TRAJECTORY).unwrap();
+    segment.ply() as u32
+}
+
+/// The same columns, but for their first value.
+fn with_nan(columns: &[u8]) -> prost::bytes::Bytes {
+    let (value, nan) = (0.5_f32.to_le_bytes(), f32::NAN.to_le_bytes());
+    let at = columns.windows(4).position(|bytes| bytes == value).unwrap();
+    [&columns[..at], &nan, &columns[at + 4..]].concat().into()
+}
+
 #[tokio::test]
 async fn an_invalid_trajectory_is_refused_with_its_field_and_the_stream_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path()).await;
     let (sender, mut answers) = server.insert().await;
     let mut bad = message(5);
-    bad.values[0] = f32::NAN;
+    bad.columns = with_nan(&bad.columns);
     for message in [hello(), wrap(In::Trajectory(bad)), trajectory(6)] {
         sender.send(message).await.unwrap();
     }

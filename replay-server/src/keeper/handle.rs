@@ -1,10 +1,10 @@
 //! What the keeper is told, and what it answers.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use experience::{PackedTrajectory, TrajectoryId, WeightsVersion};
-use proto::replay::{ServerStats, Suspect, TableChange, TableStats};
+use experience::{Trajectory, TrajectoryId, WeightsVersion};
+use proto::replay::{ServerStats, Suspect, TableStats};
 use replay::{Drawn, InvalidPriority, ItemKey, PriorityUpdate};
 use tokio::sync::{mpsc, oneshot};
 
@@ -80,7 +80,7 @@ pub struct BatchRequest {
 #[derive(Debug, Clone)]
 pub struct Found {
     /// It.
-    pub trajectory: Arc<PackedTrajectory>,
+    pub trajectory: Trajectory,
     /// The tables that hold it.
     pub tables: Vec<String>,
     /// When it came in, since 1970.
@@ -118,7 +118,7 @@ pub enum Command {
     /// A valid trajectory came in.
     Insert {
         /// It.
-        trajectory: Arc<PackedTrajectory>,
+        trajectory: Trajectory,
         /// Its record for the log.
         content: EncodedTrajectory,
         /// When it came in, as the record says.
@@ -158,7 +158,7 @@ pub enum Command {
         /// Which.
         table: TableIndex,
         /// Where it goes.
-        reply: oneshot::Sender<Vec<Arc<PackedTrajectory>>>,
+        reply: oneshot::Sender<Vec<Trajectory>>,
     },
     /// One trajectory, and where it is.
     Get {
@@ -201,10 +201,10 @@ pub enum Command {
     Configure {
         /// Which.
         table: TableIndex,
-        /// What.
-        change: Box<TableChange>,
+        /// Keys and values, written as after `--set`.
+        settings: BTreeMap<String, String>,
         /// Where the answer goes: the settings in force.
-        reply: oneshot::Sender<Result<TableChange, Refusal>>,
+        reply: oneshot::Sender<Result<BTreeMap<String, String>, Refusal>>,
     },
     /// The log made entries durable, or could not.
     Log(LogEvent),

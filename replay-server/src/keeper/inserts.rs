@@ -1,11 +1,10 @@
 //! The way of an insert: it waits until every table lets it in, goes to the log, and into the tables when it is durable.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 
-use experience::{PackedTrajectory, TrajectoryId};
+use experience::{Trajectory, TrajectoryId};
 use replay::Wait;
 use tokio::sync::mpsc;
 
@@ -18,7 +17,7 @@ use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis};
 /// A trajectory that nobody has admitted yet.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) trajectory: Arc<PackedTrajectory>,
+    pub(super) trajectory: Trajectory,
     pub(super) content: EncodedTrajectory,
     pub(super) inserted: UnixMillis,
     pub(super) since: Instant,
@@ -27,7 +26,7 @@ pub(super) struct Arrival {
 /// A trajectory on its way to the disk.
 #[derive(Debug)]
 pub(super) struct InLog {
-    trajectory: Arc<PackedTrajectory>,
+    trajectory: Trajectory,
     inserted: UnixMillis,
     since: Instant,
 }
@@ -73,7 +72,7 @@ impl Keeper {
     /// Whether no table has a use for something whose newest weights are so far behind. It leaves no trace: sent again, it is
     /// judged again.
     fn is_stale(&self, arrival: &Arrival) -> bool {
-        let Some(version) = arrival.trajectory.last_weights_version() else { return false };
+        let version = arrival.trajectory.last_weights_version();
         self.tables.iter().all(|table| table.table().is_stale(version))
     }
 
@@ -155,7 +154,7 @@ impl Keeper {
         if self.seen.insert(id) {
             self.segments.push(segment);
             for table in &mut self.tables {
-                table.insert(Arc::clone(&trajectory), inserted.since_1970());
+                table.insert(trajectory.clone(), inserted.since_1970());
             }
         }
         for (index, reply) in self.replies.remove(&id).into_iter().flatten().enumerate() {
@@ -211,13 +210,13 @@ impl Keeper {
 }
 
 /// What a trajectory takes while it is on its way, with its record.
-fn in_flight_bytes(trajectory: &PackedTrajectory, content: &EncodedTrajectory) -> u64 {
+fn in_flight_bytes(trajectory: &Trajectory, content: &EncodedTrajectory) -> u64 {
     (trajectory.bytes() + content.payload().len()) as u64
 }
 
 /// The items of a trajectory, as the log counts them.
-fn items(trajectory: &PackedTrajectory) -> u32 {
-    u32::try_from(trajectory.full_plies().count()).expect("an episode has under 2^32 steps")
+fn items(trajectory: &Trajectory) -> u32 {
+    u32::try_from(trajectory.full_steps()).expect("an episode has under 2^32 steps")
 }
 
 /// Whether somebody still waits for what becomes of a trajectory.

@@ -1,8 +1,6 @@
 //! What the keeper says about its tables.
 
-use std::sync::Arc;
-
-use experience::{PackedTrajectory, TrajectoryId};
+use experience::{Trajectory, TrajectoryId};
 use proto::replay::ServerStats;
 
 use super::Keeper;
@@ -19,8 +17,8 @@ impl Keeper {
     }
 
     /// All that a table holds, newest first. It costs a pointer for each.
-    pub(super) fn held(&self, table: TableIndex) -> Vec<Arc<PackedTrajectory>> {
-        self.tables[table.0].table().held().map(|held| Arc::clone(held.trajectory)).collect()
+    pub(super) fn held(&self, table: TableIndex) -> Vec<Trajectory> {
+        self.tables[table.0].table().held().map(|held| held.trajectory.clone()).collect()
     }
 
     /// O(trajectories): somebody looks at one.
@@ -29,7 +27,7 @@ impl Keeper {
         for table in &self.tables {
             let Some(held) = table.table().held().find(|held| held.trajectory.id() == id) else { continue };
             let found = found.get_or_insert_with(|| Found {
-                trajectory: Arc::clone(held.trajectory),
+                trajectory: held.trajectory.clone(),
                 tables: Vec::new(),
                 inserted: held.inserted,
                 quarantined: held.quarantined,

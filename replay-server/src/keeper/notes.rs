@@ -1,8 +1,10 @@
 //! What becomes durable besides trajectories: notes wait for room in the log, and whoever asked hears when they are.
 
+use std::collections::BTreeMap;
+
 use experience::TrajectoryId;
 use proto::limits::PRIORITIES_MAX;
-use proto::replay::{Suspect, TableChange};
+use proto::replay::Suspect;
 use replay::{ItemKey, PriorityUpdate, Quarantine, RateLimiterCounts, Release};
 use tokio::sync::oneshot;
 
@@ -145,19 +147,19 @@ impl Keeper {
     pub(super) fn configure(
         &mut self,
         table: TableIndex,
-        change: &TableChange,
-        reply: oneshot::Sender<Result<TableChange, Refusal>>,
+        change: &BTreeMap<String, String>,
+        reply: oneshot::Sender<Result<BTreeMap<String, String>, Refusal>>,
     ) {
         let served = &mut self.tables[table.0];
         let before = served.settings().section.clone();
-        let settings = match before.clone().changed(change).and_then(|section| section.settings()) {
+        let settings = match before.changed(change).and_then(|section| section.settings()) {
             Ok(settings) => settings,
             Err(invalid) => {
                 let _ = reply.send(Err(Refusal::Setting(invalid)));
                 return;
             }
         };
-        let (in_force, live) = (settings.section.as_change(), settings.section.clone());
+        let (in_force, live) = (settings.section.live_settings(), settings.section.clone());
         if live == before {
             let _ = reply.send(Ok(in_force));
             return;

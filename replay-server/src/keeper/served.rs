@@ -1,8 +1,7 @@
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use experience::{Mass, PackedTrajectory, WeightsVersion};
+use experience::{Mass, Trajectory, WeightsVersion};
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::{Suspect, TableEdge, TableStats};
 use rand_chacha::ChaCha8Rng;
@@ -139,7 +138,7 @@ impl Served {
     }
 
     /// Puts a durable trajectory in.
-    pub fn insert(&mut self, trajectory: Arc<PackedTrajectory>, inserted: Duration) {
+    pub fn insert(&mut self, trajectory: Trajectory, inserted: Duration) {
         let Insertion { items, quarantined_items, removed } = self.table.insert(trajectory, inserted);
         self.limiter.insert(items);
         self.limiter.delete(quarantined_items);
@@ -242,8 +241,7 @@ impl Served {
             self.limiter.delete(drawn.iter().filter(|drawn| drawn.exhausted).count() as u64);
             let newest = self.table.newest_weights_version();
             for drawn in drawn {
-                let lag = newest.zip(drawn.weights_version);
-                let lag = lag.map_or(0, |(newest, version)| newest.0.saturating_sub(version.0));
+                let lag = newest.map_or(0, |newest| newest.0.saturating_sub(drawn.weights_version.0));
                 self.metrics.drawn(unix.saturating_sub(drawn.inserted), lag);
             }
             if batch.missing() > 0 {
@@ -297,8 +295,9 @@ impl Served {
     pub(super) fn stats(&self, common: Common) -> TableStats {
         let Common { log_bytes, duplicates, refused } = common;
         let counts = self.limiter.counts();
-        let edge = |trajectory: &Arc<PackedTrajectory>| {
-            Some(TableEdge { id: trajectory.id(), weights_version: trajectory.last_weights_version()? })
+        let edge = |trajectory: &Trajectory| TableEdge {
+            id: trajectory.id(),
+            weights_version: trajectory.last_weights_version(),
         };
         TableStats {
             trajectories: self.table.trajectories() as u64,
@@ -314,8 +313,8 @@ impl Served {
             samples_per_insert: counts.sampled as f64 / counts.inserted.max(1) as f64,
             waiting_reason: self.samples.hold().or(self.inserts.hold()).map(|hold| hold.to_string()),
             bytes: log_bytes,
-            oldest: self.table.oldest().and_then(edge),
-            newest: self.table.newest().and_then(edge),
+            oldest: self.table.oldest().map(edge),
+            newest: self.table.newest().map(edge),
             name: self.settings.name.clone(),
             mass: Some(self.mass()),
         }

@@ -104,7 +104,7 @@ enum Decoded<T> {
 pub(super) fn open<V: Volume, T: Send>(
     volume: V,
     settings: LogSettings,
-    decode: impl Fn(&[u8]) -> Result<T, String> + Sync,
+    decode: impl Fn(TrajectoryId, &[u8]) -> Result<T, String> + Sync,
     mut apply: impl FnMut(SegmentNumber, Recovered<T>),
 ) -> Result<(Log<V>, Vec<Repair>), OpenError> {
     let io = |action, name: &str| {
@@ -221,12 +221,12 @@ fn replay<V: Volume, T>(
 
 fn decode_frame<T>(
     payload: &[u8],
-    decode: &impl Fn(&[u8]) -> Result<T, String>,
+    decode: &impl Fn(TrajectoryId, &[u8]) -> Result<T, String>,
 ) -> Result<Decoded<T>, UnreadableRecord> {
     Ok(match Record::decode(payload)? {
         Record::Head(head) => Decoded::Head(head),
         Record::Trajectory(TrajectoryRecord { id, items, inserted, content }) => {
-            Decoded::Trajectory { id, items, inserted, content: decode(&content) }
+            Decoded::Trajectory { id, items, inserted, content: decode(id, &content) }
         }
         Record::Note(note) => Decoded::Note(note),
         Record::Counters(counters) => Decoded::Counters(counters),
@@ -240,7 +240,7 @@ type Chunk<T> = Vec<Result<Decoded<T>, UnreadableRecord>>;
 fn decode_all<'a, T: Send>(
     frames: &[Frame<'a>],
     threads: NonZeroUsize,
-    decode: &(impl Fn(&[u8]) -> Result<T, String> + Sync),
+    decode: &(impl Fn(TrajectoryId, &[u8]) -> Result<T, String> + Sync),
     mut tell: impl FnMut(Frame<'a>, Result<Decoded<T>, UnreadableRecord>) -> Result<(), OpenError>,
 ) -> Result<(), OpenError> {
     if frames.len() <= CHUNK_FRAMES || threads.get() == 1 {

@@ -44,7 +44,7 @@ fn open<V: Volume + Clone>(volume: &V, segment_bytes: u64) -> Result<Opened<V>, 
 fn open_with<V: Volume + Clone>(volume: &V, settings: LogSettings) -> Result<Opened<V>, OpenError> {
     let mut recovered = Vec::new();
     let (log, repairs) =
-        Log::open(volume.clone(), settings, |content| Ok(content.to_vec()), |_, record| recovered.push(record))?;
+        Log::open(volume.clone(), settings, |_, content| Ok(content.to_vec()), |_, record| recovered.push(record))?;
     Ok((log, recovered, repairs))
 }
 
@@ -245,7 +245,8 @@ fn a_log_whose_numbers_have_run_out_refuses_to_grow() {
 fn a_record_that_cannot_be_used_is_named_and_the_others_are_kept() {
     let memory = written(3, 1 << 20);
     let mut kept = Vec::new();
-    let decode = |content: &[u8]| if content == text(1) { Err("steps: is empty".into()) } else { Ok(content.to_vec()) };
+    let decode =
+        |_, content: &[u8]| if content == text(1) { Err("steps: is empty".into()) } else { Ok(content.to_vec()) };
     let (_, repairs) = Log::open(memory, settings(1 << 20), decode, |_, record| kept.push(record)).unwrap();
     assert_eq!(kept, [read_back(0), read_back(2)]);
     assert_eq!(repairs[0].what, "a record that cannot be used: steps: is empty");

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
@@ -57,7 +56,7 @@ fn trajectory(id: TrajectoryId) -> Trajectory {
     let policy = vec![experience::ActionProbability { action: Action(0), probability: 1.0 }];
     let kind = StepKind::Full { policy, value: 0.0 };
     let step = Step { action: Action(0), reward: 0.0, kind, weights_version: WeightsVersion(id.sequence) };
-    Trajectory { id, game: "connect_four".into(), steps: vec![step; ITEMS as usize], outcome: Outcome::Draw }
+    Trajectory::of(id, "connect_four", &vec![step; ITEMS as usize], Outcome::Draw).unwrap()
 }
 
 /// One life of the process.
@@ -213,7 +212,6 @@ impl World {
             self.unanswered.insert(id);
         }
         self.server.waiting.push(answers);
-        let trajectory = Arc::new(PackedTrajectory::pack(&trajectory));
         self.apply(Command::Insert { trajectory, content, inserted, reply });
     }
 
@@ -297,8 +295,8 @@ impl World {
                 if let Some(id) = self.any(ids) {
                     let (reply, mut answer) = mpsc::channel(1);
                     let inserted = UnixMillis(0);
-                    let content = encode(&trajectory(id), inserted).unwrap();
-                    let trajectory = Arc::new(PackedTrajectory::pack(&trajectory(id)));
+                    let trajectory = trajectory(id);
+                    let content = encode(&trajectory, inserted).unwrap();
                     self.apply(Command::Insert { trajectory, content, inserted, reply });
                     assert_eq!(answer.try_recv().unwrap(), Inserted::Duplicate(id));
                 }

@@ -293,15 +293,7 @@ impl Fleet {
 
     /// What an actor keeps for its next start.
     fn spooled(&self, actor: u64) -> Vec<TrajectoryId> {
-        let path = self.home(actor).join("unacknowledged.jsonl");
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let number = |line: &str, key: &str| {
-            let (_, after) = line.split_once(&format!("\"{key}\":"))?;
-            after.split([',', '}']).next()?.parse::<u64>().ok()
-        };
-        let id =
-            |line| Some(TrajectoryId { actor, epoch: number(line, "epoch")?, sequence: number(line, "sequence")? });
-        text.lines().filter_map(id).collect()
+        crate::trajectories::spooled(&self.home(actor).join("unacknowledged.spool"))
     }
 
     fn home(&self, actor: u64) -> std::path::PathBuf {

@@ -98,18 +98,18 @@ impl PositionsFile {
 
 impl Columns {
     fn push(&mut self, trajectory: &Trajectory) {
-        let outcome = match trajectory.outcome {
+        let outcome = match trajectory.outcome() {
             Outcome::Win(Player::First) => Some(1),
             Outcome::Win(Player::Second) => Some(-1),
             Outcome::Draw => Some(0),
             Outcome::Finished => None,
         };
-        let game = ByteArray::from(trajectory.game.as_str());
-        for (ply, step) in trajectory.steps.iter().enumerate() {
+        let game = ByteArray::from(trajectory.game());
+        for (ply, step) in trajectory.steps().enumerate() {
             // Parquet has no numbers without sign; ids keep their bits.
-            self.actors.push(trajectory.id.actor.cast_signed());
-            self.epochs.push(trajectory.id.epoch.cast_signed());
-            self.sequences.push(trajectory.id.sequence.cast_signed());
+            self.actors.push(trajectory.id().actor.cast_signed());
+            self.epochs.push(trajectory.id().epoch.cast_signed());
+            self.sequences.push(trajectory.id().sequence.cast_signed());
             self.plies.push(i32::try_from(ply).unwrap_or(i32::MAX));
             self.actions.push(step.action.0.into());
             self.games.push(game.clone());

@@ -1,7 +1,6 @@
-use std::sync::Arc;
 use std::time::Duration;
 
-use experience::{PackedTrajectory, TrajectoryId, WeightsVersion};
+use experience::{Trajectory, TrajectoryId, WeightsVersion};
 
 /// What ever came in, removed or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,11 +78,11 @@ pub struct Changed {
 #[derive(Debug, Clone)]
 pub struct Drawn {
     /// From which trajectory.
-    pub trajectory: Arc<PackedTrajectory>,
+    pub trajectory: Trajectory,
     /// Which of its items: of its plies that have one, the one that so many come before.
     pub item: usize,
     /// Which weights searched its trajectory's last step.
-    pub weights_version: Option<WeightsVersion>,
+    pub weights_version: WeightsVersion,
     /// With which probability, given the table at that moment; one where the selector leaves no choice.
     pub probability: f64,
     /// How many items the window held, this one included.
@@ -106,7 +105,7 @@ impl Drawn {
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
     /// The trajectory itself.
-    pub trajectory: &'a Arc<PackedTrajectory>,
+    pub trajectory: &'a Trajectory,
     /// How many of its items may be drawn if the window reaches them.
     pub items: u64,
     /// Whether it was taken out of sampling, by its id or with its actor.

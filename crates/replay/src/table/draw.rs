@@ -1,6 +1,5 @@
 use std::hint::{black_box, select_unpredictable};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use rand::{Rng, RngExt};
 
@@ -127,7 +126,7 @@ impl Table {
     /// would wait for each by itself.
     fn fetch(&self, picks: &[Pick]) {
         for pick in picks {
-            black_box(Arc::strong_count(&self.entries[pick.at].trajectory));
+            black_box(self.entries[pick.at].trajectory.clones());
         }
     }
 
@@ -135,7 +134,7 @@ impl Table {
         for &Pick { number, probability, at } in picks {
             let entry = &self.entries[at];
             let item = usize::try_from(number - entry.first).expect("an index into a trajectory in memory");
-            let (trajectory, inserted) = (Arc::clone(&entry.trajectory), entry.inserted());
+            let (trajectory, inserted) = (entry.trajectory.clone(), entry.inserted());
             let weights_version = entry.last_weights_version;
             let exhausted = self.settings.max_times_sampled.is_some() && self.count_draw(at, item);
             drawn.push(Drawn { trajectory, item, weights_version, probability, table_items, exhausted, inserted });
@@ -162,7 +161,7 @@ impl Table {
         // The entry that the window begins in may begin before it.
         let first = self.entries.partition_point(|entry| entry.first <= from) - 1;
         let in_window = self.entries.range(first..).filter(|entry| entry.drawable > 0);
-        let newest = in_window.filter_map(|entry| entry.last_weights_version).max();
+        let newest = in_window.map(|entry| entry.last_weights_version).max();
         self.base = newest.unwrap_or_default();
         self.plant();
     }

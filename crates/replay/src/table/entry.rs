@@ -1,7 +1,6 @@
-use std::sync::Arc;
 use std::time::Duration;
 
-use experience::{PackedTrajectory, WeightsVersion};
+use experience::{Trajectory, WeightsVersion};
 
 use super::weigh::Weigh;
 
@@ -10,11 +9,11 @@ use super::weigh::Weigh;
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Entry {
-    pub(super) trajectory: Arc<PackedTrajectory>,
+    pub(super) trajectory: Trajectory,
     /// The number of its first item.
     pub(super) first: u64,
-    /// The one that searched its last step; none without steps.
-    pub(super) last_weights_version: Option<WeightsVersion>,
+    /// The one that searched its last step.
+    pub(super) last_weights_version: WeightsVersion,
     /// When it came in, in nanoseconds since the epoch of the caller's clock.
     inserted_ns: u64,
     marks: Option<Box<Marks>>,
@@ -57,7 +56,7 @@ impl Mark {
 }
 
 impl Entry {
-    pub(super) fn new(trajectory: Arc<PackedTrajectory>, first: u64, now: Duration) -> Self {
+    pub(super) fn new(trajectory: Trajectory, first: u64, now: Duration) -> Self {
         // 64 bits of nanoseconds last for five centuries.
         let inserted_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let (quarantined, actor_quarantined) = (false, false);
@@ -152,9 +151,9 @@ impl Entry {
         *times
     }
 
-    /// Bytes of the trajectory and of the two counters that an `Arc` keeps beside it.
+    /// Bytes of the trajectory.
     pub(super) fn trajectory_bytes(&self) -> u64 {
-        (self.trajectory.bytes() + 2 * size_of::<usize>()) as u64
+        self.trajectory.bytes() as u64
     }
 
     /// Bytes of what is known of each item.

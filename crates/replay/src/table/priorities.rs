@@ -1,7 +1,6 @@
-use std::sync::Arc;
 use std::time::Duration;
 
-use experience::{PackedTrajectory, TrajectoryId};
+use experience::{Trajectory, TrajectoryId};
 
 use super::weigh::PRIORITY_DEFAULT;
 use super::{Entry, Insertion, Table};
@@ -50,7 +49,7 @@ impl Table {
     /// [`InvalidPriority`]; nothing has changed then.
     pub fn insert_prioritised(
         &mut self,
-        trajectory: Arc<PackedTrajectory>,
+        trajectory: Trajectory,
         priority: f64,
         now: Duration,
     ) -> Result<Insertion, InvalidPriority> {

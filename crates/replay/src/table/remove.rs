@@ -29,7 +29,7 @@ impl Table {
         self.held_items - front.items() as u64 >= self.settings.window.capacity_items
             || trajectory_bytes_max.is_some_and(|bytes| self.trajectory_bytes > bytes)
             || age_max.is_some_and(|age| now.saturating_sub(front.inserted()) > age)
-            || front.last_weights_version.is_some_and(|version| self.is_stale(version))
+            || self.is_stale(front.last_weights_version)
             || (front.drawable == 0 && front.is_exhausted(self.weigh()))
     }
 

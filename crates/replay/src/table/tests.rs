@@ -22,11 +22,11 @@ fn id(sequence: u64) -> TrajectoryId {
 }
 
 /// A trajectory of actor 1 and weights version 1, written as its steps: `F` full, `f` fast, `o` opening.
-fn trajectory(sequence: u64, steps: &str) -> Arc<PackedTrajectory> {
+fn trajectory(sequence: u64, steps: &str) -> Trajectory {
     trajectory_by(id(sequence), steps, 1)
 }
 
-fn trajectory_by(id: TrajectoryId, steps: &str, version: u64) -> Arc<PackedTrajectory> {
+fn trajectory_by(id: TrajectoryId, steps: &str, version: u64) -> Trajectory {
     let kind = |letter| match letter {
         'F' => StepKind::Full { policy: vec![ActionProbability { action: Action(0), probability: 1.0 }], value: 0.0 },
         'f' => StepKind::Fast { value: 0.0 },
@@ -34,12 +34,9 @@ fn trajectory_by(id: TrajectoryId, steps: &str, version: u64) -> Arc<PackedTraje
     };
     let weights_version = WeightsVersion(version);
     let step = |letter| Step { action: Action(0), reward: 0.0, kind: kind(letter), weights_version };
-    let steps = steps.chars().map(step).collect();
-    pack(Trajectory { id, game: "test".into(), steps, outcome: Outcome::Draw })
-}
-
-fn pack(trajectory: Trajectory) -> Arc<PackedTrajectory> {
-    Arc::new(PackedTrajectory::pack(&trajectory))
+    // A trajectory has a step; one that is random makes no item.
+    let steps: Vec<Step> = if steps.is_empty() { "o" } else { steps }.chars().map(step).collect();
+    Trajectory::of(id, "test", &steps, Outcome::Draw).unwrap()
 }
 
 fn window(items_min: u64, capacity_items: u64) -> Window {
@@ -111,8 +108,8 @@ fn connect_four(sequence: u64, rng: &mut ChaCha8Rng) -> Trajectory {
         let weights_version = WeightsVersion(300 + sequence / 100 + u64::from(ply > 20));
         Step { action: Action(rng.random_range(0..7)), reward: 0.0, kind, weights_version }
     };
-    let steps = (0..30).map(&mut step).collect();
-    Trajectory { id: id(sequence), game: "connect_four".into(), steps, outcome: Outcome::Draw }
+    let steps: Vec<Step> = (0..30).map(&mut step).collect();
+    Trajectory::of(id(sequence), "connect_four", &steps, Outcome::Draw).unwrap()
 }
 
 /// Bytes a position of 30 000 positions of Connect Four, with what an allocator may add to each allocation: a header of
@@ -121,7 +118,7 @@ fn connect_four_bytes(settings: TableSettings, allocations: u64) -> u64 {
     let mut table = Table::new(settings);
     let mut rng = rng();
     for sequence in 0..1000 {
-        let _ = table.insert(pack(connect_four(sequence, &mut rng)), Duration::ZERO);
+        let _ = table.insert(connect_four(sequence, &mut rng), Duration::ZERO);
     }
     assert_eq!(table.items(), 30_000);
     (table.bytes() + table.trajectories() as u64 * allocations * (8 + 15)).div_ceil(table.items())
@@ -185,9 +182,9 @@ fn tables_share_a_trajectory() {
     let shared = trajectory(0, "FF");
     let mut tables = [table(by(Selector::Fifo), &[]), table(prioritised(0.5), &[])];
     for table in &mut tables {
-        let _ = table.insert(Arc::clone(&shared), Duration::ZERO);
+        let _ = table.insert(shared.clone(), Duration::ZERO);
     }
-    assert_eq!(Arc::strong_count(&shared), 3);
+    assert_eq!(shared.clones(), 3);
 }
 
 const SELECTORS: [Selector; 7] = [

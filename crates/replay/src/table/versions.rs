@@ -9,16 +9,13 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// Counts a trajectory; one without steps has no version.
-    pub(super) fn insert(&mut self, version: Option<WeightsVersion>) {
-        if let Some(version) = version {
-            *self.trajectories.entry(version).or_default() += 1;
-        }
+    /// Counts a trajectory.
+    pub(super) fn insert(&mut self, version: WeightsVersion) {
+        *self.trajectories.entry(version).or_default() += 1;
     }
 
     /// Forgets a trajectory that was counted.
-    pub(super) fn remove(&mut self, version: Option<WeightsVersion>) {
-        let Some(version) = version else { return };
+    pub(super) fn remove(&mut self, version: WeightsVersion) {
         let trajectories = self.trajectories.get_mut(&version).expect("what leaves was counted");
         *trajectories -= 1;
         if *trajectories == 0 {

@@ -66,7 +66,7 @@ impl Weigh {
     /// The weight of all items of an entry, if its age decides: `2^((version - base) / half_life)`.
     fn staleness(self, entry: &Entry) -> Option<f64> {
         let Selector::StalenessAware { half_life_versions } = self.selector else { return None };
-        let version = entry.last_weights_version.unwrap_or_default();
+        let version = entry.last_weights_version;
         // Exact to 2^53 versions.
         let newer = (i128::from(version.0) - i128::from(self.base.0)) as f64;
         Some((newer / half_life_versions).exp2().min(WEIGHT_MAX))

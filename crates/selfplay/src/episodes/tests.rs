@@ -57,8 +57,8 @@ fn check_by_the_rules<G: Game>(game: G, settings: &Settings) {
         assert_eq!(episode.ending, Ending::Rules);
         let limits = Limits { steps_max: game.spec().max_plies, actions: game.spec().actions };
         let id = TrajectoryId { actor: 0, epoch: 0, sequence: 0 };
-        let game = game.spec().name.clone();
-        Trajectory { id, game, steps: episode.steps, outcome: episode.outcome }.validate(limits).unwrap();
+        let trajectory = Trajectory::of(id, &game.spec().name, &episode.steps, episode.outcome).unwrap();
+        Trajectory::parse(id, trajectory.columns(), limits).unwrap();
     }
 }
 

@@ -3,9 +3,9 @@ use std::fmt::Debug;
 use proptest::prelude::*;
 use prost::Message;
 
-use super::super::{insert, policies, sample, status, weights};
+use super::super::{insert, sample, status, weights};
 use super::*;
-use crate::limits::{CHUNK_BYTES_MAX, NAME_BYTES_MAX, REASON_BYTES_MAX, STEPS_MAX};
+use crate::limits::{CHUNK_BYTES_MAX, REASON_BYTES_MAX};
 use crate::replay::v1;
 use crate::scripted::{batch, trajectory, version};
 use crate::weights::v1 as weights_v1;
@@ -21,75 +21,26 @@ fn refused<M: Clone, T: TryFrom<M, Error = Invalid> + Debug>(message: &M, change
     assert_eq!(T::try_from(changed).unwrap_err().to_string(), expected);
 }
 
-/// Two bytes for each.
-fn actions(count: usize) -> bytes::Bytes {
-    vec![0; 2 * count].into()
-}
-
-fn run(version: u64, steps: u32) -> v1::VersionRun {
-    v1::VersionRun { version, steps }
-}
-
+/// The columns are checked by [`Trajectory::parse`], whose tests go through every one of their faults.
 #[test]
 fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
-    let policies = |change: fn(&mut v1::Policies)| {
-        move |message: &mut v1::Trajectory| change(message.policies.as_mut().expect("the fixture has policies"))
-    };
-    let cases: [Case<v1::Trajectory>; 24] = [
+    let message = v1::Trajectory::from(trajectory(0));
+    let cases: [Case<v1::Trajectory>; 4] = [
         (|m| m.id = None, "id: is missing"),
-        (|m| m.game = String::new(), "game: is empty"),
-        (|m| m.game = "x".repeat(NAME_BYTES_MAX + 1), "game: has 257 bytes, the limit is 256"),
-        (|m| m.outcome = 0, "outcome: 0 is not an outcome"),
-        (|m| m.outcome = 5, "outcome: 5 is not an outcome"),
-        (|m| m.outcome = -1, "outcome: -1 is not an outcome"),
-        (|m| m.actions = actions(0), "actions: is empty"),
-        (|m| m.actions = vec![0; 5].into(), "actions: has 5 bytes, an action has 2"),
-        (|m| m.actions = actions(STEPS_MAX + 1), "actions: has 65537 entries, the limit is 65536"),
-        (|m| m.kinds = vec![1; 2].into(), "kinds: has 2 entries, expected 3"),
-        (|m| m.kinds = vec![3, 0, 1].into(), "kinds[1]: 0 is not a step kind"),
-        (|m| m.kinds = vec![3, 2, 255].into(), "kinds[2]: 255 is not a step kind"),
-        (|m| m.values = vec![0.0], "values: has 1 entries, expected 2"),
-        (|m| m.values = vec![0.0; 3], "values: has 3 entries, expected 2"),
-        (|m| m.values[1] = f32::NAN, "values[1]: is not finite"),
-        (|m| m.values[0] = f32::INFINITY, "values[0]: is not finite"),
-        (|m| m.rewards = vec![0.0; 2], "rewards: has 2 entries, expected 3"),
-        (|m| m.rewards = vec![0.0, 0.0, f32::NEG_INFINITY], "rewards[2]: is not finite"),
-        (|m| m.versions = vec![], "versions: cover 0 of 3 steps"),
-        (|m| m.versions = vec![run(1, 2)], "versions: cover 2 of 3 steps"),
-        (|m| m.versions = vec![run(1, 2), run(2, 2)], "versions: run over the 3 steps"),
-        (|m| m.versions = vec![run(1, u32::MAX)], "versions: run over the 3 steps"),
-        (|m| m.versions = vec![run(1, 3), run(2, 0)], "versions[1].steps: is zero"),
-        (|m| m.policies = None, "policies.sizes: has 0 entries, expected 1"),
+        (|m| m.columns.clear(), "columns: end early"),
+        (|m| m.columns = vec![1; 1 << 24].into(), "columns: has 16777216 bytes, the limit is 16773120"),
+        (|m| m.columns = [&m.columns[..], &[0]].concat().into(), "columns: has 1 bytes behind its end"),
     ];
-    let message = v1::Trajectory::from(&trajectory(0));
     for (change, expected) in cases {
         refused::<_, Trajectory>(&message, change, expected);
     }
-    let cases: [Case<v1::Policies>; 13] = [
-        (|p| p.sizes = vec![1, 1], "policies.sizes: has 2 entries, expected 1"),
-        (|p| p.sizes = vec![3], "policies.sizes[0]: 3 is more than the entries that are left"),
-        (|p| p.sizes = vec![u32::MAX], "policies.sizes[0]: 4294967295 is more than the entries that are left"),
-        (|p| p.sizes = vec![0], "policies[0]: is empty"),
-        (|p| p.actions = actions(1), "policies.actions: has 2 bytes for 2 probabilities"),
-        (|p| p.actions = vec![0; 3].into(), "policies.actions: has 3 bytes for 2 probabilities"),
-        (|p| p.actions = actions(2), "policies[0]: is not ascending by action"),
-        (|p| p.actions = vec![1, 0, 0, 0].into(), "policies[0]: is not ascending by action"),
-        (|p| p.probabilities = vec![0.0, 1.0], "policies[0]: 0 is not a probability"),
-        (|p| p.probabilities = vec![-0.5, 1.0], "policies[0]: -0.5 is not a probability"),
-        (|p| p.probabilities = vec![0.5, f32::NAN], "policies[0]: NaN is not a probability"),
-        (|p| p.probabilities = vec![0.5, f32::INFINITY], "policies[0]: inf is not a probability"),
-        (|p| p.probabilities = vec![0.5, 0.25], "policies[0]: sums to 0.75"),
-    ];
-    for (change, expected) in cases {
-        refused::<_, Trajectory>(&message, policies(change), expected);
-    }
 }
 
-#[test]
-fn policies_that_leave_entries_over_are_refused() {
-    let entries = v1::Policies { sizes: vec![1], actions: vec![0, 0, 1, 0].into(), probabilities: vec![1.0, 1.0] };
-    let error = policies::from_wire(Some(entries), 1, policies::Empty::Illegal).unwrap_err();
-    assert_eq!(error.to_string(), "policies.sizes: sum to less than the entries");
+/// More steps than any segment may have.
+fn long() -> Trajectory {
+    let short = trajectory(0);
+    let steps = vec![short.steps().next().unwrap(); 2 * UNROLL_STEPS_MAX];
+    Trajectory::of(short.id(), short.game(), &steps, short.outcome()).unwrap()
 }
 
 #[test]
@@ -99,23 +50,13 @@ fn every_malformed_batch_is_refused_by_the_field_at_fault() {
     let many = |m: &mut v1::Batch| m.samples = vec![m.samples[0].clone(); SAMPLES_PER_BATCH_MAX + 1];
     refused::<_, SampleBatch>(&message, many, "samples: has 4097 entries, expected 1 to 4096");
     refused::<_, SampleBatch>(&message, |m| m.table = None, "table: is missing");
-    let cases: [Case<v1::Sample>; 20] = [
+    let cases: [Case<v1::Sample>; 7] = [
         (|s| s.trajectory = None, "trajectory: is missing"),
-        (|s| s.outcome = 0, "outcome: 0 is not an outcome"),
-        (|s| s.plies = 0, "plies: 0 is not between 1 and 65536"),
-        (|s| s.plies = u32::MAX, "plies: 4294967295 is not between 1 and 65536"),
-        (|s| s.ply = 3, "ply: 2 targets from ply 3 on pass the 3 plies"),
-        (|s| s.ply = 2, "ply: 2 targets from ply 2 on pass the 3 plies"),
-        (|s| s.ply = u32::MAX, "ply: 2 targets from ply 4294967295 on pass the 3 plies"),
-        (|s| s.values.clear(), "values: has 0 entries, expected 1 to 65"),
-        (|s| s.values = vec![0.0; 66], "values: has 66 entries, expected 1 to 65"),
-        (|s| s.values[1] = f32::NAN, "values[1]: is not finite"),
-        (|s| s.actions = actions(1), "actions: has 1 entries, expected 2"),
-        (|s| s.actions = actions(3), "actions: has 3 entries, expected 2"),
-        (|s| s.actions = vec![0; 3].into(), "actions: has 3 bytes, an action has 2"),
-        (|s| s.rewards = vec![1.0], "rewards: has 1 entries, expected 2"),
-        (|s| s.versions.clear(), "versions: cover 0 of 2 steps"),
-        (|s| s.policies = None, "policies.sizes: has 0 entries, expected 2"),
+        (|s| s.segment.truncate(9), "segment.columns: end early"),
+        (
+            |s| s.segment = long().segment(0, UNROLL_STEPS_MAX + 1).unwrap().columns().clone(),
+            "segment.steps: has 66 entries, expected 1 to 65",
+        ),
         (|s| s.probability = 0.0, "probability: 0 is not a probability"),
         (|s| s.probability = 1.5, "probability: 1.5 is not a probability"),
         (|s| s.probability = f64::NAN, "probability: NaN is not a probability"),
@@ -222,7 +163,7 @@ proptest! {
 
     #[test]
     fn bytes_that_were_tampered_with_never_panic(trajectory in trajectories(), batch in batches(), changes in changes()) {
-        tampered::<v1::Trajectory, Trajectory>(&(&trajectory).into(), &changes);
+        tampered::<v1::Trajectory, Trajectory>(&trajectory.into(), &changes);
         tampered::<v1::Batch, SampleBatch>(&(&batch).into(), &changes);
     }
 
@@ -240,38 +181,19 @@ proptest! {
     }
 
     #[test]
-    fn lengths_that_do_not_belong_together_never_panic(
-        lengths in proptest::array::uniform6(0_usize..6),
-        sizes in proptest::collection::vec(prop_oneof![0_u32..4, Just(u32::MAX)], 0..4),
-        runs in proptest::collection::vec((any::<u64>(), prop_oneof![0_u32..4, Just(u32::MAX)]), 0..4),
-        kinds in proptest::collection::vec(0_u8..5, 0..6),
-        (ply, plies) in any::<(u32, u32)>(),
-    ) {
-        let policies = v1::Policies { sizes, actions: vec![1; lengths[0]].into(), probabilities: vec![1.0; lengths[1]] };
-        let versions = runs.into_iter().map(|(version, steps)| run(version, steps)).collect::<Vec<_>>();
-        let (actions, values, rewards) = (vec![0; lengths[2]], vec![0.0; lengths[3]], vec![0.0; lengths[4]]);
-        let _ = Trajectory::try_from(v1::Trajectory {
-            actions: actions.clone().into(),
-            kinds: kinds.into(),
-            values: values.clone(),
-            rewards: rewards.clone(),
-            policies: Some(policies.clone()),
-            versions: versions.clone(),
-            ..v1::Trajectory::from(&trajectory(0))
-        });
-        let small = lengths[5] as u32;
-        for (ply, plies) in [(ply, plies), (small, small + 1), (small, 9)] {
-            let _ = Sample::try_from(v1::Sample {
-                ply,
-                plies,
-                actions: actions.clone().into(),
-                values: values.clone(),
-                rewards: rewards.clone(),
-                policies: Some(policies.clone()),
-                versions: versions.clone(),
-                ..v1::Batch::from(&batch(0, 1)).samples.remove(0)
-            });
-        }
-        let _ = (insert::ready_from_wire(v1::Ready { credit: ply, heartbeat_ms: 0, highest_epoch: u64::MAX }), sample::credit_from_wire(v1::Credit { batches: ply, newest_weights_version: 0 }));
+    fn credits_of_any_size_never_panic(count in any::<u32>()) {
+        let _ = insert::ready_from_wire(v1::Ready { credit: count, heartbeat_ms: 0, highest_epoch: u64::MAX });
+        let _ = sample::credit_from_wire(v1::Credit { batches: count, newest_weights_version: 0 });
+    }
+
+    #[test]
+    fn any_bytes_are_columns_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), counts in any::<bool>()) {
+        // Most bytes are no header: half of them get one.
+        let header = [1, 0, 3, 1, b'x', 2, 0, 2, 2, 0];
+        let bytes = if counts { [&header[..], &bytes].concat() } else { bytes };
+        let message = v1::Trajectory { id: Some(v1::TrajectoryId::default()), columns: bytes.clone().into() };
+        let _ = Trajectory::try_from(message);
+        let sample = v1::Sample { trajectory: Some(v1::TrajectoryId::default()), segment: bytes.into(), probability: 1.0, table_items: 1 };
+        let _ = Sample::try_from(sample);
     }
 }

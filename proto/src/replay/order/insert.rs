@@ -140,15 +140,18 @@ impl InsertOrder {
         if id.epoch != origin.epoch {
             return Err(unlike("id.epoch", id.epoch, origin.epoch));
         }
-        if message.game != origin.game {
-            return Err(unlike("game", convert::cut(message.game), &origin.game));
-        }
         if self.unanswered == self.credit {
             return Err(Fault::OverCredit { message: "trajectory", credit: self.credit });
         }
         self.unanswered += 1;
-        let valid =
-            Trajectory::try_from(message).and_then(|trajectory| trajectory.validate(self.limits).map(|()| trajectory));
+        let valid = convert::trajectory::within_limit(&message.columns)
+            .and_then(|columns| Trajectory::parse(id, columns, self.limits));
+        // Another game is no fault of one trajectory: the whole stream is of another.
+        if let Ok(trajectory) = &valid
+            && trajectory.game() != origin.game
+        {
+            return Err(unlike("game", trajectory.game(), &origin.game));
+        }
         Ok(match valid {
             Ok(trajectory) => Inserted::Trajectory(trajectory),
             Err(fault) => Inserted::Refused(Answer::Refused { sequence: id.sequence, fault }),

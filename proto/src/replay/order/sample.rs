@@ -145,11 +145,11 @@ impl SampleReplies {
     /// Segments may be shorter than was asked for, where an episode ends, but not longer.
     fn check_segments(&self, samples: &[Sample]) -> Result<(), Fault> {
         let most = self.unroll_steps + 1;
-        let lengths = samples.iter().map(|sample| sample.segment.targets.len());
-        match lengths.enumerate().find(|&(_, targets)| targets > most) {
-            Some((index, targets)) => {
-                let reason = format!("has {targets} entries, expected 1 to {most}");
-                Err(Fault::Invalid(convert::invalid(format!("samples[{index}].values"), reason)))
+        let lengths = samples.iter().map(|sample| sample.segment.len());
+        match lengths.enumerate().find(|&(_, steps)| steps > most) {
+            Some((index, steps)) => {
+                let reason = format!("has {steps} entries, expected 1 to {most}");
+                Err(Fault::Invalid(convert::invalid(format!("samples[{index}].segment.steps"), reason)))
             }
             None => Ok(()),
         }

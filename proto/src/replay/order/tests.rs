@@ -1,4 +1,4 @@
-use experience::Limits;
+use experience::{Limits, Trajectory};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -62,12 +62,25 @@ mod insert_requests {
     }
 
     fn sends_changed(sequence: u64, change: impl FnOnce(&mut v1::Trajectory)) -> v1::InsertRequest {
-        let mut message = v1::Trajectory::from(&trajectory(sequence));
+        let mut message = v1::Trajectory::from(trajectory(sequence));
         change(&mut message);
         v1::InsertRequest {
             message: Some(insert_request::Message::Trajectory(message)),
             ..v1::InsertRequest::default()
         }
+    }
+
+    /// The columns of a game by another name.
+    fn of_game(game: &str) -> bytes::Bytes {
+        let steps: Vec<_> = trajectory(0).steps().collect();
+        let of = Trajectory::of(trajectory(0).id(), game, &steps, trajectory(0).outcome());
+        of.unwrap().columns().clone()
+    }
+
+    /// The columns with these bytes in place of others.
+    fn with(columns: &[u8], old: &[u8], new: &[u8]) -> bytes::Bytes {
+        let at = columns.windows(old.len()).position(|bytes| bytes == old).unwrap();
+        [&columns[..at], new, &columns[at + old.len()..]].concat().into()
     }
 
     fn id(message: &mut v1::Trajectory) -> &mut v1::TrajectoryId {
@@ -162,7 +175,7 @@ mod insert_requests {
                 "id.epoch: is `4`, this stream is for `3`",
             ),
             (
-                vec![hello(), sends_changed(0, |message| message.game = "hex".into())],
+                vec![hello(), sends_changed(0, |message| message.columns = of_game("hex"))],
                 "game: is `hex`, this stream is for `tic_tac_toe`",
             ),
         ];
@@ -196,9 +209,13 @@ mod insert_requests {
         let mut order = order(3);
         let messages = [
             hello(),
-            sends_changed(0, |message| message.values[0] = f32::NAN),
+            sends_changed(0, |message| {
+                message.columns = with(&message.columns, &(-0.5_f32).to_le_bytes(), &f32::NAN.to_le_bytes());
+            }),
             // Valid on the wire, but not within the limits of the game.
-            sends_changed(1, |message| message.actions = vec![9, 0, 1, 0, 2, 0].into()),
+            sends_changed(1, |message| {
+                message.columns = with(&message.columns, &[0, 1, 2], &[9, 1, 2]);
+            }),
             sends(2),
         ];
         let (events, fault) = heard(messages, |message| order.receive(message));
@@ -217,9 +234,9 @@ mod insert_requests {
     fn a_trajectory_whose_samples_might_fit_no_message_is_refused() {
         let mut order = order(1);
         order.receive(hello()).unwrap();
-        let large = sends_changed(0, |message| message.rewards = vec![1.0; TRAJECTORY_BYTES_MAX / 4]);
+        let large = sends_changed(0, |message| message.columns = vec![1; TRAJECTORY_BYTES_MAX + 1].into());
         match order.receive(large).unwrap() {
-            Inserted::Refused(Answer::Refused { sequence: 0, fault }) => assert_eq!(fault.field, "trajectory"),
+            Inserted::Refused(Answer::Refused { sequence: 0, fault }) => assert_eq!(fault.field, "columns"),
             other => panic!("expected a refusal, got {other:?}"),
         }
     }
@@ -485,11 +502,7 @@ mod sample_replies {
     #[test]
     fn every_batch_that_was_not_asked_for_ends_the_stream() {
         let long = |batch: &mut v1::Batch| {
-            let sample = &mut batch.samples[1];
-            (sample.ply, sample.actions) = (0, vec![0; 4].into());
-            sample.values = vec![0.0; 3];
-            sample.policies.as_mut().unwrap().sizes = vec![0, 0, 2];
-            sample.versions[0].steps = 3;
+            batch.samples[1].segment = trajectory(0).segment(0, 2).unwrap().columns().clone();
         };
         let reason = v1::Waiting { reason: "x".repeat(REASON_BYTES_MAX + 1) };
         let reason = v1::SampleResponse { message: Some(sample_response::Message::Waiting(reason)) };
@@ -498,7 +511,7 @@ mod sample_replies {
             (sends(3), "samples: has 3 entries, expected 1 to 2"),
             (sends_changed(|batch| batch.table = None), "table: is missing"),
             (sends_changed(|batch| batch.samples[1].trajectory = None), "samples[1].trajectory: is missing"),
-            (sends_changed(long), "samples[1].values: has 3 entries, expected 1 to 2"),
+            (sends_changed(long), "samples[1].segment.steps: has 3 entries, expected 1 to 2"),
             (reason, "reason: has 1025 bytes, the limit is 1024"),
         ];
         for (message, reason) in cases {

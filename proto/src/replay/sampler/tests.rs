@@ -1,6 +1,6 @@
 use std::pin::pin;
 
-use experience::{ActionProbability, WeightsVersion};
+use experience::{ActionProbability, Step, StepKind, Trajectory, WeightsVersion};
 use futures::poll;
 use game::Action;
 use prost::Message as _;
@@ -10,7 +10,7 @@ use super::{Sampler, SamplerSettings};
 use crate::convert::waiting_to_wire;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::replay::{MAIN_TABLE, NewestWeights, SampleQuery, v1};
-use crate::scripted::{Link, ReplayScript, batch, until, within};
+use crate::scripted::{Link, ReplayScript, batch, trajectory, until, within};
 
 fn sampler(endpoint: String, prefetch_batches: usize) -> Sampler {
     Sampler::start(settings(endpoint, prefetch_batches))
@@ -40,7 +40,10 @@ async fn a_batch_larger_than_a_message_arrives_whole() {
     let entry = |action| ActionProbability { action: Action(action), probability: 1.0 / 65536.0 };
     let policy: Vec<_> = (0..=u16::MAX).map(entry).collect();
     let mut large = batch(1, 50);
-    large.samples.iter_mut().for_each(|sample| sample.segment.targets[1].policy.clone_from(&policy));
+    let small = trajectory(1);
+    let wide = Step { kind: StepKind::Full { policy, value: 0.5 }, ..small.steps().next().unwrap() };
+    let wide = Trajectory::of(small.id(), small.game(), &vec![wide; 3], small.outcome()).unwrap();
+    large.samples.iter_mut().for_each(|sample| sample.segment = wide.segment(1, 1).unwrap());
     assert!(v1::Batch::from(&large).encoded_len() > MESSAGE_BYTES_MAX);
 
     let mut server = ReplayScript::start().await;
@@ -158,8 +161,7 @@ async fn a_server_that_is_away_is_a_reason_until_it_is_back() {
 async fn a_batch_that_was_not_asked_for_is_thrown_away_with_its_stream() {
     for wrong in [batch(1, 3), {
         let mut long = batch(1, 2);
-        let segment = &mut long.samples[1].segment;
-        (segment.ply, segment.targets) = (0, vec![segment.targets[0].clone(); 3]);
+        long.samples[1].segment = trajectory(1).segment(0, 2).unwrap();
         long
     }] {
         let mut server = ReplayScript::start().await;

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 
-use experience::{Segment, TrajectoryId};
+use experience::TrajectoryId;
 use futures::poll;
 use tokio::task::JoinHandle;
 
@@ -50,8 +50,8 @@ impl Table {
         let shares: Vec<f64> = self.weights.iter().map(|weight| weight / sum).collect();
         let sample = |_| {
             let item = pick(&shares, rng.random()).expect("the table holds something");
-            let mut segment = Segment::cut(&trajectory(0), 1, 1).expect("the trajectory has a second ply");
-            segment.trajectory = TrajectoryId { actor: self.number, epoch: 0, sequence: item as u64 };
+            let id = TrajectoryId { actor: self.number, epoch: 0, sequence: item as u64 };
+            let segment = trajectory(0).with_id(id).segment(1, 1).expect("the trajectory has a second ply");
             Sample { segment, probability: shares[item], table_items: shares.len() as u64 }
         };
         SampleBatch { samples: (0..BATCH).map(sample).collect(), table: self.stats() }
@@ -80,7 +80,7 @@ impl Table {
 
 /// Which item of which table.
 fn key(sample: &Sample) -> (u64, u64) {
-    (sample.segment.trajectory.actor, sample.segment.trajectory.sequence)
+    (sample.segment.trajectory().actor, sample.segment.trajectory().sequence)
 }
 
 /// Draws from all tables together, so many times for each item on the mean, and claims that every item came up in

@@ -62,9 +62,9 @@ impl Client for Connection {
                 item = self.items.recv(), if !self.draining => self.accept(item),
                 slot = requests.reserve(), if order.may_send() && self.outstanding.has_unsent() => {
                     let slot = slot.map_err(|_| Broken::Ended)?;
-                    let (message, trace) = self.outstanding.send_next().expect("something is unsent");
-                    order.sent(message.id.map_or(0, |id| id.sequence));
-                    slot.send(v1::InsertRequest { trace, ..request(Message::Trajectory(message)) });
+                    let (trajectory, trace) = self.outstanding.send_next().expect("something is unsent");
+                    order.sent(trajectory.id().sequence);
+                    slot.send(v1::InsertRequest { trace, ..request(Message::Trajectory(trajectory.into())) });
                     next_heartbeat = heartbeat_after(&order);
                 }
                 slot = requests.reserve(), if owes_goodbye => {
@@ -163,18 +163,18 @@ impl Connection {
             Answer::Duplicate { .. } if resent => &self.counters.duplicates,
             Answer::Duplicate { .. } => {
                 tracing::error!(
-                    id = %trajectory.id,
+                    id = %trajectory.id(),
                     "the replay server holds another trajectory under this id, and this one is lost: two actors have one id, \
                      or an actor has lost its epoch"
                 );
                 &self.counters.collisions
             }
             Answer::Stale { .. } => {
-                tracing::debug!(id = %trajectory.id, "a trajectory came too late to be of use");
+                tracing::debug!(id = %trajectory.id(), "a trajectory came too late to be of use");
                 &self.counters.stale
             }
             Answer::Refused { fault, .. } => {
-                tracing::error!(id = %trajectory.id, field = fault.field, reason = fault.reason, "trajectory refused");
+                tracing::error!(id = %trajectory.id(), field = fault.field, reason = fault.reason, "trajectory refused");
                 &self.counters.refused
             }
         };

@@ -3,13 +3,10 @@ use std::collections::VecDeque;
 use experience::Trajectory;
 use service::trace::Span;
 
-use crate::replay::v1;
-
-/// A trajectory on its way, and its message, so that no retry converts again.
+/// A trajectory on its way.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) trajectory: Trajectory,
-    pub(super) message: v1::Trajectory,
     /// From here to the acknowledgement, where that is traced.
     pub(super) trace: Option<Span>,
     /// Whether it may have gone out before: on another stream, or from an earlier process.
@@ -36,18 +33,18 @@ impl Outstanding {
         self.sent < self.items.len()
     }
 
-    /// The next message of this stream, and which trace it is part of; it counts as sent.
-    pub(super) fn send_next(&mut self) -> Option<(v1::Trajectory, String)> {
-        let Item { message, trace, .. } = self.items.get(self.sent)?;
+    /// The next trajectory of this stream, and which trace it is part of; it counts as sent.
+    pub(super) fn send_next(&mut self) -> Option<(Trajectory, String)> {
+        let Item { trajectory, trace, .. } = self.items.get(self.sent)?;
         self.sent += 1;
-        Some((message.clone(), trace.as_ref().map(|span| span.context().to_string()).unwrap_or_default()))
+        Some((trajectory.clone(), trace.as_ref().map(|span| span.context().to_string()).unwrap_or_default()))
     }
 
     /// Removes the trajectory that is answered and returns it, if it was waiting, and whether it may have gone out before.
     pub(super) fn answered(&mut self, sequence: u64) -> Option<(Trajectory, bool)> {
-        let index = self.items.iter().take(self.sent).position(|item| item.trajectory.id.sequence == sequence)?;
+        let index = self.items.iter().take(self.sent).position(|item| item.trajectory.id().sequence == sequence)?;
         self.sent -= 1;
-        let Item { trajectory, trace, resent, .. } = self.items.remove(index)?;
+        let Item { trajectory, trace, resent } = self.items.remove(index)?;
         if let Some(span) = trace {
             span.end();
         }

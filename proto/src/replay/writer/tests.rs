@@ -244,12 +244,12 @@ async fn trajectories_of_others_are_not_accepted() {
     let writer = writer("http://127.0.0.1:0".into(), 4);
     let ours = trajectory(0);
     for other in [
-        experience::Trajectory { id: TrajectoryId { actor: 8, ..ours.id }, ..ours.clone() },
-        experience::Trajectory { id: TrajectoryId { epoch: 4, ..ours.id }, ..ours.clone() },
-        experience::Trajectory { game: "hex".into(), ..ours.clone() },
+        ours.with_id(TrajectoryId { actor: 8, ..ours.id() }),
+        ours.with_id(TrajectoryId { epoch: 4, ..ours.id() }),
+        experience::Trajectory::of(ours.id(), "hex", &ours.steps().collect::<Vec<_>>(), ours.outcome()).unwrap(),
     ] {
         let error = writer.insert(other.clone()).await.unwrap_err();
-        assert!(matches!(&error, WriterError::NotOurs { id, .. } if *id == other.id), "{error}");
+        assert!(matches!(&error, WriterError::NotOurs { id, .. } if *id == other.id()), "{error}");
     }
     assert_eq!(writer.unacknowledged(), 0);
 }
@@ -257,9 +257,9 @@ async fn trajectories_of_others_are_not_accepted() {
 #[tokio::test]
 async fn a_trajectory_that_fits_no_message_is_not_accepted() {
     let writer = writer("http://127.0.0.1:0".into(), 4);
-    let mut large = trajectory(0);
-    let step = experience::Step { reward: 1.0, ..large.steps[2].clone() };
-    large.steps = vec![step; 1 << 20];
+    let small = trajectory(0);
+    let step = experience::Step { reward: 1.0, ..small.steps().last().unwrap() };
+    let large = experience::Trajectory::of(small.id(), small.game(), &vec![step; 1 << 20], small.outcome()).unwrap();
     let error = writer.insert(large).await.unwrap_err();
     assert!(
         matches!(error, WriterError::TooLarge { bytes, .. } if bytes > crate::limits::MESSAGE_BYTES_MAX),
@@ -318,7 +318,7 @@ async fn a_writer_says_heartbeats_as_often_as_it_is_asked_to_and_goodbye_when_it
     stream.reply(v1::Ready { credit: 8, heartbeat_ms: 20, highest_epoch: 0 }.into()).await;
     assert_eq!(kinds(&mut stream, 3).await, ["heartbeat"; 3]);
     insert(&writer, 0..1).await;
-    assert_eq!(stream.trajectory().await.id.sequence, 0);
+    assert_eq!(stream.trajectory().await.id().sequence, 0);
     let closing = tokio::spawn(writer.close(PATIENT));
     while kinds(&mut stream, 1).await != ["goodbye"] {}
     stream.answer(inserted(0)).await;

@@ -109,7 +109,7 @@ async fn drawn(server: &Server) -> (u64, u32) {
         sender.send(message).await.unwrap();
     }
     match batches.message().await.unwrap().unwrap().message {
-        Some(Out::Batch(batch)) => (batch.samples[0].trajectory.unwrap().sequence, batch.samples[0].ply),
+        Some(Out::Batch(batch)) => (batch.samples[0].trajectory.unwrap().sequence, ply_of(&batch.samples[0])),
         other => panic!("{other:?}"),
     }
 }
@@ -178,8 +178,7 @@ async fn lists_show_the_newest_or_the_most_surprising_first() {
     answers.message().await.unwrap();
     for (sequence, value) in [(2, 0.1), (0, 0.9), (1, 0.5)] {
         // All were draws.
-        let values = vec![value; 4];
-        sender.send(wrap(In::Trajectory(v1::Trajectory { values, ..message(sequence) }))).await.unwrap();
+        sender.send(wrap(In::Trajectory(message_of(1, sequence, value, 7)))).await.unwrap();
         answers.message().await.unwrap().unwrap();
     }
     let list = async |order: v1::ListOrder, limit| {

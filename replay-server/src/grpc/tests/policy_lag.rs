@@ -39,10 +39,7 @@ impl Learner {
 }
 
 fn played_by(actor: u64, sequence: u64, version: u64) -> v1::InsertRequest {
-    let mut message = message(sequence);
-    message.id.as_mut().unwrap().actor = actor;
-    message.versions = vec![v1::VersionRun { version, steps: 4 }];
-    wrap(In::Trajectory(message))
+    wrap(In::Trajectory(message_of(actor, sequence, 0.5, version)))
 }
 
 /// An actor's stream, and what it has handed in.

@@ -44,7 +44,7 @@ impl Server {
                 Some(Out::Waiting(_)) => {}
                 Some(Out::Batch(batch)) => {
                     let items = batch.samples.into_iter();
-                    break items.map(|sample| (sample.trajectory.unwrap().sequence, sample.ply)).collect();
+                    break items.map(|sample| (sample.trajectory.unwrap().sequence, ply_of(&sample))).collect();
                 }
                 None => panic!("an empty message"),
             }

@@ -84,7 +84,7 @@ struct Pair {
     limiter: RateLimiter,
     rng: ChaCha8Rng,
     now: Duration,
-    inserted: Vec<Arc<PackedTrajectory>>,
+    inserted: Vec<Trajectory>,
 }
 
 impl Pair {
@@ -161,7 +161,7 @@ impl Pair {
     fn insert(&mut self, actor: u64, steps: &str, version: u64, given: Option<f64>) -> Result<(), TestCaseError> {
         let id = TrajectoryId { actor, epoch: 1, sequence: self.inserted.len() as u64 };
         let trajectory = trajectory_by(id, steps, version);
-        self.inserted.push(Arc::clone(&trajectory));
+        self.inserted.push(trajectory.clone());
         let expected = self.model.insert(&trajectory, given, self.now);
         let insertion = match given {
             Some(priority) => self.table.insert_prioritised(trajectory, priority, self.now).unwrap(),

@@ -79,7 +79,7 @@ fn staleness_aware_draws_come_up_in_proportion_to_two_to_the_versions_in_half_li
 /// All items, oldest first.
 fn items(table: &Table) -> Vec<ItemKey> {
     let entries = table.entries.iter().map(|entry| &entry.trajectory);
-    let keys = |entry: &Arc<PackedTrajectory>| {
+    let keys = |entry: &Trajectory| {
         let trajectory = entry.id();
         entry.full_plies().map(|ply| ItemKey { trajectory, ply }).collect::<Vec<_>>()
     };

@@ -110,14 +110,14 @@ impl Model {
         }
     }
 
-    pub(super) fn insert(&mut self, trajectory: &PackedTrajectory, priority: Option<f64>, now: Duration) -> Insertion {
+    pub(super) fn insert(&mut self, trajectory: &Trajectory, priority: Option<f64>, now: Duration) -> Insertion {
         let priority = priority.filter(|_| self.settings.selector.uses_priorities());
         self.priority_max = self.priority_max.max(priority.unwrap_or(0.0));
         let item = |ply| ModelItem { ply, priority, set: priority.is_some(), times_sampled: 0 };
         self.held.push(HeldTrajectory {
             id: trajectory.id(),
-            version: trajectory.last_weights_version(),
-            bytes: trajectory.bytes() as u64 + 16,
+            version: Some(trajectory.last_weights_version()),
+            bytes: trajectory.bytes() as u64,
             inserted: now,
             items: trajectory.full_plies().map(item).collect(),
         });

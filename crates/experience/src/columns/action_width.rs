@@ -1,8 +1,5 @@
 use game::Action;
 
-use super::policy;
-use crate::Trajectory;
-
 /// How many bytes every action of one trajectory takes: most games have at most 256 actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ActionWidth {
@@ -11,10 +8,8 @@ pub(super) enum ActionWidth {
 }
 
 impl ActionWidth {
-    /// The least that all actions fit in, those of policies too.
-    pub(super) fn of(trajectory: &Trajectory) -> Self {
-        let entries = trajectory.steps.iter().filter_map(|step| policy(&step.kind)).flatten();
-        let mut actions = trajectory.actions().chain(entries.map(|entry| entry.action));
+    /// The least that all actions fit in.
+    pub(super) fn of(mut actions: impl Iterator<Item = Action>) -> Self {
         if actions.all(|action| u8::try_from(action.0).is_ok()) { Self::One } else { Self::Two }
     }
 

@@ -10,15 +10,18 @@ pub(super) fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Takes a number from the front; `None` if there is no whole one.
+/// Takes a number from the front; `None` if there is none, or one in more bytes than it needs.
 pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
         *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
+        let group = u64::from(byte & 0x7f);
+        number |= group << shift;
         if byte < 0x80 {
-            return Some(number);
+            // A group of zeros on top says nothing, and the tenth one has room for a single bit.
+            let is_shortest = (shift == 0 || byte > 0) && (group << shift) >> shift == group;
+            return is_shortest.then_some(number);
         }
     }
     None
@@ -51,6 +54,15 @@ mod tests {
         assert_eq!(take(&mut [].as_slice()), None);
         assert_eq!(take(&mut [0x80].as_slice()), None);
         assert_eq!(take(&mut [0x80; 11].as_slice()), None);
+    }
+
+    #[test]
+    fn a_number_in_more_bytes_than_it_needs_or_than_there_are_bits_is_refused() {
+        assert_eq!(take(&mut [0x80, 0].as_slice()), None);
+        assert_eq!(take(&mut [0xff, 0x80, 0].as_slice()), None);
+        let mut greatest = bytes(u64::MAX);
+        *greatest.last_mut().unwrap() = 2;
+        assert_eq!(take(&mut greatest.as_slice()), None);
     }
 
     proptest! {

@@ -1,38 +1,29 @@
 use super::leb128;
-use crate::StepKind;
 
-/// How a step was chosen and how much there is of it in the other sections: one number, one byte up to 125 entries.
+/// How a step was chosen and how much there is of it in the other columns: one number, one byte up to 126 entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Opening,
     Fast,
     Full { entries: usize },
 }
 
 impl Kind {
-    pub(super) fn of(kind: &StepKind) -> Self {
-        match kind {
-            StepKind::Opening => Self::Opening,
-            StepKind::Fast { .. } => Self::Fast,
-            StepKind::Full { policy, .. } => Self::Full { entries: policy.len() },
-        }
-    }
-
     pub(super) fn put(self, bytes: &mut Vec<u8>) {
         let code = match self {
             Self::Opening => 0,
             Self::Fast => 1,
             // A policy in memory is far from 2^64 entries.
-            Self::Full { entries } => entries as u64 + 2,
+            Self::Full { entries } => entries as u64 + 1,
         };
         leb128::put(bytes, code);
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
+    pub(super) fn take(bytes: &mut &[u8]) -> Option<Self> {
         match leb128::take(bytes)? {
             0 => Some(Self::Opening),
             1 => Some(Self::Fast),
-            code => Some(Self::Full { entries: usize::try_from(code - 2).ok()? }),
+            code => Some(Self::Full { entries: usize::try_from(code - 1).ok()? }),
         }
     }
 
@@ -53,15 +44,20 @@ impl Kind {
     }
 }
 
-/// The kinds of all steps in order.
+/// The kinds of steps in order.
 #[derive(Debug, Clone)]
-pub(super) struct Kinds<'a> {
+pub(crate) struct Kinds<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Kinds<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
+    }
+
+    /// Those that are left.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 }
 

@@ -6,8 +6,8 @@ use super::leb128;
 use super::policy_actions::PolicyActions;
 use crate::{ActionProbability, Step, StepKind};
 
-/// Unpacks step after step: what is left of each section.
-#[derive(Debug)]
+/// Reads step after step: what is left of each column.
+#[derive(Debug, Clone)]
 pub(super) struct Steps<'a> {
     pub(super) action_width: ActionWidth,
     pub(super) policy_actions: PolicyActions,
@@ -75,11 +75,23 @@ pub(super) struct VersionRun {
     pub(super) weights_version: WeightsVersion,
 }
 
+impl VersionRun {
+    pub(super) fn put(self, bytes: &mut Vec<u8>) {
+        leb128::put(bytes, self.steps as u64);
+        leb128::put(bytes, self.weights_version.0);
+    }
+
+    pub(super) fn take(bytes: &mut &[u8]) -> Option<Self> {
+        let steps = usize::try_from(leb128::take(bytes)?).ok()?;
+        Some(Self { steps, weights_version: WeightsVersion(leb128::take(bytes)?) })
+    }
+}
+
 /// The weights versions of all steps: run after run, or step after step.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct VersionRuns<'a> {
     bytes: &'a [u8],
-    /// What is left of the run that was begun.
+    /// The rest of the run that was begun.
     begun: Option<VersionRun>,
 }
 
@@ -107,10 +119,7 @@ impl Iterator for VersionRuns<'_> {
     type Item = VersionRun;
 
     fn next(&mut self) -> Option<VersionRun> {
-        self.begun.take().or_else(|| {
-            let steps = usize::try_from(leb128::take(&mut self.bytes)?).ok()?;
-            Some(VersionRun { steps, weights_version: WeightsVersion(leb128::take(&mut self.bytes)?) })
-        })
+        self.begun.take().or_else(|| VersionRun::take(&mut self.bytes))
     }
 }
 

@@ -1,8 +1,7 @@
 use game::Action;
 
 use super::action_width::ActionWidth;
-use super::policy;
-use crate::{ActionProbability, Trajectory};
+use crate::ActionProbability;
 
 /// How one trajectory writes which actions a policy has: for all of its policies in the same way, the one that takes
 /// fewer bytes.
@@ -15,23 +14,29 @@ pub(super) enum PolicyActions {
 }
 
 impl PolicyActions {
-    pub(super) fn of(trajectory: &Trajectory, action_width: ActionWidth) -> Self {
-        let policies = || trajectory.steps.iter().filter_map(|step| policy(&step.kind));
-        let list_bytes: usize = policies().map(|policy| policy.len() * action_width.bytes()).sum();
-        let highest = policies().flatten().map(|entry| entry.action.0).max().unwrap_or(0);
-        let bytes = highest / 8 + 1;
-        let ascend = policies().all(|policy| policy.is_sorted_by(|before, after| before.action < after.action));
-        if ascend && policies().count() * usize::from(bytes) < list_bytes {
-            Self::BitSet { bytes }
-        } else {
-            Self::List(action_width)
-        }
+    pub(super) fn of<'a>(
+        policies: impl Iterator<Item = &'a [ActionProbability]> + Clone,
+        action_width: ActionWidth,
+    ) -> Self {
+        let highest = policies.clone().flatten().map(|entry| entry.action.0).max().unwrap_or(0);
+        let entries = policies.clone().map(<[_]>::len).sum();
+        // What does not ascend is no set: it is left for the check to find.
+        let ascend = policies.clone().all(|policy| policy.is_sorted_by(|before, after| before.action < after.action));
+        let shortest = Self::shortest(policies.count(), entries, Action(highest), action_width);
+        if ascend { shortest } else { Self::List(action_width) }
+    }
+
+    /// The form that takes fewer bytes for so many policies with so many entries in all, up to the highest action.
+    pub(super) fn shortest(policies: usize, entries: usize, highest: Action, action_width: ActionWidth) -> Self {
+        let bytes = highest.0 / 8 + 1;
+        let is_shorter = policies * usize::from(bytes) < entries * action_width.bytes();
+        if is_shorter { Self::BitSet { bytes } } else { Self::List(action_width) }
     }
 
     /// How many bytes the actions of a policy take.
     pub(super) fn bytes(self, entries: usize) -> usize {
         match self {
-            Self::List(action_width) => entries * action_width.bytes(),
+            Self::List(action_width) => entries.saturating_mul(action_width.bytes()),
             Self::BitSet { bytes } => usize::from(bytes),
         }
     }

@@ -1,0 +1,328 @@
+//! The columns of an episode, or of a part of one, in one buffer of bytes: the form of a trajectory in memory, on the wire,
+//! in the spool and on disk.
+//!
+//! All integers are little-endian; `n` is an unsigned LEB128 number in as few bytes as it needs. The header comes first:
+//!
+//! | field | bytes |
+//! |---|---|
+//! | format | `1` |
+//! | flags | bit 0: actions take two bytes, not one; bit 1: policies name their actions by a bit set, not a list |
+//! | outcome | `1` the first player won, `2` the second won, `3` draw, `4` over, in a game scored by rewards alone |
+//! | game | `n`, then so many bytes of UTF-8; none in a part |
+//! | plies | `n`: steps of the episode |
+//! | ply | `n`: the first step described; 0 in a whole trajectory |
+//! | steps | `n`: steps described; all in a whole trajectory |
+//! | kinds | `n`: bytes of the column of kinds |
+//! | set | `n`: bytes of each bit set, only with flag bit 1 |
+//! | optional | how many optional columns follow, in one byte; then for each its id in one byte and its bytes in `n`, ascending by id |
+//!
+//! The columns follow one another without gaps, over the steps described:
+//!
+//! | column | bytes |
+//! |---|---|
+//! | kinds | `n` for each: 0 opening, 1 fast search, else a full search whose policy has one entry less than `n` |
+//! | actions | one or two bytes each: of all steps from the start of the episode on, not only of those described |
+//! | values | float32 for each fast or full step: the search's value for the player to move |
+//! | policies | for each full step: its actions (a list, ascending, or a bit set), then its probabilities in float32 |
+//! | versions | runs of equal weights versions: `n` steps, `n` version |
+//! | optional columns | in the order of the header |
+//!
+//! Optional columns: 1 rewards (float32 for each step; missing where all are +0). Reserved, and refused until a version
+//! implements them: 2 observations, 3 search simulations, 4 root values, 5 truncation (an episode cut short, with the
+//! value to bootstrap from). A new column needs no new format.
+//!
+//! There is one encoding of each whole trajectory: the width of actions and the form of policies are those that take fewest
+//! bytes, runs are as long as they can be, and nothing follows the last column. A part keeps the choices of its whole.
+
+mod action_width;
+mod builder;
+mod kind;
+mod leb128;
+mod parse;
+mod policy_actions;
+mod steps;
+
+use std::hint::black_box;
+
+use bytes::Bytes;
+use game::{Action, Outcome, Player};
+use weights::WeightsVersion;
+
+use crate::{Invalid, Limits, Step};
+use action_width::ActionWidth;
+pub(crate) use builder::ColumnsBuilder;
+pub(crate) use kind::Kind;
+use kind::Kinds;
+use policy_actions::PolicyActions;
+use steps::{Steps, VersionRun, VersionRuns};
+
+/// The version of the layout.
+const FORMAT: u8 = 1;
+const FLAG_WIDE_ACTIONS: u8 = 1;
+const FLAG_BIT_SETS: u8 = 2;
+
+/// The columns that may be missing, by their ids in the header.
+const REWARDS: u8 = 1;
+const RESERVED: [(u8, &str); 4] =
+    [(2, "observations"), (3, "search_simulations"), (4, "root_values"), (5, "truncation")];
+
+/// Checked columns of a whole episode, or of a part of one.
+#[derive(Debug, Clone)]
+pub(crate) struct Columns {
+    bytes: Bytes,
+    layout: Layout,
+}
+
+/// Where each column lies, and what the header says.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    outcome: Outcome,
+    action_width: ActionWidth,
+    policy_actions: PolicyActions,
+    game_at: u32,
+    game_bytes: u32,
+    kinds_at: u32,
+    actions_at: u32,
+    values_at: u32,
+    policies_at: u32,
+    versions_at: u32,
+    /// The end of the columns where there are no rewards.
+    rewards_at: u32,
+    plies: u32,
+    ply: u32,
+    steps: u32,
+    /// Steps with a search policy that is a training target.
+    full_steps: u32,
+}
+
+/// Whether columns are of all steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    Part,
+}
+
+/// The columns are equal when their bytes are: there is one encoding of each.
+impl PartialEq for Columns {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Columns {
+    /// Checks everything that can be checked without the rules, before anything is allocated.
+    pub(crate) fn parse(bytes: Bytes, limits: Limits, extent: Extent) -> Result<Self, Invalid> {
+        let layout = parse::layout(&bytes, limits, extent)?;
+        Ok(Self { bytes, layout })
+    }
+
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    pub(crate) fn game(&self) -> &str {
+        let name = self.section(self.layout.game_at, self.layout.game_at + self.layout.game_bytes);
+        std::str::from_utf8(name).expect("the name was checked when it was parsed")
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.layout.outcome
+    }
+
+    pub(crate) fn plies(&self) -> usize {
+        self.layout.plies as usize
+    }
+
+    pub(crate) fn ply(&self) -> usize {
+        self.layout.ply as usize
+    }
+
+    pub(crate) fn steps_described(&self) -> usize {
+        self.layout.steps as usize
+    }
+
+    pub(crate) fn full_steps(&self) -> usize {
+        self.layout.full_steps as usize
+    }
+
+    /// The actions from the start of the episode to the last step described.
+    pub(crate) fn actions(&self) -> impl Iterator<Item = Action> + '_ {
+        let mut actions = self.section(self.layout.actions_at, self.layout.values_at);
+        std::iter::from_fn(move || self.layout.action_width.take(&mut actions))
+    }
+
+    pub(crate) fn kinds(&self) -> Kinds<'_> {
+        Kinds::new(self.section(self.layout.kinds_at, self.layout.actions_at))
+    }
+
+    /// Each searched step, counted from the first one described, and its value.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
+        let searched = self.kinds().enumerate().filter(|(_, kind)| *kind != Kind::Opening).map(|(at, _)| at);
+        let (values, _) = self.section(self.layout.values_at, self.layout.policies_at).as_chunks();
+        searched.zip(values.iter().map(|&value| f32::from_le_bytes(value)))
+    }
+
+    pub(crate) fn first_weights_version(&self) -> Option<WeightsVersion> {
+        self.versions().next().map(|run| run.weights_version)
+    }
+
+    pub(crate) fn last_weights_version(&self) -> Option<WeightsVersion> {
+        self.versions().last().map(|run| run.weights_version)
+    }
+
+    /// The steps from the one at `from` on, counted from the first one described; none if there is no such step.
+    pub(crate) fn steps(&self, from: usize) -> impl Iterator<Item = Step> + '_ {
+        self.steps_from(from)
+    }
+
+    /// The columns of `steps` steps from the one at `from` on; there must be so many. Each column is copied as it is.
+    pub(crate) fn part(&self, from: usize, steps: usize) -> Self {
+        let first = self.steps_from(from);
+        let mut behind = first.clone();
+        behind.skip_plies(steps);
+        let kinds = before(first.kinds.bytes(), behind.kinds.bytes());
+        let actions = before(self.section(self.layout.actions_at, self.layout.values_at), behind.actions);
+        let (values, policies) = (before(first.values, behind.values), before(first.policies, behind.policies));
+        let rewards = before(first.rewards, behind.rewards);
+        let Layout { outcome, action_width, policy_actions, .. } = self.layout;
+        let header = Header {
+            outcome,
+            action_width,
+            policy_actions,
+            game: "",
+            plies: self.plies(),
+            ply: self.ply() + from,
+            steps,
+            kinds_bytes: kinds.len(),
+            has_rewards: !rewards.is_empty(),
+        };
+        let columns = kinds.len() + actions.len() + values.len() + policies.len() + rewards.len();
+        let mut out = Vec::with_capacity(Header::BYTES_USUAL + columns);
+        header.put(&mut out);
+        // All of these fit, since the whole does.
+        let mut put = |column: &[u8]| {
+            let at = out.len() as u32;
+            out.extend_from_slice(column);
+            at
+        };
+        let (kinds_at, actions_at, values_at, policies_at) = (put(kinds), put(actions), put(values), put(policies));
+        let versions_at = out.len() as u32;
+        let (mut versions, mut left) = (first.versions, steps);
+        while left > 0
+            && let Some(run) = versions.next()
+        {
+            let covered = run.steps.min(left);
+            VersionRun { steps: covered, ..run }.put(&mut out);
+            left -= covered;
+        }
+        let rewards_at = out.len() as u32;
+        out.extend_from_slice(rewards);
+        let full_steps = Kinds::new(kinds).filter(|kind| matches!(kind, Kind::Full { .. })).count() as u32;
+        let layout = Layout {
+            game_bytes: 0,
+            kinds_at,
+            actions_at,
+            values_at,
+            policies_at,
+            versions_at,
+            rewards_at,
+            ply: header.ply as u32,
+            steps: steps as u32,
+            full_steps,
+            ..self.layout
+        };
+        Self { bytes: out.into(), layout }
+    }
+
+    /// Reads a byte here and there of what [`Columns::part`] will read for the full step that `item` others come before, at
+    /// a guess: memory that no cache holds is fetched. Called for several trajectories before the first is cut, it lets the
+    /// processor wait for all of them at once.
+    pub(crate) fn fetch(&self, item: usize) {
+        let Layout { kinds_at, actions_at, values_at, policies_at, versions_at, full_steps, .. } = self.layout;
+        let past =
+            |section: u32, end: u32| section as usize + (end - section) as usize * item / full_steps.max(1) as usize;
+        let (values, policies) = (past(values_at, policies_at), past(policies_at, versions_at));
+        // A policy may lie in two lines of a cache.
+        for at in [kinds_at as usize, actions_at as usize, values, policies, policies + 32, versions_at as usize] {
+            black_box(self.bytes.get(at).copied());
+        }
+    }
+
+    fn section(&self, from: u32, to: u32) -> &[u8] {
+        &self.bytes[from as usize..to as usize]
+    }
+
+    fn versions(&self) -> VersionRuns<'_> {
+        VersionRuns::new(self.section(self.layout.versions_at, self.layout.rewards_at))
+    }
+
+    fn steps_from(&self, from: usize) -> Steps<'_> {
+        let Layout { action_width, policy_actions, actions_at, values_at, policies_at, versions_at, .. } = self.layout;
+        // Those before the first step described have no other columns.
+        let described_at = actions_at + self.layout.ply * action_width.bytes() as u32;
+        let mut steps = Steps {
+            action_width,
+            policy_actions,
+            kinds: self.kinds(),
+            actions: self.section(described_at, values_at),
+            rewards: &self.bytes[self.layout.rewards_at as usize..],
+            values: self.section(values_at, policies_at),
+            policies: self.section(policies_at, versions_at),
+            versions: self.versions(),
+        };
+        steps.skip_plies(from);
+        steps
+    }
+}
+
+/// The bytes of `all` before `rest`, which is its end.
+fn before<'a>(all: &'a [u8], rest: &[u8]) -> &'a [u8] {
+    &all[..all.len() - rest.len()]
+}
+
+/// What stands before the columns.
+#[derive(Debug)]
+struct Header<'a> {
+    outcome: Outcome,
+    action_width: ActionWidth,
+    policy_actions: PolicyActions,
+    game: &'a str,
+    plies: usize,
+    ply: usize,
+    steps: usize,
+    kinds_bytes: usize,
+    has_rewards: bool,
+}
+
+impl Header<'_> {
+    /// Room for most headers without a name, and for a run of versions.
+    const BYTES_USUAL: usize = 24;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let wide = if self.action_width == ActionWidth::Two { FLAG_WIDE_ACTIONS } else { 0 };
+        let sets = if let PolicyActions::BitSet { .. } = self.policy_actions { FLAG_BIT_SETS } else { 0 };
+        let outcome = match self.outcome {
+            Outcome::Win(Player::First) => 1,
+            Outcome::Win(Player::Second) => 2,
+            Outcome::Draw => 3,
+            Outcome::Finished => 4,
+        };
+        out.extend_from_slice(&[FORMAT, wide | sets, outcome]);
+        leb128::put(out, self.game.len() as u64);
+        out.extend_from_slice(self.game.as_bytes());
+        for number in [self.plies, self.ply, self.steps, self.kinds_bytes] {
+            leb128::put(out, number as u64);
+        }
+        if let PolicyActions::BitSet { bytes } = self.policy_actions {
+            leb128::put(out, bytes.into());
+        }
+        out.push(u8::from(self.has_rewards));
+        if self.has_rewards {
+            out.push(REWARDS);
+            leb128::put(out, (self.steps * size_of::<f32>()) as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use bytes::Bytes;
+use game::{Action, Outcome};
+
+use super::action_width::ActionWidth;
+use super::kind::{Kind, Kinds};
+use super::policy_actions::PolicyActions;
+use super::steps::VersionRun;
+use super::{Columns, Extent, Header};
+use crate::{ActionProbability, Invalid, Limits, Step, StepKind};
+
+/// Columns that grow step by step. How wide actions are and how policies name theirs follows from all steps, so the buffer
+/// is written at the end.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ColumnsBuilder {
+    kinds: Vec<u8>,
+    actions: Vec<Action>,
+    values: Vec<f32>,
+    /// The entries of all policies, one after another.
+    policies: Vec<ActionProbability>,
+    versions: Vec<VersionRun>,
+    rewards: Vec<f32>,
+    /// The first full step whose policy has no entry: the format has no word for it.
+    without_policy: Option<usize>,
+}
+
+impl ColumnsBuilder {
+    pub(crate) fn push(&mut self, step: &Step) {
+        let Step { action, reward, kind, weights_version } = step;
+        let (code, value, policy) = match kind {
+            StepKind::Opening => (Kind::Opening, None, [].as_slice()),
+            StepKind::Fast { value } => (Kind::Fast, Some(*value), [].as_slice()),
+            StepKind::Full { policy, value } => (Kind::Full { entries: policy.len() }, Some(*value), policy.as_slice()),
+        };
+        if code == (Kind::Full { entries: 0 }) {
+            self.without_policy.get_or_insert(self.actions.len());
+        }
+        code.put(&mut self.kinds);
+        self.actions.push(*action);
+        self.values.extend(value);
+        self.policies.extend_from_slice(policy);
+        self.rewards.push(*reward);
+        match self.versions.last_mut() {
+            Some(run) if run.weights_version == *weights_version => run.steps += 1,
+            _ => self.versions.push(VersionRun { steps: 1, weights_version: *weights_version }),
+        }
+    }
+
+    /// Writes the columns of the whole episode, and checks them as those of anyone else.
+    pub(crate) fn finish(&self, game: &str, outcome: Outcome) -> Result<Columns, Invalid> {
+        if let Some(ply) = self.without_policy {
+            return Err(Invalid { field: format!("steps[{ply}].policy"), reason: "is empty".to_owned() });
+        }
+        let entries = || self.policies.iter().map(|entry| entry.action);
+        let action_width = ActionWidth::of(self.actions.iter().copied().chain(entries()));
+        let policy_actions = PolicyActions::of(self.each_policy(), action_width);
+        let plies = self.actions.len();
+        // By their bits: −0 is no such zero.
+        let has_rewards = self.rewards.iter().any(|reward| reward.to_bits() != 0);
+        let header = Header {
+            outcome,
+            action_width,
+            policy_actions,
+            game,
+            plies,
+            ply: 0,
+            steps: plies,
+            kinds_bytes: self.kinds.len(),
+            has_rewards,
+        };
+        let mut out = Vec::new();
+        header.put(&mut out);
+        out.extend_from_slice(&self.kinds);
+        self.actions.iter().for_each(|&action| action_width.put(&mut out, action));
+        out.extend(self.values.iter().flat_map(|value| value.to_le_bytes()));
+        for policy in self.each_policy() {
+            policy_actions.put(&mut out, policy);
+            out.extend(policy.iter().flat_map(|entry| entry.probability.to_le_bytes()));
+        }
+        self.versions.iter().for_each(|run| run.put(&mut out));
+        if has_rewards {
+            out.extend(self.rewards.iter().flat_map(|reward| reward.to_le_bytes()));
+        }
+        Columns::parse(Bytes::from(out.into_boxed_slice()), Limits::NONE, Extent::Whole)
+    }
+
+    fn each_policy(&self) -> impl Iterator<Item = &[ActionProbability]> + Clone {
+        let mut rest = self.policies.as_slice();
+        Kinds::new(&self.kinds).filter_map(Kind::entries).map(move |entries| {
+            let (policy, others) = rest.split_at(entries);
+            rest = others;
+            policy
+        })
+    }
+}

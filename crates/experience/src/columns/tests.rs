@@ -1,0 +1,278 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{ActionProbability, Segment, StepKind, Trajectory, TrajectoryId};
+
+const ID: TrajectoryId = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
+
+/// Any finite bits: −0 is kept as it is.
+fn number() -> impl Strategy<Value = f32> {
+    let finite =
+        any::<u32>().prop_map(f32::from_bits).prop_map(|number| if number.is_finite() { number } else { -0.0 });
+    prop_oneof![Just(0.0), finite]
+}
+
+/// A distribution over some of the actions up to the highest.
+fn policy(highest: u16) -> impl Strategy<Value = Vec<ActionProbability>> {
+    let counts = prop_oneof![
+        9 => prop::collection::btree_map(0..=highest, 1_u16..1000, 1..8),
+        // More entries than fit one byte of a kind.
+        1 => prop::collection::btree_map(0..=highest, 1_u16..1000, 1..300),
+    ];
+    counts.prop_map(|visits| {
+        let sum: f32 = visits.values().map(|&count| f32::from(count)).sum();
+        let entry = |(action, count)| ActionProbability { action: Action(action), probability: f32::from(count) / sum };
+        visits.into_iter().map(entry).collect()
+    })
+}
+
+fn kind(highest: u16) -> impl Strategy<Value = StepKind> {
+    prop_oneof![
+        Just(StepKind::Opening),
+        number().prop_map(|value| StepKind::Fast { value }),
+        (policy(highest), number()).prop_map(|(policy, value)| StepKind::Full { policy, value }),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let highest = prop_oneof![Just(6_u16), Just(255), Just(256), Just(u16::MAX)];
+    (highest, any::<bool>()).prop_flat_map(|(highest, rewards)| {
+        // Few versions, so that they come in runs.
+        let version = prop_oneof![9 => 0..3_u64, 1 => any::<u64>()].prop_map(WeightsVersion);
+        let step =
+            (0..=highest, number(), kind(highest), version).prop_map(move |(action, reward, kind, weights_version)| {
+                Step { action: Action(action), reward: if rewards { reward } else { 0.0 }, kind, weights_version }
+            });
+        prop::collection::vec(step, 1..20)
+    })
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    let outcomes = [Outcome::Win(Player::First), Outcome::Win(Player::Second), Outcome::Draw, Outcome::Finished];
+    prop::sample::select(outcomes.to_vec())
+}
+
+fn name() -> impl Strategy<Value = String> {
+    "\\PC{1,12}"
+}
+
+/// Everything of a step by its bits, which compare equal only if all of them do.
+type StepBits = (u16, u32, Option<u32>, Vec<(u16, u32)>, u64);
+
+fn bits(step: &Step) -> StepBits {
+    let policy = step.kind.policy().iter().map(|entry| (entry.action.0, entry.probability.to_bits())).collect();
+    let Step { action, reward, kind, weights_version } = step;
+    (action.0, reward.to_bits(), kind.value().map(f32::to_bits), policy, weights_version.0)
+}
+
+fn all_bits(steps: impl IntoIterator<Item = Step>) -> Vec<StepBits> {
+    steps.into_iter().map(|step| bits(&step)).collect()
+}
+
+proptest! {
+    #[test]
+    fn any_trajectory_comes_back_bit_for_bit(steps in steps(), game in name(), outcome in outcome()) {
+        let trajectory = Trajectory::of(ID, &game, &steps, outcome).unwrap();
+        let back = Trajectory::parse(ID, trajectory.columns(), Limits::NONE).unwrap();
+        prop_assert_eq!((back.id(), back.game(), back.outcome()), (ID, game.as_str(), outcome));
+        prop_assert_eq!(all_bits(back.steps()), all_bits(steps));
+    }
+
+    #[test]
+    fn every_segment_holds_the_steps_of_its_trajectory(steps in steps(), outcome in outcome()) {
+        let trajectory = Trajectory::of(ID, "any", &steps, outcome).unwrap();
+        let plies = steps.len();
+        for (ply, unroll_steps) in (0..plies + 2).flat_map(|ply| (0..=plies).chain([usize::MAX]).map(move |k| (ply, k))) {
+            let Some(segment) = trajectory.segment(ply, unroll_steps) else {
+                prop_assert!(ply >= plies);
+                continue;
+            };
+            let end = ply.saturating_add(unroll_steps).saturating_add(1).min(plies);
+            prop_assert_eq!((segment.trajectory(), segment.ply(), segment.plies()), (ID, ply, plies));
+            prop_assert_eq!((segment.outcome(), segment.len()), (outcome, end - ply));
+            prop_assert!(segment.actions().eq(steps[..end].iter().map(|step| step.action)));
+            prop_assert_eq!(all_bits(segment.steps()), all_bits(steps[ply..end].to_vec()));
+            let back = Segment::parse(ID, segment.columns().clone(), Limits::NONE).unwrap();
+            // The layout too, which was not parsed when the segment was cut.
+            prop_assert_eq!(all_bits(back.steps()), all_bits(segment.steps()));
+            prop_assert_eq!(back, segment);
+        }
+    }
+
+    #[test]
+    fn what_is_read_without_the_steps_is_the_trajectorys(steps in steps(), outcome in outcome()) {
+        let trajectory = Trajectory::of(ID, "any", &steps, outcome).unwrap();
+        let full: Vec<usize> = (0..steps.len()).filter(|&ply| !steps[ply].kind.policy().is_empty()).collect();
+        prop_assert_eq!(trajectory.plies(), steps.len());
+        prop_assert!(trajectory.actions().eq(steps.iter().map(|step| step.action)));
+        prop_assert!(trajectory.full_plies().eq(full.iter().copied()));
+        prop_assert_eq!(Some(trajectory.last_weights_version()), steps.last().map(|step| step.weights_version));
+        prop_assert_eq!(trajectory.full_steps(), full.len());
+        // Past the end too: it guesses, and changes nothing.
+        (0..full.len() + 2).for_each(|item| trajectory.fetch(item));
+    }
+
+    /// Whatever is accepted is the one encoding of what it says: nothing is kept that was not read.
+    #[test]
+    fn bytes_that_were_changed_are_refused_or_are_the_encoding_of_another_trajectory(
+        steps in steps(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3),
+        cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
+    ) {
+        let trajectory = Trajectory::of(ID, "any", &steps, Outcome::Draw).unwrap();
+        let mut bytes = trajectory.columns().to_vec();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes.truncate(cut.map_or(bytes.len(), |cut| cut.index(bytes.len())));
+        match Trajectory::parse(ID, &bytes, Limits { steps_max: 64, actions: 1 << 16 }) {
+            Ok(read) => {
+                let again = Trajectory::of(ID, read.game(), &read.steps().collect::<Vec<_>>(), read.outcome()).unwrap();
+                prop_assert_eq!(again.columns(), &bytes);
+            }
+            Err(invalid) => prop_assert!(!invalid.field.is_empty() && !invalid.reason.is_empty()),
+        }
+        if let Ok(segment) = Segment::parse(ID, bytes.into(), Limits { steps_max: 64, actions: 1 << 16 }) {
+            prop_assert_eq!(segment.steps().count(), segment.len());
+        }
+    }
+}
+
+/// Full steps with policies of `entries` that are valid for games of `actions`.
+fn full(plies: usize, entries: u16, action: u16, reward: f32) -> Trajectory {
+    let probability = 1.0 / f32::from(entries);
+    let policy: Vec<_> = (0..entries).map(|action| ActionProbability { action: Action(action), probability }).collect();
+    let kind = StepKind::Full { policy, value: 0.5 };
+    let step = Step { action: Action(action), reward, kind, weights_version: WeightsVersion(9) };
+    Trajectory::of(ID, "any", &vec![step; plies], Outcome::Draw).unwrap()
+}
+
+/// Bytes that one more step of this kind costs.
+fn bytes_per_step(entries: u16, action: u16, reward: f32) -> usize {
+    full(31, entries, action, reward).bytes() - full(30, entries, action, reward).bytes()
+}
+
+#[test]
+fn a_full_step_costs_six_bytes_and_four_for_each_entry_of_its_policy_and_which_actions_it_has() {
+    assert_eq!(bytes_per_step(7, 6, 0.0), 6 + 7 * 4 + 1);
+    assert_eq!(bytes_per_step(1, 0, 0.0), 6 + 4 + 1);
+    assert_eq!(bytes_per_step(121, 120, 0.0), 6 + 121 * 4 + 16);
+}
+
+#[test]
+fn actions_above_a_byte_and_rewards_cost_more() {
+    assert_eq!(bytes_per_step(7, 256, 0.0), 7 + 7 * 4 + 1);
+    assert_eq!(bytes_per_step(7, 6, -0.0), 10 + 7 * 4 + 1);
+}
+
+#[test]
+fn no_byte_is_left_over() {
+    let trajectory = full(30, 7, 6, 0.0);
+    let header = 3 + (1 + "any".len()) + 4 + 1 + 1;
+    let versions = 2;
+    assert_eq!(trajectory.columns().len(), header + 30 * (6 + 7 * 4 + 1) + versions);
+}
+
+/// One fast step and one with a policy over two actions, byte by byte.
+fn example() -> Vec<u8> {
+    let policy = [0.25, 0.75].map(|probability| ActionProbability { action: Action(0), probability });
+    let policy = vec![policy[0], ActionProbability { action: Action(8), ..policy[1] }];
+    let steps = [StepKind::Fast { value: 0.5 }, StepKind::Full { policy, value: -1.0 }].map(|kind| Step {
+        action: Action(4),
+        reward: 0.0,
+        kind,
+        weights_version: WeightsVersion(300),
+    });
+    Trajectory::of(ID, "ttt", &steps, Outcome::Draw).unwrap().columns().to_vec()
+}
+
+#[test]
+fn the_layout_is_the_documented_one() {
+    let mut expected = vec![1, 0, 3, 3, b't', b't', b't', 2, 0, 2, 2, 0];
+    expected.extend([1, 3]);
+    expected.extend([4, 4]);
+    expected.extend([0.5_f32, -1.0].iter().flat_map(|value| value.to_le_bytes()));
+    expected.extend([0, 8]);
+    expected.extend([0.25_f32, 0.75].iter().flat_map(|probability| probability.to_le_bytes()));
+    expected.extend([2, 0xac, 2]);
+    assert_eq!(example(), expected);
+}
+
+#[test]
+fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
+    type Change = fn(&mut Vec<u8>);
+    let cases: [(Change, &str); 34] = [
+        (|b| b.clear(), "columns: end early"),
+        (|b| b[0] = 2, "format: is 2, this program reads format 1"),
+        (|b| b[1] = 4, "flags: 0x04 has bits of no known meaning"),
+        (|b| b[2] = 0, "outcome: 0 is not an outcome"),
+        (|b| b[2] = 5, "outcome: 5 is not an outcome"),
+        (|b| drop(b.splice(3..7, [0])), "game: is empty"),
+        (|b| drop(b.splice(3..4, [0x81, 2])), "game: has 257 bytes, the limit is 256"),
+        (|b| drop(b.splice(3..4, [0x83, 0])), "game: is not a number in its shortest form"),
+        (|b| b[4] = 0xff, "game: is not UTF-8"),
+        (|b| b[7] = 65, "steps: has 65 steps, the limit is 64"),
+        (|b| b[8] = 1, "ply: 2 steps from ply 1 on pass the 2 plies"),
+        (|b| b[8] = 2, "ply: 2 steps from ply 2 on pass the 2 plies"),
+        (|b| b[9] = 0, "steps: is empty"),
+        (|b| b[9] = 1, "steps: has 1 steps of 2"),
+        (|b| b[10] = 1, "steps[1].kind: is missing or no number"),
+        (|b| b[10] = 3, "kinds: are more than 2"),
+        (|b| b[10] = 120, "columns: end early"),
+        (|b| drop(b.splice(11..12, [1, 2, 8])), "observations: is a column that this version does not implement"),
+        (|b| drop(b.splice(11..12, [1, 3, 8])), "search_simulations: is a column that this version does not implement"),
+        (|b| drop(b.splice(11..12, [1, 4, 8])), "root_values: is a column that this version does not implement"),
+        (|b| drop(b.splice(11..12, [1, 5, 8])), "truncation: is a column that this version does not implement"),
+        (|b| drop(b.splice(11..12, [1, 6, 8])), "optional columns: hold 6, which is no known column"),
+        (|b| drop(b.splice(11..12, [1, 1, 4])), "rewards: have 4 bytes for 2 steps"),
+        (|b| drop(b.splice(11..12, [2, 1, 8, 1, 8])), "optional columns: do not ascend by their ids"),
+        (|b| b[13] = 100, "steps[1].policy: has 99 entries for 9 actions"),
+        (|b| b[15] = 9, "steps[1].action: 9 is not below 9"),
+        (|b| b[18..20].copy_from_slice(&[0x80, 0x7f]), "values[0]: is not finite"),
+        (|b| b[24] = 8, "steps[1].policy: is not ascending by action"),
+        (|b| b[25] = 9, "steps[1].policy: 9 is not below 9"),
+        (|b| b[29] = 0xbe, "steps[1].policy: -0.25 is not a probability"),
+        (|b| b[28..30].copy_from_slice(&[0, 0x3f]), "steps[1].policy: sums to 1.25"),
+        (|b| b[34] = 1, "versions: have two runs of one version in a row"),
+        (|b| b[34] = 3, "versions: have a run of 3 steps of 2"),
+        (|b| b.push(0), "columns: has 1 bytes behind its end"),
+    ];
+    for (change, expected) in cases {
+        let mut bytes = example();
+        change(&mut bytes);
+        if expected.starts_with("versions: have two") {
+            bytes.extend([1, 0xac, 2]);
+        }
+        let refused = Trajectory::parse(ID, &bytes, Limits { steps_max: 64, actions: 9 }).map(drop).unwrap_err();
+        assert_eq!(refused.to_string(), expected);
+    }
+}
+
+#[test]
+fn an_encoding_that_is_not_the_shortest_is_refused() {
+    let zeros = {
+        let mut bytes = example();
+        bytes.splice(11..12, [1, 1, 8]);
+        bytes.extend([0; 8]);
+        bytes
+    };
+    let wide = {
+        let mut bytes = example();
+        bytes[1] = FLAG_WIDE_ACTIONS;
+        bytes.splice(24..26, [0, 0, 8, 0]);
+        bytes.splice(14..16, [4, 0, 4, 0]);
+        bytes
+    };
+    let set = {
+        let mut bytes = example();
+        bytes[1] = FLAG_BIT_SETS;
+        bytes.splice(24..26, [1, 1]);
+        bytes.splice(11..11, [2]);
+        bytes
+    };
+    let refused = |bytes: &[u8]| Trajectory::parse(ID, bytes, Limits::NONE).map(drop).unwrap_err().to_string();
+    assert_eq!(refused(&zeros), "rewards: are all zero, which is written without the column");
+    assert_eq!(refused(&wide), "flags: are not those of the shortest encoding");
+    assert_eq!(refused(&set), "flags: are not those of the shortest encoding");
+}
