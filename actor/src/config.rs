@@ -19,9 +19,9 @@ use crate::backend::simulated::NAME;
 
 /// More threads than any machine has cores.
 const THREADS_MAX: usize = 1024;
-/// Nobody who ends a process waits for hours.
+/// The longest drain: ending a process must not take hours.
 const DRAIN_SECONDS_MAX: f64 = 3600.0;
-/// Whoever never wants another server names only one.
+/// The longest absence: to use one server only, name only one.
 const AWAY_SECONDS_MAX: f64 = 86_400.0;
 
 /// No accelerator is as slow.
@@ -31,11 +31,11 @@ const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What the run is about.
+    /// The game, the seed and the run directory.
     pub run: RunSection,
-    /// How trees search.
+    /// The settings of tree search.
     pub search: SearchSection,
-    /// How episodes are played.
+    /// The settings of episodes.
     pub selfplay: SelfplaySection,
     /// This process.
     pub actor: ActorSection,
@@ -47,7 +47,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ActorSection {
-    /// Which actor this is: part of every trajectory's id, so no two may share it. Stable over restarts.
+    /// The id of this actor: part of every trajectory's id, so no two may share it. Stable over restarts.
     pub id: u64,
     /// `fixed`: `id` says which actor this is. `claimed`: whichever of those in the run directory no process is at the moment,
     /// with what it still owes, or else a new one; so that any number of replicas share one configuration.
@@ -61,16 +61,16 @@ pub struct ActorSection {
     /// Where replay servers listen: `http://127.0.0.1:7001`, or several, separated by commas. Each address that a host
     /// name stands for is a server, and names are looked up again every few seconds.
     pub replay: String,
-    /// How long the replay server that this actor writes to may be away before it writes to another one.
+    /// The time that the replay server may be away before the actor writes to another one.
     pub replay_away_seconds_max: f64,
     /// Where the learner serves weights: `http://127.0.0.1:7002`.
     pub learner: String,
-    /// How long the learner may be away before self-play pauses, because there may be newer weights; 0: it never pauses.
+    /// The time that the learner may be away before self-play pauses, because there may be newer weights; 0: it never pauses.
     pub weights_away_seconds_max: f64,
     /// Where inference servers evaluate for this actor: `http://127.0.0.1:7003`, or several, separated by commas. Each address
     /// that a host name stands for is a server; actors spread over them. Empty: the actor evaluates itself.
     pub inference: String,
-    /// Whether the actor evaluates itself while the inference server is away or refuses; else self-play waits.
+    /// Lets the actor evaluate itself while the inference server is away or refuses; else self-play waits.
     pub inference_fallback: bool,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: DevicePreference,
@@ -89,7 +89,7 @@ pub struct ActorSection {
     pub unacknowledged_max: usize,
     /// Larger weights are refused.
     pub weights_bytes_max: u64,
-    /// How long acknowledgements are waited for at the end; what is missing then is kept for the next start.
+    /// The time that acknowledgements are waited for at the end; what is missing then is kept for the next start.
     pub drain_seconds: f64,
 }
 
@@ -122,7 +122,7 @@ impl std::str::FromStr for Kernel {
     }
 }
 
-/// How an actor gets its id.
+/// The source of an actor's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
@@ -138,7 +138,7 @@ impl Default for ActorSection {
             id: 0,
             identity: Identity::Fixed,
             threads: 0,
-            // Good where nobody else wants the cores; beside a learner on the same ones it keeps threads from free ones.
+            // Good where no other process wants the cores; beside a learner on the same ones it keeps threads from free ones.
             pin_threads: false,
             replay: "http://127.0.0.1:7001".into(),
             // A server that restarts is back sooner, and what is on its way would have to be kept for it.
@@ -170,7 +170,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Every draw descends from it.
     pub seed: u64,
-    /// How episodes are played.
+    /// The settings of episodes.
     pub selfplay: selfplay::Settings,
     /// This process; its ranges are checked.
     pub actor: ActorSection,
@@ -198,7 +198,7 @@ pub enum EvaluatorKind {
 }
 
 impl Config {
-    /// What it says, checked.
+    /// The section, checked.
     ///
     /// # Errors
     /// [`ConfigError`] names the first key that makes no sense.

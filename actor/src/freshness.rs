@@ -3,12 +3,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Whether the weights at hand may be too old to play with: the learner has been away for longer than is allowed.
+/// Decides whether the weights may be too old to play with: the learner has been away for longer than is allowed.
 #[derive(Debug, Clone)]
 pub(crate) struct Freshness {
     /// Since when it is not known whether there are newer weights.
     away: watch::Receiver<Option<Instant>>,
-    /// How long that may last.
+    /// The longest time that it may be away.
     most: Option<Duration>,
 }
 

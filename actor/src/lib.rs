@@ -1,24 +1,26 @@
-//! The self-play process: newest weights in, trajectories out.
+//! Runs the self-play process: newest weights in, trajectories out.
 //!
-//! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` tells where their
-//! time goes, `freshness` when their weights may be too old, `pinning` which cpu they stay on, and `traces` shows single games. `hand_in` gives what they finish to a replay server, which `lanes` chooses where there are several; `home`
-//! is what an actor remembers over restarts: its epoch, and what was never acknowledged (`spool`). `backend` chooses the evaluators. Start with [`run`].
+//! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` measures where their time
+//! goes, `freshness` decides when their weights may be too old, `pinning` pins them to cpus, `adaptive_budget` sets the
+//! simulations of their searches, and `traces` shows single games. `uploader` sends finished games to the replay server that
+//! `replay_router` chooses; `state_dir` keeps the epoch and the unacknowledged trajectories (`spool`) over restarts. `backend`
+//! chooses the evaluators. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
 //! workers, then the workers wait.
 
+mod adaptive_budget;
 mod backend;
 mod config;
-mod depth;
 mod freshness;
-mod hand_in;
-mod home;
-mod lanes;
 mod metrics;
 mod pinning;
+mod replay_router;
 mod spool;
+mod state_dir;
 mod stopwatch;
 mod traces;
+mod uploader;
 mod workers;
 
 pub use config::{ActorSection, Config, EvaluatorKind, Identity, Kernel, Settings};
@@ -27,11 +29,11 @@ use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
 
 use crate::freshness::Freshness;
-use crate::hand_in::HandIn;
-use crate::home::Home;
+use crate::state_dir::ActorStateDir;
+use crate::uploader::Uploader;
 use crate::workers::Workers;
 
-/// The body of the process: plays until it is told to drain.
+/// Runs the process: plays until it drains.
 ///
 /// # Errors
 /// A configuration that makes no sense, a run directory that cannot be written, an evaluator that keeps failing.
@@ -39,25 +41,30 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
     let settings = config.settings()?;
     metrics::begin();
     proto::security::use_credentials(&config.security)?;
-    let (home, settings) = settle(settings)?;
+    let (state_dir, settings) = settle(settings)?;
     let evaluators = backend::choose(&settings, &context.drain)?;
-    play(settings, home, evaluators, context).await
+    play(settings, state_dir, evaluators, context).await
 }
 
-/// Opens the home of this actor. The settings that come back have its id as `actor.id`.
-fn settle(settings: Settings) -> anyhow::Result<(Home, Settings)> {
+/// Opens the state directory of this actor. The settings that come back have its id as `actor.id`.
+fn settle(settings: Settings) -> anyhow::Result<(ActorStateDir, Settings)> {
     match settings.actor.identity {
-        Identity::Fixed => Ok((Home::open(&settings.directory, settings.actor.id)?, settings)),
+        Identity::Fixed => Ok((ActorStateDir::open(&settings.directory, settings.actor.id)?, settings)),
         Identity::Claimed => {
-            let (id, home) = Home::claim(&settings.directory)?;
-            Ok((home, Settings { actor: ActorSection { id, ..settings.actor }, ..settings }))
+            let (id, state_dir) = ActorStateDir::claim(&settings.directory)?;
+            Ok((state_dir, Settings { actor: ActorSection { id, ..settings.actor }, ..settings }))
         }
     }
 }
 
-async fn play(settings: Settings, home: Home, evaluators: Chosen, context: service::Context) -> anyhow::Result<()> {
+async fn play(
+    settings: Settings,
+    state_dir: ActorStateDir,
+    evaluators: Chosen,
+    context: service::Context,
+) -> anyhow::Result<()> {
     let actor = &settings.actor;
-    let epoch = home.next_epoch(0)?;
+    let epoch = state_dir.next_epoch(0)?;
     let Chosen { backend, threads } = &evaluators;
     tracing::info!(actor = actor.id, epoch, threads, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");
@@ -68,13 +75,13 @@ async fn play(settings: Settings, home: Home, evaluators: Chosen, context: servi
         size_limit_bytes: actor.weights_bytes_max,
     });
     let servers = Servers::resolved(&settings.replay);
-    let hand_in = HandIn::start(&settings, servers, epoch, home, &context.drain)?;
+    let uploader = Uploader::start(&settings, servers, epoch, state_dir, &context.drain)?;
     let (weights, readiness) = (subscriber.handle(), context.readiness.clone());
     let freshness = Freshness::new(subscriber.away(), settings.weights_away_max);
     let workers = Workers::start(&settings, epoch, evaluators, weights, freshness, readiness, &context.drain)?;
-    let handed_in = hand_in.run(workers.finished, &context.drain).await;
-    // Whatever ended the hand-in, the threads must not outlive it.
+    let uploaded = uploader.run(workers.finished, &context.drain).await;
+    // Whatever ended the upload, the threads must not outlive it.
     context.drain.start();
     let played = workers.threads.join().await;
-    played.and(handed_in)
+    played.and(uploaded)
 }

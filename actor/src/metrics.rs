@@ -1,4 +1,4 @@
-//! What an actor says about itself. Names are listed in `docs/metrics.md`.
+//! The metrics of an actor. Names are listed in `docs/metrics.md`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use selfplay::Round;
 
 use crate::stopwatch::Parts;
 
-/// What happens seldom is counted from zero: a counter that appears with its first event hides that event from every rate.
+/// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every rate.
 pub(crate) fn begin() {
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
     counter!("zerofleet_actor_unfinished_games_total").increment(0);
@@ -17,7 +17,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// What self-play threads spend their time on, summed over them.
+/// A phase of self-play threads, summed over them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {
     /// Handing over what is finished.
@@ -26,7 +26,7 @@ pub(crate) enum Phase {
     Load,
 }
 
-/// What self-play threads wait for.
+/// A reason for which self-play threads wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Waited {
     /// The first weights, or better ones than those that answered NaN.
@@ -37,7 +37,7 @@ pub(crate) enum Waited {
     Evaluator,
 }
 
-/// Who evaluates for an actor that has an inference server.
+/// The evaluator of a batch, in an actor that has an inference server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnsweredBy {
     /// The inference server.
@@ -110,7 +110,7 @@ pub(crate) fn weights_version(version: u64) {
     gauge!("zerofleet_actor_weights_version").set(version as f64);
 }
 
-/// What evaluates, for people; the one with the newest version is in use.
+/// Sets the evaluator's description; the one with the newest version is in use.
 pub(crate) fn evaluator(description: &str, version: u64) {
     gauge!("zerofleet_actor_evaluator", "evaluator" => description.to_owned()).set(version as f64);
 }

@@ -1,4 +1,4 @@
-//! Which cpu each self-play thread stays on.
+//! Pins each self-play thread to a cpu.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,12 +10,12 @@ use crate::config::ActorSection;
 #[derive(Debug, Default)]
 pub(crate) struct Pinning {
     cpus: Vec<Cpu>,
-    /// Whether a thread has told that it could not stay on its cpu.
+    /// A thread has logged that it could not be pinned.
     is_told: AtomicBool,
 }
 
 impl Pinning {
-    /// As `actor.pin_threads` says. Cpus are those of the calling thread.
+    /// Follows `actor.pin_threads`. Cpus are those of the calling thread.
     pub(crate) fn new(section: &ActorSection) -> Self {
         if !section.pin_threads {
             return Self::default();

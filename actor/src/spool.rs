@@ -11,22 +11,22 @@ use proto::servers::Server;
 
 /// A trajectory that is owed to a replay server.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Owed {
+pub(crate) struct PendingUpload {
     pub(crate) trajectory: Trajectory,
     /// The server that may have stored it: no other may get it. `None` if it was never sent.
-    pub(crate) to: Option<Owner>,
+    pub(crate) to: Option<Destination>,
 }
 
 /// A server that something is owed to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Owner {
+pub(crate) struct Destination {
     id: String,
     endpoint: String,
     /// It was the only one there was. Where there is still only one, it is this one, whatever its address.
     alone: bool,
 }
 
-impl Owner {
+impl Destination {
     pub(crate) fn new(server: &Server, alone: bool) -> Self {
         // A name that others may go by tomorrow is none of its own.
         let id = if server.has_own_name { &server.id } else { &server.endpoint };
@@ -37,7 +37,7 @@ impl Owner {
         self.alone
     }
 
-    /// Which of the servers it is.
+    /// Finds it among the servers.
     pub(crate) fn among(&self, servers: &[Server]) -> Option<Server> {
         let is_named = |server: &&Server| server.has_own_name && *server.id == *self.id;
         let is_there = |server: &&Server| *server.endpoint == *self.endpoint;
@@ -46,7 +46,7 @@ impl Owner {
     }
 }
 
-/// What a spool begins with.
+/// The first bytes of a spool.
 const MAGIC: [u8; 8] = *b"zfspool1";
 /// A record begins with its length and the checksum of that, twice: a damaged length costs no other record.
 const LENGTH_BYTES: usize = 8;
@@ -54,10 +54,10 @@ const LENGTH_BYTES: usize = 8;
 const NAME_BYTES_MAX: usize = u16::MAX as usize;
 
 /// All of them, in one file.
-pub(crate) fn encode(owed: &[Owed]) -> Vec<u8> {
+pub(crate) fn encode(pending: &[PendingUpload]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
-    for owed in owed {
-        let content = content(owed);
+    for pending in pending {
+        let content = content(pending);
         let length = u32::try_from(content.len() + size_of::<u32>()).expect("a trajectory fits a message");
         let length = length.to_le_bytes();
         let with_checksum = [length, crc32c::crc32c(&length).to_le_bytes()].concat();
@@ -69,12 +69,12 @@ pub(crate) fn encode(owed: &[Owed]) -> Vec<u8> {
 }
 
 /// The trajectories, and what is wrong with the records that are none, counted from one.
-pub(crate) fn decode(bytes: &[u8]) -> (Vec<Owed>, Vec<(usize, String)>) {
-    let (mut owed, mut faults) = (Vec::new(), Vec::new());
+pub(crate) fn decode(bytes: &[u8]) -> (Vec<PendingUpload>, Vec<(usize, String)>) {
+    let (mut pending, mut faults) = (Vec::new(), Vec::new());
     // A flipped bit here costs nothing; the spools of older versions were JSON.
     let Some((_, mut rest)) = bytes.split_at_checked(MAGIC.len()).filter(|_| bytes[0] != b'{') else {
         faults.push((1, "the file is no spool of this version".to_owned()));
-        return (owed, faults);
+        return (pending, faults);
     };
     for number in 1.. {
         if rest.is_empty() {
@@ -86,11 +86,11 @@ pub(crate) fn decode(bytes: &[u8]) -> (Vec<Owed>, Vec<(usize, String)>) {
         };
         rest = behind;
         match record_of(record) {
-            Ok(one) => owed.push(one),
+            Ok(one) => pending.push(one),
             Err(fault) => faults.push((number, fault)),
         }
     }
-    (owed, faults)
+    (pending, faults)
 }
 
 /// The first record, and everything behind it.
@@ -103,7 +103,7 @@ fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length as usize)
 }
 
-fn record_of(record: &[u8]) -> Result<Owed, String> {
+fn record_of(record: &[u8]) -> Result<PendingUpload, String> {
     let (checksum, content) = record.split_first_chunk().ok_or("it is cut short")?;
     if *checksum != crc32c::crc32c(content).to_le_bytes() {
         return Err("it does not match its checksum".to_owned());
@@ -113,18 +113,18 @@ fn record_of(record: &[u8]) -> Result<Owed, String> {
     let id = TrajectoryId { actor: word()?, epoch: word()?, sequence: word()? };
     let to = match take(&mut rest)? {
         [0] => None,
-        [alone] => Some(Owner { id: take_name(&mut rest)?, endpoint: take_name(&mut rest)?, alone: alone == 2 }),
+        [alone] => Some(Destination { id: take_name(&mut rest)?, endpoint: take_name(&mut rest)?, alone: alone == 2 }),
     };
     let trajectory = Trajectory::parse(id, rest, ANY_TRAJECTORY).map_err(|invalid| invalid.to_string())?;
-    Ok(Owed { trajectory, to })
+    Ok(PendingUpload { trajectory, to })
 }
 
-fn content(Owed { trajectory, to }: &Owed) -> Vec<u8> {
+fn content(PendingUpload { trajectory, to }: &PendingUpload) -> Vec<u8> {
     let TrajectoryId { actor, epoch, sequence } = trajectory.id();
     let mut out = [actor, epoch, sequence].map(u64::to_le_bytes).concat();
     match to {
         None => out.push(0),
-        Some(Owner { id, endpoint, alone }) => {
+        Some(Destination { id, endpoint, alone }) => {
             out.push(if *alone { 2 } else { 1 });
             for name in [id, endpoint] {
                 let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
@@ -152,7 +152,7 @@ fn take_name(rest: &mut &[u8]) -> Result<String, String> {
 
 /// One trajectory of every outcome, with steps of every kind, owed to a server or to none.
 #[cfg(test)]
-pub(crate) fn examples() -> Vec<Owed> {
+pub(crate) fn examples() -> Vec<PendingUpload> {
     use experience::{ActionProbability, Step, StepKind, WeightsVersion};
     use game::{Action, Outcome, Player};
 
@@ -174,7 +174,7 @@ pub(crate) fn examples() -> Vec<Owed> {
             let trajectory = Trajectory::of(id, "tic_tac_toe", &steps, outcome).unwrap();
             let endpoint = "http://10.0.0.1:7001".into();
             let server = Server { id: "http://replay:7001".into(), endpoint, has_own_name: true };
-            Owed { trajectory, to: (sequence > 0).then(|| Owner::new(&server, sequence == 1)) }
+            PendingUpload { trajectory, to: (sequence > 0).then(|| Destination::new(&server, sequence == 1)) }
         })
         .collect()
 }
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn a_spool_of_an_older_version_is_refused_in_words() {
-        let (owed, faults) = decode(b"{\"actor\":7,\"epoch\":2}\n");
-        assert_eq!((owed.len(), faults.len()), (0, 1));
+        let (pending, faults) = decode(b"{\"actor\":7,\"epoch\":2}\n");
+        assert_eq!((pending.len(), faults.len()), (0, 1));
         assert!(faults[0].1.contains("no spool of this version"), "{faults:?}");
     }
 
@@ -237,17 +237,17 @@ mod tests {
             (server("http://a:1", "http://10.0.0.1:1", true), server("http://a:1", "http://10.0.0.1:1", false));
         let moved = server("http://a:1", "http://10.0.0.9:1", true);
         let other = server("http://b:1", "http://10.0.0.2:1", true);
-        assert_eq!(Owner::new(&named, false).among(&[other.clone(), moved.clone()]), Some(moved.clone()));
-        assert_eq!(Owner::new(&unnamed, false).among(&[other.clone(), moved]), None);
-        assert_eq!(Owner::new(&unnamed, false).among(&[other.clone(), named.clone()]), Some(named));
-        assert_eq!(Owner::new(&other, false).among(&[]), None);
+        assert_eq!(Destination::new(&named, false).among(&[other.clone(), moved.clone()]), Some(moved.clone()));
+        assert_eq!(Destination::new(&unnamed, false).among(&[other.clone(), moved]), None);
+        assert_eq!(Destination::new(&unnamed, false).among(&[other.clone(), named.clone()]), Some(named));
+        assert_eq!(Destination::new(&other, false).among(&[]), None);
     }
 
     #[test]
     fn the_only_server_is_the_only_server_and_never_one_of_several() {
-        let owner = Owner::new(&Server::at("http://127.0.0.1:7001"), true);
+        let destination = Destination::new(&Server::at("http://127.0.0.1:7001"), true);
         let (elsewhere, other) = (Server::at("http://127.0.0.1:9000"), Server::at("http://127.0.0.1:9001"));
-        assert_eq!(owner.among(std::slice::from_ref(&elsewhere)), Some(elsewhere.clone()));
-        assert_eq!(owner.among(&[elsewhere, other]), None);
+        assert_eq!(destination.among(std::slice::from_ref(&elsewhere)), Some(elsewhere.clone()));
+        assert_eq!(destination.among(&[elsewhere, other]), None);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use inference::{Attributes, Batch, Error, Evaluator, Predictions};
 use service::trace::{self, TraceContext};
 
-/// The parts of one call. Observing is part of `gathering`; the episodes tell it themselves.
+/// The parts of one call. Observing is part of `gathering`; the episodes measure it themselves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     /// Before batches: descents with rules and cache, moves, observations.
@@ -41,7 +41,7 @@ pub(crate) struct Timed {
     /// The end of the last batch, or the beginning of the call.
     mark: Instant,
     evaluated: bool,
-    /// What the next batch is part of.
+    /// The call that the next batch is part of.
     trace: Option<TraceContext>,
     shown: Option<Evaluated>,
 }

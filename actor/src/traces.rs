@@ -26,7 +26,7 @@ impl From<FinishedEpisode> for Finished {
     }
 }
 
-/// What is traced of one thread.
+/// The traces of one thread.
 #[derive(Debug)]
 pub(crate) struct Traces {
     games: Vec<Traced>,
@@ -52,7 +52,7 @@ struct Search {
     before: EpisodeProgress,
     rounds: u64,
     evaluating: Duration,
-    /// Whether a batch of it was shown.
+    /// A batch of it was shown.
     is_shown: bool,
 }
 
@@ -125,7 +125,7 @@ impl Traces {
         span.end_at(ended);
     }
 
-    /// An episode has finished: it is told, and whether the next one in its slot is traced is drawn.
+    /// Ends the trace of a finished episode and draws whether the next one in its slot is traced.
     pub(crate) fn finished(&mut self, episode: FinishedEpisode) -> Finished {
         let (slot, number) = (episode.slot, episode.number);
         let index = self.games.iter().position(|traced| (traced.slot, traced.number) == (slot, number));

@@ -16,8 +16,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
+use crate::adaptive_budget::AdaptiveBudget;
 use crate::config::Settings;
-use crate::depth::Depth;
 use crate::freshness::Freshness;
 use crate::metrics::{self, Phase, Waited};
 use crate::pinning::Pinning;
@@ -75,14 +75,14 @@ impl Workers {
                 drain: drain.clone(),
                 runtime: Handle::current(),
             };
-            let (selfplay, depth) = (settings.selfplay.clone(), Depth::new(&settings.selfplay));
+            let (selfplay, budget) = (settings.selfplay.clone(), AdaptiveBudget::new(&settings.selfplay));
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
                 // Before it allocates: memory is best where its thread is.
                 pinning.pin(index);
                 let episodes = Episodes::new(game.clone(), selfplay, seed).timed(Instant::now);
-                Worker::new(episodes, depth, game, surroundings).run()
+                Worker::new(episodes, budget, game, surroundings).run()
             }));
             threads.push(thread.with_context(|| format!("start the thread {name}"))?);
         }
@@ -110,7 +110,7 @@ fn thread_seed(settings: &Settings, epoch: u64, thread: usize) -> u64 {
     [settings.actor.id, epoch, thread as u64].iter().fold(settings.seed, |seed, part| mix(seed ^ part))
 }
 
-/// What a thread has to do with the rest of the process.
+/// A thread's connections to the rest of the process.
 struct Surroundings {
     backend: Arc<dyn Backend>,
     weights: Weights,
@@ -126,7 +126,7 @@ struct Surroundings {
 struct Worker<G: Game> {
     game: G,
     episodes: Episodes<G>,
-    depth: Depth,
+    budget: AdaptiveBudget,
     traces: Traces,
     /// `None` before the first weights, and after weights that answered NaN.
     evaluator: Option<Timed>,
@@ -135,11 +135,11 @@ struct Worker<G: Game> {
 }
 
 impl<G: Game> Worker<G> {
-    fn new(episodes: Episodes<G>, depth: Depth, game: G, mut around: Surroundings) -> Self {
+    fn new(episodes: Episodes<G>, budget: AdaptiveBudget, game: G, mut around: Surroundings) -> Self {
         // What was published before this thread began is news to it.
         around.weights.mark_changed();
         let traces = Traces::new(episodes.slots());
-        Self { game, episodes, depth, traces, evaluator: None, failures: 0, around }
+        Self { game, episodes, budget, traces, evaluator: None, failures: 0, around }
     }
 
     fn run(mut self) -> anyhow::Result<()> {
@@ -148,7 +148,7 @@ impl<G: Game> Worker<G> {
             let _ends_together = self.around.drain.token().drop_guard();
             self.play_until_drained()
         };
-        // However that ended; an error means that nobody takes it any more.
+        // However that ended; an error means that the receiver is gone.
         let _ = self.hand_over();
         metrics::unfinished(self.episodes.under_way());
         played
@@ -169,7 +169,7 @@ impl<G: Game> Worker<G> {
             if self.hand_over().is_err() {
                 break;
             }
-            if let Some(simulations) = self.depth.revise() {
+            if let Some(simulations) = self.budget.revise() {
                 tracing::debug!(simulations, "full searches change their depth");
                 self.episodes.search_fully_with(simulations);
                 metrics::full_simulations(simulations);
@@ -189,7 +189,7 @@ impl<G: Game> Worker<G> {
         let result = how(&mut self.episodes, evaluator, self.around.cache.as_deref());
         let parts = evaluator.end();
         self.traces.advanced(&self.episodes, parts, evaluator.shown());
-        self.depth.played(parts.sum());
+        self.budget.played(parts.sum());
         match result {
             Ok(round) => {
                 self.failures = 0;
@@ -198,7 +198,7 @@ impl<G: Game> Worker<G> {
                 Ok(())
             }
             Err(error) => {
-                // What it observed is told by the next round.
+                // The next round reports what it observed.
                 metrics::played(parts, Duration::ZERO);
                 self.recover(error)
             }
@@ -278,7 +278,7 @@ impl<G: Game> Worker<G> {
         let start = Instant::now();
         let Surroundings { runtime, freshness, drain, readiness, .. } = &mut self.around;
         let reason = "self-play is paused: the learner has been away for longer than actor.weights_away_seconds_max";
-        // Said by the first of the threads.
+        // Logged by the first of the threads.
         if readiness.reason().is_none() {
             tracing::warn!(away_seconds = away.as_secs(), "{reason}");
         }
@@ -304,7 +304,7 @@ impl<G: Game> Worker<G> {
         metrics::waited(Waited::Evaluator, start.elapsed());
     }
 
-    /// Sends what has finished; waits while the channel is full. An error means that nobody takes it any more.
+    /// Sends what has finished; waits while the channel is full. An error means that the receiver is gone.
     fn hand_over(&mut self) -> Result<(), mpsc::error::SendError<Finished>> {
         let (start, mut waited, mut any) = (Instant::now(), Duration::ZERO, false);
         for episode in self.episodes.drain_finished() {
@@ -316,9 +316,9 @@ impl<G: Game> Worker<G> {
                     let start = Instant::now();
                     self.around.finished.blocking_send(episode)?;
                     let time = start.elapsed();
-                    // Each wait is told as it ends: they may be long.
+                    // Each wait is reported as it ends: they may be long.
                     metrics::waited(Waited::Replay, time);
-                    self.depth.waited(time);
+                    self.budget.waited(time);
                     waited += time;
                 }
             }

@@ -104,7 +104,7 @@ fn bench_of(drain: Drain, before: Before) -> Bench {
         drain: drain.clone(),
         runtime: runtime.handle().clone(),
     };
-    let worker = Worker::new(episodes(), Depth::new(&selfplay()), TicTacToe::new(), around);
+    let worker = Worker::new(episodes(), AdaptiveBudget::new(&selfplay()), TicTacToe::new(), around);
     Bench { worker, weights, away: tell_away, finished, readiness, drain, _runtime: runtime }
 }
 

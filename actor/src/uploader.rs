@@ -1,8 +1,8 @@
-//! Finished episodes become trajectories with ids and go to a replay server until it has acknowledged them.
+//! Gives finished episodes ids, sends them to a replay server, and keeps each until it is acknowledged.
 //!
-//! What is not acknowledged when the process ends is spooled, and handed in by the next start under its old id to the
-//! server that it is owed to, so that it counts once whatever happened to the acknowledgement. It has streams of its own,
-//! and a server holds it up as long as it holds up anything: self-play goes on beside it.
+//! Trajectories that are not acknowledged when the process ends are spooled, and sent by the next start under their old ids to
+//! their destination, so that each counts once whatever happened to the acknowledgement. They have streams of their own, and
+//! self-play goes on beside them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,34 +16,34 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
 use crate::config::Settings;
-use crate::home::Home;
-use crate::lanes::Lanes;
 use crate::metrics;
-use crate::spool::{Owed, Owner};
+use crate::replay_router::ReplayRouter;
+use crate::spool::{Destination, PendingUpload};
+use crate::state_dir::ActorStateDir;
 use crate::traces::Finished;
 
 #[cfg(test)]
 mod tests;
 
-/// How often the counts of writers are copied to the metrics, and the choice of the server is looked at again.
+/// The interval at which the counts of writers are copied to the metrics and the choice of the server is revised.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The way of this start's trajectories to the replay servers.
-pub(crate) struct HandIn {
-    lanes: Lanes,
-    home: Home,
+/// Uploads the trajectories of this start to the replay servers.
+pub(crate) struct Uploader {
+    router: ReplayRouter,
+    state_dir: ActorStateDir,
     drain_timeout: Duration,
-    /// Hands in what earlier epochs left, and returns what it could not.
-    spooled: JoinHandle<Vec<Owed>>,
+    /// Uploads the spool of earlier epochs, and returns what is not acknowledged.
+    spooled: JoinHandle<Vec<PendingUpload>>,
 }
 
-impl HandIn {
+impl Uploader {
     /// Must be called on a runtime.
     pub(crate) fn start(
         settings: &Settings,
         servers: Servers,
         epoch: u64,
-        home: Home,
+        state_dir: ActorStateDir,
         drain: &Drain,
     ) -> anyhow::Result<Self> {
         let writer = WriterSettings {
@@ -54,51 +54,51 @@ impl HandIn {
             game: settings.game.to_string(),
             in_flight_max: settings.actor.unacknowledged_max,
         };
-        let (left, drain_timeout) = (home.read_spool()?, settings.drain);
+        let (left, drain_timeout) = (state_dir.read_spool()?, settings.drain);
         let spool = Spool { servers: servers.clone(), writer: writer.clone(), drain: drain.clone(), drain_timeout };
         Ok(Self {
-            spooled: tokio::spawn(spool.hand_in(left, home.clone())),
-            lanes: Lanes::new(servers, writer, home.clone(), settings.replay_away_max),
-            home,
+            spooled: tokio::spawn(spool.upload(left, state_dir.clone())),
+            router: ReplayRouter::new(servers, writer, state_dir.clone(), settings.replay_away_max),
+            state_dir,
             drain_timeout,
         })
     }
 
-    /// Hands in what comes until the drain fires, or nothing more can come; then finishes: waits a little for
-    /// acknowledgements and spools the rest.
+    /// Uploads episodes until the drain fires or the channel closes; then waits a little for acknowledgements and spools the
+    /// rest.
     pub(crate) async fn run(mut self, mut finished: mpsc::Receiver<Finished>, drain: &Drain) -> anyhow::Result<()> {
-        let given_up = hand_in(&mut self.lanes, &mut finished, drain).await;
+        let given_up = upload(&mut self.router, &mut finished, drain).await;
         self.finish(given_up, finished).await
     }
 
     async fn finish(self, given_up: Option<Finished>, mut finished: mpsc::Receiver<Finished>) -> anyhow::Result<()> {
-        let Self { lanes, home, drain_timeout, spooled } = self;
+        let Self { router, state_dir, drain_timeout, spooled } = self;
         let deadline = Instant::now() + drain_timeout;
         let mut left: Vec<_> = given_up.into_iter().map(|finished| finished.episode).collect();
-        // Until the last thread has ended, however long its round takes: what it finished is not to be lost. Whoever
-        // waits in a full channel is freed by this.
+        // Until the last thread has ended, however long its round takes: what it finished is not to be lost. This also
+        // frees threads that wait for room in the channel.
         while let Some(Finished { episode, .. }) = finished.recv().await {
             left.push(episode);
         }
-        report(&lanes);
-        let (late, trajectories) = lanes.close(left, deadline).await;
+        report(&router);
+        let (late, trajectories) = router.close(left, deadline).await;
         let mut unacknowledged = spooled.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "handing in the spool failed");
-            home.read_spool().unwrap_or_default()
+            tracing::error!(%error, "uploading the spool failed");
+            state_dir.read_spool().unwrap_or_default()
         });
         unacknowledged.extend(late);
         metrics::unacknowledged(unacknowledged.len());
         tracing::info!(
             trajectories,
             spooled = unacknowledged.len(),
-            "handed in; what is spooled was not acknowledged and is sent again at the next start"
+            "uploaded; what is spooled was not acknowledged and is sent again at the next start"
         );
-        home.write_spool(&unacknowledged)
+        state_dir.write_spool(&unacknowledged)
     }
 }
 
-/// Hands in what comes until the drain fires, or nothing more can come; the episode that waited at that moment.
-async fn hand_in(lanes: &mut Lanes, finished: &mut mpsc::Receiver<Finished>, drain: &Drain) -> Option<Finished> {
+/// Uploads episodes until the drain fires or the channel closes; returns the episode that waited at that moment.
+async fn upload(router: &mut ReplayRouter, finished: &mut mpsc::Receiver<Finished>, drain: &Drain) -> Option<Finished> {
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     let mut waiting = None;
     loop {
@@ -106,33 +106,33 @@ async fn hand_in(lanes: &mut Lanes, finished: &mut mpsc::Receiver<Finished>, dra
             biased;
             () = drain.wait() => return waiting,
             _ = looks.tick() => {
-                lanes.renew_taken_epochs().await;
-                lanes.steer();
-                report(lanes);
+                router.renew_taken_epochs().await;
+                router.steer();
+                report(router);
             }
-            () = insert_waiting(lanes, waiting.as_ref()), if waiting.is_some() => waiting = None,
+            () = insert_waiting(router, waiting.as_ref()), if waiting.is_some() => waiting = None,
             episode = finished.recv(), if waiting.is_none() => waiting = Some(episode?),
         }
     }
 }
 
-async fn insert_waiting(lanes: &mut Lanes, waiting: Option<&Finished>) {
+async fn insert_waiting(router: &mut ReplayRouter, waiting: Option<&Finished>) {
     if let Some(Finished { episode, insert }) = waiting {
-        lanes.insert_traced(episode, insert.clone()).await;
+        router.insert_traced(episode, insert.clone()).await;
     }
 }
 
-fn report(lanes: &Lanes) {
-    let stats = lanes.stats();
+fn report(router: &ReplayRouter) {
+    let stats = router.stats();
     metrics::unacknowledged(stats.unacknowledged);
     metrics::inserted(stats.acknowledged);
     metrics::id_collisions(stats.collisions);
     metrics::refused(stats.refused);
     metrics::stale(stats.stale);
-    metrics::replay_servers(lanes.servers(), stats.moves);
+    metrics::replay_servers(router.servers(), stats.failovers);
 }
 
-/// What earlier epochs left, on its way.
+/// Uploads the spool of earlier epochs.
 #[derive(Clone)]
 struct Spool {
     servers: Servers,
@@ -143,69 +143,79 @@ struct Spool {
 }
 
 impl Spool {
-    /// Hands it in under its ids, each to whom it is owed; returns what is not acknowledged a while after the drain fires.
-    async fn hand_in(self, left: Vec<Owed>, home: Home) -> Vec<Owed> {
+    /// Uploads each trajectory under its id to its destination; returns what is not acknowledged a while after the drain fires.
+    async fn upload(self, left: Vec<PendingUpload>, state_dir: ActorStateDir) -> Vec<PendingUpload> {
         if left.is_empty() {
             return left;
         }
-        tracing::info!(trajectories = left.len(), "handing in what earlier starts left");
+        tracing::info!(trajectories = left.len(), "uploading the spool of earlier starts");
         let mut kept = Vec::new();
-        let mut owners = BTreeMap::<Option<Owner>, BTreeMap<u64, Vec<Trajectory>>>::new();
-        for Owed { trajectory, to } in left {
+        let mut destinations = BTreeMap::<Option<Destination>, BTreeMap<u64, Vec<Trajectory>>>::new();
+        for PendingUpload { trajectory, to } in left {
             let (id, game) = (trajectory.id(), trajectory.game());
             if game == self.writer.game && id.actor == self.writer.actor {
-                owners.entry(to).or_default().entry(id.epoch).or_default().push(trajectory);
+                destinations.entry(to).or_default().entry(id.epoch).or_default().push(trajectory);
             } else {
                 tracing::warn!(%id, game, "a spooled trajectory is of another actor or game and stays in the spool");
-                kept.push(Owed { trajectory, to });
+                kept.push(PendingUpload { trajectory, to });
             }
         }
         let mut tasks = JoinSet::new();
-        for (owner, epochs) in owners {
-            tasks.spawn(self.clone().hand_in_epochs(owner, epochs));
+        for (destination, epochs) in destinations {
+            tasks.spawn(self.clone().upload_epochs(destination, epochs));
         }
         for left in tasks.join_all().await {
             kept.extend(left);
         }
         if kept.is_empty()
-            && let Err(error) = home.write_spool(&[])
+            && let Err(error) = state_dir.write_spool(&[])
         {
             let error = service::chain(&error);
-            tracing::warn!(error, "the spool is handed in but cannot be removed; it will be sent again and count once");
+            tracing::warn!(error, "the spool is uploaded but cannot be removed; it will be sent again and count once");
         }
         kept
     }
 
-    /// All that is owed to one server.
-    async fn hand_in_epochs(mut self, mut owner: Option<Owner>, epochs: BTreeMap<u64, Vec<Trajectory>>) -> Vec<Owed> {
+    /// Uploads all that is destined for one server.
+    async fn upload_epochs(
+        mut self,
+        mut destination: Option<Destination>,
+        epochs: BTreeMap<u64, Vec<Trajectory>>,
+    ) -> Vec<PendingUpload> {
         let mut kept = Vec::new();
         for (epoch, mut trajectories) in epochs {
             while !trajectories.is_empty() && !self.drain.started() {
-                let Some(server) = self.find(owner.as_ref()).await else { break };
-                let alone = self.servers.current().len() == 1 && owner.is_none_or(|owner| owner.is_alone());
-                owner = Some(Owner::new(&server, alone));
-                trajectories = self.hand_in_epoch(&server, epoch, trajectories).await;
+                let Some(server) = self.find(destination.as_ref()).await else { break };
+                let alone =
+                    self.servers.current().len() == 1 && destination.is_none_or(|destination| destination.is_alone());
+                destination = Some(Destination::new(&server, alone));
+                trajectories = self.upload_epoch(&server, epoch, trajectories).await;
             }
-            kept.extend(trajectories.into_iter().map(|trajectory| Owed { trajectory, to: owner.clone() }));
+            kept.extend(
+                trajectories.into_iter().map(|trajectory| PendingUpload { trajectory, to: destination.clone() }),
+            );
         }
         kept
     }
 
-    /// The server that something is owed to, once it is there; whichever this actor prefers, if it is owed to nobody.
-    /// `None` if the drain fires first.
-    async fn find(&mut self, owner: Option<&Owner>) -> Option<Server> {
-        let mut told = false;
+    /// Waits for the destination server; without a destination, for the server that this actor prefers. `None` if the drain
+    /// fires first.
+    async fn find(&mut self, destination: Option<&Destination>) -> Option<Server> {
+        let mut warned = false;
         loop {
             let set = self.servers.current();
-            let found = match owner {
-                Some(owner) => owner.among(&set),
+            let found = match destination {
+                Some(destination) => destination.among(&set),
                 None => preferred(&set, self.writer.actor).into_iter().next(),
             };
             if found.is_some() {
                 return found;
             }
-            if !std::mem::replace(&mut told, true) {
-                tracing::warn!(?owner, "the replay server that spooled trajectories are owed to is not there");
+            if !std::mem::replace(&mut warned, true) {
+                tracing::warn!(
+                    ?destination,
+                    "the replay server that spooled trajectories are destined for is not there"
+                );
             }
             tokio::select! {
                 () = self.drain.wait() => return None,
@@ -215,7 +225,7 @@ impl Spool {
     }
 
     /// Until all is acknowledged, the server has another address, or a while after the drain has fired; what is left.
-    async fn hand_in_epoch(&mut self, server: &Server, epoch: u64, trajectories: Vec<Trajectory>) -> Vec<Trajectory> {
+    async fn upload_epoch(&mut self, server: &Server, epoch: u64, trajectories: Vec<Trajectory>) -> Vec<Trajectory> {
         let endpoint = server.endpoint.to_string();
         let writer = Writer::start(WriterSettings { endpoint, epoch, ..self.writer.clone() });
         let (drain, drain_timeout, mut servers) = (self.drain.clone(), self.drain_timeout, self.servers.clone());

@@ -12,10 +12,10 @@ use crate::Config;
 
 const GAME: &str = "tic_tac_toe";
 const ACTOR: u64 = 7;
-/// Where nobody listens.
+/// An address at which nothing listens.
 const NOWHERE: &str = "http://127.0.0.1:0";
 
-/// How long a life waits for its last acknowledgements.
+/// The time that a life waits for its last acknowledgements.
 #[derive(Clone, Copy)]
 enum Patience {
     /// Longer than anything that comes takes.
@@ -31,12 +31,12 @@ struct Life {
     task: JoinHandle<anyhow::Result<()>>,
 }
 
-fn hand_in_of(run: &TempDir, replay: impl Into<String>, patience: Patience, drain: &Drain) -> HandIn {
+fn uploader_of(run: &TempDir, replay: impl Into<String>, patience: Patience, drain: &Drain) -> Uploader {
     let servers = Servers::resolved(&replay.into().parse().unwrap());
-    hand_in_over(run, servers, patience, drain)
+    uploader_over(run, servers, patience, drain)
 }
 
-fn hand_in_over(run: &TempDir, servers: Servers, patience: Patience, drain: &Drain) -> HandIn {
+fn uploader_over(run: &TempDir, servers: Servers, patience: Patience, drain: &Drain) -> Uploader {
     let mut config = Config::default();
     config.run.game = GAME.into();
     config.actor.id = ACTOR;
@@ -45,10 +45,10 @@ fn hand_in_over(run: &TempDir, servers: Servers, patience: Patience, drain: &Dra
         Patience::Long => 60.0,
         Patience::None => 0.0,
     };
-    let home = Home::with_epochs_from_1(run.path(), ACTOR);
-    let epoch = home.next_epoch(0).unwrap();
+    let state_dir = ActorStateDir::with_epochs_from_1(run.path(), ACTOR);
+    let epoch = state_dir.next_epoch(0).unwrap();
     let settings = config.settings().unwrap();
-    HandIn::start(&settings, servers, epoch, home, drain).unwrap()
+    Uploader::start(&settings, servers, epoch, state_dir, drain).unwrap()
 }
 
 fn start(run: &TempDir, replay: impl Into<String>, patience: Patience) -> Life {
@@ -57,11 +57,11 @@ fn start(run: &TempDir, replay: impl Into<String>, patience: Patience) -> Life {
 
 fn start_over(run: &TempDir, servers: Servers, patience: Patience) -> Life {
     let drain = Drain::new();
-    let hand_in = hand_in_over(run, servers, patience, &drain);
+    let uploader = uploader_over(run, servers, patience, &drain);
     // Room for one: what was sent before the last has been received.
     let (episodes, finished) = mpsc::channel(1);
     let told = drain.clone();
-    let task = tokio::spawn(async move { hand_in.run(finished, &told).await });
+    let task = tokio::spawn(async move { uploader.run(finished, &told).await });
     Life { episodes, drain, task }
 }
 
@@ -94,8 +94,8 @@ fn inserted(sequence: u64) -> Answer {
 
 /// The ids in the spool, as epoch and sequence.
 fn spool(run: &TempDir) -> Vec<(u64, u64)> {
-    let trajectories = Home::open(run.path(), ACTOR).unwrap().read_spool().unwrap();
-    trajectories.iter().map(|owed| (owed.trajectory.id().epoch, owed.trajectory.id().sequence)).collect()
+    let trajectories = ActorStateDir::open(run.path(), ACTOR).unwrap().read_spool().unwrap();
+    trajectories.iter().map(|pending| (pending.trajectory.id().epoch, pending.trajectory.id().sequence)).collect()
 }
 
 #[tokio::test]
@@ -179,10 +179,10 @@ async fn what_is_not_acknowledged_at_the_end_is_spooled_in_order() {
 #[tokio::test]
 async fn what_a_thread_finishes_after_the_patience_is_over_is_spooled() {
     let (run, drain) = (tempfile::tempdir().unwrap(), Drain::new());
-    let hand_in = hand_in_of(&run, NOWHERE, Patience::None, &drain);
+    let uploader = uploader_of(&run, NOWHERE, Patience::None, &drain);
     let (episodes, finished) = mpsc::channel(2);
     drain.start();
-    let mut running = std::pin::pin!(hand_in.run(finished, &drain));
+    let mut running = std::pin::pin!(uploader.run(finished, &drain));
     tokio::select! {
         biased;
         _ = &mut running => panic!("a thread still plays"),
@@ -266,7 +266,10 @@ async fn what_was_spooled_for_another_game_stays_in_the_spool() {
     let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence: 4 };
     let like = proto::scripted::trajectory(4);
     let other = Trajectory::of(id, "hex-5", &like.steps().collect::<Vec<_>>(), like.outcome()).unwrap();
-    Home::open(run.path(), ACTOR).unwrap().write_spool(&[Owed { trajectory: other, to: None }]).unwrap();
+    ActorStateDir::open(run.path(), ACTOR)
+        .unwrap()
+        .write_spool(&[PendingUpload { trajectory: other, to: None }])
+        .unwrap();
     start(&run, NOWHERE, Patience::None).end().await;
     assert_eq!(spool(&run), [(1, 4)]);
 }
@@ -296,7 +299,7 @@ async fn an_actor_whose_epoch_the_server_has_stored_hands_everything_in_under_a_
     }
     life.end().await;
     assert_eq!(spool(&run), []);
-    assert_eq!(Home::open(run.path(), ACTOR).unwrap().next_epoch(0).unwrap(), 42, "it is remembered");
+    assert_eq!(ActorStateDir::open(run.path(), ACTOR).unwrap().next_epoch(0).unwrap(), 42, "it is remembered");
 }
 
 #[tokio::test]
@@ -316,7 +319,7 @@ async fn an_actor_that_drains_when_its_epoch_turns_out_to_be_taken_hands_in_unde
     assert_eq!(spool(&run), []);
 }
 
-/// A server that nobody is, and that the actor likes less than `other`.
+/// A server that does not exist and that the actor prefers less than `other`.
 fn gone(other: &Server) -> Server {
     let gone = |number| Server { id: format!("gone-{number}").into(), endpoint: NOWHERE.into(), has_own_name: true };
     (0..).map(gone).find(|gone| preferred(&[gone.clone(), other.clone()], ACTOR)[0] == *other).unwrap()
@@ -339,7 +342,7 @@ async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_othe
     second.play(1).await;
     let mut stream = other.inserting().await;
     let epoch = stream.hello().await.epoch;
-    assert!(epoch > 1, "what is owed to another server came here");
+    assert!(epoch > 1, "what is pending to another server came here");
     stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
     assert_eq!(stream.sequences(1).await, [0]);
     stream.answer(inserted(0)).await;

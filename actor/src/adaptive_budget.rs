@@ -1,5 +1,5 @@
-//! How deep full searches go: deeper while the replay server takes no more, so that time in which a thread would wait makes
-//! better targets instead.
+//! Raises the simulations of full searches while the replay server takes no more, so that time in which a thread would wait
+//! makes better targets instead.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const PLAYED_SHARE_MIN: f64 = 0.02;
 
 /// The simulations of a thread's full searches.
 #[derive(Debug)]
-pub(crate) struct Depth {
+pub(crate) struct AdaptiveBudget {
     least: u32,
     most: u32,
     simulations: f64,
@@ -22,7 +22,7 @@ pub(crate) struct Depth {
     waited: Duration,
 }
 
-impl Depth {
+impl AdaptiveBudget {
     /// `full_simulations` at first and at least; at most `full_simulations_max`, if that is more.
     pub(crate) fn new(settings: &selfplay::Settings) -> Self {
         let (least, most) = (settings.full_simulations, settings.full_simulations_max);
@@ -30,17 +30,17 @@ impl Depth {
         Self { least, most: most.max(least), simulations, played: Duration::ZERO, waited: Duration::ZERO }
     }
 
-    /// So long the thread played.
+    /// Adds to the time that the thread played.
     pub(crate) fn played(&mut self, time: Duration) {
         self.played += time;
     }
 
-    /// So long the thread waited for the replay server to take more.
+    /// Adds to the time that the thread waited for the replay server to take more.
     pub(crate) fn waited(&mut self, time: Duration) {
         self.waited += time;
     }
 
-    /// The simulations of full searches from now on; `None` if they stay what they are.
+    /// Returns the new simulations of full searches; `None` if they stay as they are.
     pub(crate) fn revise(&mut self) -> Option<u32> {
         let time = self.played + self.waited;
         if self.least == self.most || time < WINDOW {
@@ -68,8 +68,8 @@ impl Depth {
 mod tests {
     use super::*;
 
-    fn depth(least: u32, most: u32) -> Depth {
-        Depth::new(&selfplay::Settings {
+    fn budget(least: u32, most: u32) -> AdaptiveBudget {
+        AdaptiveBudget::new(&selfplay::Settings {
             full_simulations: least,
             full_simulations_max: most,
             ..selfplay::Settings::default()
@@ -77,59 +77,59 @@ mod tests {
     }
 
     /// Ten seconds, of which this share is spent waiting.
-    fn window(depth: &mut Depth, wait_share: f64) -> Option<u32> {
-        depth.played(WINDOW.mul_f64(1.0 - wait_share));
-        depth.waited(WINDOW.mul_f64(wait_share) + Duration::from_millis(1));
-        depth.revise()
+    fn window(budget: &mut AdaptiveBudget, wait_share: f64) -> Option<u32> {
+        budget.played(WINDOW.mul_f64(1.0 - wait_share));
+        budget.waited(WINDOW.mul_f64(wait_share) + Duration::from_millis(1));
+        budget.revise()
     }
 
-    /// What a thread settles at that could play `rate` times as fast with 32 simulations as the learner takes it.
-    fn settled(depth: &mut Depth, rate: f64) -> u32 {
+    /// The simulations at which a thread settles that could play `rate` times as fast with 32 simulations as the learner takes it.
+    fn settled(budget: &mut AdaptiveBudget, rate: f64) -> u32 {
         let mut simulations = 32;
         for _ in 0..100 {
             let busy = (f64::from(simulations) / 32.0 / rate).min(1.0);
-            simulations = window(depth, 1.0 - busy).unwrap_or(simulations);
+            simulations = window(budget, 1.0 - busy).unwrap_or(simulations);
         }
         simulations
     }
 
     #[test]
     fn threads_that_would_wait_search_deeper_until_they_hardly_wait() {
-        assert!((85..=88).contains(&settled(&mut depth(32, 1000), 3.0)), "0.9 · 3 · 32");
-        assert_eq!(settled(&mut depth(32, 64), 3.0), 64, "no deeper than what is allowed");
-        assert_eq!(settled(&mut depth(32, 1000), 0.7), 32, "no shallower than what was asked for");
+        assert!((85..=88).contains(&settled(&mut budget(32, 1000), 3.0)), "0.9 · 3 · 32");
+        assert_eq!(settled(&mut budget(32, 64), 3.0), 64, "no deeper than what is allowed");
+        assert_eq!(settled(&mut budget(32, 1000), 0.7), 32, "no shallower than what was asked for");
     }
 
     #[test]
-    fn what_was_deepened_is_taken_back_when_nobody_waits() {
-        let mut depth = depth(32, 1000);
-        assert!(settled(&mut depth, 10.0) > 200);
-        assert!((56..=59).contains(&settled(&mut depth, 2.0)), "0.9 · 2 · 32");
+    fn simulations_fall_again_when_threads_no_longer_wait() {
+        let mut budget = budget(32, 1000);
+        assert!(settled(&mut budget, 10.0) > 200);
+        assert!((56..=59).contains(&settled(&mut budget, 2.0)), "0.9 · 2 · 32");
     }
 
     #[test]
     fn depth_stays_where_no_more_is_allowed() {
         for most in [0, 31, 32] {
-            assert_eq!(window(&mut depth(32, most), 0.8), None);
+            assert_eq!(window(&mut budget(32, most), 0.8), None);
         }
     }
 
     #[test]
     fn a_server_that_is_away_is_no_reason_to_search_deeper() {
-        let mut depth = depth(32, 64);
-        assert_eq!(window(&mut depth, 0.99), None);
-        assert_eq!(window(&mut depth, 0.5), Some(40));
+        let mut budget = budget(32, 64);
+        assert_eq!(window(&mut budget, 0.99), None);
+        assert_eq!(window(&mut budget, 0.5), Some(40));
     }
 
     #[test]
     fn depth_is_revised_once_in_a_window() {
-        let mut depth = depth(32, 64);
-        depth.played(WINDOW / 4);
-        depth.waited(WINDOW / 4);
-        assert_eq!(depth.revise(), None);
-        depth.played(WINDOW / 4);
-        depth.waited(WINDOW / 4);
-        assert_eq!(depth.revise(), Some(40));
-        assert_eq!(depth.revise(), None);
+        let mut budget = budget(32, 64);
+        budget.played(WINDOW / 4);
+        budget.waited(WINDOW / 4);
+        assert_eq!(budget.revise(), None);
+        budget.played(WINDOW / 4);
+        budget.waited(WINDOW / 4);
+        assert_eq!(budget.revise(), Some(40));
+        assert_eq!(budget.revise(), None);
     }
 }

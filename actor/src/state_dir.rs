@@ -1,4 +1,4 @@
-//! What an actor remembers over restarts, in a folder of its own below the run directory.
+//! The state that an actor keeps over restarts, in a folder of its own below the run directory.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
@@ -7,37 +7,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::spool::{self, Owed};
+use crate::spool::{self, PendingUpload};
 use anyhow::Context as _;
 use service::directory::{DirectoryError, replace};
 
 /// `DIRECTORY/actors/ID`: the epoch and the spool. One process at a time has it.
 #[derive(Debug, Clone)]
-pub(crate) struct Home {
+pub(crate) struct ActorStateDir {
     directory: PathBuf,
     _lock: Arc<File>,
 }
 
-/// Drawn ids are below this, so that they are whole numbers to whoever reads them as floating point. Two of a million
-/// actors draw the same with a chance of one in ten thousand; then one run directory would tell them apart.
+/// Drawn ids are below this, so that they are exact as floating point. Two of a million actors draw the same with a chance of
+/// one in ten thousand; one run directory keeps them apart.
 const DRAWN_ID_BITS: u32 = 53;
 /// Draws of a new id before it is given up: one is enough.
 const DRAWS_MAX: usize = 16;
 
-impl Home {
-    /// The home of an actor in `run` that no process is at the moment, the one with the smallest id, else that of a new one;
+impl ActorStateDir {
+    /// Opens the state directory of an actor in `run` that no process is at the moment, the one with the smallest id, else that of a new one;
     /// and its id. A spool that a replica left when it was taken away is so handed in by the next that comes.
     pub(crate) fn claim(run: &Path) -> anyhow::Result<(u64, Self)> {
         for actor in ids(&run.join("actors"))? {
-            if let Some(home) = unless_taken(Self::open(run, actor))? {
-                return Ok((actor, home));
+            if let Some(state_dir) = unless_taken(Self::open(run, actor))? {
+                return Ok((actor, state_dir));
             }
         }
         for _ in 0..DRAWS_MAX {
             // Its keys come from the system's entropy; nothing here needs to be the same twice.
             let actor = RandomState::new().hash_one(std::process::id()) >> (u64::BITS - DRAWN_ID_BITS);
-            if let Some(home) = unless_taken(Self::open(run, actor))? {
-                return Ok((actor, home));
+            if let Some(state_dir) = unless_taken(Self::open(run, actor))? {
+                return Ok((actor, state_dir));
             }
         }
         anyhow::bail!("find an id that no actor in {} has", run.display())
@@ -51,8 +51,7 @@ impl Home {
         Ok(Self { directory, _lock: Arc::new(lock) })
     }
 
-    /// A number above every epoch that this actor has had as far as its file says, and above `highest`; durable before it is
-    /// returned. Where there is no file, the actor is new or the file was lost, so that it begins with the time in
+    /// Returns an epoch above the one in the actor's file and above `highest`, once it is durable. Where there is no file, the actor is new or the file was lost, so that it begins with the time in
     /// milliseconds since 1970, which is above the epochs of earlier starts.
     pub(crate) fn next_epoch(&self, highest: u64) -> anyhow::Result<u64> {
         let path = self.directory.join("epoch");
@@ -70,41 +69,41 @@ impl Home {
         Ok(epoch)
     }
 
-    /// The home of an actor in a test: its first epoch is 1.
+    /// The state directory of an actor in a test: its first epoch is 1.
     #[cfg(test)]
     pub(crate) fn with_epochs_from_1(run: &Path, actor: u64) -> Self {
-        let home = Self::open(run, actor).unwrap();
-        let path = home.directory.join("epoch");
+        let state_dir = Self::open(run, actor).unwrap();
+        let path = state_dir.directory.join("epoch");
         if !path.exists() {
             fs::write(path, "0").unwrap();
         }
-        home
+        state_dir
     }
 
     fn spool_path(&self) -> PathBuf {
         self.directory.join("unacknowledged.spool")
     }
 
-    /// What earlier epochs finished and were never told to be safe.
-    pub(crate) fn read_spool(&self) -> anyhow::Result<Vec<Owed>> {
+    /// Reads the trajectories of earlier epochs that were never acknowledged.
+    pub(crate) fn read_spool(&self) -> anyhow::Result<Vec<PendingUpload>> {
         let path = self.spool_path();
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
-        let (owed, faults) = spool::decode(&text);
+        let (pending, faults) = spool::decode(&text);
         for (record, fault) in faults {
             tracing::warn!(path = %path.display(), record, fault, "a spooled trajectory cannot be read and is left out");
         }
-        Ok(owed)
+        Ok(pending)
     }
 
-    /// Keeps these, and only these, for the next start.
-    pub(crate) fn write_spool(&self, owed: &[Owed]) -> anyhow::Result<()> {
+    /// Replaces the spool by these.
+    pub(crate) fn write_spool(&self, pending: &[PendingUpload]) -> anyhow::Result<()> {
         let path = self.spool_path();
-        if !owed.is_empty() {
-            return Ok(replace(&path, &spool::encode(owed))?);
+        if !pending.is_empty() {
+            return Ok(replace(&path, &spool::encode(pending))?);
         }
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -115,7 +114,7 @@ impl Home {
     }
 }
 
-/// The ids that have a home below `actors`, ascending.
+/// The ids that have a folder below `actors`, ascending.
 fn ids(actors: &Path) -> anyhow::Result<Vec<u64>> {
     let entries = match fs::read_dir(actors) {
         Ok(entries) => entries,
@@ -128,16 +127,16 @@ fn ids(actors: &Path) -> anyhow::Result<Vec<u64>> {
     Ok(ids)
 }
 
-/// `None` where another process has the home.
-fn unless_taken(home: anyhow::Result<Home>) -> anyhow::Result<Option<Home>> {
-    match home {
-        Ok(home) => Ok(Some(home)),
+/// `None` where another process has locked it.
+fn unless_taken(state_dir: anyhow::Result<ActorStateDir>) -> anyhow::Result<Option<ActorStateDir>> {
+    match state_dir {
+        Ok(state_dir) => Ok(Some(state_dir)),
         Err(error) if matches!(error.downcast_ref(), Some(DirectoryError::InUse { .. })) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The number after the one that `text` says.
+/// The number after the one in `text`.
 fn after(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim().parse::<u64>().ok()?.checked_add(1)
 }
@@ -154,63 +153,67 @@ mod tests {
     #[test]
     fn epochs_grow_with_every_start() {
         let run = tempfile::tempdir().unwrap();
-        let epochs = [0; 3].map(|_| Home::with_epochs_from_1(run.path(), 7).next_epoch(0).unwrap());
+        let epochs = [0; 3].map(|_| ActorStateDir::with_epochs_from_1(run.path(), 7).next_epoch(0).unwrap());
         assert_eq!(epochs, [1, 2, 3]);
-        assert_eq!(Home::with_epochs_from_1(run.path(), 8).next_epoch(0).unwrap(), 1, "actors do not share them");
+        assert_eq!(
+            ActorStateDir::with_epochs_from_1(run.path(), 8).next_epoch(0).unwrap(),
+            1,
+            "actors do not share them"
+        );
     }
 
     #[test]
     fn an_actor_without_an_epoch_begins_above_those_of_the_file_that_it_may_have_lost() {
         let run = tempfile::tempdir().unwrap();
-        let home = Home::open(run.path(), 7).unwrap();
-        let lost = home.next_epoch(0).unwrap();
+        let state_dir = ActorStateDir::open(run.path(), 7).unwrap();
+        let lost = state_dir.next_epoch(0).unwrap();
         assert!(lost > 1_000_000_000_000);
-        fs::remove_file(home.directory.join("epoch")).unwrap();
-        assert!(home.next_epoch(lost).unwrap() > lost, "within the same millisecond, too");
+        fs::remove_file(state_dir.directory.join("epoch")).unwrap();
+        assert!(state_dir.next_epoch(lost).unwrap() > lost, "within the same millisecond, too");
     }
 
     #[test]
     fn an_epoch_is_above_the_highest_that_a_server_has_stored_and_so_are_the_next() {
         let run = tempfile::tempdir().unwrap();
-        let home = Home::with_epochs_from_1(run.path(), 7);
-        assert_eq!([0, 40, 3].map(|highest| home.next_epoch(highest).unwrap()), [1, 41, 42]);
-        assert!(home.next_epoch(u64::MAX).is_err());
+        let state_dir = ActorStateDir::with_epochs_from_1(run.path(), 7);
+        assert_eq!([0, 40, 3].map(|highest| state_dir.next_epoch(highest).unwrap()), [1, 41, 42]);
+        assert!(state_dir.next_epoch(u64::MAX).is_err());
     }
 
     #[test]
     fn a_damaged_epoch_is_replaced_by_a_larger_one() {
         let run = tempfile::tempdir().unwrap();
-        let home = Home::open(run.path(), 7).unwrap();
+        let state_dir = ActorStateDir::open(run.path(), 7).unwrap();
         for damaged in [&b"x"[..], b"", b"\xff\xfe", b"18446744073709551615"] {
-            fs::write(home.directory.join("epoch"), damaged).unwrap();
-            let epoch = home.next_epoch(0).unwrap();
+            fs::write(state_dir.directory.join("epoch"), damaged).unwrap();
+            let epoch = state_dir.next_epoch(0).unwrap();
             assert!(epoch > 1_000_000_000_000);
-            assert_eq!(home.next_epoch(0).unwrap(), epoch + 1);
+            assert_eq!(state_dir.next_epoch(0).unwrap(), epoch + 1);
         }
     }
 
     #[test]
     fn two_processes_do_not_share_an_actor() {
         let run = tempfile::tempdir().unwrap();
-        let first = Home::open(run.path(), 7).unwrap();
-        let error = Home::open(run.path(), 7).unwrap_err().to_string();
+        let first = ActorStateDir::open(run.path(), 7).unwrap();
+        let error = ActorStateDir::open(run.path(), 7).unwrap_err().to_string();
         assert!(error.contains("another process uses"), "{error}");
         drop(first);
-        Home::open(run.path(), 7).unwrap();
+        ActorStateDir::open(run.path(), 7).unwrap();
     }
 
     #[test]
     fn the_spool_holds_what_was_written_last() {
         let run = tempfile::tempdir().unwrap();
-        let home = Home::open(run.path(), 7).unwrap();
-        assert_eq!(home.read_spool().unwrap(), []);
+        let state_dir = ActorStateDir::open(run.path(), 7).unwrap();
+        assert_eq!(state_dir.read_spool().unwrap(), []);
         let trajectories = spool::examples();
-        home.write_spool(&trajectories).unwrap();
-        assert_eq!(home.read_spool().unwrap(), trajectories);
-        home.write_spool(&trajectories[1..]).unwrap();
-        assert_eq!(home.read_spool().unwrap(), trajectories[1..]);
-        home.write_spool(&[]).unwrap();
-        assert_eq!(home.read_spool().unwrap(), []);
+        state_dir.write_spool(&trajectories).unwrap();
+        assert_eq!(state_dir.read_spool().unwrap(), trajectories);
+        state_dir.write_spool(&trajectories[1..]).unwrap();
+        assert_eq!(state_dir.read_spool().unwrap(), trajectories[1..]);
+        state_dir.write_spool(&[]).unwrap();
+        assert_eq!(state_dir.read_spool().unwrap(), []);
     }
 
     #[test]
@@ -218,27 +221,28 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let blocked = run.path().join("file");
         fs::write(&blocked, "").unwrap();
-        let error = Home::open(&blocked, 7).unwrap_err();
+        let error = ActorStateDir::open(&blocked, 7).unwrap_err();
         assert!(error.to_string().contains("file"), "{error}");
     }
 
     #[test]
     fn replicas_that_claim_a_home_have_each_their_own_and_take_over_what_one_left() {
         let run = tempfile::tempdir().unwrap();
-        let mut replicas: Vec<(u64, Home)> = (0..4).map(|_| Home::claim(run.path()).unwrap()).collect();
+        let mut replicas: Vec<(u64, ActorStateDir)> =
+            (0..4).map(|_| ActorStateDir::claim(run.path()).unwrap()).collect();
         let mut ids: Vec<u64> = replicas.iter().map(|(id, _)| *id).collect();
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), replicas.len(), "no two are the same actor");
         assert!(ids.iter().all(|id| id >> DRAWN_ID_BITS == 0));
 
-        let (gone, home) = replicas.swap_remove(2);
-        let (epoch, owed) = (home.next_epoch(0).unwrap(), spool::examples());
-        home.write_spool(&owed).unwrap();
-        drop(home);
-        let (id, home) = Home::claim(run.path()).unwrap();
-        assert_eq!(id, gone, "a home that nobody has comes before a new one");
-        assert_eq!((home.next_epoch(0).unwrap(), home.read_spool().unwrap()), (epoch + 1, owed));
+        let (gone, state_dir) = replicas.swap_remove(2);
+        let (epoch, pending) = (state_dir.next_epoch(0).unwrap(), spool::examples());
+        state_dir.write_spool(&pending).unwrap();
+        drop(state_dir);
+        let (id, state_dir) = ActorStateDir::claim(run.path()).unwrap();
+        assert_eq!(id, gone, "a state_dir that nobody has comes before a new one");
+        assert_eq!((state_dir.next_epoch(0).unwrap(), state_dir.read_spool().unwrap()), (epoch + 1, pending));
     }
 
     #[test]
@@ -246,9 +250,9 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         fs::create_dir_all(run.path().join("actors/backup")).unwrap();
         fs::write(run.path().join("actors/notes"), "").unwrap();
-        let (id, home) = Home::claim(run.path()).unwrap();
-        assert!(home.directory.ends_with(id.to_string()));
-        let error = Home::claim(&run.path().join("actors/notes")).unwrap_err().to_string();
+        let (id, state_dir) = ActorStateDir::claim(run.path()).unwrap();
+        assert!(state_dir.directory.ends_with(id.to_string()));
+        let error = ActorStateDir::claim(&run.path().join("actors/notes")).unwrap_err().to_string();
         assert!(error.contains("notes"), "{error}");
     }
 }
