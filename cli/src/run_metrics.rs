@@ -201,11 +201,11 @@ impl Meter {
             elapsed_seconds,
             unix_seconds: 0.0,
             games: self.total("games"),
-            positions: self.total("positions"),
+            positions: self.total("moves"),
             evaluations: self.total("evaluations"),
             simulations: self.total("simulations"),
             games_per_second: self.rate(&actor_total("games")),
-            positions_per_second: self.rate(&actor_total("positions")),
+            positions_per_second: self.rate(&actor_total("moves")),
             evaluations_per_second: self.rate(&actor_total("evaluations")),
             batch_mean: self.ratio(&actor_total("evaluations"), &actor_total("batches")),
             cache_hit_share: self.ratio(&actor_total("cache_hits"), &actor_total("cache_lookups")),
@@ -355,6 +355,14 @@ mod tests {
         assert_eq!(readings.evaluations_per_second, Some(200.0));
         assert_eq!(readings.batch_mean, Some(100.0));
         assert_eq!((readings.loss_total, readings.elo, readings.games), (None, None, None));
+    }
+
+    #[test]
+    fn positions_are_the_moves_of_actors() {
+        let mut meter = Meter::default();
+        meter.read(0.0, &actor("zerofleet_actor_moves_total 10"));
+        let read = meter.read(2.0, &actor("zerofleet_actor_moves_total 50"));
+        assert_eq!((read.positions, read.positions_per_second), (Some(50.0), Some(20.0)));
     }
 
     #[test]

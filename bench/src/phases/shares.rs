@@ -139,7 +139,7 @@ pub(crate) fn rates(window: &Window) -> Rates {
     let limiter = |name: &str| window.rate(Role::Replay, &format!("zerofleet_replay_{name}_wait_seconds_total"));
     Rates {
         games_per_second: actors("games"),
-        positions_per_second: actors("positions"),
+        positions_per_second: actors("moves"),
         evaluations_per_second: actors("evaluations"),
         simulations_per_second: actors("simulations"),
         mean_batch: actors("evaluations").zip(actors("batches")).filter(|(_, of)| *of > 0.0).map(|(n, of)| n / of),
