@@ -76,3 +76,79 @@ impl Evaluators {
         self.libtorch.describe()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use game::{Action, ObservationShape};
+    use inference::{Batch, Predictions};
+    use network_cpu::Path;
+    use network_torch::{Device, Network};
+    use weights::{Architecture, Digest, WeightsVersion};
+
+    use super::*;
+
+    /// Untrained weights of a small network for tic-tac-toe.
+    fn weights(channels: usize) -> (Manifest, Vec<u8>) {
+        let architecture = Architecture {
+            game: "tic_tac_toe".to_owned(),
+            planes: 2,
+            height: 3,
+            width: 3,
+            actions: 9,
+            channels,
+            blocks: 3,
+            squeeze_excitation: 8,
+            global_pooling: 4,
+        };
+        let bytes = Network::new(&architecture, Device::Cpu, 1).unwrap().to_safetensors().unwrap();
+        let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
+        (Manifest { version: WeightsVersion(1), training_step: 1, digest, size_bytes, architecture }, bytes)
+    }
+
+    fn evaluators(precision: PrecisionPreference, kernel: KernelPreference) -> Evaluators {
+        Evaluators::new(DevicePreference::Cpu, precision, kernel).unwrap()
+    }
+
+    /// The answers to a few observations.
+    fn answers(evaluators: &Evaluators) -> Vec<f32> {
+        let mut batch = Batch::new(ObservationShape { planes: 2, height: 3, width: 3 });
+        for position in 0..40 {
+            let legal = [Action(0), Action(4), Action(8)];
+            batch.push(&legal, |cells| {
+                cells.iter_mut().enumerate().for_each(|(i, cell)| *cell = f32::from((i * i + position) % 5 < 2));
+            });
+        }
+        let ((manifest, bytes), mut predictions) = (weights(16), Predictions::new());
+        evaluators.evaluator(&manifest, &bytes).unwrap().evaluate(&batch, &mut predictions).unwrap();
+        let numbers = |i| {
+            let value = predictions.value(i);
+            predictions.priors(i).iter().copied().chain([value.win, value.draw, value.loss]).collect::<Vec<_>>()
+        };
+        (0..batch.len()).flat_map(numbers).collect()
+    }
+
+    #[test]
+    fn every_variant_of_the_cpu_kernel_answers_as_libtorch_does() {
+        let libtorch = answers(&evaluators(PrecisionPreference::F32, KernelPreference::Libtorch));
+        for variant in Path::ALL.into_iter().filter(|variant| variant.is_available()) {
+            let (precision, tolerance) = match variant.is_bf16() {
+                true => (PrecisionPreference::Bf16, 5e-3),
+                false => (PrecisionPreference::F32, 1e-5),
+            };
+            let kernel = answers(&evaluators(precision, KernelPreference::Only(variant)));
+            for (kernel, libtorch) in kernel.iter().zip(&libtorch) {
+                assert!((kernel - libtorch).abs() <= tolerance, "{variant}: {kernel}, not {libtorch}");
+            }
+        }
+    }
+
+    #[test]
+    fn libtorch_takes_over_what_the_cpu_kernel_does_not_take() {
+        let (manifest, bytes) = weights(12);
+        let of = |kernel| evaluators(PrecisionPreference::F32, kernel).evaluator(&manifest, &bytes);
+        let evaluator = of(KernelPreference::Auto).unwrap();
+        assert_eq!(&*evaluator.attributes().name, "libtorch cpu f32");
+        let error = of(KernelPreference::Only(Path::PortableF32)).map(drop).unwrap_err().to_string();
+        assert!(error.contains("the CPU kernel does not take channels of 12"), "{error}");
+    }
+}

@@ -50,7 +50,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command. `zerofleet-torch`, a [`sibling`], runs those that evaluate a network.
+    /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Train(args) => train::run(args).map(|()| ExitCode::SUCCESS),
@@ -59,19 +59,8 @@ impl Cli {
             Command::Inference(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Replay(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
             Command::Bench(command) => command.run(),
-            Command::Play(_) | Command::Eval(_) => sibling::run("zerofleet-torch", "cli", std::env::args_os().skip(1)),
+            Command::Play(command) => command.run().map(|()| ExitCode::SUCCESS),
+            Command::Eval(command) => command.run().map(|()| ExitCode::SUCCESS),
         }
-    }
-
-    /// Runs a command that evaluates a network, in this process.
-    ///
-    /// Only `zerofleet-torch` may call this: it is what links a program with libtorch.
-    pub fn run_with_libtorch(self) -> anyhow::Result<ExitCode> {
-        match self.command {
-            Command::Play(command) => command.run()?,
-            Command::Eval(command) => command.run()?,
-            _ => anyhow::bail!("zerofleet-torch only plays and evaluates; use zerofleet"),
-        }
-        Ok(ExitCode::SUCCESS)
     }
 }

@@ -62,7 +62,7 @@ impl Args {
             calibration: Calibration::Off,
             threads: Threads::exactly(threads),
             batch_max: BATCH_MAX,
-            torch_build: "run zerofleet-torch",
+            torch_build: "use zerofleet-torch, which cargo build --release --package cli --features torch builds",
         };
         // A command keeps no files: each measures.
         let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds: Store::none() };
@@ -163,10 +163,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use game::{Action, ObservationShape};
-    use inference::{Batch, Predictions};
-    use network_cpu::Path as KernelPath;
-    use network_torch::{Device, Network};
+    use network::{Entry, Layers, Role};
     use selfplay::SearchAlgorithm;
     use weights::{Digest, WeightsVersion};
 
@@ -212,29 +209,16 @@ mod tests {
 
     /// Publishes untrained weights.
     fn publish(run: &RunDirectory, architecture: Architecture, version: u64) {
-        let bytes = Network::new(&architecture, Device::Cpu, 1).unwrap().to_safetensors().unwrap();
+        let layers = Layers::new(&architecture).unwrap();
+        let entries = layers.tensors().map(|tensor| {
+            let of_one = matches!(tensor.role, Role::NormScale | Role::NormVariance);
+            Entry::tensor("", &tensor, &vec![if of_one { 1.0 } else { 0.01 }; tensor.numel()])
+        });
+        let bytes = network::write(entries).unwrap();
         let digest = Digest::of(&bytes);
         let (version, size_bytes) = (WeightsVersion(version), bytes.len() as u64);
         let manifest = Manifest { version, training_step: 1, digest, size_bytes, architecture };
         Published::new(run.path().join("weights"), 4).write(&manifest, &bytes).unwrap();
-    }
-
-    /// The answers of a run's weights to a few observations.
-    fn answers(args: &Args) -> Vec<f32> {
-        let mut batch = Batch::new(ObservationShape { planes: 2, height: 3, width: 3 });
-        for position in 0..40 {
-            let legal = [Action(0), Action(4), Action(8)];
-            batch.push(&legal, |cells| {
-                cells.iter_mut().enumerate().for_each(|(i, cell)| *cell = f32::from((i * i + position) % 5 < 2));
-            });
-        }
-        let mut predictions = Predictions::new();
-        Trained::open(args, 1).unwrap().evaluators[0].evaluate(&batch, &mut predictions).unwrap();
-        let numbers = |i| {
-            let value = predictions.value(i);
-            predictions.priors(i).iter().copied().chain([value.win, value.draw, value.loss]).collect::<Vec<_>>()
-        };
-        (0..batch.len()).flat_map(numbers).collect()
     }
 
     #[test]
@@ -280,32 +264,19 @@ mod tests {
         assert!(error.contains("play connect_four, and the run is about tic_tac_toe"), "{error}");
     }
 
+    #[cfg(not(feature = "torch"))]
     #[test]
-    fn every_path_of_the_cpu_kernel_answers_as_libtorch_does() {
-        let runs = tempfile::tempdir().unwrap();
-        let run = begin(runs.path());
-        publish(&run, architecture(GameKind::TicTacToe), 1);
-        let args = args(runs.path(), "noughts");
-        let libtorch = answers(&Args { kernel: KernelPreference::Libtorch, ..args.clone() });
-        for path in KernelPath::ALL.into_iter().filter(|path| path.is_available()) {
-            let precision = if path.is_bf16() { PrecisionPreference::Bf16 } else { PrecisionPreference::F32 };
-            let kernel = answers(&Args { kernel: KernelPreference::Only(path), precision, ..args.clone() });
-            let tolerance = if path.is_bf16() { 5e-3 } else { 1e-5 };
-            for (kernel, libtorch) in kernel.iter().zip(&libtorch) {
-                assert!((kernel - libtorch).abs() <= tolerance, "{path}: {kernel}, not {libtorch}");
-            }
-        }
-    }
-
-    #[test]
-    fn libtorch_takes_over_what_the_cpu_kernel_does_not_take() {
+    fn libtorch_is_asked_for_by_the_name_of_its_program() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);
-        let trained = Trained::open(&args(runs.path(), "noughts"), 1).unwrap();
-        assert_eq!(&*trained.evaluators[0].attributes().name, "libtorch cpu f32");
-        let only = Args { kernel: KernelPreference::Only(KernelPath::PortableF32), ..args(runs.path(), "noughts") };
-        let error = service::chain(&Trained::open(&only, 1).unwrap_err());
-        assert!(error.contains("the CPU kernel does not take channels of 12"), "{error}");
+        let args = args(runs.path(), "noughts");
+        let refused = |args: &Args| service::chain(&Trained::open(args, 1).unwrap_err());
+        let error = refused(&args);
+        assert!(error.contains("channels of 12") && error.contains("use zerofleet-torch"), "{error}");
+        let error = refused(&Args { device: DevicePreference::Cuda(0), ..args.clone() });
+        assert!(error.contains("--device: `cuda` needs libtorch") && error.contains("use zerofleet-torch"), "{error}");
+        let error = refused(&Args { kernel: KernelPreference::Libtorch, ..args });
+        assert!(error.contains("--kernel: `libtorch` needs libtorch"), "{error}");
     }
 }

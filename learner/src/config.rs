@@ -6,14 +6,11 @@ use std::time::Duration;
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
 use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
-use network_torch::{Decay, Optimiser, TrainerSettings};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
 use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
-
-use crate::targets::TargetSettings;
 
 /// The sections of the run file that the learner reads.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -63,7 +60,7 @@ pub struct LearnerSection {
     pub precision: PrecisionPreference,
     /// The backend that trains stem and blocks: `libtorch`, or `auto`, which uses the matrix-tile kernel where that is faster: in
     /// bfloat16, with one thread, on a CPU with matrix tiles, without pooling and excitation.
-    pub kernel: String,
+    pub kernel: TrainingKernel,
     /// Threads libtorch may use for one operation; 0 leaves it to libtorch.
     pub threads: usize,
     /// Positions per training step.
@@ -71,7 +68,7 @@ pub struct LearnerSection {
     /// Batches asked for ahead of the training step.
     pub prefetch_batches: usize,
     /// `adamw` or `sgd`.
-    pub optimiser: String,
+    pub optimiser: OptimiserKind,
     /// The learning rate after warm-up.
     pub learning_rate: f64,
     /// Steps over which the learning rate grows from zero.
@@ -106,17 +103,44 @@ pub struct LearnerSection {
     pub checkpoints_kept: usize,
 }
 
+/// `learner.kernel`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrainingKernel {
+    /// Own kernels beside libtorch, where they are faster.
+    Auto,
+    /// libtorch alone.
+    Libtorch,
+}
+
+/// `learner.optimiser`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptimiserKind {
+    /// Adam with decoupled weight decay.
+    Adamw,
+    /// Stochastic gradient descent with momentum.
+    Sgd,
+}
+
+/// How targets are made of samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TargetSettings {
+    /// The share of the search's root value in the value target; the rest is the outcome of the episode.
+    pub search_value_share: f32,
+}
+
 impl Default for LearnerSection {
     fn default() -> Self {
         Self {
             replay: "http://127.0.0.1:7001".into(),
             device: DevicePreference::Auto,
             precision: PrecisionPreference::Auto,
-            kernel: "auto".into(),
+            kernel: TrainingKernel::Auto,
             threads: 1,
             batch_size: 256,
             prefetch_batches: 4,
-            optimiser: "adamw".into(),
+            optimiser: OptimiserKind::Adamw,
             learning_rate: 2e-3,
             warm_up_steps: 100,
             schedule_minutes: 15.0,
@@ -163,8 +187,8 @@ pub struct Settings {
     pub batch_size: usize,
     /// Batches asked for ahead.
     pub prefetch_batches: usize,
-    /// Optimiser and schedule.
-    pub trainer: TrainerSettings,
+    /// Optimiser, schedule and losses; its ranges are checked.
+    pub learner: LearnerSection,
     /// The run's length: the schedule's denominator.
     pub schedule: Duration,
     /// How targets are made of samples.
@@ -215,13 +239,6 @@ impl Config {
         if learner.precision == PrecisionPreference::Int8 {
             return Err(ConfigError::invalid("learner.precision", "training takes auto, f32 or bf16"));
         }
-        let (optimiser, weight_decay) = match learner.optimiser.as_str() {
-            "adamw" => (Optimiser::adamw(), learner.weight_decay),
-            "sgd" => (Optimiser::Sgd { momentum: learner.momentum }, learner.l2),
-            other => {
-                return Err(ConfigError::invalid("learner.optimiser", format!("is `{other}`, not `adamw` or `sgd`")));
-            }
-        };
         Ok(Settings {
             game: parsed("run.game", &run.game)?,
             seed: run.seed,
@@ -233,18 +250,7 @@ impl Config {
             threads: learner.threads,
             batch_size: learner.batch_size,
             prefetch_batches: learner.prefetch_batches,
-            trainer: TrainerSettings {
-                optimiser,
-                learning_rate: learner.learning_rate,
-                warm_up_steps: learner.warm_up_steps,
-                decay: Decay::Cosine { floor: learner.learning_rate_floor },
-                weight_decay,
-                gradient_clip_norm: learner.gradient_clip_norm,
-                ema_decay: learner.ema_decay,
-                value_loss_weight: learner.value_loss_weight,
-                tower: parsed("learner.kernel", &learner.kernel)?,
-                ..TrainerSettings::default()
-            },
+            learner: learner.clone(),
             schedule: Duration::from_secs_f64(learner.schedule_minutes * 60.0),
             importance_exponent: learner.importance_exponent,
             targets: TargetSettings { search_value_share: learner.search_value_share },
@@ -262,7 +268,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, LearnerSection, NetworkSection};
+    use super::{Config, LearnerSection, NetworkSection, OptimiserKind, TrainingKernel};
 
     /// The error for a run of tic-tac-toe with this `[network]`.
     fn answered(network: NetworkSection) -> Result<NetworkSection, String> {
@@ -298,17 +304,6 @@ mod tests {
     }
 
     #[test]
-    fn each_optimiser_has_its_own_weight_decay() {
-        let trainer = |optimiser: &str| {
-            let learner = LearnerSection { optimiser: optimiser.to_owned(), ..LearnerSection::default() };
-            let trainer = Config { learner, ..Config::default() }.settings().unwrap().trainer;
-            (trainer.optimiser, trainer.weight_decay)
-        };
-        assert_eq!(trainer("adamw"), (network_torch::Optimiser::adamw(), 1e-2));
-        assert_eq!(trainer("sgd"), (network_torch::Optimiser::Sgd { momentum: 0.9 }, 1e-4));
-    }
-
-    #[test]
     fn what_the_replay_server_would_never_answer_is_refused_by_its_key() {
         let refused = |learner| Config { learner, ..Config::default() }.settings().unwrap_err().to_string();
         let error = refused(LearnerSection { batch_size: 4097, ..LearnerSection::default() });
@@ -329,14 +324,12 @@ mod tests {
     }
 
     #[test]
-    fn who_trains_stem_and_tower_is_named_and_another_name_is_refused_by_its_key() {
-        let answered = |kernel: &str| {
-            let learner = LearnerSection { kernel: kernel.to_owned(), ..LearnerSection::default() };
-            Config { learner, ..Config::default() }.settings().map(|settings| settings.trainer.tower)
-        };
-        assert_eq!(answered("auto").unwrap(), network_torch::TowerPreference::Auto);
-        assert_eq!(answered("libtorch").unwrap(), network_torch::TowerPreference::Libtorch);
-        let error = answered("amx-bf16").unwrap_err().to_string();
-        assert!(error.contains("learner.kernel") && error.contains("expected auto or libtorch"), "{error}");
+    fn another_kernel_or_optimiser_is_refused_with_those_there_are() {
+        let kernel = |text: &str| serde_json::from_str::<TrainingKernel>(text).map_err(|error| error.to_string());
+        assert_eq!(kernel("\"libtorch\""), Ok(TrainingKernel::Libtorch));
+        let error = kernel("\"amx-bf16\"").unwrap_err();
+        assert!(error.contains("expected `auto` or `libtorch`"), "{error}");
+        let error = serde_json::from_str::<OptimiserKind>("\"adam\"").unwrap_err().to_string();
+        assert!(error.contains("expected `adamw` or `sgd`"), "{error}");
     }
 }

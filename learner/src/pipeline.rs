@@ -14,10 +14,10 @@ use rand_chacha::ChaCha8Rng;
 use service::trace::{self, Span};
 use tokio::sync::mpsc;
 
-use crate::config::Settings;
+use crate::config::{Settings, TargetSettings};
 use crate::metrics::{self, Preparing};
 use crate::priorities::{self, Item, Priorities};
-use crate::targets::{self, Built, Rejected, TargetSettings};
+use crate::targets::{self, Built, Rejected};
 use crate::training::Prepared;
 
 /// Batches that wait, prepared, for the training thread.

@@ -5,6 +5,8 @@ use game::{Action, Game, Outcome};
 use network_torch::TrainingBatch;
 use rand::{Rng, RngExt};
 
+use crate::config::TargetSettings;
+
 /// A trajectory that the rules refuse, to be reported to the replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
@@ -14,13 +16,6 @@ pub struct Rejected {
     pub ply: usize,
     /// The rule that it breaks.
     pub reason: String,
-}
-
-/// How targets are made of samples.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TargetSettings {
-    /// The share of the search's root value in the value target; the rest is the outcome of the episode.
-    pub search_value_share: f32,
 }
 
 /// A batch, and the samples that are not in it.

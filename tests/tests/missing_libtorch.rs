@@ -10,12 +10,8 @@ use tests::{Installation, Output};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const REMEDY: &str = "libtorch is missing or damaged; run cargo xtask libtorch";
-/// Commands that evaluate a network, and the program that does it.
-const ASKING: [(&[&str], &str); 3] = [
-    (&["play", "--run", "first"], "zerofleet-torch"),
-    (&["eval", "--run", "first"], "zerofleet-torch"),
-    (&["bench", "selfplay"], "zerofleet-bench"),
-];
+/// A command of a program that is linked with libtorch.
+const BENCH: &[&str] = &["bench", "selfplay"];
 
 /// Exactly one error line, which says all of `words`.
 fn check_refused(output: &Output, words: &[&str]) {
@@ -28,22 +24,20 @@ fn check_refused(output: &Output, words: &[&str]) {
 }
 
 #[test]
-fn a_command_that_asks_a_network_says_that_libtorch_is_missing_and_how_to_get_it() {
-    for (arguments, program) in ASKING {
-        let installation = Installation::new(&["zerofleet", program]).unwrap();
-        installation.lose_libtorch(program).unwrap();
-        let output = installation.run("zerofleet", arguments, DEADLINE).unwrap();
-        check_refused(&output, &[REMEDY, Installation::LOST]);
-        assert_eq!(output.text.lines().count(), 1, "nothing beside it: {}", output.text);
-    }
+fn a_command_that_needs_libtorch_says_that_it_is_missing_and_how_to_get_it() {
+    let installation = Installation::new(&["zerofleet", "zerofleet-bench"]).unwrap();
+    installation.lose_libtorch("zerofleet-bench").unwrap();
+    let output = installation.run("zerofleet", BENCH, DEADLINE).unwrap();
+    check_refused(&output, &[REMEDY, Installation::LOST]);
+    assert_eq!(output.text.lines().count(), 1, "nothing beside it: {}", output.text);
 }
 
 #[test]
 fn a_damaged_libtorch_is_reported_like_a_missing_one() {
-    let installation = Installation::new(&["zerofleet", "zerofleet-torch"]).unwrap();
-    installation.lose_libtorch("zerofleet-torch").unwrap();
+    let installation = Installation::new(&["zerofleet", "zerofleet-bench"]).unwrap();
+    installation.lose_libtorch("zerofleet-bench").unwrap();
     std::fs::write(installation.directory().join(Installation::LOST), b"not a library").unwrap();
-    let output = installation.run("zerofleet", ASKING[0].0, DEADLINE).unwrap();
+    let output = installation.run("zerofleet", BENCH, DEADLINE).unwrap();
     check_refused(&output, &[REMEDY, "file too short"]);
 }
 
@@ -59,16 +53,15 @@ fn training_ends_at_once_and_says_that_libtorch_is_missing_and_how_to_get_it() {
 #[test]
 fn a_program_that_was_not_built_is_named_with_the_command_that_builds_it() {
     let installation = Installation::new(&["zerofleet"]).unwrap();
-    let output = installation.run("zerofleet", ASKING[0].0, DEADLINE).unwrap();
-    check_refused(&output, &["zerofleet-torch is missing", "cargo build --release --package cli"]);
-    let output = installation.run("zerofleet", ASKING[2].0, DEADLINE).unwrap();
+    let output = installation.run("zerofleet", BENCH, DEADLINE).unwrap();
     check_refused(&output, &["zerofleet-bench is missing", "cargo build --release --package bench"]);
 }
 
-/// The errors above are due to what was taken away, and to nothing else.
 #[test]
-fn with_libtorch_a_command_gets_as_far_as_looking_for_the_run() {
-    let installation = Installation::new(&["zerofleet", "zerofleet-torch"]).unwrap();
-    let output = installation.run("zerofleet", ASKING[0].0, DEADLINE).unwrap();
-    check_refused(&output, &["no run first in runs"]);
+fn play_and_eval_need_no_libtorch_and_get_as_far_as_looking_for_the_run() {
+    let installation = Installation::new(&["zerofleet"]).unwrap();
+    for command in ["play", "eval"] {
+        let output = installation.run("zerofleet", &[command, "--run", "first"], DEADLINE).unwrap();
+        check_refused(&output, &["no run first in runs"]);
+    }
 }

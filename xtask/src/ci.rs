@@ -52,6 +52,8 @@ pub fn run(root: &Path) -> Result<()> {
             "arena",
             "--package",
             "inference-server",
+            "--package",
+            "cli",
             "--features",
             "torch",
             "--",

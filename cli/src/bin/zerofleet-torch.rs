@@ -1,9 +1,9 @@
-//! The binary `zerofleet-torch`: `zerofleet` starts it for commands that evaluate a network.
+//! The binary `zerofleet-torch`: `zerofleet` with libtorch.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 fn main() -> ExitCode {
-    fleet::report(cli::Cli::parse().run_with_libtorch())
+    fleet::report(cli::Cli::parse().run())
 }

@@ -30,18 +30,6 @@ pub enum TowerPreference {
     Libtorch,
 }
 
-impl std::str::FromStr for TowerPreference {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "libtorch" => Ok(Self::Libtorch),
-            _ => Err(format!("`{text}` is not a kernel of the learner, expected auto or libtorch")),
-        }
-    }
-}
-
 /// Trains stem and tower of a network in bfloat16, parameters and their gradients in float32.
 #[derive(Debug)]
 pub(crate) struct CustomBackward {

@@ -1,0 +1,248 @@
+//! The process from its configuration to its last checkpoint.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use game::Game;
+use network_torch::{Decay, Network, Optimiser, TowerPreference, Trainer, TrainerSettings};
+use proto::replay::NewestWeights;
+use proto::security::{Security, use_credentials};
+use proto::weights::{Publisher, WeightsService};
+use service::directory::DirectoryError;
+use weights::{Architecture, Manifest};
+
+use crate::checkpoint::Checkpoints;
+use crate::config::{Config, LearnerSection, OptimiserKind, Settings, TrainingKernel};
+use crate::pipeline::Weighing;
+use crate::priorities::Priorities;
+use crate::published::Published;
+use crate::training::{Schedule, Start, Training};
+use crate::{metrics, pipeline, priorities, training};
+
+/// The folder of checkpoints in the run directory, which the learner also locks.
+const CHECKPOINTS: &str = "checkpoints";
+
+/// How long fetches under way may go on once training has ended.
+const SERVE_LAST: Duration = Duration::from_secs(2);
+
+/// Runs the learner until it is drained; the last act is a checkpoint.
+///
+/// # Errors
+/// Configuration out of range, a run directory that cannot be written or that another learner uses, damaged checkpoints, a
+/// port in use.
+pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
+    let settings = config.settings()?;
+    metrics::begin();
+    let security = Security::open(&config.security, context.listen)?;
+    use_credentials(&config.security)?;
+    let _lock = take(&settings.directory)?;
+    games::with_game!(settings.game, |game| run_game(game, settings, security, context).await)
+}
+
+/// Makes this process the only learner of a run directory. Two would remove each other's checkpoints and give one version
+/// number to two sets of weights.
+fn take(run: &Path) -> Result<File, DirectoryError> {
+    // The run directory's own lock is that of `zerofleet train`.
+    let directory = run.join(CHECKPOINTS);
+    service::directory::writable(&directory)?;
+    service::directory::lock(&directory)
+}
+
+async fn run_game<G: Game>(
+    game: G,
+    settings: Settings,
+    security: Security,
+    context: service::Context,
+) -> anyhow::Result<()> {
+    let listener = service::net::bind(context.listen).await?;
+    let (service, publisher) = WeightsService::new(settings.versions_kept);
+    let server = tokio::spawn(proto::weights::serve(service, security, listener, context.drain.token()));
+
+    let (priorities, sending) = Priorities::new();
+    let updates = tokio::spawn(priorities::send(sending));
+    let weighing = Weighing { exponent: settings.importance_exponent, priorities: priorities.clone() };
+    let preparer = pipeline::prepare(game.clone(), settings.targets, weighing, settings.seed)?;
+    let reports = tokio::spawn(pipeline::report(preparer.rejected));
+    let (drain, newest) = (context.drain.clone(), NewestWeights::default());
+    let (drawn, batches, prepare_thread) = (preparer.drawn, preparer.prepared, preparer.thread);
+    let draw = {
+        let (settings, name, drain) = (settings.clone(), game.spec().name.clone(), drain.clone());
+        let newest = newest.clone();
+        tokio::spawn(async move { pipeline::draw(&settings, newest, name, drawn, drain).await })
+    };
+
+    let architecture = architecture_of(&game, &settings);
+    let readiness = context.readiness.clone();
+    let stop = drain.token();
+    let publish = move |manifest, bytes| publish(&publisher, &newest, manifest, bytes);
+    let work =
+        move || train(&settings, architecture, publish, &readiness, &batches, priorities, &|| stop.is_cancelled());
+    let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
+    // The training thread ends on drain or on an error; either way the rest follows it.
+    let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
+    drain.start();
+    draw.await.context("join the drawing task")?;
+    tokio::task::spawn_blocking(move || prepare_thread.join()).await.context("join the preparing thread")?.ok();
+    reports.abort();
+    updates.abort();
+    // A client that watches our health for ever must not keep us.
+    if let Ok(server) = tokio::time::timeout(SERVE_LAST, server).await {
+        server.context("join the server")?.context("serve weights")?;
+    }
+    result.unwrap_or_else(|_| anyhow::bail!("the training thread panicked"))
+}
+
+/// Restores or begins the run and trains; on its own thread from start to end, since tensors stay on one thread.
+fn train(
+    settings: &Settings,
+    architecture: Architecture,
+    publish: impl FnMut(Manifest, Bytes),
+    readiness: &service::Readiness,
+    batches: &crossbeam_channel::Receiver<training::Prepared>,
+    priorities: Priorities,
+    stop: &dyn Fn() -> bool,
+) -> anyhow::Result<()> {
+    let checkpoints = Checkpoints::new(settings.directory.join(CHECKPOINTS), settings.checkpoints_kept);
+    let published = Published::new(settings.directory.join("weights"), settings.versions_kept);
+    let start = begin(settings, architecture, &checkpoints)?;
+    let schedule = Schedule {
+        length: settings.schedule,
+        publish_interval: settings.publish_interval,
+        checkpoint_interval: settings.checkpoint_interval,
+    };
+    readiness.ready();
+    Training::new(start, checkpoints, published, publish, schedule, priorities).run(batches, stop)
+}
+
+/// Serves a version to subscribers and sends its number to the replay servers as the newest. A version that cannot be served
+/// makes no trajectory stale.
+fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, bytes: Bytes) {
+    let version = manifest.version;
+    match publisher.publish(manifest, bytes) {
+        Ok(()) => newest.set(version),
+        Err(error) => tracing::error!("weights {version} are not served: {error}"),
+    }
+}
+
+fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
+    if settings.threads > 0 {
+        network_torch::set_threads(settings.threads);
+    }
+    let device = network_torch::choose_device(settings.device).context("choose learner.device")?;
+    let precision = network_torch::choose_precision(settings.precision, device.device, &mut std::time::Instant::now);
+    tracing::info!("training on {device}, {precision}; seed {}", settings.seed);
+    metrics::device(device.name(), precision.precision.to_string());
+    let (device, precision) = (device.device, precision.precision);
+    let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
+    let Some(found) = checkpoints.newest()? else {
+        let network = Network::new(&architecture, device, settings.seed).context("make the network")?;
+        let trainer = Trainer::new(network, trainer_settings).context("make the trainer")?;
+        tell_who_computes(&trainer);
+        return Ok(Start { trainer, architecture, progress: None });
+    };
+    for damaged in &found.damaged {
+        tracing::error!("a checkpoint is damaged and was passed over: {damaged}");
+    }
+    let progress = found.checkpoint.progress;
+    anyhow::ensure!(
+        progress.architecture == architecture,
+        "the checkpoint holds {:?}, the run file asks for {architecture:?}; set [network] and run.game as they were, \
+         or choose another run",
+        progress.architecture
+    );
+    let trainer = Trainer::restore(&architecture, trainer_settings, device, &found.checkpoint.files)
+        .context("restore the checkpoint")?;
+    tell_who_computes(&trainer);
+    let (step, learning_rate) = (trainer.step_count(), trainer.learning_rate());
+    tracing::info!("continuing at training step {step}, learning rate {learning_rate}");
+    Ok(Start { trainer, architecture, progress: Some(progress) })
+}
+
+fn tell_who_computes(trainer: &Trainer) {
+    if trainer.trains_by_hand() {
+        tracing::info!("stem and blocks are trained by the kernel on matrix tiles, convolutions by libtorch");
+    }
+}
+
+fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
+    let spec = game.spec();
+    Architecture {
+        game: spec.name.clone(),
+        planes: spec.observation.planes,
+        height: spec.observation.height,
+        width: spec.observation.width,
+        actions: spec.actions,
+        channels: settings.network.channels,
+        blocks: settings.network.blocks,
+        squeeze_excitation: settings.network.squeeze_excitation,
+        global_pooling: settings.network.global_pooling,
+    }
+}
+
+fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
+    let (optimiser, weight_decay) = match section.optimiser {
+        OptimiserKind::Adamw => (Optimiser::adamw(), section.weight_decay),
+        OptimiserKind::Sgd => (Optimiser::Sgd { momentum: section.momentum }, section.l2),
+    };
+    TrainerSettings {
+        optimiser,
+        learning_rate: section.learning_rate,
+        warm_up_steps: section.warm_up_steps,
+        decay: Decay::Cosine { floor: section.learning_rate_floor },
+        weight_decay,
+        gradient_clip_norm: section.gradient_clip_norm,
+        ema_decay: section.ema_decay,
+        value_loss_weight: section.value_loss_weight,
+        tower: match section.kernel {
+            TrainingKernel::Auto => TowerPreference::Auto,
+            TrainingKernel::Libtorch => TowerPreference::Libtorch,
+        },
+        ..TrainerSettings::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_learner_of_a_run_directory_is_refused_with_its_name_until_the_first_ends() {
+        let run = tempfile::tempdir().unwrap();
+        let first = take(run.path()).unwrap();
+        let error = take(run.path()).unwrap_err().to_string();
+        let directory = run.path().join(CHECKPOINTS);
+        assert!(
+            error.starts_with("another process uses") && error.contains(&directory.display().to_string()),
+            "{error}"
+        );
+        drop(first);
+        take(run.path()).unwrap();
+    }
+
+    #[test]
+    fn the_supervisor_of_a_run_and_its_learner_lock_different_files() {
+        let run = tempfile::tempdir().unwrap();
+        let _supervisor = service::directory::lock(run.path()).unwrap();
+        take(run.path()).unwrap();
+    }
+
+    #[test]
+    fn each_optimiser_has_its_own_weight_decay() {
+        let trainer = |optimiser| {
+            let trainer = trainer_settings(&LearnerSection { optimiser, ..LearnerSection::default() });
+            (trainer.optimiser, trainer.weight_decay)
+        };
+        assert_eq!(trainer(OptimiserKind::Adamw), (Optimiser::adamw(), 1e-2));
+        assert_eq!(trainer(OptimiserKind::Sgd), (Optimiser::Sgd { momentum: 0.9 }, 1e-4));
+    }
+
+    #[test]
+    fn the_configured_kernel_trains() {
+        let kernel = |kernel| trainer_settings(&LearnerSection { kernel, ..LearnerSection::default() }).tower;
+        assert_eq!(kernel(TrainingKernel::Auto), TowerPreference::Auto);
+        assert_eq!(kernel(TrainingKernel::Libtorch), TowerPreference::Libtorch);
+    }
+}
