@@ -1,4 +1,4 @@
-"""Connect Four as the server's networks see it: just enough to ask for evaluations and to play."""
+"""The rules of Connect Four and the observation of the server's networks."""
 
 import numpy as np
 
@@ -6,17 +6,17 @@ ROWS, COLUMNS = 6, 7
 
 
 class Board:
-    """A position. The player to move is `X` when an even number of stones lies on the board."""
+    """A position. The player to move is `X` when the number of stones on the board is even."""
 
     def __init__(self, moves=""):
-        """The position after these columns, `1` to `7` each, from the empty board."""
+        """Plays these columns, `1` to `7` each, from the empty board."""
         self.columns = [[] for _ in range(COLUMNS)]
         self.moves = ""
         for move in moves:
             self.play(int(move) - 1)
 
     def legal(self):
-        """Which columns have room: booleans `[7]`; none once the game is over."""
+        """Returns the playable columns as booleans `[7]`; none once the game is over."""
         room = [len(column) < ROWS for column in self.columns]
         return np.array(room) & (not self.is_won())
 
@@ -28,12 +28,12 @@ class Board:
         self.moves += str(column + 1)
 
     def stone(self, column, row):
-        """Whose stone lies there, rows counted from below: 0, 1, or None."""
+        """Returns the owner of the stone there, rows counted from below: 0, 1, or None."""
         inside = 0 <= column < COLUMNS and 0 <= row < len(self.columns[column])
         return self.columns[column][row] if inside else None
 
     def is_won(self):
-        """Whether the last stone made a line of four."""
+        """Returns whether the last stone made a line of four."""
         if not self.moves:
             return False
         column = int(self.moves[-1]) - 1
@@ -50,12 +50,12 @@ class Board:
         return any(1 + reach(line) + reach((-line[0], -line[1])) >= 4 for line in lines)
 
     def is_over(self):
-        """Whether nobody can move: it is won, or the board is full."""
+        """Returns whether the game is over: won, or a full board."""
         return not self.legal().any()
 
     def observation(self):
-        """What the network sees, float32 `[3, 6, 7]`: the stones of the player to move, those of the opponent, and ones
-        if the player to move began. The top row comes first."""
+        """Returns the network's input, float32 `[3, 6, 7]`: the stones of the player to move, those of the opponent, and ones
+        if the player to move is the first player. The top row comes first."""
         planes = np.zeros((3, ROWS, COLUMNS), np.float32)
         to_move = len(self.moves) % 2
         for column, stones in enumerate(self.columns):

@@ -14,7 +14,7 @@ MODEL = "connect_four"
 
 
 def evaluate(client, boards):
-    """The version that answered, priors `[B, 7]`, and chances of a win, a draw and a loss `[B, 3]` for who is to move."""
+    """Returns the weights version, priors `[B, 7]`, and win/draw/loss `[B, 3]` for the player to move."""
     observations = np.stack([board.observation() for board in boards])
     legal = np.stack([board.legal() for board in boards])
     inputs = [
@@ -27,13 +27,13 @@ def evaluate(client, boards):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("server", help="where the inference server listens: 127.0.0.1:7003")
+    parser.add_argument("server", help="address of the inference server: 127.0.0.1:7003")
     parser.add_argument("moves", nargs="*", default=["", "4", "44"], help="positions, each as the columns played so far")
     arguments = parser.parse_args()
     boards = [Board(moves) for moves in arguments.moves]
     over = [board.moves for board in boards if board.is_over()]
     if over:
-        parser.error(f"nobody is to move after {', '.join(over)}")
+        parser.error(f"the game is over after {', '.join(over)}")
 
     with triton.InferenceServerClient(arguments.server) as client:
         version, priors, wdl = evaluate(client, boards)

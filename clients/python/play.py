@@ -1,7 +1,7 @@
-"""Plays Connect Four against an inference server, with nothing but grpcio and the published .proto files.
+"""Plays Connect Four against an inference server, with grpcio and the published .proto files only.
 
-    python play.py 127.0.0.1:7003                       you begin, the server answers
-    python play.py 127.0.0.1:7003 --opponent random     somebody who plays at random begins
+    python play.py 127.0.0.1:7003                       you play first
+    python play.py 127.0.0.1:7003 --opponent random     a random player plays first
 """
 
 import argparse
@@ -17,10 +17,10 @@ PROTOS = pathlib.Path(__file__).resolve().parents[2] / "proto" / "proto"
 
 
 class Server:
-    """A player that searches elsewhere."""
+    """A player that searches on the inference server."""
 
     def __init__(self, address, simulations, protos):
-        # grpcio compiles .proto files that it finds on the path of modules.
+        # grpcio compiles .proto files from the module search path.
         sys.path.append(str(protos))
         self.messages, services = grpc.protos_and_services("zerofleet/inference/v1/inference.proto")
         self.channel = grpc.insecure_channel(address)
@@ -28,7 +28,7 @@ class Server:
         self.simulations = simulations
 
     def choose(self, board):
-        """The column to play, and what the search saw."""
+        """Returns the column to play and the analysis of the search."""
         moves = self.messages.NotationList(moves=list(board.moves))
         position = self.messages.Position(game="connect_four", notation=moves)
         request = self.messages.SelectMoveRequest(position=position, simulations=self.simulations)
@@ -40,12 +40,12 @@ class Server:
 
 
 def columns(board):
-    """The columns that have room, from 0."""
+    """Returns the playable columns, from 0."""
     return [column for column in range(COLUMNS) if board.legal()[column]]
 
 
-def ask_person(board):
-    """A legal column from the terminal."""
+def read_column(board):
+    """Reads a legal column from the terminal."""
     while True:
         text = input("your column: ").strip()
         if text in [str(column + 1) for column in columns(board)]:
@@ -54,7 +54,7 @@ def ask_person(board):
 
 
 def play(server, opponent):
-    """One game, which the opponent begins. How it ended, in words."""
+    """Plays one game, in which the opponent moves first, and returns the outcome in words."""
     board = Board()
     while not board.is_over():
         if len(board.moves) % 2 == 0:
@@ -72,15 +72,15 @@ def play(server, opponent):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("server", help="where the inference server listens: 127.0.0.1:7003")
+    parser.add_argument("server", help="address of the inference server: 127.0.0.1:7003")
     parser.add_argument("--opponent", choices=["me", "random"], default="me")
-    parser.add_argument("--simulations", type=int, default=200, help="of each of the server's moves")
-    parser.add_argument("--seed", type=int, help="of the random opponent")
+    parser.add_argument("--simulations", type=int, default=200, help="simulations for each move of the server")
+    parser.add_argument("--seed", type=int, help="seed of the random opponent")
     parser.add_argument("--protos", type=pathlib.Path, default=PROTOS, help="the folder of the published .proto files")
     arguments = parser.parse_args()
 
-    chance = random.Random(arguments.seed)
-    opponent = ask_person if arguments.opponent == "me" else lambda board: chance.choice(columns(board))
+    rng = random.Random(arguments.seed)
+    opponent = read_column if arguments.opponent == "me" else lambda board: rng.choice(columns(board))
     server = Server(arguments.server, arguments.simulations, arguments.protos)
     try:
         ending = play(server, opponent)
