@@ -185,7 +185,7 @@ impl Session {
         if let Some((index, event)) = self.fleet.watch(Instant::now())?.into_iter().next() {
             let name = self.fleet.members()[index].child.name().to_owned();
             match event {
-                Event::Died { how, last_words, .. } => bail!("{name} {how}; its last words: {last_words}"),
+                Event::Died { how, last_log_line, .. } => bail!("{name} {how}; last log line: {last_log_line}"),
                 Event::GivenUp { why } => bail!("{name} {why}"),
                 Event::Restarted => bail!("{name} was started again"),
             }

@@ -51,7 +51,8 @@ mod tests {
 
     use super::*;
 
-    /// A limit of the size of files, which holds for this whole process; below it nothing else of this crate's tests writes.
+    /// A limit of the size of files, which holds for this whole process; below it nothing else of this crate's tests
+    /// writes.
     const BYTES_MAX: u64 = 64 << 20;
 
     /// A file that may not grow beyond [`BYTES_MAX`], and room for `free` more bytes in it.

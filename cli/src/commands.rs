@@ -1,5 +1,5 @@
-//! The command lines of `play`, `eval`, `bench` and `picture`, and their translation to the settings of [`crate::play`],
-//! [`crate::eval`] and [`mod@crate::report`].
+//! The command lines of `play`, `eval`, `bench` and `picture`, and their translation to the settings of
+//! [`crate::play`], [`crate::eval`] and [`mod@crate::report`].
 
 use std::ffi::OsString;
 use std::fs;
@@ -154,16 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn the_person_begins_unless_told_otherwise() {
+    fn the_person_moves_first_unless_second_is_given() {
         assert_eq!(play("").person, Player::First);
         assert_eq!(play("--second").person, Player::Second);
     }
 
     #[test]
-    fn a_picture_of_an_unknown_run_is_answered_with_the_runs_there_are() {
+    fn a_picture_of_an_unknown_run_is_an_error_that_lists_the_runs() {
         let runs = tempfile::tempdir().unwrap();
         let picture = Picture { run: "second".to_owned(), runs: runs.path().to_owned() };
         let error = picture.run().unwrap_err().to_string();
-        assert!(error.starts_with("no run second in") && error.ends_with("zerofleet train makes one"), "{error}");
+        assert!(error.starts_with("no run second in") && error.ends_with("zerofleet train starts one"), "{error}");
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fleet::Role;
 use fleet::exposition::Exposition;
 
-/// Returns the engine of each role that reports one: `learner` with its device and precision, `actor`, `arena` and `inference`
-/// with their evaluators. Processes of a role that differ are separated by `; `.
+/// Returns the engine of each role that reports one: `learner` with its device and precision, `actor`, `arena` and
+/// `inference` with their evaluators. Processes of a role that differ are separated by `; `.
 pub(crate) fn engines<'a>(processes: impl IntoIterator<Item = (Role, &'a Exposition)>) -> BTreeMap<String, String> {
     let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (role, exposition) in processes {

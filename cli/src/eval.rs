@@ -188,7 +188,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 ";
 
     /// Likes the fourth column.
-    fn fond_of_the_middle() -> impl Evaluator {
+    fn prefers_the_fourth_column() -> impl Evaluator {
         Scripted::new(ConnectFour::new().spec().observation, 7, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
             for (action, prior) in legal.iter().zip(priors) {
                 *prior = if action.0 == 3 { 0.4 } else { 0.1 };
@@ -211,7 +211,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     #[test]
     fn without_simulations_the_likeliest_move_is_judged() {
-        let (_, table) = eval(POSITIONS, 0, Format::Table, &mut fond_of_the_middle());
+        let (_, table) = eval(POSITIONS, 0, Format::Table, &mut prefers_the_fourth_column());
         assert_eq!(
             table.lines().map(str::trim_end).collect::<Vec<_>>(),
             [
@@ -228,7 +228,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     #[test]
     fn with_simulations_both_are_reported() {
-        let (report, table) = eval(POSITIONS, 16, Format::Table, &mut fond_of_the_middle());
+        let (report, table) = eval(POSITIONS, 16, Format::Table, &mut prefers_the_fourth_column());
         let report = report.unwrap();
         assert_eq!(report.with_search.unwrap().overall.positions, 2);
         assert_eq!(report.without_search.overall.outcome_preserving, 1);
@@ -237,7 +237,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     #[test]
     fn json_holds_the_same_by_band_and_overall() {
-        let (report, json) = eval(POSITIONS, 0, Format::Json, &mut fond_of_the_middle());
+        let (report, json) = eval(POSITIONS, 0, Format::Json, &mut prefers_the_fourth_column());
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["game"], "connect_four");
         assert_eq!(json["weights_version"], 7);
@@ -258,7 +258,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
     }
 
     #[test]
-    fn errors_say_what_is_at_fault() {
+    fn errors_name_their_cause() {
         let game = ConnectFour::new();
         let mut uniform = Uniform::new(game.spec().observation);
         let error = eval("moves\n", 0, Format::Table, &mut uniform).0.unwrap_err();

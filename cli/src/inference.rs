@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn stats_say_what_is_served_and_why_batches_are_small() {
+    fn stats_show_the_served_versions_and_explain_small_batches() {
         let stats = InferenceStats {
             game: "hex-11".into(),
             versions: vec![7, 8],
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_nobody_can_trust_is_refused_before_it_is_asked() {
+    fn a_server_without_a_trusted_certificate_is_rejected_before_a_request() {
         let line = ["inference", "stats", "--server", "https://127.0.0.1:1"];
         let error = Line::try_parse_from(line).unwrap().args.run(&mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("security.ca"), "{error}");

@@ -244,7 +244,8 @@ fn points(readings: &[RunMetrics], value: impl Fn(&RunMetrics) -> Option<f64>) -
     readings.iter().filter_map(|r| Some((r.elapsed_seconds / 60.0, value(r)?))).collect()
 }
 
-/// What is measured rarely is repeated until the next time; only the first of each repetition, and the very last, count.
+/// What is measured rarely is repeated until the next time; only the first of each repetition, and the very last,
+/// count.
 fn measured(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let is_new = |i: usize| i == 0 || i + 1 == points.len() || points[i - 1].1 != points[i].1;
     (0..points.len()).filter(|&i| is_new(i)).map(|i| points[i]).collect()
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_called_so() {
+    fn missing_measurements_are_marked_as_not_measured() {
         assert_eq!(drawn(&[]).matches("not measured").count(), 3);
         let readings = [RunMetrics { elapsed_seconds: 5.0, elo: Some(f64::NAN), ..RunMetrics::default() }];
         assert_eq!(drawn(&readings).matches("not measured").count(), 3);

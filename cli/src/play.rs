@@ -55,7 +55,8 @@ pub enum Error {
     Evaluator(#[from] inference::Error),
 }
 
-/// Plays until the person quits or the input ends. The evaluators hold the same weights and search together, each on a thread.
+/// Plays until the person quits or the input ends. The evaluators hold the same weights and search together, each on a
+/// thread.
 ///
 /// # Errors
 /// [`Error`] says whether the terminal or the evaluator is at fault. No input is an error: what is not understood is
@@ -309,7 +310,7 @@ mod tests {
     ///
     /// `UPDATE_GOLDEN=1 cargo test -p cli play` writes the transcript anew.
     #[test]
-    fn a_session_reads_like_this() {
+    fn a_session_matches_the_golden_transcript() {
         let lines = ["hint", "5", "5", "x", "back", "3", "5", "7", "7", "back", "sides", "quit"];
         let text = session(&TicTacToe::new(), &Settings { listed_moves: 2, ..Settings::new(0) }, &lines);
         let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/play/tests/session.txt");
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_answered_and_asked_again() {
+    fn bad_input_is_reported_and_read_again() {
         let game = ConnectFour::new();
         let check = |input: &[u8], expected: &str| {
             let text = transcript(&game, &Settings::new(0), input);
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_end_one_may_take_back_or_begin_again() {
+    fn after_the_end_back_and_new_still_work() {
         let lines = ["3", "5", "7", "9", "hint", "sides", "back", "9", "7", "new", "quit"];
         let text = session(&TicTacToe::new(), &Settings::new(0), &lines);
         assert_eq!(text.matches("you win").count(), 2, "{text}");

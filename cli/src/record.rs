@@ -72,13 +72,13 @@ mod tests {
     }
 
     #[test]
-    fn a_session_goes_on_where_the_last_one_stopped() {
+    fn a_session_appends_to_the_metrics_of_the_last_one() {
         assert_eq!(remembered(""), [7.0]);
         assert_eq!(remembered("{\"elapsed_seconds\": 5.0}\n"), [5.0, 7.0]);
     }
 
     #[test]
-    fn a_line_cut_short_by_a_crash_takes_no_other_with_it() {
+    fn a_line_cut_short_by_a_crash_does_not_damage_the_next() {
         assert_eq!(remembered("{\"elapsed_seconds\": 5.0}\n{\"elapsed_sec"), [5.0, 7.0]);
     }
 }

@@ -1,8 +1,8 @@
 //! `zerofleet replay`: inspects a live replay server, or the log of a run.
 //!
-//! Every command sends requests to a server. With `--run`, that is the live server of a run which is trained, or else one that
-//! this process starts on the run's log and drains at the end; it holds the lock of the log meanwhile. Only `verify` reads
-//! files itself, and changes nothing. Start with [`Args::run`].
+//! Every command sends requests to a server. With `--run`, that is the live server of a run which is trained, or else
+//! one that this process starts on the run's log and drains at the end; it holds the lock of the log meanwhile. Only
+//! `verify` reads files itself, and changes nothing. Start with [`Args::run`].
 
 mod actors;
 mod configure;
@@ -68,7 +68,8 @@ enum Question {
         #[command(flatten)]
         run: source::RunArgs,
     },
-    /// Writes a table's trajectories to a file: Parquet with a row for each position, or text with a line for each game.
+    /// Writes a table's trajectories to a file: Parquet with a row for each position, or text with a line for each
+    /// game.
     Export {
         #[command(flatten)]
         source: Source,
@@ -172,8 +173,8 @@ impl Args {
     /// Asks and prints.
     ///
     /// # Errors
-    /// A server that does not answer or refuses, a run that is not there or in use, a damaged log, a file that cannot be
-    /// written.
+    /// A server that does not answer or refuses, a run that is not there or in use, a damaged log, a file that cannot
+    /// be written.
     pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
         match self.question {

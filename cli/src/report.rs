@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_configuration_are_all_it_takes() {
+    fn a_report_needs_only_metrics_and_configuration() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         train(&run);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn made_again_it_says_the_same_also_what_the_numbers_do_not_tell() {
+    fn a_repeated_report_is_identical_including_restarts() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         train(&run);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_short_by_a_crash_is_passed_over() {
+    fn a_line_cut_short_by_a_crash_is_skipped() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         train(&run);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_numbers_says_what_to_do() {
+    fn a_run_without_metrics_is_an_error_with_a_remedy() {
         let runs = tempfile::tempdir().unwrap();
         let error = Report::again(&begin(runs.path())).unwrap_err().to_string();
         assert_eq!(error, "run first has no numbers to draw yet; train it with zerofleet train --run first");

@@ -1,7 +1,7 @@
 //! The metrics of a run at one time, computed from the expositions of its processes.
 //!
-//! Counters of actors restart with every actor process; [`Meter`] adds them up over restarts and sessions. Values that a
-//! process keeps over its restarts (steps, items, rated games) are taken as they are. Missing values stay missing.
+//! Counters of actors restart with every actor process; [`Meter`] adds them up over restarts and sessions. Values that
+//! a process keeps over its restarts (steps, items, rated games) are taken as they are. Missing values stay missing.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn several_replay_servers_are_told_as_one() {
+    fn several_replay_servers_are_shown_as_one() {
         let server = |index, text: &str| (index, Role::Replay, Exposition::parse(text));
         let first = server(0, "zerofleet_replay_items 100\nzerofleet_replay_samples_per_insert 4");
         let second = server(1, "zerofleet_replay_items 20\nzerofleet_replay_samples_per_insert 3");

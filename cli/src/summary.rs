@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_told_has_no_row_or_is_told_as_missing() {
+    fn unknown_values_have_no_row_or_are_shown_as_missing() {
         let summary = summary(RunMetrics::default());
         assert_eq!(row(&summary, "solved positions, raw policy"), None);
         assert_eq!(row(&summary, "time of actor"), None);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_was_started_again_is_listed() {
+    fn only_processes_with_restarts_are_listed() {
         let summary = summary(RunMetrics::default());
         assert_eq!(
             (row(&summary, "restarts of learner").as_deref(), row(&summary, "restarts of actor-0")),

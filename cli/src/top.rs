@@ -1,8 +1,8 @@
 //! `zerofleet top`: the fleet in the terminal.
 //!
 //! It reads the admin ports of all processes and sends nothing else. `sources` finds the processes, `ask` reads one,
-//! `roster` remembers them over time; `snapshot` computes the state at one time, and `table` and JSON show it. Text from
-//! processes is untrusted: `sanitize` cleans it on arrival, and no text ends this program.
+//! `roster` remembers them over time; `snapshot` computes the state at one time, and `table` and JSON show it. Text
+//! from processes is untrusted: `sanitize` cleans it on arrival, and no text ends this program.
 
 mod ask;
 mod cost;
@@ -49,8 +49,8 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
 
-    /// What an hour costs, in any money: of the whole fleet (`1.20`), or of each process of a role (`learner=0.90`); the
-    /// latter may be given many times.
+    /// What an hour costs, in any money: of the whole fleet (`1.20`), or of each process of a role (`learner=0.90`);
+    /// the latter may be given many times.
     #[arg(long = "price-per-hour", value_name = "[ROLE=]PRICE")]
     prices: Vec<Price>,
 

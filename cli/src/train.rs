@@ -1,4 +1,5 @@
-//! `zerofleet train`: the supervisor of a run. Starts the processes, watches them, shows and writes what they tell, ends them.
+//! `zerofleet train`: the supervisor of a run. Starts the processes, watches them, shows and writes what they tell,
+//! ends them.
 
 #![allow(clippy::print_stdout, reason = "a person reads the summary")]
 
@@ -165,10 +166,10 @@ impl Session<'_> {
         let Member { role, child, .. } = &self.fleet.members()[index];
         let name = child.name();
         match event {
-            Event::Died { how, last_words, pause } => {
+            Event::Died { how, last_log_line, pause } => {
                 let seconds = pause.as_secs_f64();
                 self.screen
-                    .say(&format!("{name} {how}, starting it again in {seconds} s; its last words: {last_words}"));
+                    .say(&format!("{name} {how}, starting it again in {seconds} s; last log line: {last_log_line}"));
             }
             Event::Restarted => {
                 self.screen.say(&format!("{name} runs again"));

@@ -235,16 +235,16 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_run_is_answered_with_those_there_are() {
+    fn an_unknown_run_is_an_error_that_lists_the_runs() {
         let runs = tempfile::tempdir().unwrap();
-        assert!(refusal(runs.path(), "crosses").ends_with("there is none yet, zerofleet train makes one"));
+        assert!(refusal(runs.path(), "crosses").ends_with("there are no runs yet; zerofleet train starts one"));
         begin(runs.path());
         let error = refusal(runs.path(), "crosses");
-        assert!(error.starts_with("no run crosses in") && error.ends_with("there are noughts"), "{error}");
+        assert!(error.starts_with("no run crosses in") && error.ends_with("existing runs: noughts"), "{error}");
     }
 
     #[test]
-    fn a_run_without_whole_weights_says_what_to_do() {
+    fn a_run_without_whole_weights_is_an_error_with_a_remedy() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         let error = refusal(runs.path(), "noughts");

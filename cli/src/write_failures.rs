@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said_once_with_its_reason_and_once_more_when_it_is_over() {
+    fn a_failed_write_is_reported_once_with_its_reason_and_once_when_it_is_over() {
         let mut failures = WriteFailures::default();
         assert_eq!(failures.kept(&Ok(())), None);
         let full = Err(anyhow!("No space left on device").context("append to metrics.jsonl"));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_that_cannot_write_is_told_of_and_one_that_does_not_answer_is_not() {
+    fn a_learner_that_cannot_write_is_reported_and_one_that_does_not_answer_is_not() {
         let mut failures = WriteFailures::default();
         assert_eq!(learner(&mut failures, 0), [""; 0]);
         let said = learner(&mut failures, 1);

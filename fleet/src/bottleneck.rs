@@ -1,22 +1,22 @@
-//! Rules that name the part of a run which limits its speed.
+//! Finds the part of a run that limits its throughput.
 //!
 //! [`Load`] holds shares of time; [`bottleneck`] applies the rules to it.
 
 use serde::{Deserialize, Serialize};
 
-/// A thread that works at least this share of its time is busy.
+/// Share of working time from which a thread counts as busy.
 const BUSY: f64 = 0.85;
-/// A thread that waits at least this share of its time is held up.
+/// Share of waiting time from which a thread counts as blocked.
 const HELD_UP: f64 = 0.15;
 
-/// The part of a run that limits its speed.
+/// The bottleneck of a run, with its symptom and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bottleneck {
-    /// Which part of the run.
+    /// The limiting part of the run.
     pub part: Part,
-    /// What it is and how that shows, in one sentence.
+    /// The bottleneck and its symptom, in one sentence.
     pub sentence: String,
-    /// What to change.
+    /// The recommended change.
     pub remedy: String,
 }
 
@@ -28,40 +28,40 @@ pub enum Part {
     Learner,
     /// The threads that play.
     SelfPlay,
-    /// The thread that makes batches.
+    /// The thread that assembles batches.
     Preparing,
-    /// Weights and checkpoints on their way to the disk.
+    /// Writing weights and checkpoints to disk.
     Publication,
-    /// The replay server and the way to it.
+    /// The replay server and the connection to it.
     Replay,
-    /// None: no thread waits for another.
+    /// No bottleneck: no thread waits for another.
     Nothing,
 }
 
-/// The shares of time that the rules read.
+/// The shares of time, from 0 to 1, that the rules read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Load {
-    /// Of the training thread: it has no batch.
+    /// Training thread: waiting for a batch.
     pub sampling: f64,
-    /// Of the training thread: forward, backward and what belongs to a step.
+    /// Training thread: training steps.
     pub training: f64,
-    /// Of the training thread: weights and checkpoints.
+    /// Training thread: writing weights and checkpoints.
     pub publishing: f64,
-    /// Of the preparing thread: it makes batches.
+    /// Preparing thread: assembling batches.
     pub preparing: f64,
-    /// Of the self-play threads: the replay server takes no more.
+    /// Self-play threads: waiting for the replay server to accept inserts.
     pub held_up: f64,
-    /// Of the self-play threads: there is nothing to evaluate with.
+    /// Self-play threads: waiting for weights.
     pub without_weights: f64,
-    /// Of the self-play threads: the evaluator.
+    /// Self-play threads: evaluation.
     pub evaluating: f64,
-    /// Of the self-play threads: trees, rules and observations.
+    /// Self-play threads: trees, rules and observations.
     pub searching: f64,
-    /// Of all cores; unknown where the system does not tell.
+    /// Share of all cores in use; `None` if the system does not report it.
     pub cores_used: Option<f64>,
 }
 
-/// The part that limits the run: the first rule that applies.
+/// Returns the bottleneck by the first rule that applies.
 pub fn bottleneck(load: &Load) -> Bottleneck {
     let (learner_waits, actors_wait) = (load.sampling >= HELD_UP, load.held_up >= HELD_UP);
     if load.publishing >= HELD_UP {
@@ -97,7 +97,7 @@ fn learner(load: &Load) -> Bottleneck {
 fn self_play(load: &Load) -> Bottleneck {
     let Load { sampling, evaluating, searching, without_weights, .. } = load;
     let (most, share, remedy) = if without_weights.max(HELD_UP) > evaluating.max(*searching) {
-        ("waiting for weights", without_weights, "Look into the logs for why the learner's weights do not arrive.")
+        ("waiting for weights", without_weights, "Check the logs: the learner's weights do not arrive.")
     } else if evaluating >= searching {
         (
             "evaluation",
@@ -160,7 +160,7 @@ fn replay(load: &Load) -> Bottleneck {
         part: Part::Replay,
         sentence: format!(
             "The replay server is the bottleneck: the learner waits {} of its time for samples while the self-play threads \
-             wait {} of theirs to hand in.",
+             wait {} of theirs to insert.",
             percent(*sampling),
             percent(*held_up)
         ),
@@ -197,7 +197,7 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    /// A run in which everybody works and nobody waits.
+    /// Returns the load of a run in which every thread works and none waits.
     fn balanced() -> Load {
         Load {
             training: 0.9,
@@ -240,23 +240,23 @@ mod tests {
     }
 
     #[test]
-    fn actors_without_weights_are_told_apart_from_slow_ones() {
+    fn actors_without_weights_are_distinguished_from_slow_ones() {
         let load =
             Load { sampling: 1.0, training: 0.0, evaluating: 0.0, searching: 0.0, without_weights: 1.0, ..balanced() };
         assert!(bottleneck(&load).sentence.contains("waiting for weights takes 100 %"));
     }
 
     #[test]
-    fn where_nobody_waits_run_and_machine_are_balanced() {
+    fn a_run_without_waiting_threads_is_balanced() {
         let load = Load { cores_used: Some(0.98), ..balanced() };
         let Bottleneck { part, sentence, .. } = bottleneck(&load);
         assert_eq!(part, Part::Nothing);
         assert!(sentence.contains("with 98 % of the cores in use"), "{sentence}");
-        assert!(!bottleneck(&balanced()).sentence.contains("cores"), "what is not measured is not said");
+        assert!(!bottleneck(&balanced()).sentence.contains("cores"), "unmeasured core use is left out");
     }
 
     #[test]
-    fn where_both_wait_the_replay_server_between_them_is_the_bottleneck() {
+    fn the_replay_server_is_the_bottleneck_if_both_sides_wait() {
         assert_eq!(part(Load { sampling: 0.4, held_up: 0.4, ..balanced() }), Part::Replay);
     }
 
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_and_checkpoints_that_hold_up_training_are_the_bottleneck() {
+    fn weights_and_checkpoints_that_block_training_are_the_bottleneck() {
         assert_eq!(part(Load { publishing: 0.2, held_up: 0.5, ..balanced() }), Part::Publication);
     }
 

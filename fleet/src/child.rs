@@ -1,4 +1,4 @@
-//! One process of the fleet: started, watched, started again when it dies, ended in order.
+//! Starts, watches, restarts and ends one process of the fleet.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,49 +13,49 @@ use service::config::is_override;
 #[cfg(test)]
 mod tests;
 
-/// The pause before the first restart; it doubles with every death in a row.
+/// Delay before the first restart; it doubles with every consecutive exit.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
-/// The longest pause before a restart.
+/// Longest delay before a restart.
 const BACKOFF_MAX: Duration = Duration::from_secs(15);
-/// A process that has lived this long was healthy: its next death is the first in a row.
+/// Uptime from which a process counts as healthy: its next exit is the first of a series.
 const HEALTHY_AFTER: Duration = Duration::from_secs(30);
-/// A process that ends by itself so many times in a row, never healthy, will do so the next time.
+/// Number of consecutive failures, never healthy in between, after which a process is given up.
 const DEATHS_IN_A_ROW_MAX: u32 = 5;
-/// The exit status of a process that refuses its configuration: starting it again cannot help.
+/// Exit status of a process that rejects its configuration: a restart cannot help.
 const EXIT_USAGE: i32 = 2;
-/// How much of the end of a log is read for its last line.
+/// Size of the end of a log that is read for its last line.
 const LOG_TAIL_BYTES: u64 = 4096;
 
-/// How to start a process.
+/// The command line of a process and the file for its output.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What it is called on the screen and in the name of its log: `actor-0`.
+    /// The name on the screen and of the log file: `actor-0`.
     pub name: String,
     /// The binary.
     pub program: PathBuf,
-    /// Its command line.
+    /// The arguments.
     pub arguments: Vec<OsString>,
-    /// Where its output goes, appended.
+    /// The file to which standard output and standard error are appended.
     pub log: PathBuf,
 }
 
-/// What happened to a process since it was last looked at.
+/// A change in the state of a process since the last call of [`Child::watch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It ended though nobody asked it to, and is started again after `pause`.
+    /// The process ended without a request to drain, and is restarted after `pause`.
     Died {
-        /// How it ended, in words.
+        /// The exit status or signal, as text.
         how: String,
         /// The last line of its log.
-        last_words: String,
-        /// How long until it is started again.
+        last_log_line: String,
+        /// The delay before the restart.
         pause: Duration,
     },
-    /// It runs again.
+    /// The process was restarted.
     Restarted,
-    /// Starting it again cannot help; it is not started again.
+    /// The process is not restarted, because a restart cannot help.
     GivenUp {
-        /// Why not, and what to do, in words that follow its name.
+        /// The reason and the remedy, as text that follows the name of the process.
         why: String,
     },
 }
@@ -68,15 +68,15 @@ pub struct Child {
     started: Instant,
     restart_at: Option<Instant>,
     deaths_in_a_row: u32,
-    /// Of those deaths, the last ones that nobody else caused.
+    /// The number of most recent exits that were not caused by a signal from outside.
     failures_in_a_row: u32,
     restarts: u32,
-    /// Whether it was asked to drain.
-    asked: bool,
+    /// True after a request to drain.
+    draining: bool,
 }
 
 impl Child {
-    /// Starts it.
+    /// Starts the process.
     pub fn start(settings: Settings, now: Instant) -> io::Result<Self> {
         let process = spawn(&settings)?;
         Ok(Self {
@@ -87,26 +87,26 @@ impl Child {
             deaths_in_a_row: 0,
             failures_in_a_row: 0,
             restarts: 0,
-            asked: false,
+            draining: false,
         })
     }
 
-    /// Its name.
+    /// The name from the settings.
     pub fn name(&self) -> &str {
         &self.settings.name
     }
 
-    /// How often it was started again.
+    /// The number of restarts.
     pub fn restarts(&self) -> u32 {
         self.restarts
     }
 
-    /// Its process id, while it runs.
+    /// The process id; `None` while the process does not run.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(std::process::Child::id)
     }
 
-    /// Looks at it, and starts it again when its pause is over.
+    /// Checks the process, and restarts it once its delay is over.
     pub fn watch(&mut self, now: Instant) -> io::Result<Option<Event>> {
         if let Some(status) = self.reap()? {
             return Ok(Some(self.died(status, now)));
@@ -121,32 +121,33 @@ impl Child {
         Ok(None)
     }
 
-    /// Asks it to drain; from now on it is not started again.
+    /// Requests a drain (SIGTERM) and disables restarts.
     pub fn terminate(&mut self) {
         self.restart_at = None;
-        self.asked = true;
+        self.draining = true;
         self.signal(libc::SIGTERM);
     }
 
-    /// Ends it without asking.
+    /// Kills the process (SIGKILL) and disables restarts.
     pub fn kill(&mut self) {
         self.restart_at = None;
         self.signal(libc::SIGKILL);
     }
 
-    /// Looks whether it has ended. Says once how, in words that follow its name, if it was asked to drain and failed.
+    /// Checks if the process has ended. Returns the failure once, as text that follows the name, if a requested drain
+    /// failed.
     pub fn ended(&mut self) -> io::Result<Option<String>> {
         let failed = self.reap()?.filter(|status| self.failed_to_drain(*status));
-        Ok(failed.map(|status| format!("{}; its last words: {}", in_words(status), last_line(&self.settings))))
+        Ok(failed.map(|status| format!("{}; last log line: {}", in_words(status), last_line(&self.settings))))
     }
 
-    /// Nobody can listen to a signal while its libraries are still being loaded: such a process our signal simply ends,
-    /// and it holds nothing to hand in.
+    /// Returns true if a requested drain failed. A process that is still loading its libraries has no signal handler:
+    /// SIGTERM ends it, and it holds no data yet, so that is not a failure.
     fn failed_to_drain(&self, status: ExitStatus) -> bool {
-        self.asked && !status.success() && status.signal() != Some(libc::SIGTERM)
+        self.draining && !status.success() && status.signal() != Some(libc::SIGTERM)
     }
 
-    /// Whether a process of it is alive or not yet reaped.
+    /// Returns true while the process is alive or not yet reaped.
     pub fn running(&self) -> bool {
         self.process.is_some()
     }
@@ -161,12 +162,12 @@ impl Child {
     }
 
     fn died(&mut self, status: ExitStatus, now: Instant) -> Event {
-        let (how, last_words) = (in_words(status), last_line(&self.settings));
+        let (how, last_log_line) = (in_words(status), last_line(&self.settings));
         if status.code() == Some(EXIT_USAGE) {
-            return Event::GivenUp { why: format!("refuses to start: {last_words}") };
+            return Event::GivenUp { why: format!("refuses to start: {last_log_line}") };
         }
-        if lacks_libtorch(&last_words) {
-            return Event::GivenUp { why: format!("cannot start: {LIBTORCH_REMEDY}: {last_words}") };
+        if lacks_libtorch(&last_log_line) {
+            return Event::GivenUp { why: format!("cannot start: {LIBTORCH_REMEDY}: {last_log_line}") };
         }
         if now.duration_since(self.started) >= HEALTHY_AFTER {
             (self.deaths_in_a_row, self.failures_in_a_row) = (0, 0);
@@ -175,26 +176,26 @@ impl Child {
         if self.failures_in_a_row == DEATHS_IN_A_ROW_MAX {
             let seconds = HEALTHY_AFTER.as_secs();
             let often = format!("ended {DEATHS_IN_A_ROW_MAX} times in a row within {seconds} s of its start");
-            return Event::GivenUp { why: format!("{often} (it {how}); its last words: {last_words}") };
+            return Event::GivenUp { why: format!("{often} (it {how}); last log line: {last_log_line}") };
         }
         let pause = backoff(self.deaths_in_a_row);
         self.deaths_in_a_row += 1;
         self.restart_at = Some(now + pause);
-        Event::Died { how, last_words, pause }
+        Event::Died { how, last_log_line, pause }
     }
 
     fn signal(&self, signal: libc::c_int) {
         let Some(id) = self.id().and_then(|id| libc::pid_t::try_from(id).ok()) else { return };
-        // SAFETY: kill takes plain numbers. The process is not reaped yet, so its id cannot belong to another one.
+        // SAFETY: kill takes plain numbers. The process is not reaped yet, so its id cannot belong to another process.
         unsafe { libc::kill(id, signal) };
     }
 }
 
 impl Drop for Child {
-    /// A supervisor that fails half-way leaves nobody behind.
+    /// Kills and reaps the process, so that a supervisor that fails leaves no process behind.
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            // It may have ended by itself in this very moment.
+            // The process may have ended already.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -204,17 +205,17 @@ impl Drop for Child {
 fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
     let log = File::options().create(true).append(true).open(&settings.log)?;
     command(settings, std::env::vars_os().map(|(name, _)| name))
-        // Held open as long as the supervisor lives; its end tells the process that the supervisor is gone.
+        // The pipe is open as long as the supervisor lives; the process reads its end as the end of the supervisor.
         .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // Ctrl-C must reach the supervisor alone: it decides in which order the fleet drains.
+        // Ctrl-C must reach only the supervisor, which drains the fleet in order.
         .process_group(0)
         .spawn()
 }
 
-/// The command line, without those of the `variables` around us that go over the run file: the supervisor has written what
-/// they said into it, and has put its own decisions over them.
+/// Builds the command without the environment `variables` that override the run file: the supervisor has written their
+/// values into the run file, and its own settings take precedence over them.
 fn command(settings: &Settings, variables: impl Iterator<Item = OsString>) -> Command {
     let mut command = Command::new(&settings.program);
     command.args(&settings.arguments);
@@ -236,7 +237,7 @@ fn in_words(status: ExitStatus) -> String {
     }
 }
 
-/// Whether somebody else ended it, and the next time may go better.
+/// Returns true for a signal from outside, after which a restart may succeed.
 fn killed(status: ExitStatus) -> bool {
     matches!(status.signal(), Some(libc::SIGKILL | libc::SIGTERM | libc::SIGINT))
 }
@@ -245,10 +246,10 @@ fn killed(status: ExitStatus) -> bool {
 pub const LIBTORCH_REMEDY: &str =
     "libtorch is missing or damaged; run cargo xtask libtorch, which checks and fetches it";
 
-/// Whether output is the message of a dynamic loader (Linux, macOS) that cannot find or read libtorch.
-pub fn lacks_libtorch(last_words: &str) -> bool {
+/// Returns true if `output` is the message of a dynamic loader (Linux, macOS) that cannot find or read libtorch.
+pub fn lacks_libtorch(output: &str) -> bool {
     let missing = ["error while loading shared libraries", "Library not loaded"];
-    missing.iter().any(|words| last_words.contains(words)) && ["torch", "libc10"].iter().any(|l| last_words.contains(l))
+    missing.iter().any(|message| output.contains(message)) && ["torch", "libc10"].iter().any(|l| output.contains(l))
 }
 
 fn last_line(settings: &Settings) -> String {
@@ -260,9 +261,9 @@ fn last_line(settings: &Settings) -> String {
         file.read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    // A log that cannot be read only makes the message poorer.
+    // An unreadable log is not an error: only the message loses its detail.
     let tail = tail().unwrap_or_default();
     let lines: Vec<&str> = tail.lines().filter(|line| !line.trim().is_empty()).collect();
     let reported = lines.iter().rev().find(|line| line.starts_with("error: "));
-    reported.or(lines.last()).map_or_else(|| "its log is empty".to_owned(), |line| (*line).to_owned())
+    reported.or(lines.last()).map_or_else(|| "the log is empty".to_owned(), |line| (*line).to_owned())
 }

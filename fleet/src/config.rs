@@ -1,4 +1,4 @@
-//! The run file of a whole fleet: every section of every process, checked here before any process starts.
+//! The run file of a whole fleet, with every section of every process; it is checked before any process starts.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -17,40 +17,40 @@ use service::{ConfigError, SecuritySection, TelemetrySection};
 
 use crate::run_directory::RunDirectory;
 
-/// Where the servers of a fleet listen.
+/// The address on which the servers of a fleet listen.
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Every section of a run file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fleet {
-    /// What the run is about.
+    /// Game, seed and folder of the run.
     pub run: RunSection,
     /// The shape of the network.
     pub network: NetworkSection,
-    /// How trees search.
+    /// The search algorithm and its parameters.
     pub search: SearchSection,
-    /// How episodes are played.
+    /// The settings of self-play.
     pub selfplay: SelfplaySection,
-    /// The replay table.
+    /// The settings of the replay server and its tables.
     pub replay: ReplaySection,
-    /// How the network is trained.
+    /// The settings of training.
     pub learner: LearnerSection,
-    /// The self-play processes.
+    /// The settings of the actors.
     pub actor: ActorSection,
-    /// How strength is measured.
+    /// The settings of strength measurement.
     pub arena: ArenaSection,
-    /// The inference server.
+    /// The settings of the inference server.
     pub inference: InferenceSection,
-    /// Who may connect to servers, and how the processes prove who they are.
+    /// Certificates and tokens of servers and clients.
     pub security: SecuritySection,
-    /// Where traces go.
+    /// The settings of traces.
     pub telemetry: TelemetrySection,
 }
 
 impl Fleet {
-    /// Asks every process's own check, so that a value out of range is told on the screen and not in a log, and checks what
-    /// no process can, for it lies between two.
+    /// Runs the checks of every process, so that an error appears on the screen and not only in a log, and the checks
+    /// that concern two processes.
     pub fn check(&self) -> anyhow::Result<()> {
         let Self { run, network, search, selfplay, replay, learner, actor, arena, inference, security, telemetry } =
             self.clone();
@@ -68,7 +68,7 @@ impl Fleet {
     }
 }
 
-/// Sees that the processes of a run let each other in, and that what they will open can be opened.
+/// Checks that the processes of a run can connect to each other, and that the files they need can be read.
 fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
     security.check()?;
     let missing = |key: &str, because: &str| {
@@ -89,17 +89,17 @@ fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A larger batch than the rate limiter hands out would be asked for in vain, for ever.
+/// Rejects a batch larger than the rate limiter ever allows: a request for it would wait forever.
 fn check_batch(learner: &learner::config::Settings, replay: &replay_server::Settings) -> Result<(), ConfigError> {
-    let (asked, most) = (learner.batch_size as u64, replay.limiter().batch_items_max());
-    if asked <= most {
+    let (batch_size, allowed_max) = (learner.batch_size as u64, replay.limiter().batch_items_max());
+    if batch_size <= allowed_max {
         return Ok(());
     }
-    let reason = format!("is {asked}, more than the {most} samples that replay.error_items allows at once: raise it");
+    let reason = format!("is {batch_size}, more than the {allowed_max} samples that replay.error_items allows at once");
     Err(ConfigError::invalid("learner.batch_size", reason))
 }
 
-/// The configuration of an existing run, as it was used: all of it, or what one of its processes reads.
+/// Loads the configuration of an existing run: all of it, or the part that one process reads.
 pub fn load_run<C>(run: &RunDirectory) -> Result<C, ConfigError>
 where
     C: Serialize + DeserializeOwned + Default,
@@ -124,7 +124,7 @@ mod tests {
         args: Args,
     }
 
-    /// Sections and keys that depend on where and for how long a run runs. Everything else is the recipe.
+    /// Sections and keys that depend on the place and length of a run. All other keys are the recipe.
     const DEPLOYMENT: [&str; 17] = [
         "run.directory",
         "security",
@@ -144,7 +144,8 @@ mod tests {
         "learner.schedule_minutes",
         "replay.archive",
     ];
-    /// Further keys that overlays set in the environment: the device that a container has, and the game of compose.
+    /// Further keys that deployment overlays set in the environment: the device of a container, and the game of
+    /// compose.
     const DEPLOYMENT_ENVIRONMENT: [&str; 3] = ["run.game", "learner.device", "inference.device"];
 
     fn depends_on_deployment(key: &str) -> bool {
@@ -157,7 +158,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
     }
 
-    /// The keys of the recipe that a process with the configuration `C` uses for `game` with this run file.
+    /// Returns the recipe keys that a process with the configuration `C` uses for `game` with this run file.
     fn recipe_of<C: Serialize + DeserializeOwned + Default>(file: &Path, game: &str) -> BTreeMap<String, String> {
         let sets = vec![format!("run.game={game}")];
         let sources = Sources { file: Some(file.to_owned()), env: std::iter::empty(), sets };
@@ -170,7 +171,7 @@ mod tests {
         keys.map(|(key, value)| (key, value.to_string())).filter(|(key, _)| !depends_on_deployment(key)).collect()
     }
 
-    /// The recipe of every process.
+    /// Returns the recipe of every process.
     fn recipes_of(file: &Path, game: &str) -> [BTreeMap<String, String>; 5] {
         [
             recipe_of::<actor::Config>(file, game),
@@ -181,7 +182,7 @@ mod tests {
         ]
     }
 
-    /// The run file that `zerofleet train` writes for `game`.
+    /// Returns the run file that `zerofleet train` writes for `game`.
     fn written_by_train(game: &str, runs: &Path) -> PathBuf {
         let Train { args } = Train::parse_from(["train", "--game", game, "--runs", runs.to_str().unwrap()]);
         let plan = Plan::new(&args, std::iter::empty()).unwrap();
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_larger_than_the_rate_limiter_ever_hands_out_is_refused() {
+    fn a_batch_larger_than_the_rate_limiter_ever_allows_is_rejected() {
         let mut fleet = Fleet::default();
         (fleet.replay.error_items, fleet.replay.samples_per_insert) = (100.0, 8.0);
         fleet.learner.batch_size = 192;
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_key_is_refused_with_its_new_name_which_exists() {
+    fn a_renamed_key_is_rejected_with_its_new_name_which_exists() {
         let load = |key: &str| {
             let sets = vec![format!("{key}=[]")];
             Sources { file: None, env: std::iter::empty(), sets }.load::<Fleet>().unwrap_err().to_string()
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_whose_processes_would_not_let_each_other_in_is_refused_by_the_key_that_is_missing() {
+    fn a_fleet_whose_processes_cannot_connect_to_each_other_is_rejected_by_the_missing_key() {
         let refused = |set: fn(&mut SecuritySection)| {
             let mut fleet = Fleet::default();
             set(&mut fleet.security);

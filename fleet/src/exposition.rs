@@ -1,14 +1,14 @@
-//! What a process tells on its admin port, in Prometheus' text format.
+//! Reads and parses the metrics of an admin port, in Prometheus' text format.
 
 use std::time::Duration;
 
-/// A process that does not answer in this time is busy or gone; its numbers are missing this once.
+/// Timeout of one scrape; the metrics of a process that takes longer are missing from this round.
 const SCRAPE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One line of the exposition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// The metric.
+    /// The name of the metric.
     pub name: String,
     /// Its labels, in the order written.
     pub labels: Vec<(String, String)>,
@@ -31,13 +31,13 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// Reads the text format; lines that make no sense are skipped, since a monitor must not fall over its subject.
+    /// Parses the text format. Invalid lines are skipped, so that a faulty process cannot stop the monitor.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         Self { series: lines.filter_map(parse_line).collect() }
     }
 
-    /// The first finite value of `name` whose labels include `labels`.
+    /// Returns the value of the first series `name` whose labels include `labels`, if it is finite.
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let fits = |series: &&Series| {
             series.name == name && labels.iter().all(|(label, value)| series.label(label) == Some(*value))
@@ -46,13 +46,13 @@ impl Exposition {
     }
 }
 
-/// Asks `url`; `None` when nobody answers in time.
+/// Requests `url` and parses the response; `None` on an error or timeout.
 pub fn scrape(agent: &ureq::Agent, url: &str) -> Option<Exposition> {
     let text = agent.get(url).call().ok()?.body_mut().read_to_string().ok()?;
     Some(Exposition::parse(&text))
 }
 
-/// What [`scrape`] asks with.
+/// Returns the HTTP client for [`scrape`].
 pub fn agent() -> ureq::Agent {
     ureq::Agent::new_with_config(ureq::config::Config::builder().timeout_global(Some(SCRAPE_TIMEOUT)).build())
 }
@@ -94,14 +94,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_escapes_and_comments_are_understood() {
+    fn labels_escapes_and_comments_are_parsed() {
         let text =
             "# TYPE a counter\na 3\nb{part=\"policy\",who=\"say \\\"x\\\"\"} 0.5\nb{part=\"value\"} NaN\nrubbish\n";
         let exposition = Exposition::parse(text);
         assert_eq!(exposition.get("a", &[]), Some(3.0));
         assert_eq!(exposition.get("b", &[("part", "policy")]), Some(0.5));
         assert_eq!(exposition.series[1].label("who"), Some("say \"x\""));
-        assert_eq!(exposition.get("b", &[("part", "value")]), None, "what is not finite counts as missing");
+        assert_eq!(exposition.get("b", &[("part", "value")]), None, "a value that is not finite counts as missing");
         assert_eq!(exposition.get("c", &[]), None);
     }
 }

@@ -1,9 +1,11 @@
-//! The processes of a run: starts, watches, scrapes and drains them.
+//! Starts, watches, scrapes and drains the processes of a run.
 //!
-//! [`Fleet`] is the processes of one run on this machine; [`Child`](child::Child) is one of them, restarted when it dies.
-//! [`Plan`](plan::Plan) decides what a session does from command line, run file and preset; [`RunDirectory`] is where a run
-//! lives. [`Exposition`](exposition::Exposition) is what an admin port returns, and [`bottleneck`](bottleneck::bottleneck)
-//! names what limits a run. Commands, benchmarks and system tests share it; the screen and the files of a run are not here.
+//! [`Fleet`] holds the processes of one run on this machine, by [`Settings`]; a [`Member`] is one of them with its
+//! [`Role`], and its [`Child`](child::Child) is restarted when it dies. [`Plan`](plan::Plan) resolves the settings of a
+//! session from command line, run file and preset, and [`config::Config`] is the run file. [`RunDirectory`] is the
+//! folder of a run and [`Progress`](run_directory::Progress) its elapsed time. [`Exposition`](exposition::Exposition)
+//! parses the metrics of an admin port, and [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run.
+//! Commands, benchmarks and system tests share this crate; screen, summary and picture are in `cli`.
 
 pub mod bottleneck;
 pub mod child;
@@ -20,7 +22,7 @@ pub use processes::{
 };
 pub use run_directory::RunDirectory;
 
-/// The exit status of a program; an error is printed as one line on standard error.
+/// Returns the exit status of a program, and prints an error as one line on standard error.
 #[expect(clippy::print_stderr, reason = "the one place where a program reports its own failure")]
 pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
@@ -32,8 +34,8 @@ pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// 2 for a command line or configuration that is refused, 1 otherwise.
+/// Returns 2 for an invalid command line or configuration, 1 otherwise.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
-    let refused = error.chain().any(|cause| cause.is::<service::ConfigError>());
-    ExitCode::from(if refused { 2 } else { 1 })
+    let invalid = error.chain().any(|cause| cause.is::<service::ConfigError>());
+    ExitCode::from(if invalid { 2 } else { 1 })
 }

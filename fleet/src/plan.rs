@@ -1,4 +1,4 @@
-//! What a session of a run does, decided before anything is touched: configuration, processes, threads.
+//! Resolves the settings of one training session before any file is touched: configuration, processes, threads.
 
 use std::ffi::OsString;
 use std::iter;
@@ -15,76 +15,77 @@ use crate::config::{self, Fleet as Config};
 use crate::processes::{self, Rating};
 use crate::run_directory::{Inference, Progress, RunDirectory};
 
-/// The default length of a run.
+/// Default length of a run in minutes.
 const MINUTES_DEFAULT: f64 = 15.0;
-/// One more actor process for each so many cores; threads of one process share a cache.
+/// Cores per actor process. The threads of one process share an evaluation cache.
 const CORES_PER_ACTOR: usize = 8;
 
-/// Trains: starts every process of a run, shows what they do, ends them in order.
+/// Trains a network: starts every process of a run, shows their metrics and drains them in order.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// How long the run takes, counting what it has had already [default: 15, or as the run began].
+    /// Length of the run in minutes, including earlier sessions [default: 15, or the run's].
     #[arg(long)]
     pub minutes: Option<f64>,
 
-    /// The game.
+    /// The game of the run.
     #[arg(long, help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
     pub game: Option<GameKind>,
 
-    /// Self-play processes [default: what fits the cores].
+    /// Number of self-play processes [default: as fits the cores].
     #[arg(long)]
     pub actors: Option<usize>,
 
-    /// Replay servers, each with a log of its own, which actors and learner spread over; `[replay]` is about each of them
-    /// [default: 1, or as the run began].
+    /// Number of replay servers, each with a log of its own; actors and learner use all of them, and `[replay]` applies
+    /// to each [default: 1, or the run's].
     #[arg(long, value_name = "N")]
     pub replay_servers: Option<usize>,
 
-    /// Where self-play has positions evaluated: in the actors, or by an inference server [default: local, or as the run began].
+    /// Evaluate positions in the actors (local) or on an inference server (remote) [default: local, or the run's].
     #[arg(long, value_enum)]
     pub inference: Option<Inference>,
 
-    /// The run's name; an existing run goes on where it stopped [default: the first free GAME-N].
+    /// Name of the run; an existing run resumes [default: the first free GAME-N].
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
 
-    /// Where runs lie.
+    /// Folder of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
 
-    /// A run file to begin from (TOML, one section per role).
+    /// Run file for a new run (TOML, one section per role).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Overrides one key of the run file; may be given many times.
+    /// Overrides one key of the run file; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
 }
 
-/// What a session of a run does.
+/// The settings of one training session, resolved before any file is touched.
 #[derive(Debug)]
 pub struct Plan {
-    /// Where it lives.
+    /// The folder of the run.
     pub run: RunDirectory,
-    /// As the processes use it.
+    /// The configuration that the processes use.
     pub config: Config,
-    /// As the run goes on with it: threads that this machine decided are decided anew.
+    /// The configuration that is written to the run folder. It omits thread counts derived from this machine's cores,
+    /// so that every session derives them again.
     written: Config,
     /// Self-play processes.
     pub actors: usize,
-    /// For each replay server, where it listened in the session before.
+    /// The address of each replay server in the previous session.
     pub replay: Vec<Option<SocketAddr>>,
-    /// What earlier sessions have reached.
+    /// The progress of earlier sessions.
     pub progress: Progress,
-    /// A run file that was given for a run which goes on by its own, and says something else.
+    /// A run file that was given for an existing run and differs from the run's own; it is ignored.
     pub unread: Option<PathBuf>,
 }
 
 impl Plan {
-    /// Reads configuration and run directory.
+    /// Reads the configuration and the run folder.
     ///
     /// # Errors
-    /// A configuration or an option that is refused, a run that has ended, another game or network than the run's.
+    /// An invalid configuration or option, a finished run, or another game or network than the run's.
     pub fn new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Self> {
         let mut sets = args.sets.clone();
         sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
@@ -92,7 +93,7 @@ impl Plan {
         let existing = run.as_ref().filter(|run| run.config().exists());
         let file = existing.map_or_else(|| args.config.clone(), |run| Some(run.config()));
         let mut config: Config = Sources { file, env, sets }.read(games::preset)?.load()?;
-        let unread = existing.map(|run| goes_on(run, &config, args.config.as_deref())).transpose()?.flatten();
+        let unread = existing.map(|run| check_resumed(run, &config, args.config.as_deref())).transpose()?.flatten();
         let run = match run {
             Some(run) => run,
             None => RunDirectory::fresh(&args.runs, &config.run.game)?,
@@ -106,7 +107,7 @@ impl Plan {
         if progress.elapsed_seconds >= progress.minutes * 60.0 {
             let name = run.name();
             bail!(
-                "run {name} finished ({} min); extend it with --minutes, or choose another name with --run",
+                "run {name} finished ({} min); extend it with --minutes, or start another run with --run",
                 progress.minutes
             );
         }
@@ -141,30 +142,30 @@ impl Plan {
     }
 }
 
-/// For each of the replay servers that are asked for, where it listened before.
+/// Returns the previous address, if any, of each requested replay server.
 ///
 /// # Errors
-/// None, or fewer than the run has: what the others hold would be left out.
+/// A count of zero, or below that of the run: the trajectories of the omitted servers would be left out.
 fn replay_servers(
-    asked: Option<usize>,
+    requested: Option<usize>,
     run: &RunDirectory,
     before: &[SocketAddr],
 ) -> Result<Vec<Option<SocketAddr>>, ConfigError> {
     let least = before.len().max(1);
-    let count = asked.unwrap_or(least);
+    let count = requested.unwrap_or(least);
     if count == 0 {
         return Err(ConfigError::invalid("--replay-servers", "must be at least 1"));
     }
     if count < least {
         let name = run.name();
-        let reason = format!("run {name} has {least} replay servers, and {count} would leave out what the others hold");
+        let reason = format!("run {name} has {least} replay servers; {count} would leave out trajectories");
         return Err(ConfigError::invalid("--replay-servers", reason));
     }
     Ok(before.iter().copied().map(Some).chain(iter::repeat(None)).take(count).collect())
 }
 
-/// Threads for what has none yet. An actor that waits for an inference server has twice as many: one searches while another
-/// waits.
+/// Fills in thread counts that are not set. An actor that uses an inference server gets twice as many, so that some
+/// threads search while others wait.
 fn share_cores(config: &mut Config, inference: Inference, cores: usize, actors: usize) {
     if inference == Inference::Remote && config.inference.threads == 0 {
         config.inference.threads = threads_per_actor(cores, 1);
@@ -175,14 +176,14 @@ fn share_cores(config: &mut Config, inference: Inference, cores: usize, actors: 
     }
 }
 
-/// A core is left to the learner, where there is one to leave.
+/// Returns the threads of each actor, leaving one core to the learner if there is more than one.
 fn threads_per_actor(cores: usize, actors: usize) -> usize {
     (cores.saturating_sub(1) / actors).max(1)
 }
 
-/// Checks that the run was begun for the game and the network that it is asked to go on with. Returns the run file `given`
-/// if it differs from the run's own in what may change: those keys are not read.
-fn goes_on(run: &RunDirectory, asked: &Config, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+/// Checks that game and network of an existing run do not change. Returns the run file `given` if it differs from the
+/// run's own in other keys; these are not read.
+fn check_resumed(run: &RunDirectory, asked: &Config, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let before = config::load_run(run)?;
     same_game_and_network(run, &before, asked)?;
     let Some(file) = given else { return Ok(None) };
@@ -205,7 +206,7 @@ fn unchanged(key: &str, before: &str, after: &str, run: &RunDirectory) -> anyhow
     }
     let what = |text: &str| text.trim().replace('\n', ", ");
     let reason = format!(
-        "run {} was begun with {}, not {}; keep it, or choose another name with --run",
+        "run {} was started with {}, not {}; keep it, or start another run with --run",
         run.name(),
         what(before),
         what(after)
@@ -217,7 +218,7 @@ fn unchanged(key: &str, before: &str, after: &str, run: &RunDirectory) -> anyhow
 mod tests {
     use super::*;
 
-    /// Runs in a folder of their own.
+    /// A temporary folder of runs.
     struct Runs {
         folder: tempfile::TempDir,
     }
@@ -227,14 +228,14 @@ mod tests {
             Self { folder: tempfile::tempdir().unwrap() }
         }
 
-        /// A run file that says this.
+        /// Writes a run file with this text.
         fn file(&self, text: &str) -> PathBuf {
             let path = self.folder.path().join("given.toml");
             std::fs::write(&path, text).unwrap();
             path
         }
 
-        /// What is planned for the run `first`.
+        /// Returns the plan for the run `first`.
         fn plan(&self, game: Option<&str>, config: Option<PathBuf>) -> anyhow::Result<Plan> {
             let game = game.map(|name| name.parse().unwrap());
             Plan::new(&Args { game, config, ..self.args() }, std::iter::empty())
@@ -254,7 +255,8 @@ mod tests {
             }
         }
 
-        /// The threads of an actor when the run `first` goes on with so many of them, and what its run file then says.
+        /// Returns the threads of an actor when the run `first` resumes with this many actors, and the value in its run
+        /// file.
         fn threads(&self, actors: usize, sets: &[&str]) -> (usize, usize) {
             let sets = sets.iter().map(|&set| set.to_owned()).collect();
             let plan = Plan::new(&Args { actors: Some(actors), sets, ..self.args() }, std::iter::empty()).unwrap();
@@ -263,7 +265,7 @@ mod tests {
             (plan.config.actor.threads, config::load_run::<Config>(&plan.run).unwrap().actor.threads)
         }
 
-        /// Begins the run `first`.
+        /// Starts the run `first`.
         fn begin(&self, game: Option<&str>, config: Option<PathBuf>) {
             let plan = self.plan(game, config).unwrap();
             plan.run.create().unwrap();
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_file_that_an_existing_run_does_not_read_is_told() {
+    fn a_run_file_that_an_existing_run_ignores_is_reported() {
         let runs = Runs::new();
         runs.begin(Some("tic_tac_toe"), None);
         let file = runs.file("[learner]\nlearning_rate = 0.1");
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_file_that_a_run_was_begun_with_says_nothing_else() {
+    fn the_run_file_that_a_run_was_started_with_is_not_reported() {
         let runs = Runs::new();
         let file = runs.file("[learner]\nlearning_rate = 0.1");
         runs.begin(Some("tic_tac_toe"), Some(file.clone()));
@@ -292,17 +294,17 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_with_the_game_and_the_network_it_was_begun_with() {
+    fn a_run_resumes_with_the_game_and_the_network_it_was_started_with() {
         let runs = Runs::new();
         runs.begin(Some("tic_tac_toe"), None);
         let error = runs.plan(Some("connect_four"), None).unwrap_err().to_string();
-        assert!(error.starts_with("run.game: run first was begun with tic_tac_toe, not connect_four"), "{error}");
+        assert!(error.starts_with("run.game: run first was started with tic_tac_toe, not connect_four"), "{error}");
         let error = runs.plan(None, Some(runs.file("[network]\nblocks = 9"))).unwrap_err().to_string();
-        assert!(error.starts_with("network: run first was begun with channels = 32"), "{error}");
+        assert!(error.starts_with("network: run first was started with channels = 32"), "{error}");
     }
 
     #[test]
-    fn a_run_keeps_its_replay_servers_and_where_they_listen_and_refuses_to_leave_one_out() {
+    fn a_run_keeps_its_replay_servers_and_their_addresses_and_rejects_a_lower_count() {
         let runs = Runs::new();
         runs.begin(Some("tic_tac_toe"), None);
         let run = RunDirectory::new(runs.folder.path(), "first").unwrap();
@@ -313,10 +315,7 @@ mod tests {
         assert_eq!(replay(None).unwrap(), kept);
         assert_eq!(replay(Some(3)).unwrap(), [&kept[..], &[None]].concat());
         let error = replay(Some(1)).unwrap_err().to_string();
-        assert!(
-            error.contains("run first has 2 replay servers, and 1 would leave out what the others hold"),
-            "{error}"
-        );
+        assert!(error.contains("run first has 2 replay servers; 1 would leave out trajectories"), "{error}");
         assert!(replay(Some(0)).unwrap_err().to_string().contains("at least 1"));
 
         let progress = Progress { replay: addresses.clone(), ..Progress::default() };
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_the_machine_decided_are_decided_anew_and_those_that_were_set_stay() {
+    fn threads_derived_from_the_cores_are_derived_again_and_configured_ones_stay() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runs = Runs::new();
         for actors in [1, 2, cores, 1] {

@@ -15,35 +15,36 @@ use crate::config::Fleet as Config;
 use crate::exposition::{self, Exposition};
 use crate::run_directory::{Inference, RunDirectory};
 
-/// Actors hand in what they hold; when they are gone, or after this time, the learner is asked to end.
-const ACTORS_PATIENCE: Duration = Duration::from_secs(5);
-/// The learner writes its checkpoint; when it is gone, or this long after the beginning, the replay server is asked to end.
-const LEARNER_PATIENCE: Duration = Duration::from_secs(8);
-/// This long after the beginning, whoever still runs is killed.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
-/// How often ending processes are looked at.
+/// Time for the actors to upload what they hold; the learner is drained when they have ended, or after this time.
+const ACTORS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time since the start of the drain after which the replay server is drained, even if the learner still writes its
+/// checkpoint.
+const LEARNER_TIMEOUT: Duration = Duration::from_secs(8);
+/// Time since the start of the drain after which every process that still runs is killed.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between checks of draining processes.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 
 /// The role of a process in a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Plays.
+    /// Plays episodes.
     Actor,
-    /// Stores.
+    /// Stores trajectories and samples from them.
     Replay,
-    /// Trains.
+    /// Trains the network.
     Learner,
-    /// Measures.
+    /// Measures the strength of weights versions.
     Arena,
-    /// Evaluates for the actors.
+    /// Evaluates positions for the actors.
     Inference,
 }
 
 /// A process of the fleet and its admin port.
 #[derive(Debug)]
 pub struct Member {
-    /// What it is.
+    /// The role.
     pub role: Role,
     /// The process.
     pub child: Child,
@@ -54,29 +55,29 @@ pub struct Member {
 /// A process of a run, as [`RunDirectory::fleet`] lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// Its name in the run.
+    /// The name in the run.
     pub name: String,
-    /// What it is.
+    /// The role.
     pub role: Role,
-    /// Its admin port.
+    /// The address of the admin port.
     pub admin: SocketAddr,
 }
 
-/// The processes that `file` lists.
+/// Reads the list of processes from `file`.
 ///
 /// # Errors
-/// It is not there, or lists none.
+/// Fails if `file` cannot be read or is not a list of processes.
 pub fn read_list(file: &Path) -> anyhow::Result<Vec<Listed>> {
     let text = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("understand {}", file.display()))
+    serde_json::from_slice(&text).with_context(|| format!("parse {}", file.display()))
 }
 
-/// A process that did not drain as it was asked to.
+/// A process that failed to drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undrained {
-    /// Its name.
+    /// The name of the process.
     pub name: String,
-    /// What happened instead, in words that follow its name.
+    /// The failure, as text that follows the name of the process.
     pub how: String,
 }
 
@@ -88,40 +89,41 @@ pub struct Fleet {
     agent: ureq::Agent,
 }
 
-/// How many processes of which size, and where the binaries are.
+/// Counts, sizes, addresses and binaries of the processes of a fleet.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Self-play processes.
+    /// The number of self-play processes.
     pub actors: usize,
-    /// Threads of each, whatever the run file says.
+    /// Threads of each actor; overrides the run file.
     pub actor_threads: usize,
-    /// Whether an inference server evaluates for them.
+    /// The place where self-play has positions evaluated.
     pub inference: Inference,
-    /// Its threads, whatever the run file says.
+    /// Threads of the inference server; overrides the run file.
     pub inference_threads: usize,
-    /// Where each replay server listened before; on any free port where that is not known, or not free. At least one.
+    /// The previous address of each replay server, at least one. A server without one, or whose port is taken, gets a
+    /// free port.
     pub replay: Vec<Option<SocketAddr>>,
     /// The folder that holds `replay-server`, `learner`, `actor`, `arena` and `inference-server`.
     pub binaries: PathBuf,
-    /// How the endpoints of its servers begin: `http` or `https`.
+    /// The scheme of the servers' endpoints: `http` or `https`.
     pub scheme: &'static str,
-    /// Whether versions are rated meanwhile.
+    /// Starts an arena, or none.
     pub rating: Rating,
-    /// The archive of the first replay server, from which those of the others follow; empty for none.
+    /// The archive of the first replay server, from which the other servers derive theirs; empty for none.
     pub archive: String,
 }
 
-/// Whether an arena rates the versions of a run.
+/// Selects if an arena rates the weights versions of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rating {
-    /// One does.
+    /// An arena is started.
     On,
-    /// None is started: it would take cores from what is measured.
+    /// No arena is started, because it would take cores from the benchmark.
     Off,
 }
 
 impl Settings {
-    /// Those of a run that is configured like this, with the binaries beside this one.
+    /// Returns the settings of a run with this configuration, with the binaries beside this one.
     pub fn beside_this_binary(
         config: &Config,
         actors: usize,
@@ -140,10 +142,10 @@ impl Settings {
     }
 }
 
-/// The path of the program `name` of `package` in the folder of this program.
+/// Returns the path of the program `name` of `package` in the folder of this program.
 ///
 /// # Errors
-/// It is not there; the error names the command that builds it.
+/// The file is missing; the error names the command that builds it.
 pub fn beside_this_binary(name: &str, package: &str) -> anyhow::Result<PathBuf> {
     present(&this_folder()?, name, package)
 }
@@ -179,7 +181,7 @@ impl Fleet {
                 arguments.extend(set(format!("run.directory={}", run.of_replay_server(number).display())));
                 name = format!("{name}-{number}");
                 if !settings.archive.is_empty() {
-                    // In one place, each would take the others' logs for its own.
+                    // In a common folder, each server would read the logs of the others as its own.
                     arguments.extend(set(format!("replay.archive={}/{name}", settings.archive.trim_end_matches('/'))));
                 }
             }
@@ -226,7 +228,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Writes down where each process tells its numbers, for whoever wants to look.
+    /// Writes name, role and admin address of each process to `file`.
     fn list(&self, file: &Path) -> anyhow::Result<()> {
         let list: Vec<Listed> = self
             .members
@@ -236,7 +238,7 @@ impl Fleet {
         Ok(replace(file, &serde_json::to_vec_pretty(&list)?)?)
     }
 
-    /// Where each replay server listens.
+    /// The address of each replay server.
     pub fn replay(&self) -> &[SocketAddr] {
         &self.replay
     }
@@ -246,7 +248,7 @@ impl Fleet {
         &self.members
     }
 
-    /// Looks at every process, and starts those again whose pause is over.
+    /// Checks every process, and restarts those whose delay is over.
     pub fn watch(&mut self, now: Instant) -> anyhow::Result<Vec<(usize, Event)>> {
         let mut events = Vec::new();
         for (index, member) in self.members.iter_mut().enumerate() {
@@ -256,7 +258,7 @@ impl Fleet {
         Ok(events)
     }
 
-    /// Asks every process for its numbers; those that do not answer are left out.
+    /// Scrapes the metrics of every process; processes that do not answer are left out.
     pub fn scrape(&self) -> Vec<(usize, Role, Exposition)> {
         let running = self.members.iter().enumerate().filter(|(_, member)| member.child.running());
         let scraped = running.filter_map(|(index, member)| {
@@ -265,32 +267,33 @@ impl Fleet {
         scraped.collect()
     }
 
-    /// Ends every process in order: actors and arena, learner, replay server. Returns who did not drain as asked.
+    /// Drains every process in order: actors and arena, learner, replay server. Returns the processes that failed to
+    /// drain.
     pub fn drain(&mut self) -> anyhow::Result<Vec<Undrained>> {
         let begin = Instant::now();
         let mut undrained = Vec::new();
         let order: [(&[Role], Duration); 3] = [
-            (&[Role::Actor, Role::Arena], ACTORS_PATIENCE),
-            (&[Role::Learner, Role::Inference], LEARNER_PATIENCE),
-            (&[Role::Replay], DRAIN_PATIENCE),
+            (&[Role::Actor, Role::Arena], ACTORS_TIMEOUT),
+            (&[Role::Learner, Role::Inference], LEARNER_TIMEOUT),
+            (&[Role::Replay], DRAIN_TIMEOUT),
         ];
-        for (roles, patience) in order {
+        for (roles, timeout) in order {
             for member in self.of(roles) {
                 member.child.terminate();
             }
-            // The learner does not need the arena to be gone, only the actors' work to be handed in.
+            // The learner waits only for the actors, which upload to it and to the replay server, not for the arena.
             let awaited = if roles.contains(&Role::Actor) { &[Role::Actor][..] } else { roles };
-            while begin.elapsed() < patience && self.any_running(awaited, &mut undrained)? {
+            while begin.elapsed() < timeout && self.any_running(awaited, &mut undrained)? {
                 std::thread::sleep(DRAIN_POLL);
             }
         }
         let all = [Role::Actor, Role::Arena, Role::Learner, Role::Inference, Role::Replay];
-        while begin.elapsed() < DRAIN_PATIENCE && self.any_running(&all, &mut undrained)? {
+        while begin.elapsed() < DRAIN_TIMEOUT && self.any_running(&all, &mut undrained)? {
             std::thread::sleep(DRAIN_POLL);
         }
         for Member { child, .. } in self.members.iter_mut().filter(|member| member.child.running()) {
             child.kill();
-            let how = format!("did not end within {} s and was killed; its log says more", DRAIN_PATIENCE.as_secs());
+            let how = format!("did not end within {} s and was killed; see its log", DRAIN_TIMEOUT.as_secs());
             undrained.push(Undrained { name: child.name().to_owned(), how });
         }
         Ok(undrained)
@@ -300,7 +303,7 @@ impl Fleet {
         self.members.iter_mut().filter(move |member| roles.contains(&member.role))
     }
 
-    /// Whether a process of these roles still runs; those that failed to drain are added to `undrained`.
+    /// Returns true while a process of these roles runs; adds those that failed to drain to `undrained`.
     fn any_running(&mut self, roles: &[Role], undrained: &mut Vec<Undrained>) -> anyhow::Result<bool> {
         let mut any = false;
         for Member { child, .. } in self.of(roles) {
@@ -323,7 +326,7 @@ fn set(assignment: String) -> [OsString; 2] {
     ["--set".into(), assignment.into()]
 }
 
-/// Returns ports that were free a moment ago; all are held until the last is picked, so that no two are the same.
+/// Returns ports that were free a moment ago. All stay bound until the last one is chosen, so that no two are the same.
 ///
 /// # Errors
 /// No port is free.
@@ -331,7 +334,7 @@ pub fn free_ports(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
     pick(iter::repeat_n(None, count))
 }
 
-/// As [`free_ports`], each the wanted one where that is free.
+/// Returns ports as [`free_ports`] does; each is the wanted one where that is free.
 fn pick(wanted: impl Iterator<Item = Option<SocketAddr>>) -> anyhow::Result<Vec<SocketAddr>> {
     let hold = |wanted: Option<SocketAddr>| match wanted.map(TcpListener::bind) {
         Some(Ok(listener)) => Ok(listener),
@@ -343,17 +346,18 @@ fn pick(wanted: impl Iterator<Item = Option<SocketAddr>>) -> anyhow::Result<Vec<
 
 #[cfg(test)]
 mod tests {
-    //! Claims about the processes of a run, with lines of shell in their place.
+    //! Tests the order of start and drain with shell scripts in place of the processes.
 
     use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
 
-    /// Far more than a shell takes.
+    /// Deadline for a shell script to start; it takes far less.
     const DEADLINE: Duration = Duration::from_secs(60);
 
-    /// A file of the repository: one that a test had just written could not be run while another test forks.
+    /// The script in place of each process. It is a file of the repository, because a file that a test has just written
+    /// cannot be executed while another test forks.
     const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/stand_in.sh");
 
     /// A fleet of stand-ins.
@@ -373,7 +377,7 @@ mod tests {
             Self { folder, run }
         }
 
-        /// Starts it, and waits until everybody has written how.
+        /// Starts the fleet, and waits until every process has written its command line.
         fn start(&self, actors: usize, inference: Inference) -> Fleet {
             self.start_with(actors, inference, 1)
         }
@@ -411,14 +415,14 @@ mod tests {
         let mut fleet = stand_ins.start(2, Inference::Local);
         assert_eq!(fleet.drain().unwrap(), []);
         let mut ended = stand_ins.lines("ended");
-        // It is asked with the actors, and nobody waits for it.
+        // The arena drains with the actors, and its end is not waited for.
         ended.retain(|name| name != "arena");
         assert_eq!(ended, ["actor", "actor", "learner", "replay-server"]);
         assert!(fleet.members().iter().all(|member| !member.child.running()));
     }
 
     #[test]
-    fn every_process_is_told_where_the_others_listen_and_how_many_threads_it_has() {
+    fn every_process_gets_the_addresses_of_the_others_and_its_thread_count() {
         let stand_ins = StandIns::new();
         let mut fleet = stand_ins.start(2, Inference::Remote);
         fleet.drain().unwrap();
@@ -444,7 +448,7 @@ mod tests {
         ids.sort();
         assert_eq!(ids, ["0", "1"]);
         let admins: std::collections::BTreeSet<_> = started.iter().map(|line| argument(line, "--admin ")).collect();
-        assert_eq!(admins.len(), 6, "no two have one port");
+        assert_eq!(admins.len(), 6, "every process has a port of its own");
     }
 
     #[test]
@@ -462,7 +466,7 @@ mod tests {
             .collect();
         archives.sort();
         let of = |number| Some(format!("file:///archive/replay-server-{number}"));
-        // The first has what the run file says.
+        // The first server uses the archive of the run file.
         assert_eq!(archives, [None, of(2), of(3)]);
     }
 

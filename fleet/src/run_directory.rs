@@ -1,4 +1,4 @@
-//! The folder of a run: where everything lies, who may write to it, and how far the run has come.
+//! The folder of a run: its paths, its lock and the progress of the run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
 
-/// `runs/NAME`.
+/// The folder `runs/NAME` of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDirectory {
     name: String,
@@ -18,33 +18,33 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// The run `name` below `runs`. Touches nothing.
+    /// Returns the run `name` below `runs`, without touching the file system.
     pub fn new(runs: &Path, name: &str) -> anyhow::Result<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
-            bail!("--run {name}: a run's name is made of letters, digits, `-`, `_` and `.`");
+            bail!("--run {name}: invalid run name; letters, digits, `-`, `_` and `.` are allowed");
         }
         let path = std::path::absolute(runs.join(name)).with_context(|| format!("find {}", runs.display()))?;
         Ok(Self { name: name.to_owned(), path })
     }
 
-    /// The run `name` below `runs`, which has begun.
+    /// Returns the run `name` below `runs`, which must exist.
     ///
     /// # Errors
-    /// There is no such run; the error names those there are.
+    /// There is no such run; the error lists the existing ones.
     pub fn existing(runs: &Path, name: &str) -> anyhow::Result<Self> {
         let run = Self::new(runs, name)?;
         if run.config().is_file() {
             return Ok(run);
         }
-        let there_are = match names(runs).as_slice() {
-            [] => "there is none yet, zerofleet train makes one".to_owned(),
-            names => format!("there are {}", names.join(", ")),
+        let existing = match names(runs).as_slice() {
+            [] => "there are no runs yet; zerofleet train starts one".to_owned(),
+            names => format!("existing runs: {}", names.join(", ")),
         };
-        bail!("no run {name} in {}; {there_are}", runs.display())
+        bail!("no run {name} in {}; {existing}", runs.display())
     }
 
-    /// The first of `game-1`, `game-2`, … that does not exist yet.
+    /// Returns the first of `game-1`, `game-2`, … that does not exist yet.
     pub fn fresh(runs: &Path, game: &str) -> anyhow::Result<Self> {
         for number in 1.. {
             let run = Self::new(runs, &format!("{game}-{number}"))?;
@@ -55,7 +55,7 @@ impl RunDirectory {
         unreachable!("numbers do not end")
     }
 
-    /// Makes the folders and proves that they can be written to.
+    /// Creates the folders and checks that they are writable.
     pub fn create(&self) -> anyhow::Result<()> {
         for folder in [self.path.clone(), self.logs(), self.checkpoints(), self.path.join("replay")] {
             service::directory::writable(&folder)?;
@@ -63,13 +63,13 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// What the replay server of this number takes for the run's folder: its log lies below. They count from one, and the
-    /// first has the run's own.
+    /// Returns the folder that the replay server `number` uses as its run folder, with its log below. Numbers start at
+    /// one, and the first server uses the folder of the run itself.
     pub fn of_replay_server(&self, number: usize) -> PathBuf {
         if number == 1 { self.path.clone() } else { self.path.join(format!("replay-server-{number}")) }
     }
 
-    /// Makes this process the only supervisor of the run, until the lock is dropped or the process dies.
+    /// Locks the run for this supervisor until the lock is dropped or the process ends.
     pub fn lock(&self) -> anyhow::Result<RunLock> {
         let path = self.path.join("lock");
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
@@ -77,16 +77,16 @@ impl RunDirectory {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Only makes the message better; the lock is what counts.
+                // The content is only for the message; the file lock decides.
                 let _ = file.read_to_string(&mut holder);
                 let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
-                bail!("run {} is being trained by {holder}; stop it, or choose another name with --run", self.name);
+                bail!("run {} is being trained by {holder}; stop it, or start another run with --run", self.name);
             }
             Err(TryLockError::Error(error)) => {
                 return Err(error).with_context(|| format!("lock {}", path.display()));
             }
         }
-        // The system lock goes with its holder, however that dies: what is written here is never stale evidence.
+        // The system releases the lock when its holder ends, so the content of the file is never used as evidence.
         file.set_len(0)?;
         write!(file, "process {}", std::process::id())?;
         Ok(RunLock { _file: file })
@@ -102,58 +102,58 @@ impl RunDirectory {
         &self.path
     }
 
-    /// The configuration as used.
+    /// The file with the effective configuration.
     pub fn config(&self) -> PathBuf {
         self.path.join("config.toml")
     }
 
-    /// One log per process.
+    /// The folder with one log per process.
     pub fn logs(&self) -> PathBuf {
         self.path.join("logs")
     }
 
-    /// What the learner resumes from.
+    /// The folder of the checkpoints from which the learner resumes.
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoints")
     }
 
-    /// Where the processes of the run tell their numbers, while it is trained.
+    /// The file that lists the processes and their admin ports while the run trains.
     pub fn fleet(&self) -> PathBuf {
         self.path.join("fleet.json")
     }
 
-    /// The numbers of the run over time, one JSON object a line.
+    /// The file with the metrics of the run over time, one JSON object per line.
     pub fn metrics(&self) -> PathBuf {
         self.path.join("metrics.jsonl")
     }
 
-    /// What the run came to, for machines.
+    /// The summary of the run as JSON.
     pub fn summary(&self) -> PathBuf {
         self.path.join("summary.json")
     }
 
-    /// How far the run has come; nothing, if it has not begun.
+    /// Reads the progress of the run; `None` if the run has not started.
     pub fn progress(&self) -> anyhow::Result<Option<Progress>> {
         let path = self.path.join("progress.json");
         if !path.exists() {
             return Ok(None);
         }
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let understand = || format!("understand {}", path.display());
-        let progress: Progress = serde_json::from_str(&text).with_context(understand)?;
+        let parsing = || format!("parse {}", path.display());
+        let progress: Progress = serde_json::from_str(&text).with_context(parsing)?;
         if progress.elapsed_seconds < 0.0 {
-            return Err(anyhow!("elapsed_seconds is {}, below 0", progress.elapsed_seconds)).with_context(understand);
+            return Err(anyhow!("elapsed_seconds is {}, below 0", progress.elapsed_seconds)).with_context(parsing);
         }
         Ok(Some(progress))
     }
 
-    /// Replaces what is kept of the progress, whole or not at all.
+    /// Replaces the file with the progress, atomically.
     pub fn keep_progress(&self, progress: &Progress) -> anyhow::Result<()> {
         Ok(replace(&self.path.join("progress.json"), &serde_json::to_vec_pretty(progress)?)?)
     }
 }
 
-/// The runs in a folder, by name; none, if the folder cannot be read.
+/// Returns the names of the runs in a folder, sorted; empty if the folder cannot be read.
 fn names(runs: &Path) -> Vec<String> {
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
     let runs = entries.filter(|entry| entry.path().join("config.toml").is_file());
@@ -162,37 +162,38 @@ fn names(runs: &Path) -> Vec<String> {
     names
 }
 
-/// Held by the one supervisor of a run.
+/// The lock that the supervisor of a run holds.
 #[derive(Debug)]
 pub struct RunLock {
     _file: File,
 }
 
-/// Where self-play has positions evaluated.
+/// The place where self-play has positions evaluated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Inference {
-    /// Each actor evaluates itself.
+    /// Each actor evaluates its own positions.
     #[default]
     Local,
     /// An inference server evaluates for all actors.
     Remote,
 }
 
-/// How far a run has come, over all its sessions.
+/// The progress of a run over all its sessions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Progress {
-    /// The length of the run.
+    /// The length of the run in minutes.
     pub minutes: f64,
-    /// How much of it has passed.
+    /// The time trained so far, in seconds.
     pub elapsed_seconds: f64,
-    /// Where self-play has positions evaluated.
+    /// The place where self-play has positions evaluated.
     #[serde(default)]
     pub inference: Inference,
-    /// Where each replay server listens, over sessions too: of several, actors owe what is not acknowledged to one of them.
+    /// The address of each replay server, kept over sessions: an actor's unacknowledged trajectories belong to one
+    /// particular server.
     #[serde(default)]
     pub replay: Vec<SocketAddr>,
-    /// Counters of processes that have ended, by series.
+    /// Counters of processes that have ended, by series. They are added to the counters of running processes.
     pub totals: BTreeMap<String, f64>,
 }
 
@@ -215,7 +216,7 @@ mod tests {
         let holder = std::process::id();
         assert_eq!(
             error,
-            format!("run first is being trained by process {holder}; stop it, or choose another name with --run")
+            format!("run first is being trained by process {holder}; stop it, or start another run with --run")
         );
         drop(lock);
         run.lock().unwrap();
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_below_nothing_is_refused() {
+    fn negative_progress_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let run = run(folder.path());
         run.keep_progress(&Progress { elapsed_seconds: -1.0, ..Progress::default() }).unwrap();

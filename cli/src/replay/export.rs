@@ -51,8 +51,8 @@ pub(super) async fn export(
     Ok(())
 }
 
-/// Passes every trajectory of a query to `see`. In the order of ids, pages of ids bound the memory; other orders take one
-/// list of all ids that the query allows.
+/// Passes every trajectory of a query to `see`. In the order of ids, pages of ids bound the memory; other orders take
+/// one list of all ids that the query allows.
 async fn pages(
     inspector: &Inspector,
     mut query: ListQuery,

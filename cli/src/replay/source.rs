@@ -82,7 +82,8 @@ impl RunArgs {
         Ok(Settings { archive: None, ..config.settings()? })
     }
 
-    /// The client of the live replay server of a run that is trained; `None` if the run's progress lists no such server.
+    /// The client of the live replay server of a run that is trained; `None` if the run's progress lists no such
+    /// server.
     fn live(&self) -> anyhow::Result<Option<Inspector>> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let Some(progress) = run.progress()? else { return Ok(None) };
@@ -100,7 +101,8 @@ pub(super) struct Opened {
 }
 
 impl Source {
-    /// Connects to the server that is named or to that of a run which is trained, or else starts a server on the run's log.
+    /// Connects to the server that is named or to that of a run which is trained, or else starts a server on the run's
+    /// log.
     ///
     /// # Errors
     /// An invalid endpoint, no such run, or a log that another process uses.

@@ -89,7 +89,7 @@ impl Run {
 }
 
 #[test]
-fn a_run_whose_server_does_not_run_is_shown_listed_and_told_move_by_move() {
+fn a_run_whose_server_does_not_run_is_shown_listed_and_printed_move_by_move() {
     let run = Run::new();
     let stats = run.ask("stats").unwrap();
     assert!(stats.contains("table main\n  holds       8 positions of 2 trajectories"), "{stats}");
@@ -252,7 +252,7 @@ fn the_actors_of_a_live_server_are_listed_for_people_and_for_programs() {
 }
 
 #[test]
-fn a_table_of_a_live_server_is_changed_and_what_cannot_be_is_refused_with_the_reason() {
+fn a_table_of_a_live_server_is_changed_and_invalid_changes_are_rejected_with_a_reason() {
     let run = Run::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));

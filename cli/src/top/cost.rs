@@ -66,8 +66,8 @@ pub(super) fn check(prices: &[Price]) -> anyhow::Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Cost {
     pub(super) per_hour: f64,
-    /// From the start of each process to now, or to when it was lost: processes that ended before this program began are
-    /// missing.
+    /// From the start of each process to now, or to when it was lost: processes that ended before this program began
+    /// are missing.
     pub(super) so_far: f64,
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_that_make_no_sense_are_refused() {
+    fn invalid_prices_are_rejected() {
         for (text, reason) in
             [("x", "`x` is no price"), ("NaN", "a price is"), ("-1", "a price is"), ("cook=1", "`cook` is no role")]
         {

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_what_was_gained_since_the_first_look() {
+    fn a_rate_is_the_increase_since_the_first_poll() {
         assert_eq!(
             growth(&[1000.0, 1010.0, 1020.0]).rate("a", &[]),
             Some(10.0),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_begins_again_never_makes_a_negative_rate() {
+    fn a_counter_reset_never_makes_a_negative_rate() {
         assert_eq!(growth(&[1000.0, 5.0, 15.0]).rate("a", &[]), Some(7.5));
     }
 

@@ -120,7 +120,8 @@ impl Roster {
         self.gone.iter().map(|(role, (count, seconds))| (*role, *count, *seconds))
     }
 
-    /// Lets go of those that were lost long ago, or are too many, and of those that never answered; who is listed stays.
+    /// Lets go of those that were lost long ago, or are too many, and of those that never answered; who is listed
+    /// stays.
     fn forget(&mut self, is_listed: impl Fn(&SocketAddr) -> bool, now: Instant) {
         self.processes.retain(|address, process| is_listed(address) || process.state != State::Silent);
         let mut lost: Vec<(Instant, SocketAddr)> = self

@@ -3,8 +3,8 @@
 /// Replaces characters that could control a terminal or break the columns of a table.
 const REPLACEMENT: char = '?';
 
-/// Returns printable ASCII of at most `length_max` characters, without control characters, escapes, bidirectional marks or
-/// wide characters.
+/// Returns printable ASCII of at most `length_max` characters, without control characters, escapes, bidirectional marks
+/// or wide characters.
 pub(super) fn sanitize(text: &str, length_max: usize) -> String {
     let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { REPLACEMENT };
     // One character more than is shown, to detect a cut.
@@ -21,14 +21,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_moves_a_cursor_or_turns_a_line_comes_through() {
+    fn control_and_bidirectional_characters_are_replaced() {
         assert_eq!(sanitize("a\x1b[2Jb\r\nc\x07\u{202e}d\u{200b}漢", 40), "a?[2Jb??c??d??");
         assert_eq!(sanitize("\u{9b}31mred\x7f", 40), "?31mred?");
         assert_eq!(sanitize("  waiting for the first weights \n", 40), "waiting for the first weights");
     }
 
     #[test]
-    fn what_is_too_long_is_cut_and_says_so() {
+    fn long_text_is_cut_with_a_mark() {
         assert_eq!(sanitize("1234567890", 10), "1234567890");
         assert_eq!(sanitize("12345678901", 10), "123456789~");
         assert_eq!(sanitize(&"x".repeat(1 << 20), 3), "xx~");

@@ -299,7 +299,8 @@ impl Fleet<'_> {
         }
     }
 
-    /// Who holds up everything else, by the rules of `zerofleet bench phases`; nothing until there is something to go by.
+    /// Who holds up everything else, by the rules of `zerofleet bench phases`; nothing until there is something to go
+    /// by.
     fn bottleneck(&self) -> Option<Bottleneck> {
         let shares = |role, series, label| {
             let mut times: BTreeMap<String, f64> = BTreeMap::new();

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_one_process_and_a_name_that_leads_nowhere_is_none() {
+    fn every_address_is_one_process_and_an_unknown_host_name_is_none() {
         let names = [admin("127.0.0.1:1"), admin("127.0.0.1:2"), admin("127.0.0.1:1"), admin("no.such.host.invalid:1")];
         let mut sources = Sources::new(&names, None, Path::new("runs")).unwrap();
         let found = sources.processes(Instant::now());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_where_its_supervisor_says_and_is_read_again() {
+    fn the_process_list_of_a_run_is_read_again_after_an_interval() {
         let runs = tempfile::tempdir().unwrap();
         let run = runs.path().join("first");
         std::fs::create_dir(&run).unwrap();

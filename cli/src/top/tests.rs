@@ -79,7 +79,7 @@ fn states(snapshot: &Snapshot) -> Vec<&str> {
 }
 
 #[test]
-fn processes_are_told_apart_by_what_they_tell_and_lag_behind_the_learner() {
+fn roles_follow_from_metrics_and_lag_is_measured_against_the_learner() {
     let info = "zerofleet_process_info{role=\"actor\",version=\"1.2.3\",run=\"r\",game=\"g\"} 1\n";
     let (learner, actor) = (Scripted::new(LEARNER), Scripted::new(&format!("{info}{ACTOR}")));
     let snapshot = Top::at(&[&actor, &learner]).look();
@@ -91,7 +91,7 @@ fn processes_are_told_apart_by_what_they_tell_and_lag_behind_the_learner() {
 }
 
 #[test]
-fn what_was_counted_before_the_first_look_is_no_rate() {
+fn counts_from_before_the_first_poll_are_not_in_the_rate() {
     let actor = Scripted::new(ACTOR);
     let mut top = Top::at(&[&actor]);
     assert_eq!(top.look().rates.positions_per_second, None);
@@ -101,7 +101,7 @@ fn what_was_counted_before_the_first_look_is_no_rate() {
 }
 
 #[test]
-fn a_process_that_goes_is_lost_and_one_that_comes_back_is_there() {
+fn a_process_that_stops_answering_is_lost_until_it_answers_again() {
     let (learner, actor) = (Scripted::new(LEARNER), Scripted::new(ACTOR));
     let mut top = Top::at(&[&learner, &actor]);
     assert_eq!(states(&top.look()), ["ready", "ready"]);
@@ -119,7 +119,7 @@ fn a_process_that_goes_is_lost_and_one_that_comes_back_is_there() {
 }
 
 #[test]
-fn a_port_that_never_answers_says_so() {
+fn a_port_that_never_answers_is_shown_as_no_answer() {
     let nobody = Scripted::new("");
     nobody.is_gone();
     let snapshot = Top::at(&[&nobody]).look();
@@ -128,7 +128,7 @@ fn a_port_that_never_answers_says_so() {
 }
 
 #[test]
-fn the_bottleneck_and_the_limiter_are_told_from_what_grew() {
+fn the_bottleneck_and_the_limiter_follow_from_counters() {
     let times = |learner: f64, actor: f64| {
         [
             format!(
@@ -219,7 +219,7 @@ fn once_prints_one_table_or_one_object() {
 }
 
 #[test]
-fn an_interval_that_makes_no_sense_is_refused() {
+fn an_invalid_interval_is_rejected() {
     for interval in [0.0, -1.0, f64::NAN, 1e9] {
         let args = Args {
             admins: Vec::new(),

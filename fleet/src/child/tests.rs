@@ -2,7 +2,7 @@ use std::io::Write as _;
 
 use super::*;
 
-/// A line of shell as a process of the fleet.
+/// Returns the settings of a fleet process that runs a line of shell.
 fn shell(folder: &std::path::Path, script: &str) -> Settings {
     Settings {
         name: "actor-0".to_owned(),
@@ -16,7 +16,7 @@ fn start(folder: &std::path::Path, script: &str) -> Child {
     Child::start(shell(folder, script), Instant::now()).unwrap()
 }
 
-/// Waits for the next event, as of `now`; a minute is a deadline, not a measurement.
+/// Waits for the next event, as of `now`. The minute is a deadline, not a measurement.
 fn event(child: &mut Child, now: Instant) -> Event {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
@@ -25,17 +25,17 @@ fn event(child: &mut Child, now: Instant) -> Event {
         }
         std::thread::yield_now();
     }
-    panic!("nothing happened");
+    panic!("no event before the deadline");
 }
 
 #[test]
-fn a_process_that_dies_is_started_again_after_a_growing_pause() {
+fn a_process_that_dies_is_restarted_after_a_growing_delay() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), "echo 'error: out of luck' >&2; exit 1");
     let mut now = Instant::now();
     for pause in [500, 1000, 2000].map(Duration::from_millis) {
-        let last_words = "error: out of luck".to_owned();
-        assert_eq!(event(&mut child, now), Event::Died { how: "ended with status 1".to_owned(), last_words, pause });
+        let last_log_line = "error: out of luck".to_owned();
+        assert_eq!(event(&mut child, now), Event::Died { how: "ended with status 1".to_owned(), last_log_line, pause });
         now += pause;
         assert_eq!(event(&mut child, now), Event::Restarted);
     }
@@ -44,7 +44,7 @@ fn a_process_that_dies_is_started_again_after_a_growing_pause() {
 }
 
 #[test]
-fn a_process_that_refuses_its_configuration_is_not_started_again() {
+fn a_process_that_rejects_its_configuration_is_not_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), "echo 'error: unknown key' >&2; exit 2");
     let why = "refuses to start: error: unknown key".to_owned();
@@ -53,7 +53,7 @@ fn a_process_that_refuses_its_configuration_is_not_started_again() {
 }
 
 #[test]
-fn a_process_that_ends_again_and_again_is_given_up_with_its_last_words() {
+fn a_process_that_fails_repeatedly_is_given_up_with_its_last_log_line() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), "echo 'error: no more disk' >&2; exit 1");
     let mut now = Instant::now();
@@ -62,7 +62,7 @@ fn a_process_that_ends_again_and_again_is_given_up_with_its_last_words() {
         now += BACKOFF_MAX;
         assert_eq!(event(&mut child, now), Event::Restarted);
     }
-    let Event::GivenUp { why } = event(&mut child, now) else { panic!("it is not given up") };
+    let Event::GivenUp { why } = event(&mut child, now) else { panic!("the process is not given up") };
     assert!(why.contains("5 times") && why.ends_with("error: no more disk"), "{why}");
 }
 
@@ -83,11 +83,11 @@ fn a_missing_libtorch_is_named_with_the_command_that_fetches_it() {
     let folder = tempfile::tempdir().unwrap();
     let loader = "learner: error while loading shared libraries: libtorch_cpu.so: cannot open shared object file";
     let mut child = start(folder.path(), &format!("echo '{loader}' >&2; exit 127"));
-    let Event::GivenUp { why } = event(&mut child, Instant::now()) else { panic!("it is not given up") };
+    let Event::GivenUp { why } = event(&mut child, Instant::now()) else { panic!("the process is not given up") };
     assert!(why.contains("libtorch is missing or damaged; run cargo xtask libtorch"), "{why}");
 }
 
-/// Waits until it has ended; what [`Child::ended`] had to say.
+/// Waits until the process has ended, and returns the failure that [`Child::ended`] reported.
 fn end(child: &mut Child) -> Option<String> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
@@ -97,20 +97,20 @@ fn end(child: &mut Child) -> Option<String> {
         }
         std::thread::yield_now();
     }
-    panic!("it does not end");
+    panic!("the process does not end");
 }
 
-/// Waits until these are the last words in its log.
-fn hear(child: &Child, words: &str) {
+/// Waits until `line` is the last line of the log.
+fn wait_for_last_line(child: &Child, line: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while last_line(&child.settings) != words {
-        assert!(Instant::now() < deadline, "it never says {words}");
+    while last_line(&child.settings) != line {
+        assert!(Instant::now() < deadline, "the log does not end with {line}");
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_process_that_our_signal_ends_before_it_listens_has_drained() {
+fn a_process_ended_by_sigterm_before_it_has_a_handler_has_drained() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), "exec sleep 60");
     child.terminate();
@@ -118,19 +118,19 @@ fn a_process_that_our_signal_ends_before_it_listens_has_drained() {
 }
 
 #[test]
-fn a_process_that_fails_to_drain_is_told_with_its_last_words() {
+fn a_process_that_fails_to_drain_is_reported_with_its_last_log_line() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(
         folder.path(),
         "trap 'echo error: no more disk; exit 1' TERM; echo listening; while :; do sleep 0.01; done",
     );
-    hear(&child, "listening");
+    wait_for_last_line(&child, "listening");
     child.terminate();
-    assert_eq!(end(&mut child).unwrap(), "ended with status 1; its last words: error: no more disk");
+    assert_eq!(end(&mut child).unwrap(), "ended with status 1; last log line: error: no more disk");
 }
 
 #[test]
-fn what_goes_over_the_run_file_is_not_passed_on_to_a_process() {
+fn variables_that_override_the_run_file_are_not_passed_to_a_process() {
     let folder = tempfile::tempdir().unwrap();
     let settings = shell(folder.path(), "exit 0");
     let variables = ["PATH", "ZEROFLEETS", "ZEROFLEET__RUN__DIRECTORY"].map(OsString::from);
@@ -146,10 +146,12 @@ fn standard_input_stays_open_until_the_supervisor_is_gone() {
     for word in ["one", "another"] {
         let input = child.process.as_mut().unwrap().stdin.as_mut().expect("its input is ours");
         writeln!(input, "{word}").unwrap();
-        hear(&child, word);
+        wait_for_last_line(&child, word);
         assert_eq!(child.watch(Instant::now()).unwrap(), None);
     }
     drop(child.process.as_mut().unwrap().stdin.take());
-    let Event::Died { last_words, .. } = event(&mut child, Instant::now()) else { panic!("it did not end") };
-    assert_eq!(last_words, "it is over");
+    let Event::Died { last_log_line, .. } = event(&mut child, Instant::now()) else {
+        panic!("the process did not end")
+    };
+    assert_eq!(last_log_line, "it is over");
 }

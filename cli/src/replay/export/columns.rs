@@ -12,7 +12,8 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-/// The columns. `outcome` is 1 if the first player won, −1 if the second did, 0 for a draw and null in games scored by rewards.
+/// The columns. `outcome` is 1 if the first player won, −1 if the second did, 0 for a draw and null in games scored by
+/// rewards.
 const SCHEMA: &str = "message position {
     required int64 actor;
     required int64 epoch;
