@@ -61,9 +61,9 @@ struct Accepting {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     connections_max: usize,
-    /// Whether the last connection was over the limit: a flood is logged once.
+    /// Set while the last connection was over the limit: a flood is logged once.
     is_full: bool,
-    /// Whether the last try to accept one failed.
+    /// Set while the last accept failed.
     is_failing: bool,
     security: Security,
     handshakes: Handshakes,

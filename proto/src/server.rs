@@ -1,4 +1,4 @@
-//! What all our servers share: windows, keepalive, who may call, health, reflection.
+//! The settings of every server: windows, keepalive, authorization, health, reflection.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use tower_layer::{Identity, Stack};
 
 use crate::security::{Guard, Security};
 
-/// How much of one stream may be on its way unread, in bytes: four chunks of weights, thousands of trajectories.
+/// The HTTP/2 window of a stream in bytes: four chunks of weights, thousands of trajectories.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-/// How much of a connection may be on its way unread, in bytes. A fixed window: the adaptive one starts at 64 KiB and
+/// The HTTP/2 window of a connection in bytes. A fixed window: the adaptive one starts at 64 KiB and
 /// holds long links to a tenth of their speed.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
-/// HTTP/2 frames, in bytes: a chunk of weights in two instead of sixty-four.
+/// The largest HTTP/2 frame in bytes: a chunk of weights in two instead of sixty-four.
 pub(crate) const FRAME_BYTES_MAX: u32 = 512 << 10;
-/// A peer that is silent that long is asked whether it lives.
+/// A peer that is silent this long is sent a ping.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// A peer that does not answer within that is gone. Together with the interval less than what TCP waits at most before it tries
-/// again after a cut of the same length, so that whoever was cut off is back within seconds, however long the cut was.
+/// A peer that does not respond to a ping within this time is gone. Interval and timeout together are less than TCP's longest
+/// retransmission timeout after a cut of the same length, so that peers reconnect within seconds after a cut of any length.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Calls and streams of one connection that may be open at once: what the busiest client needs, many times over. More wait at
-/// the client.
+/// Calls and streams of one connection that may be open at once, many times what the busiest client needs. More wait at the
+/// client.
 const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
 /// The full name of the reflection service.

@@ -26,7 +26,7 @@ fn showing(files: &Files, ca: &Path, (certificate, key): Issued) -> SecuritySect
     }
 }
 
-/// What a call says that is refused for a certificate.
+/// The message of a call that is rejected because of a certificate.
 async fn refused(channel: &Channel) -> String {
     let status = health(channel).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
@@ -113,7 +113,7 @@ async fn a_replaced_certificate_is_used_without_a_restart_while_old_connections_
     refused(&server.channel("https", &trusting(&old_ca))).await;
     health(&early).await.unwrap();
 
-    // What cannot be used changes nothing.
+    // Invalid files change nothing.
     files.write("server.pem", "-----BEGIN");
     health(&server.channel("https", &trusting(&new_ca))).await.unwrap();
     std::fs::remove_file(&section.key).unwrap();
@@ -132,7 +132,7 @@ async fn a_client_trusts_by_the_file_as_it_is_now() {
 }
 
 #[tokio::test]
-async fn clients_that_never_finish_their_handshake_hold_nobody_up() {
+async fn clients_that_never_finish_their_handshake_block_no_others() {
     let (files, authority) = (Files::new(), Authority::new());
     let server = Server::start(&serving(&files, authority.certificate("127.0.0.1"))).await;
     let mut silent = Vec::new();

@@ -20,8 +20,8 @@ fn sending(files: &Files, token: &str) -> SecuritySection {
 }
 
 async fn reflect(channel: &Channel) -> Result<(), Status> {
-    let asked = tokio_stream::once(ServerReflectionRequest::default());
-    within(ServerReflectionClient::new(channel.clone()).server_reflection_info(asked)).await.map(drop)
+    let request = tokio_stream::once(ServerReflectionRequest::default());
+    within(ServerReflectionClient::new(channel.clone()).server_reflection_info(request)).await.map(drop)
 }
 
 #[tokio::test]
