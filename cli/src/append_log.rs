@@ -1,10 +1,10 @@
-//! An append-only file of whole records.
+//! Appends records to a file, each completely or not at all.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Appends whole records; a record that is written in part is truncated away again.
+/// An append-only file. A record that was written in part is truncated away.
 #[derive(Debug)]
 pub struct AppendLog {
     file: File,
@@ -19,10 +19,10 @@ impl AppendLog {
         Ok(Self { file, length })
     }
 
-    /// Appends a record whole or not at all.
+    /// Appends a record completely or not at all.
     ///
     /// # Errors
-    /// Those of the file system, with the file as it was.
+    /// An error of the file system; the file is unchanged.
     pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(record) {
             // Truncating needs no space. If it fails too, readers skip the torn record.
@@ -33,7 +33,7 @@ impl AppendLog {
         Ok(())
     }
 
-    /// The last byte; `None` of an empty file.
+    /// Returns the last byte; `None` for an empty file.
     pub fn last_byte(&mut self) -> io::Result<Option<u8>> {
         if self.length == 0 {
             return Ok(None);
@@ -51,19 +51,18 @@ mod tests {
 
     use super::*;
 
-    /// A limit of the size of files, which holds for this whole process; below it nothing else of this crate's tests
-    /// writes.
+    /// File size limit (RLIMIT_FSIZE) of the whole test process; no other test of this crate writes files this large.
     const BYTES_MAX: u64 = 64 << 20;
 
-    /// A file that may not grow beyond [`BYTES_MAX`], and room for `free` more bytes in it.
+    /// Returns a file that may grow by only `free` more bytes, up to [`BYTES_MAX`].
     fn nearly_full(path: &Path, free: u64) -> AppendLog {
-        // SAFETY: plain numbers and a handler that ignores; without it the signal would end the process.
+        // SAFETY: plain numbers and a handler that ignores the signal; without it SIGXFSZ would end the process.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             let limit = libc::rlimit { rlim_cur: BYTES_MAX, rlim_max: libc::RLIM_INFINITY };
             libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
         }
-        // Sparse: it takes no room.
+        // The file is sparse, so it takes no disk space.
         File::create(path).unwrap().set_len(BYTES_MAX - free).unwrap();
         AppendLog::open(path).unwrap()
     }

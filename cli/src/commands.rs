@@ -17,27 +17,27 @@ use crate::trained::{self, Trained};
 use crate::{eval, play, sibling};
 use fleet::run_directory::RunDirectory;
 
-/// Plays against you in the terminal with the newest weights of a run.
+/// Plays a game against the newest weights of a run, in the terminal.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Play {
     #[command(flatten)]
     trained: trained::Args,
 
-    /// Simulations for each move of the program and each hint; 0 plays the raw policy.
+    /// Simulations per move of the program and per hint; 0 plays the raw policy.
     #[arg(long, value_name = "N", default_value_t = 200)]
     simulations: u32,
 
-    /// Threads that evaluate for one search; 0 is one per core.
+    /// Evaluation threads per search; 0 for one per core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
 
-    /// You are the second player: the program makes the first move.
+    /// Play as the second player; the program moves first.
     #[arg(long)]
     second: bool,
 }
 
 impl Play {
-    /// Plays until the person has enough.
+    /// Plays until the player quits.
     pub fn run(self) -> anyhow::Result<()> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
         let Trained { game, search, mut evaluators } = Trained::open(&self.trained, threads)?;
@@ -53,7 +53,7 @@ impl Play {
     }
 }
 
-/// Scores solved positions with the newest weights of a run: outcome kept and best move, with search and without.
+/// Measures the accuracy of a run's newest weights on solved positions, with search and without.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Eval {
     #[command(flatten)]
@@ -63,17 +63,17 @@ pub struct Eval {
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
 
-    /// Simulations for each position; 0 scores the raw policy alone.
+    /// Simulations per position; 0 measures only the raw policy.
     #[arg(long, value_name = "N", default_value_t = 64)]
     simulations: u32,
 
-    /// One JSON object instead of a table.
+    /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 impl Eval {
-    /// Scores and prints.
+    /// Measures the accuracy and prints the report.
     pub fn run(self) -> anyhow::Result<()> {
         let Trained { game, search, mut evaluators } = Trained::open(&self.trained, 1)?;
         let evaluator = evaluators[0].as_mut();
@@ -85,7 +85,7 @@ impl Eval {
         Ok(())
     }
 
-    /// The positions and where they come from.
+    /// Returns the text of the positions and its source.
     fn text(&self, game: GameKind) -> anyhow::Result<(String, String)> {
         match &self.positions {
             Some(path) => {
@@ -95,17 +95,17 @@ impl Eval {
             }
             None => match game.entry().solved {
                 Some(solved) => Ok((solved.file.to_owned(), solved.csv.to_owned())),
-                None => Err(anyhow!("no solved positions of {game} are bundled; name a file with --positions")),
+                None => Err(anyhow!("no solved positions of {game} are bundled; use --positions")),
             },
         }
     }
 }
 
-/// Measures how fast the parts are: runs `zerofleet-bench`, a program of its own, with these arguments.
+/// Runs the benchmarks of `zerofleet-bench`, a separate program, with these arguments.
 #[derive(Debug, Clone, clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Bench {
-    /// A benchmark and its options; `--help` lists them.
+    /// The benchmark and its options; see `--help`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }
@@ -117,20 +117,20 @@ impl Bench {
     }
 }
 
-/// Draws picture and summary of a run anew, from the numbers it has written.
+/// Draws the picture and writes the summary of a run again, from its recorded metrics.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Picture {
-    /// The run's name.
+    /// Name of the run.
     #[arg(long, value_name = "NAME")]
     run: String,
 
-    /// Where runs lie.
+    /// Folder of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
 }
 
 impl Picture {
-    /// Draws, and prints the summary.
+    /// Draws the picture and prints the summary.
     pub fn run(self) -> anyhow::Result<()> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         Report::again(&run)?.print(&mut io::stdout().lock())?;

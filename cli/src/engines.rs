@@ -1,4 +1,4 @@
-//! The engines of a run: the device that trains, and the evaluators of each role, as the processes export them.
+//! Reads the engines of a run from the metrics of its processes: the training device, and the evaluators of each role.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ fn engine(role: Role, exposition: &Exposition) -> Option<(&'static str, String)>
         let all = exposition.series.iter().filter(|series| series.name == metric);
         all.max_by(|a, b| a.value.total_cmp(&b.value))
     };
-    // The evaluator of the newest weights is in use.
+    // The evaluator of the newest weights is the one in use.
     let evaluator = |name, metric| Some((name, newest(metric)?.label("evaluator")?.to_owned()));
     match role {
         Role::Actor => evaluator("actor", "zerofleet_actor_evaluator"),

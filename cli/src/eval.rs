@@ -1,7 +1,7 @@
-//! `zerofleet eval`: how well weights play solved positions, with search and without.
+//! `zerofleet eval`: measures accuracy on solved positions, with search and without.
 //!
-//! The caller brings the evaluator, the rules and the file's text; what is judged and how is [`arena::solved`]'s. Start
-//! with [`run`].
+//! The caller passes the evaluator, the rules and the text of the positions; [`arena::solved`] defines the measures.
+//! Start with [`run`].
 
 use std::io::{self, Write};
 
@@ -13,24 +13,24 @@ use rand_chacha::ChaCha8Rng;
 use selfplay::{AnalysisSettings, SearchSettings, analyse};
 use serde::Serialize;
 
-/// What to measure.
+/// The settings of one measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Simulations for each position; 0 measures the raw policy alone.
+    /// Simulations per position; 0 measures only the raw policy.
     pub simulations: u32,
-    /// How the trees search.
+    /// The search settings.
     pub search: SearchSettings,
-    /// Positions under evaluation together.
+    /// Number of positions evaluated together.
     pub batch: usize,
-    /// Where random choices come from, should the search make any.
+    /// The seed of random choices in the search.
     pub seed: u64,
 }
 
-/// Positions under evaluation together unless something else is asked for: what fills a batch on a CPU.
+/// Default number of positions evaluated together; it fills a batch on a CPU.
 pub const BATCH: usize = 256;
 
 impl Settings {
-    /// The usual search with this many simulations.
+    /// Returns the default settings with this many simulations.
     #[must_use]
     pub fn new(simulations: u32) -> Self {
         Self { simulations, search: SearchSettings::default(), batch: BATCH, seed: 0 }
@@ -41,38 +41,38 @@ impl Settings {
     }
 }
 
-/// The form of what is written.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A table for people.
+    /// A text table.
     Table,
     /// One JSON object.
     Json,
 }
 
-/// What was measured.
+/// The result of one measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The game.
     pub game: String,
-    /// Where the positions came from.
+    /// The source of the positions.
     pub positions: String,
-    /// What evaluated.
+    /// The name of the evaluator.
     pub evaluator: String,
-    /// The version of its weights.
+    /// The weights version.
     pub weights_version: u64,
-    /// Simulations for each position.
+    /// Simulations per position.
     pub simulations: u32,
-    /// The moves a search chose; absent with 0 simulations.
+    /// Accuracy of the moves chosen by search; absent with 0 simulations.
     pub with_search: Option<Accuracy>,
-    /// The likeliest moves of the raw policy.
+    /// Accuracy of the raw policy.
     pub without_search: Accuracy,
 }
 
-/// Why nothing was measured.
+/// The reason for a failed measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file of positions is wrong.
+    /// The file of positions is invalid.
     #[error(transparent)]
     Positions(#[from] solved::Error),
     /// The evaluator failed.
@@ -83,10 +83,10 @@ pub enum Error {
     Output(#[from] io::Error),
 }
 
-/// Reads solved positions from the `text` of `file`, judges the evaluator's moves and writes the report.
+/// Parses solved positions from the `text` of `file`, measures the evaluator's moves and writes the report.
 ///
 /// # Errors
-/// [`Error`] says whether the file, the evaluator or the output is at fault.
+/// [`Error`] names the cause: the file, the evaluator or the output.
 pub fn run<G: Game>(
     game: &G,
     file: &str,
@@ -109,7 +109,7 @@ pub fn run<G: Game>(
     Ok(report)
 }
 
-/// Judges the evaluator's moves in `positions`, with search and without.
+/// Measures the evaluator's moves in `positions`, with search and without.
 ///
 /// # Errors
 /// Those of the evaluator.
@@ -152,7 +152,7 @@ fn write_table(report: &Report, output: &mut impl Write) -> io::Result<()> {
     let heads_searched = if with_search.is_some() { heads } else { "" };
     writeln!(output, "{:<10} {:>9}   {heads:<21}  {heads_searched}", "band", "positions")?;
     for (index, band) in without_search.bands.iter().enumerate() {
-        // Both accuracies were made from the same positions in the same order, so their bands correspond.
+        // Both accuracies cover the same positions in the same order, so their bands correspond.
         let searched = with_search.as_ref().and_then(|accuracy| accuracy.bands.get(index));
         write_row(output, band.band.name(), &band.tally, searched.map(|band| &band.tally))?;
     }
@@ -180,14 +180,14 @@ mod tests {
 
     use super::*;
 
-    /// Two positions: in the first only column 4 keeps the win, in the second every column but the first loses.
+    /// Two positions: only column 4 keeps the win in the first, and every column but the first loses in the second.
     const POSITIONS: &str = "\
 moves,band,c1,c2,c3,c4,c5,c6,c7
 12,early,-1,-1,-1,5,-1,-1,-1
 1122,late,0,-2,-2,-2,-2,-2,-2
 ";
 
-    /// Likes the fourth column.
+    /// Returns an evaluator that prefers the fourth column.
     fn prefers_the_fourth_column() -> impl Evaluator {
         Scripted::new(ConnectFour::new().spec().observation, 7, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
             for (action, prior) in legal.iter().zip(priors) {
@@ -247,7 +247,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
         assert_eq!(json, serde_json::to_value(report.unwrap()).unwrap());
     }
 
-    /// A win on the board is found by a search that knows nothing else.
+    /// A search with a uniform evaluator finds an immediate win.
     #[test]
     fn a_search_finds_what_the_raw_policy_does_not() {
         let text = "moves,band,c1,c2,c3,c4,c5,c6,c7\n727272,mate,-1,-1,-1,-1,-1,-1,18\n";

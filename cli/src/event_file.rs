@@ -1,4 +1,4 @@
-//! TensorBoard's event files: protobuf events in length-prefixed, checksummed records (TFRecord).
+//! Writes TensorBoard event files: protobuf events in length-prefixed, checksummed records (TFRecord).
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use prost::Message;
 
 use crate::append_log::AppendLog;
 
-/// `tensorflow.Event`, as far as scalars need it.
+/// `tensorflow.Event`, reduced to the fields of scalars.
 #[derive(Clone, PartialEq, Message)]
 struct Event {
     #[prost(double, tag = "1")]
@@ -27,7 +27,7 @@ struct Summary {
     value: Vec<Scalar>,
 }
 
-/// `tensorflow.Summary.Value`, as far as scalars need it.
+/// `tensorflow.Summary.Value`, reduced to the fields of scalars.
 #[derive(Clone, PartialEq, Message)]
 struct Scalar {
     #[prost(string, tag = "1")]
@@ -36,14 +36,14 @@ struct Scalar {
     simple_value: f32,
 }
 
-/// An event file that is being written.
+/// An open event file.
 #[derive(Debug)]
 pub struct EventFile {
     records: AppendLog,
 }
 
 impl EventFile {
-    /// Begins a new file in `folder`; TensorBoard reads all files of a folder as one run.
+    /// Creates a new file in `folder`; TensorBoard reads all files of a folder as one run.
     pub fn create(folder: &Path, unix_seconds: f64) -> io::Result<Self> {
         let name = format!("events.out.tfevents.{unix_seconds:.0}.zerofleet.{}", std::process::id());
         let mut events = Self { records: AppendLog::open(&folder.join(name))? };
@@ -54,7 +54,7 @@ impl EventFile {
 
     /// Appends one value of every scalar.
     pub fn scalars(&mut self, unix_seconds: f64, step: i64, scalars: &[(String, f64)]) -> io::Result<()> {
-        // The format has single precision; what is lost cannot be seen in a diagram.
+        // The format has single precision, which is enough for a diagram.
         let value = scalars.iter().map(|(tag, value)| Scalar { tag: tag.clone(), simple_value: *value as f32 });
         let summary = Some(Summary { value: value.collect() });
         self.append(&Event { wall_time: unix_seconds, step, file_version: None, summary })
@@ -65,7 +65,7 @@ impl EventFile {
     }
 }
 
-/// Length, its checksum, the payload, its checksum; all little-endian.
+/// Encodes a record: length, its checksum, the payload, its checksum; all little-endian.
 fn record(payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(payload.len() + 16);
@@ -76,7 +76,8 @@ fn record(payload: &[u8]) -> Vec<u8> {
     record
 }
 
-/// CRC-32C, rotated and shifted, so that a checksum of data that holds checksums keeps its strength (TFRecord's rule).
+/// Computes the masked CRC-32C of TFRecord, rotated and shifted so that data which contains checksums is protected as
+/// well.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -85,7 +86,7 @@ fn masked_crc(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// CRC-32C of nine digits is 0xe3069283 (RFC 3720's polynomial); rotated and shifted by hand.
+    /// The CRC-32C of these nine digits is 0xe3069283 (polynomial of RFC 3720); the mask is applied by hand.
     #[test]
     fn checksums_are_masked_crc32c() {
         assert_eq!(masked_crc(b"123456789"), 0xc78a_b0e5);

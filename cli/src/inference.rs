@@ -1,4 +1,4 @@
-//! `zerofleet inference`: asks a live inference server how it goes, and for moves.
+//! `zerofleet inference`: requests statistics and moves from a live inference server.
 
 use std::io::Write;
 use std::time::Duration;
@@ -6,33 +6,33 @@ use std::time::Duration;
 use anyhow::Context;
 use proto::inference::{Advisor, BatchesOfSize, InferenceStats, MoveReport, Moves, SearchQuery, SearchReport};
 
-use crate::trust::Trust;
+use crate::client_security::ClientSecurity;
 
-/// Asks a live inference server.
+/// Requests statistics and moves from a live inference server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    question: Question,
+    request: Request,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Question {
-    /// What is served, how it goes, and why batches are as large as they are.
+enum Request {
+    /// Shows the served versions, request counts, and the reasons for the batch sizes.
     Stats {
         #[command(flatten)]
         server: Server,
     },
-    /// The move to play after those that are given, in the notation of the game.
+    /// Prints the best move after the given moves, in the notation of the game.
     Move {
         #[command(flatten)]
         server: Server,
-        /// What was played from the start.
+        /// Moves from the start of the game.
         #[arg(value_name = "MOVE")]
         moves: Vec<String>,
-        /// How many simulations [default: as many as fit the time, or as the server likes].
+        /// Number of simulations [default: as many as fit the time, or the server's default].
         #[arg(long, value_name = "N")]
         simulations: Option<u32>,
-        /// How long to search.
+        /// Search time in milliseconds.
         #[arg(long, value_name = "MS")]
         milliseconds: Option<u64>,
     },
@@ -40,34 +40,34 @@ enum Question {
 
 #[derive(Debug, Clone, clap::Args)]
 struct Server {
-    /// Where it listens: `http://127.0.0.1:7003`, or `https`.
+    /// Endpoint of the server: `http://127.0.0.1:7003`, or `https`.
     #[arg(long, value_name = "ENDPOINT")]
     server: String,
     #[command(flatten)]
-    trust: Trust,
+    security: ClientSecurity,
 }
 
 impl Server {
     fn advisor(&self) -> anyhow::Result<Advisor> {
-        self.trust.reach(&self.server)?;
+        self.security.reach(&self.server)?;
         Ok(Advisor::new(&self.server)?)
     }
 }
 
 impl Args {
-    /// Asks and prints.
+    /// Sends the request and prints the response.
     ///
     /// # Errors
-    /// A server that does not answer, or refuses.
+    /// A server that does not answer or rejects the request.
     pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            match self.question {
-                Question::Stats { server } => {
-                    let stats = server.advisor()?.stats().await.context("ask the inference server")?;
+            match self.request {
+                Request::Stats { server } => {
+                    let stats = server.advisor()?.stats().await.context("request statistics")?;
                     write_stats(&stats, out)
                 }
-                Question::Move { server, moves, simulations, milliseconds } => {
+                Request::Move { server, moves, simulations, milliseconds } => {
                     let time = milliseconds.map(Duration::from_millis);
                     let query = SearchQuery { game: None, moves: Moves::Notation(moves), simulations, time };
                     let (best, report) = server.advisor()?.select_move(query).await?;
@@ -81,16 +81,16 @@ impl Args {
 fn write_stats(stats: &InferenceStats, out: &mut impl Write) -> anyhow::Result<()> {
     let InferenceStats { game, versions, evaluator, explanation, batches, .. } = stats;
     if versions.is_empty() {
-        writeln!(out, "no weights have come yet")?;
+        writeln!(out, "no weights received yet")?;
     } else {
         let versions: Vec<String> = versions.iter().map(u64::to_string).collect();
         writeln!(out, "{game}, weights versions {}, by {evaluator}", versions.join(", "))?;
     }
     let InferenceStats { asks, positions, cached_positions, refused_asks, failed_asks, .. } = stats;
-    writeln!(out, "{asks} asks answered with {positions} positions, {cached_positions} more from memory")?;
-    writeln!(out, "{refused_asks} asks refused, {failed_asks} failed")?;
+    writeln!(out, "{asks} requests answered: {positions} positions evaluated, {cached_positions} from the cache")?;
+    writeln!(out, "{refused_asks} requests rejected, {failed_asks} failed")?;
     let InferenceStats { streams, waiting_positions, .. } = stats;
-    writeln!(out, "{streams} clients of the fast path, {waiting_positions} positions wait")?;
+    writeln!(out, "{streams} clients of the fast path, {waiting_positions} positions waiting")?;
     writeln!(out, "{explanation}")?;
     if !batches.is_empty() {
         writeln!(out, "\n{:>8} {:>10} {:>10} {:>10} {:>12}", "batch", "full", "delay", "idle", "µs each")?;
@@ -154,10 +154,10 @@ mod tests {
             ..InferenceStats::default()
         };
         let said = text(|out| write_stats(&stats, out));
-        for words in ["hex-11, weights versions 7, 8, by tower", "3 asks answered", "because", "≤ 4", " 15\n"] {
+        for words in ["hex-11, weights versions 7, 8, by tower", "3 requests answered", "because", "≤ 4", " 15\n"] {
             assert!(said.contains(words), "`{words}` is missing in: {said}");
         }
-        assert!(text(|out| write_stats(&InferenceStats::default(), out)).contains("no weights have come yet"));
+        assert!(text(|out| write_stats(&InferenceStats::default(), out)).contains("no weights received yet"));
     }
 
     #[test]

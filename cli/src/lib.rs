@@ -1,11 +1,12 @@
 //! `zerofleet`: train, play, eval, picture, replay, inference, top.
 //!
-//! The command line of a run. [`train`] supervises the processes of a run, which the crate `fleet` starts; it knows them by
-//! their command lines, admin ports and exit statuses, and nothing of games or networks. Start reading there. [`play`] and
-//! [`eval`] need no fleet: they evaluate the newest weights of a run themselves. [`mod@report`] summarises a run. `bench` runs
-//! another program, [`sibling`].
+//! The command line of a run. [`train`] supervises the processes of a run, which the crate `fleet` starts; it knows
+//! them by their command lines, admin ports and exit statuses, and nothing of games or networks. Start reading there.
+//! [`play`] and [`eval`] need no fleet: they evaluate the newest weights of a run themselves. [`mod@report`] summarises
+//! a run. `bench` runs another program, [`sibling`].
 
 pub mod append_log;
+mod client_security;
 pub mod commands;
 mod engines;
 pub mod eval;
@@ -23,7 +24,6 @@ pub mod summary;
 pub mod top;
 pub mod train;
 pub mod trained;
-mod trust;
 pub mod write_failures;
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The binary `zerofleet`: parse, dispatch, report.
+//! The binary `zerofleet`: parses the command line, runs the command and reports its error.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The picture of a run: accuracy on solved positions, losses and Elo, each against time.
+//! Draws the picture of a run: accuracy on solved positions, losses and Elo, each against time.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::run_metrics::RunMetrics;
 
-/// Width and height in pixels: shown at two thirds, as in a README, its smallest letters can still be read.
+/// Width and height in pixels. The smallest letters stay readable at two thirds of the size, as in a README.
 const SIZE: (u32, u32) = (1200, 680);
-/// Where the left panel ends; what matters most has most room.
+/// Right edge of the left panel, the largest and most important one.
 const LEFT_WIDTH: u32 = 640;
-/// Room for the names at the right ends of the lines.
+/// Width in pixels of the labels at the right ends of the lines.
 const NAMES_WIDTH: u32 = 128;
-/// Losses are averaged over so many readings before and after: single batches are noise.
+/// Number of readings on either side over which losses are averaged, because single batches are noisy.
 const SMOOTHED_READINGS: usize = 4;
-/// Colours that stay apart for colour-blind readers (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(213, 94, 0);
 const GREEN: RGBColor = RGBColor(0, 158, 115);
@@ -27,24 +27,24 @@ const OPPONENTS: [RGBColor; 4] =
 
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(232, 232, 232);
-/// Names that end closer to each other are moved apart.
+/// Minimum distance in pixels between labels.
 const NAME_HEIGHT: i32 = 17;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// How heavily a line is drawn.
+/// The stroke of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
-    /// What the panel is about, named at its end.
+    /// A main line, labelled at its end.
     Main,
-    /// Beside it, named at its end.
+    /// A thinner line, labelled at its end.
     Side,
-    /// Behind it, without a name.
+    /// A line in the background, without a label.
     Faint,
 }
 
-/// A line of a panel: minutes and values.
+/// A line of a panel, as points of minutes and values.
 struct Line {
     name: String,
     colour: RGBColor,
@@ -52,7 +52,7 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-/// The ends of an interval at a time in minutes.
+/// The bounds of a confidence interval at a time in minutes.
 #[derive(Clone, Copy)]
 struct Interval {
     minutes: f64,
@@ -63,12 +63,12 @@ struct Interval {
 /// A diagram against time.
 struct Panel<'a> {
     caption: &'a str,
-    /// Fixed ends of the vertical axis; else they follow from the lines.
+    /// The fixed range of the vertical axis; `None` derives it from the lines.
     range: Option<(f64, f64)>,
     lines: Vec<Line>,
-    /// Around the first line.
+    /// The confidence interval of the first line.
     interval: Vec<Interval>,
-    /// Names carry the last value, written by this.
+    /// Formats the last value in the label of a line.
     value: fn(f64) -> String,
 }
 
@@ -102,7 +102,7 @@ fn accuracy(readings: &[RunMetrics]) -> Panel<'static> {
         line("best, raw", ORANGE, Weight::Side, "raw", "optimal"),
     ];
     let caption = "Solved positions: % of moves that keep the outcome (thin: that are best)";
-    // A little above 100, whose label would else touch the caption.
+    // The range ends above 100, so that this label does not touch the caption.
     Panel { caption, range: Some((0.0, 102.0)), lines, interval: Vec::new(), value: |share| format!("{share:.0} %") }
 }
 
@@ -128,7 +128,7 @@ fn elo(readings: &[RunMetrics]) -> Panel<'static> {
         let points = measured(points(readings, |r| r.opponents.get(&name).copied()));
         lines.push(Line { name, colour, weight: Weight::Side, points });
     }
-    // Low and high of one measurement come together; the same points of time are kept of both.
+    // Both bounds of a measurement have the same time, so the same points remain of both.
     let lows = measured(points(readings, |r| r.elo_high.and(r.elo_low)));
     let highs = points(readings, |r| r.elo_low.and(r.elo_high));
     let interval = lows.into_iter().filter_map(|(minutes, low)| {
@@ -140,7 +140,7 @@ fn elo(readings: &[RunMetrics]) -> Panel<'static> {
 }
 
 impl Panel<'_> {
-    /// Draws into `area`; names are placed on `root`, whose coordinates are the picture's.
+    /// Draws the panel into `area`, and its labels on `root`, which has the coordinates of the picture.
     fn draw(&self, root: &Area<'_>, area: &Area<'_>, minutes: f64) -> anyhow::Result<()> {
         let (low, high) = self.range.unwrap_or_else(|| self.range_of_lines());
         let mut chart = ChartBuilder::on(area)
@@ -172,7 +172,7 @@ impl Panel<'_> {
             return write(root, "not measured", middle, INK, HPos::Center);
         }
         self.draw_interval(&mut chart, low, high)?;
-        // What matters most comes last and lies on top.
+        // Main lines are drawn last, on top.
         for weight in [Weight::Faint, Weight::Side, Weight::Main] {
             for line in self.lines.iter().filter(|line| line.weight == weight) {
                 let style = match weight {
@@ -186,7 +186,7 @@ impl Panel<'_> {
         self.draw_names(root, &chart, minutes)
     }
 
-    /// An interval far wider than the lines says "unknown" as well when it is cut at the edge.
+    /// Draws the interval, cut at the edge of the panel: a bound far outside the lines adds no information.
     fn draw_interval(&self, chart: &mut Chart<'_, '_>, low: f64, high: f64) -> anyhow::Result<()> {
         if self.interval.is_empty() {
             return Ok(());
@@ -218,7 +218,8 @@ impl Panel<'_> {
         Ok(())
     }
 
-    /// All values with a margin of a twentieth and as much of the last interval; something sensible when there is none.
+    /// Returns a range that holds all values and the last interval with a margin of a twentieth, or a default without
+    /// values.
     fn range_of_lines(&self) -> (f64, f64) {
         let values = self.lines.iter().flat_map(|line| line.points.iter().map(|&(_, value)| value));
         let ends = self.interval.last().into_iter().flat_map(|i| [i.low, i.high]);
@@ -244,8 +245,7 @@ fn points(readings: &[RunMetrics], value: impl Fn(&RunMetrics) -> Option<f64>) -
     readings.iter().filter_map(|r| Some((r.elapsed_seconds / 60.0, value(r)?))).collect()
 }
 
-/// What is measured rarely is repeated until the next time; only the first of each repetition, and the very last,
-/// count.
+/// Removes repeated values of a rare measurement: keeps the first of each repetition, and the last point.
 fn measured(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let is_new = |i: usize| i == 0 || i + 1 == points.len() || points[i - 1].1 != points[i].1;
     (0..points.len()).filter(|&i| is_new(i)).map(|i| points[i]).collect()
@@ -260,7 +260,7 @@ fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     (0..points.len()).map(|i| (points[i].0, mean(i))).collect()
 }
 
-/// Moves ascending heights at least one label apart, and between the edges as far as there is room.
+/// Moves sorted heights at least one label apart, and between the edges if there is room.
 fn moved_apart(heights: &[i32], top: i32, bottom: i32) -> Vec<i32> {
     let mut moved = heights.to_vec();
     let mut free = top;
@@ -285,7 +285,7 @@ fn failed(error: impl std::fmt::Display) -> anyhow::Error {
 mod tests {
     use super::*;
 
-    /// A run that learns evenly for fifteen minutes.
+    /// Returns the metrics of a run that improves evenly for fifteen minutes.
     fn run() -> Vec<RunMetrics> {
         let reading = |i: i32| {
             let t = f64::from(i) / 60.0;

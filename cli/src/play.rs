@@ -1,7 +1,7 @@
-//! `zerofleet play`: a game against weights, in the terminal.
+//! `zerofleet play`: plays a game against weights in the terminal.
 //!
-//! Reads lines and writes text, from wherever the caller says, so that a test can play too; knows neither terminals nor
-//! runs nor libtorch. Start with [`play`].
+//! Input and output are arguments, so that tests can play; nothing here depends on terminals, runs or libtorch. Start
+//! with [`play`].
 
 mod command;
 mod report;
@@ -16,35 +16,36 @@ use selfplay::{Analysis, AnalysisSettings, SearchSettings, analyse_together};
 
 use command::{Command, HELP, Line, read_line};
 
-/// A leaf in flight is searched around before it is known: for each of them the search makes so many simulations.
+/// Simulations per leaf in flight. The search continues past a leaf in flight without its value, so each costs
+/// accuracy.
 const SIMULATIONS_PER_LEAF_IN_FLIGHT: usize = 32;
-/// From here on larger batches gain little on a CPU.
+/// Largest batch; larger ones gain little on a CPU.
 const LEAVES_PER_BATCH_MAX: usize = 8;
 
-/// How the program plays.
+/// The settings of the program's play.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Simulations for each of its moves and hints; 0 plays the raw policy.
+    /// Simulations per move and hint; 0 plays the raw policy.
     pub simulations: u32,
-    /// How its trees search.
+    /// The search settings.
     pub search: SearchSettings,
-    /// Which side the person takes at the start.
+    /// The side of the person at the start.
     pub person: Player,
-    /// How many moves of the search policy are listed.
+    /// Number of listed moves of the search policy.
     pub listed_moves: usize,
-    /// Where random choices come from, should the search make any.
+    /// The seed of random choices in the search.
     pub seed: u64,
 }
 
 impl Settings {
-    /// The usual search with this many simulations; the person begins.
+    /// Returns the default settings with this many simulations; the person moves first.
     #[must_use]
     pub fn new(simulations: u32) -> Self {
         Self { simulations, search: SearchSettings::default(), person: Player::First, listed_moves: 5, seed: 0 }
     }
 }
 
-/// Why a game was broken off.
+/// The reason for ending a session early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The terminal could not be read or written.
@@ -59,8 +60,8 @@ pub enum Error {
 /// thread.
 ///
 /// # Errors
-/// [`Error`] says whether the terminal or the evaluator is at fault. No input is an error: what is not understood is
-/// answered and asked again.
+/// [`Error`] names the cause: the terminal or the evaluator. Invalid input is not an error; it is reported and read
+/// again.
 pub fn play<G: Game>(
     game: &G,
     settings: &Settings,
@@ -68,7 +69,7 @@ pub fn play<G: Game>(
     input: &mut impl BufRead,
     output: &mut impl Write,
 ) -> Result<(), Error> {
-    let table = Table {
+    let session = Session {
         game,
         settings,
         evaluators,
@@ -78,11 +79,11 @@ pub fn play<G: Game>(
         actions: Vec::new(),
         position: game.start(),
     };
-    table.sit_down(input)
+    session.run(input)
 }
 
-/// Where the two sit: the game so far, and what is needed to go on.
-struct Table<'a, G: Game, W> {
+/// A session: the game so far, the evaluators, and the output.
+struct Session<'a, G: Game, W> {
     game: &'a G,
     settings: &'a Settings,
     evaluators: &'a mut [Box<dyn Evaluator>],
@@ -94,12 +95,12 @@ struct Table<'a, G: Game, W> {
 }
 
 enum Next {
-    GoOn,
-    Leave,
+    Continue,
+    Quit,
 }
 
-impl<G: Game, W: Write> Table<'_, G, W> {
-    fn sit_down(mut self, input: &mut impl BufRead) -> Result<(), Error> {
+impl<G: Game, W: Write> Session<'_, G, W> {
+    fn run(mut self, input: &mut impl BufRead) -> Result<(), Error> {
         let attributes = self.evaluators[0].attributes();
         let (game, simulations) = (&self.game.spec().name, self.settings.simulations);
         let (name, version) = (&attributes.name, attributes.weights_version);
@@ -114,13 +115,13 @@ impl<G: Game, W: Write> Table<'_, G, W> {
             self.prompt()?;
             let next = match read_line(input)? {
                 Line::End => {
-                    writeln!(self.output, "\nthe input ended: goodbye")?;
-                    Next::Leave
+                    writeln!(self.output, "\nend of input: goodbye")?;
+                    Next::Quit
                 }
-                Line::TooLong => self.complain("that line is too long for a move or a command")?,
-                Line::Text(text) => self.obey(&text)?,
+                Line::TooLong => self.reject("the line is too long for a move or a command")?,
+                Line::Text(text) => self.execute(&text)?,
             };
-            if matches!(next, Next::Leave) {
+            if matches!(next, Next::Quit) {
                 self.output.flush()?;
                 return Ok(());
             }
@@ -156,34 +157,34 @@ impl<G: Game, W: Write> Table<'_, G, W> {
         self.output.flush()
     }
 
-    fn obey(&mut self, text: &str) -> Result<Next, Error> {
+    fn execute(&mut self, text: &str) -> Result<Next, Error> {
         match Command::read(text) {
             Command::Nothing => {}
             Command::Quit => {
                 writeln!(self.output, "goodbye")?;
-                return Ok(Next::Leave);
+                return Ok(Next::Quit);
             }
             Command::Help => writeln!(self.output, "{HELP}")?,
-            Command::New => self.begin_again()?,
+            Command::New => self.restart()?,
             Command::Back => self.take_back()?,
             Command::Hint => self.hint()?,
             Command::Sides => self.change_sides()?,
             Command::Move(text) => self.try_move(text)?,
         }
-        Ok(Next::GoOn)
+        Ok(Next::Continue)
     }
 
-    fn complain(&mut self, complaint: &str) -> io::Result<Next> {
-        writeln!(self.output, "{complaint}")?;
-        Ok(Next::GoOn)
+    fn reject(&mut self, reason: &str) -> io::Result<Next> {
+        writeln!(self.output, "{reason}")?;
+        Ok(Next::Continue)
     }
 
-    fn begin_again(&mut self) -> io::Result<()> {
+    fn restart(&mut self) -> io::Result<()> {
         self.rewind_to(0);
         self.draw()
     }
 
-    /// Takes back the person's last move and all that followed it.
+    /// Takes back the person's last move and all later moves.
     fn take_back(&mut self) -> io::Result<()> {
         let mut replayed = self.game.start();
         let mut last_own = None;
@@ -198,7 +199,7 @@ impl<G: Game, W: Write> Table<'_, G, W> {
                 self.rewind_to(ply);
                 self.draw()
             }
-            None => writeln!(self.output, "you have not moved yet: there is nothing to take back"),
+            None => writeln!(self.output, "no move to take back: you have not moved yet"),
         }
     }
 
@@ -209,7 +210,7 @@ impl<G: Game, W: Write> Table<'_, G, W> {
 
     fn change_sides(&mut self) -> io::Result<()> {
         if self.outcome().is_some() {
-            return writeln!(self.output, "the game is over: `new` begins another");
+            return writeln!(self.output, "the game is over: `new` starts another");
         }
         self.person = self.person.opponent();
         writeln!(self.output, "you have changed sides")
@@ -233,7 +234,7 @@ impl<G: Game, W: Write> Table<'_, G, W> {
             Err(error) => return writeln!(self.output, "{error}; `help` lists the commands"),
         };
         if self.outcome().is_some() {
-            return writeln!(self.output, "the game is over: `new` begins another");
+            return writeln!(self.output, "the game is over: `new` starts another");
         }
         match self.game.try_play(&mut self.position, action) {
             Ok(_) => {
@@ -244,7 +245,7 @@ impl<G: Game, W: Write> Table<'_, G, W> {
         }
     }
 
-    /// The program's move.
+    /// Chooses, reports and plays the program's move.
     fn answer(&mut self) -> Result<(), Error> {
         let analysis = self.analyse()?;
         let name = self.game.action_name(&self.position, analysis.best);
@@ -282,8 +283,8 @@ mod tests {
 
     use super::*;
 
-    /// Likes low actions: the first legal one most.
-    fn fond_of_low_actions<G: Game>(game: &G) -> impl Evaluator + use<G> {
+    /// Returns an evaluator that prefers low actions, the first legal one most.
+    fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + use<G> {
         Scripted::new(game.spec().observation, 3, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
             let sum = (legal.len() * (legal.len() + 1) / 2) as f32;
             for (rank, prior) in priors.iter_mut().enumerate() {
@@ -293,7 +294,7 @@ mod tests {
         })
     }
 
-    /// What is written when these lines are typed, each followed by a line break.
+    /// Returns the output for these lines of input.
     fn session<G: Game>(game: &G, settings: &Settings, lines: &[&str]) -> String {
         let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
         transcript(game, settings, input.as_bytes())
@@ -301,14 +302,14 @@ mod tests {
 
     fn transcript<G: Game>(game: &G, settings: &Settings, mut input: &[u8]) -> String {
         let mut output = Vec::new();
-        let mut evaluators: Vec<Box<dyn Evaluator>> = vec![Box::new(fond_of_low_actions(game))];
+        let mut evaluators: Vec<Box<dyn Evaluator>> = vec![Box::new(prefers_low_actions(game))];
         play(game, settings, &mut evaluators, &mut input, &mut output).unwrap();
         String::from_utf8(output).unwrap()
     }
 
-    /// The raw policy plays the lowest empty cell, so every move of the transcript can be read off the board.
+    /// The raw policy plays the lowest empty cell, so that every move of the transcript follows from the board.
     ///
-    /// `UPDATE_GOLDEN=1 cargo test -p cli play` writes the transcript anew.
+    /// `UPDATE_GOLDEN=1 cargo test -p cli play` rewrites the transcript.
     #[test]
     fn a_session_matches_the_golden_transcript() {
         let lines = ["hint", "5", "5", "x", "back", "3", "5", "7", "7", "back", "sides", "quit"];
@@ -323,7 +324,7 @@ mod tests {
     #[test]
     fn a_search_shows_its_visits_and_what_it_has_proven() {
         let cells = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
-        // What is not legal is answered and passed over. Four empty cells have 24 orders: all are searched.
+        // Illegal moves are reported and skipped. Four empty cells have 24 orders, and all are searched.
         let text = session(&TicTacToe::new(), &Settings::new(400), &cells);
         assert!(text.contains(", a proven "), "{text}");
         let settings = Settings { listed_moves: 7, ..Settings::new(100) };
@@ -339,7 +340,7 @@ mod tests {
         let settings = Settings { person: Player::Second, ..Settings::new(200) };
         let mut output = Vec::new();
         let mut uniform: Vec<Box<dyn Evaluator>> = vec![Box::new(Uniform::new(game.spec().observation))];
-        // The second player answers in a row of its own and never blocks.
+        // The second player plays in a row of its own and never blocks.
         let mut input: &[u8] = "1\n2\n3\n4\n5\n6\n7\n8\n9\n".as_bytes();
         play(&game, &settings, &mut uniform, &mut input, &mut output).unwrap();
         let text = String::from_utf8(output).unwrap();
@@ -358,7 +359,7 @@ mod tests {
     #[test]
     fn the_end_of_input_ends_the_game() {
         let text = transcript(&ConnectFour::new(), &Settings::new(0), b"");
-        assert!(text.ends_with("first player> \nthe input ended: goodbye\n"), "{text}");
+        assert!(text.ends_with("first player> \nend of input: goodbye\n"), "{text}");
         let unfinished_line = transcript(&ConnectFour::new(), &Settings::new(0), b"4");
         assert!(unfinished_line.contains("the program plays 1"), "{unfinished_line}");
     }
@@ -368,13 +369,13 @@ mod tests {
         let game = ConnectFour::new();
         let check = |input: &[u8], expected: &str| {
             let text = transcript(&game, &Settings::new(0), input);
-            assert!(text.contains(expected), "{input:?} is answered with\n{text}");
-            assert!(text.ends_with("the input ended: goodbye\n"), "{input:?} ends with\n{text}");
+            assert!(text.contains(expected), "{input:?} is reported as\n{text}");
+            assert!(text.ends_with("end of input: goodbye\n"), "{input:?} ends with\n{text}");
         };
         check(b"8\n", "`8` is not a move: expected a column from 1 to 7; `help` lists the commands");
         check(b"\xff\xfe\n", "is not a move");
-        check(&[b'4'; 5_000], "that line is too long for a move or a command");
-        check(b"back\n", "you have not moved yet: there is nothing to take back");
+        check(&[b'4'; 5_000], "the line is too long for a move or a command");
+        check(b"back\n", "no move to take back: you have not moved yet");
         check(b"1\n1\n1\n1\n", "`1` is not legal here");
         check(b"help\n", "take back your last move and the answer to it");
     }
@@ -384,7 +385,7 @@ mod tests {
         let lines = ["3", "5", "7", "9", "hint", "sides", "back", "9", "7", "new", "quit"];
         let text = session(&TicTacToe::new(), &Settings::new(0), &lines);
         assert_eq!(text.matches("you win").count(), 2, "{text}");
-        assert!(text.contains("the game is over: `new` begins another"), "{text}");
+        assert!(text.contains("the game is over: `new` starts another"), "{text}");
         assert!(text.contains("the game is over: there is no move to suggest"), "{text}");
     }
 

@@ -1,4 +1,4 @@
-//! The written memory of a session: `metrics.jsonl` and TensorBoard's event file.
+//! Records the metrics of a run in `metrics.jsonl` and in TensorBoard's event file.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use crate::event_file::EventFile;
 use crate::run_metrics::RunMetrics;
 use fleet::run_directory::RunDirectory;
 
-/// Appends to the memory of a run.
+/// The open metric files of a run.
 #[derive(Debug)]
 pub struct Record {
     lines: AppendLog,
@@ -18,27 +18,27 @@ pub struct Record {
 }
 
 impl Record {
-    /// Goes on with the run's memory.
+    /// Opens the run's `metrics.jsonl` for appending, and creates a new event file.
     pub fn open(run: &RunDirectory, unix_seconds: f64) -> anyhow::Result<Self> {
         let path = run.metrics();
         let mut lines = AppendLog::open(&path).with_context(|| format!("open {}", path.display()))?;
-        end_last_line(&mut lines).with_context(|| format!("go on with {}", path.display()))?;
+        end_last_line(&mut lines).with_context(|| format!("append to {}", path.display()))?;
         let events = EventFile::create(run.path(), unix_seconds).context("create the event file")?;
         Ok(Self { lines, events })
     }
 
-    /// Appends the numbers of now.
+    /// Appends one reading of the metrics.
     pub fn append(&mut self, readings: &RunMetrics) -> anyhow::Result<()> {
         let mut line = serde_json::to_string(readings)?;
         line.push('\n');
         self.lines.append(line.as_bytes()).context("append to metrics.jsonl")?;
-        // A diagram over training steps needs a step; before the first, time stands still at zero.
+        // A diagram over training steps needs a step; readings before the first one count as step zero.
         let step = readings.steps.unwrap_or(0.0) as i64;
         self.events.scalars(readings.unix_seconds, step, &readings.scalars()).context("append to the event file")
     }
 }
 
-/// A line that a crash cut short would take the next one with it.
+/// Terminates a line that a crash cut short, which would otherwise damage the next one.
 fn end_last_line(lines: &mut AppendLog) -> io::Result<()> {
     match lines.last_byte()? {
         None | Some(b'\n') => Ok(()),
@@ -46,7 +46,7 @@ fn end_last_line(lines: &mut AppendLog) -> io::Result<()> {
     }
 }
 
-/// The whole memory of a run, nothing if it has none yet; lines cut short by a crash are skipped.
+/// Reads all recorded metrics of a run; empty without a file. Lines cut short by a crash are skipped.
 pub fn read(run: &RunDirectory) -> anyhow::Result<Vec<RunMetrics>> {
     let path = run.metrics();
     if !path.exists() {
@@ -60,7 +60,7 @@ pub fn read(run: &RunDirectory) -> anyhow::Result<Vec<RunMetrics>> {
 mod tests {
     use super::*;
 
-    /// What the memory of a run holds after a session that goes on from `before` and writes once.
+    /// Returns the recorded times after a session that resumes with `before` in the file and writes once.
     fn remembered(before: &str) -> Vec<f64> {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDirectory::new(folder.path(), "first").unwrap();

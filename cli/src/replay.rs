@@ -31,11 +31,11 @@ mod tests;
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    question: Question,
+    request: Request,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Question {
+enum Request {
     /// What the tables hold and have done, and why somebody waits.
     Stats {
         #[command(flatten)]
@@ -177,40 +177,40 @@ impl Args {
     /// be written.
     pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-        match self.question {
-            Question::Verify { run } => verify::verify(&run, out),
-            Question::Stats { source } => {
+        match self.request {
+            Request::Verify { run } => verify::verify(&run, out),
+            Request::Stats { source } => {
                 runtime.block_on(ask(&source, async |inspector| show::stats(inspector, out).await))
             }
-            Question::Actors { live, json } => {
+            Request::Actors { live, json } => {
                 let how = if json { actors::Form::Json } else { actors::Form::Table };
                 runtime.block_on(async { actors::tell(&live.inspector()?, how, out).await })
             }
-            Question::Ls { source, listing } => {
+            Request::Ls { source, listing } => {
                 runtime.block_on(ask(&source, async |inspector| show::list(inspector, listing.query(), out).await))
             }
-            Question::Get { source, id: Id(id) } => {
+            Request::Get { source, id: Id(id) } => {
                 runtime.block_on(ask(&source, async |inspector| show::trajectory(inspector, id, out).await))
             }
-            Question::Export { source, table, order, limit, to } => {
+            Request::Export { source, table, order, limit, to } => {
                 let query = Listing { table, order, limit }.query();
                 runtime.block_on(ask(&source, async |inspector| export::export(inspector, query, &to, out).await))
             }
-            Question::Quarantine { source, suspect, reason } => {
+            Request::Quarantine { source, suspect, reason } => {
                 let suspect = suspect.suspect()?;
                 runtime.block_on(ask(&source, async |inspector| {
                     let items = inspector.quarantine(Quarantine { suspect, reason }).await?;
                     Ok(writeln!(out, "{} is out of sampling: {items} positions fewer", name(suspect))?)
                 }))
             }
-            Question::Release { source, suspect } => {
+            Request::Release { source, suspect } => {
                 let suspect = suspect.suspect()?;
                 runtime.block_on(ask(&source, async |inspector| {
                     let items = inspector.release(suspect).await?;
                     Ok(writeln!(out, "{} is released: {items} positions more", name(suspect))?)
                 }))
             }
-            Question::Configure { source, table, settings } => {
+            Request::Configure { source, table, settings } => {
                 runtime.block_on(async { configure::configure(&source.live_only()?, &table, &settings, out).await })
             }
         }

@@ -1,7 +1,7 @@
-//! The report of a run: summary and picture, made from the run's folder and nothing else.
+//! Writes the report of a run, summary and picture, from the files in the run's folder.
 //!
-//! Every session ends with one. [`Report::again`] makes it anew later, also for a session that ended without: a
-//! supervisor that was killed draws nothing.
+//! Every session ends with a report. [`Report::again`] writes it again later, also for a session whose supervisor was
+//! killed before it wrote one.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,30 +17,30 @@ use crate::summary::Summary;
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 
-/// What was written, and where.
+/// The summary of a run and the path of its picture.
 #[derive(Debug)]
 pub struct Report {
     summary: Summary,
     picture: PathBuf,
 }
 
-/// The one part of a summary that the numbers over time do not tell.
+/// The part of a summary that is not among the recorded metrics.
 #[derive(Debug, Default, Deserialize)]
 struct Untold {
     restarts: Vec<(String, u32)>,
 }
 
 impl Report {
-    /// Writes `summary.md`, `summary.json` and `picture.svg`. `restarts` are those of the session, by process.
+    /// Writes `summary.md`, `summary.json` and `picture.svg`. `restarts` holds the restarts of the session by process.
     ///
     /// # Errors
-    /// The run has no numbers yet, or a file cannot be read or written.
+    /// The run has no metrics yet, or a file cannot be read or written.
     pub fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow::Result<Self> {
         let config: Fleet = load_run(run)?;
         let readings = record::read(run)?;
         let Some(last) = readings.last().cloned() else {
             let name = run.name();
-            bail!("run {name} has no numbers to draw yet; train it with zerofleet train --run {name}");
+            bail!("run {name} has no metrics yet; train it with zerofleet train --run {name}");
         };
         let summary = Summary {
             run: run.name().to_owned(),
@@ -57,20 +57,20 @@ impl Report {
         Ok(Self { summary, picture })
     }
 
-    /// Writes the same files anew.
+    /// Writes the same files again.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     pub fn again(run: &RunDirectory) -> anyhow::Result<Self> {
-        // A session that ended without a summary has told nobody how often it restarted what.
+        // The restarts of a session that ended without a summary are unknown.
         let untold = fs::read(run.summary()).ok().and_then(|text| serde_json::from_slice::<Untold>(&text).ok());
         Self::write(run, untold.unwrap_or_default().restarts)
     }
 
-    /// The summary for people, and where the picture lies.
+    /// Prints the summary as text, and the path of the picture.
     ///
     /// # Errors
-    /// Those of `output`.
+    /// An error of `output`.
     pub fn print(&self, output: &mut impl Write) -> io::Result<()> {
         writeln!(output, "{}\npicture: {}", self.summary.plain(), self.picture.display())
     }
@@ -85,7 +85,7 @@ mod tests {
     use crate::run_metrics::RunMetrics;
     use fleet::config::Fleet;
 
-    /// A run of forty minutes of Hex that has written nothing but its configuration.
+    /// Creates a run of forty minutes of Hex that has written only its configuration.
     fn begin(runs: &Path) -> RunDirectory {
         let run = RunDirectory::new(runs, "first").unwrap();
         run.create().unwrap();
@@ -96,7 +96,7 @@ mod tests {
         run
     }
 
-    /// Ten minutes, in which the loss falls to one.
+    /// Returns metrics of ten minutes in which the loss falls to one.
     fn train(run: &RunDirectory) {
         let mut record = Record::open(run, 0.0).unwrap();
         for minute in 0..=10 {
@@ -154,6 +154,6 @@ mod tests {
     fn a_run_without_metrics_is_an_error_with_a_remedy() {
         let runs = tempfile::tempdir().unwrap();
         let error = Report::again(&begin(runs.path())).unwrap_err().to_string();
-        assert_eq!(error, "run first has no numbers to draw yet; train it with zerofleet train --run first");
+        assert_eq!(error, "run first has no metrics yet; train it with zerofleet train --run first");
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of a run at one time, computed from the expositions of its processes.
+//! Computes the metrics of a run at one time from the expositions of its processes.
 //!
 //! Counters of actors restart with every actor process; [`Meter`] adds them up over restarts and sessions. Values that
 //! a process keeps over its restarts (steps, items, rated games) are taken as they are. Missing values stay missing.
@@ -12,7 +12,7 @@ use fleet::exposition::{Exposition, Series};
 
 use crate::engines::engines;
 
-/// Rates are taken over this time: long enough for a few batches of finished games, short enough to see a stall.
+/// Time over which rates are computed: long enough for a few batches of finished games, short enough to show a stall.
 const RATE_SPAN_SECONDS: f64 = 20.0;
 
 /// The metrics of a run at one time.
@@ -27,7 +27,7 @@ pub struct RunMetrics {
     pub games: Option<f64>,
     /// Moves made by all actors.
     pub positions: Option<f64>,
-    /// Positions that went through a network.
+    /// Positions evaluated by a network.
     pub evaluations: Option<f64>,
     /// Simulations of all searches.
     pub simulations: Option<f64>,
@@ -39,17 +39,17 @@ pub struct RunMetrics {
     pub evaluations_per_second: Option<f64>,
     /// Evaluations per batch.
     pub batch_mean: Option<f64>,
-    /// The share of look-ups that the position cache answered.
+    /// Hit rate of the position cache, from 0 to 1.
     pub cache_hit_share: Option<f64>,
-    /// Trajectories that wait for their acknowledgement.
+    /// Trajectories not yet acknowledged.
     pub unacknowledged: Option<f64>,
     /// Trajectories held by all replay servers.
     pub replay_trajectories: Option<f64>,
     /// Items held by all replay servers.
     pub replay_items: Option<f64>,
-    /// Items that may be drawn.
+    /// Items in the sampling window.
     pub window_items: Option<f64>,
-    /// Items drawn per item inserted, the mean of the replay servers.
+    /// Samples per insert, averaged over the replay servers.
     pub samples_per_insert: Option<f64>,
     /// Bytes of all replay logs.
     pub replay_bytes: Option<f64>,
@@ -57,31 +57,31 @@ pub struct RunMetrics {
     pub steps: Option<f64>,
     /// Training steps per second.
     pub steps_per_second: Option<f64>,
-    /// The loss that is minimised.
+    /// The total loss.
     pub loss_total: Option<f64>,
-    /// Its policy part.
+    /// The policy loss.
     pub loss_policy: Option<f64>,
-    /// Its value part.
+    /// The value loss.
     pub loss_value: Option<f64>,
     /// The norm of the gradient before clipping.
     pub gradient_norm: Option<f64>,
     /// The learning rate.
     pub learning_rate: Option<f64>,
-    /// Batches that were not finite.
+    /// Batches with a loss or gradient that was not finite.
     pub not_finite: Option<f64>,
     /// The newest published weights version.
     pub weights_version: Option<f64>,
-    /// How many versions the slowest actor is behind.
+    /// Weights versions by which the slowest actor is behind.
     pub weights_lag: Option<f64>,
-    /// How many versions old the samples of the last batch were, on average.
+    /// Mean policy lag of the samples of the last batch, in weights versions.
     pub sample_version_lag: Option<f64>,
-    /// Shares on solved positions, by `search/measure/band`.
+    /// Accuracy on solved positions, from 0 to 1, by `search/measure/band`.
     pub accuracy: BTreeMap<String, f64>,
     /// Elo of the newest rated version; random play is 0.
     pub elo: Option<f64>,
-    /// The lower end of its confidence interval.
+    /// The lower bound of its confidence interval.
     pub elo_low: Option<f64>,
-    /// The upper end.
+    /// The upper bound of its confidence interval.
     pub elo_high: Option<f64>,
     /// Elo of the fixed opponents.
     pub opponents: BTreeMap<String, f64>,
@@ -89,17 +89,17 @@ pub struct RunMetrics {
     pub rated_games: Option<f64>,
     /// Seconds spent, by `role/phase`, over all processes of the role.
     pub seconds: BTreeMap<String, f64>,
-    /// The device that trains, and the evaluators, by role.
+    /// The training device and the evaluators, by role.
     pub engines: BTreeMap<String, String>,
 }
 
 impl RunMetrics {
-    /// A share on all solved positions: `accuracy_of("raw", "preserving")`.
+    /// Returns the accuracy on all solved positions: `accuracy_of("raw", "preserving")`.
     pub fn accuracy_of(&self, search: &str, measure: &str) -> Option<f64> {
         self.accuracy.get(&format!("{search}/{measure}/overall")).copied()
     }
 
-    /// Every single number by its name, for event files: `loss/policy`, `accuracy/raw/preserving/overall`.
+    /// Returns every metric with its name in event files: `loss/policy`, `accuracy/raw/preserving/overall`.
     pub fn scalars(&self) -> Vec<(String, f64)> {
         let named = [
             ("actor/games", self.games),
@@ -132,36 +132,36 @@ impl RunMetrics {
     }
 }
 
-/// Turns scrapes into [`RunMetrics`].
+/// Computes [`RunMetrics`] from scrapes.
 #[derive(Debug, Default)]
 pub struct Meter {
     /// Sums over all processes and sessions, by series.
     totals: BTreeMap<String, f64>,
-    /// The last value of each counter of each living process.
+    /// The last value of each counter of each running process.
     last: HashMap<(usize, String), f64>,
-    /// Sums of earlier seconds, for rates; oldest first.
+    /// Earlier sums, for rates; oldest first.
     history: VecDeque<(f64, BTreeMap<String, f64>)>,
-    /// Strength is measured rarely; between two processes of the arena its last word stands.
+    /// The last exposition of the arena, kept while the arena does not run, because strength is measured rarely.
     arena: Exposition,
 }
 
 impl Meter {
-    /// Goes on from the totals of earlier sessions.
+    /// Starts from the totals of earlier sessions.
     pub fn resume(totals: BTreeMap<String, f64>) -> Self {
         Self { totals, ..Self::default() }
     }
 
-    /// Sums over all processes and sessions, to be kept for the next session.
+    /// Returns the sums over all processes and sessions, for the next session.
     pub fn totals(&self) -> &BTreeMap<String, f64> {
         &self.totals
     }
 
-    /// Process `index` was started anew: its counters begin at zero.
+    /// Records a restart of process `index`, whose counters start at zero.
     pub fn restarted(&mut self, index: usize) {
         self.last.retain(|(process, _), _| *process != index);
     }
 
-    /// Takes one round of scrapes: index, role and numbers of each process that answered.
+    /// Computes the metrics from one round of scrapes: index, role and exposition of each process that answered.
     pub fn read(&mut self, elapsed_seconds: f64, scrapes: &[(usize, Role, Exposition)]) -> RunMetrics {
         for (index, role, exposition) in scrapes {
             for series in &exposition.series {
@@ -176,7 +176,7 @@ impl Meter {
         let find = |role| scrapes.iter().find(|(_, r, _)| *r == role).map(|(_, _, exposition)| exposition);
         let learner = |name: &str| find(Role::Learner)?.get(&format!("zerofleet_learner_{name}"), &[]);
         let loss = |part| find(Role::Learner)?.get("zerofleet_learner_loss", &[("part", part)]);
-        // Of all replay servers.
+        // One value for each replay server.
         let replays = |name: &str| -> Vec<f64> {
             let servers = scrapes.iter().filter(|(_, role, _)| *role == Role::Replay);
             servers.filter_map(|(_, _, server)| server.get(&format!("zerofleet_replay_{name}"), &[])).collect()
@@ -241,7 +241,7 @@ impl Meter {
     fn add(&mut self, index: usize, series: &Series) {
         let key = key(series);
         let last = self.last.insert((index, key.clone()), series.value).unwrap_or(0.0);
-        // A counter that fell began again unseen: all of it is new.
+        // A counter that fell was reset by an unobserved restart: its whole value is new.
         let gained = if series.value < last { series.value } else { series.value - last };
         *self.totals.entry(key).or_default() += gained;
     }
@@ -257,11 +257,11 @@ impl Meter {
         self.totals.get(&actor_total(name)).copied()
     }
 
-    /// How much a sum has grown over the span, and in which time.
+    /// Returns the increase of a sum over the span, and the time in seconds.
     fn growth(&self, key: &str) -> Option<(f64, f64)> {
         let (end, newest) = self.history.back()?;
         let newest = newest.get(key)?;
-        // A series that appeared within the span is measured from its first sight.
+        // A series that appeared within the span is measured from its first reading.
         let (begin, oldest) =
             self.history.iter().find_map(|(then, values)| values.get(key).map(|value| (then, value)))?;
         (end > begin).then(|| ((newest - oldest).max(0.0), end - begin))
@@ -305,14 +305,15 @@ impl Meter {
     }
 }
 
-/// Training steps among the sums of the history.
+/// Key of the training steps in the history.
 const STEPS: &str = "steps";
 
 fn actor_total(name: &str) -> String {
     format!("zerofleet_actor_{name}_total")
 }
 
-/// Whether a series starts from zero with every process: an actor's counters and everybody's times.
+/// Returns true for a series that starts at zero with every process: the counters of actors, and the times of all
+/// roles.
 fn begins_anew(role: Role, series: &Series) -> bool {
     let counts = role == Role::Actor && series.name.ends_with("_total");
     (counts || series.name.ends_with("_seconds_total")) && series.value.is_finite()

@@ -1,4 +1,4 @@
-//! What a person sees while a run is under way: live lines on a terminal, a plain line now and then elsewhere.
+//! Shows the progress of a run: live lines on a terminal, and a plain line at intervals elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,38 +8,38 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::engines;
 use crate::run_metrics::RunMetrics;
 
-/// How often a line is written where there is no terminal.
+/// Interval between lines where there is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
-/// What a missing number looks like.
+/// The text for a missing number.
 const MISSING: &str = "–";
 
-/// The screen of one session.
+/// The output of one session.
 #[derive(Debug)]
 pub enum Screen {
-    /// A terminal: lines are redrawn in place.
+    /// A terminal, where lines are redrawn in place.
     Live {
         /// All lines.
         lines: MultiProgress,
-        /// Time.
+        /// The line with the time.
         bar: ProgressBar,
-        /// The lines under the time.
+        /// The lines below the time.
         details: Vec<ProgressBar>,
     },
-    /// A file or a pipe: a line is added now and then.
+    /// A file or a pipe, to which a line is written at intervals.
     Plain {
-        /// When the last line was written.
+        /// The time of the last line.
         last: Option<Instant>,
     },
 }
 
 impl Screen {
-    /// A screen that fits standard output.
+    /// Creates the output that suits standard output.
     pub fn new(total: Duration) -> Self {
         if !std::io::stdout().is_terminal() {
             return Self::Plain { last: None };
         }
         let lines = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
-        // Wide messages are cut at the edge: a line that wraps would be left behind when the next is drawn.
+        // Long messages are cut at the edge: a line that wraps would remain on the screen after a redraw.
         let style = ProgressStyle::with_template("{prefix:9} {bar:40} {wide_msg}").expect("the template is a constant");
         let bar = lines.add(ProgressBar::new(total.as_secs()).with_style(style).with_prefix("time"));
         let style = ProgressStyle::with_template("{prefix:9} {wide_msg}").expect("the template is a constant");
@@ -50,7 +50,7 @@ impl Screen {
         Self::Live { lines, bar, details }
     }
 
-    /// Shows the numbers of now.
+    /// Shows the current metrics.
     pub fn show(&mut self, readings: &RunMetrics, total: Duration, now: Instant) {
         let time = time_line(readings.elapsed_seconds, total);
         let texts = detail_lines(readings);
@@ -67,22 +67,22 @@ impl Screen {
                     *last = Some(now);
                     let named: Vec<String> =
                         NAMES.iter().zip(texts).map(|(name, text)| format!("{name} {text}")).collect();
-                    say(&format!("{time} | {}", named.join(" | ")));
+                    print_line(&format!("{time} | {}", named.join(" | ")));
                 }
             }
         }
     }
 
-    /// Says something that stays on the screen.
-    pub fn say(&self, text: &str) {
+    /// Prints a line that stays on the screen.
+    pub fn print(&self, text: &str) {
         match self {
-            // A terminal that is gone must not stop the training.
+            // A closed terminal must not stop the training.
             Self::Live { lines, .. } => drop(lines.println(text)),
-            Self::Plain { .. } => say(text),
+            Self::Plain { .. } => print_line(text),
         }
     }
 
-    /// Leaves the last numbers standing.
+    /// Leaves the last metrics on the screen.
     pub fn close(&self) {
         if let Self::Live { bar, details, .. } = self {
             bar.abandon();
@@ -91,12 +91,12 @@ impl Screen {
     }
 }
 
-/// A line on standard output; a file on a full disk must not stop the training either.
-fn say(line: &str) {
+/// Prints a line to standard output. Errors are ignored: a full disk must not stop the training.
+fn print_line(line: &str) {
     drop(writeln!(std::io::stdout(), "{line}"));
 }
 
-/// Lines under the time, each of at most eighty columns while numbers are of the usual size.
+/// Names of the lines below the time, each of at most eighty columns for numbers of the usual size.
 const NAMES: [&str; 8] = ["self-play", "batches", "replay", "learner", "loss", "strength", "opponents", "engines"];
 
 fn time_line(elapsed_seconds: f64, total: Duration) -> String {
@@ -139,7 +139,7 @@ fn detail_lines(r: &RunMetrics) -> [String; NAMES.len()] {
     [play, batches, replay, learner, loss, strength, opponents, engines]
 }
 
-/// A rating with its confidence interval.
+/// Formats a rating with its confidence interval.
 pub(crate) fn elo(r: &RunMetrics) -> String {
     match (r.elo, r.elo_low, r.elo_high) {
         (Some(elo), Some(low), Some(high)) => format!("{elo:.0} ({low:.0} to {high:.0})"),
@@ -148,14 +148,14 @@ pub(crate) fn elo(r: &RunMetrics) -> String {
     }
 }
 
-/// `0:42`, `12:05`, `1:00:00`.
+/// Formats a time: `0:42`, `12:05`, `1:00:00`.
 pub(crate) fn clock(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
-/// Three digits or so: `0.42`, `7.3`, `812`, `24.1k`, `3.05M`.
+/// Formats a number with about three digits: `0.42`, `7.3`, `812`, `24.1k`, `3.05M`.
 pub(crate) fn number(value: Option<f64>) -> String {
     match value {
         None => MISSING.to_owned(),
@@ -167,7 +167,7 @@ pub(crate) fn number(value: Option<f64>) -> String {
     }
 }
 
-/// `71.3 %`.
+/// Formats a share: `71.3 %`.
 pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| MISSING.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }

@@ -1,4 +1,4 @@
-//! What a run came to: what was learnt, how fast, and where time went; for people and for machines.
+//! Summarises a run: strength, throughput and the division of time, as Markdown, text and JSON.
 
 use std::fmt::Write as _;
 
@@ -7,25 +7,25 @@ use serde::Serialize;
 use crate::run_metrics::RunMetrics;
 use crate::screen::{clock, elo, number, percent, precise};
 
-/// What a run came to.
+/// The summary of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// The run.
+    /// The name of the run.
     pub run: String,
     /// The game.
     pub game: String,
-    /// Every draw descends from it.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// How long the run was meant to take.
+    /// The planned length of the run in minutes.
     pub minutes: f64,
-    /// How often processes were started again in this session, by process.
+    /// Restarts in this session, by process.
     pub restarts: Vec<(String, u32)>,
-    /// The last word of every number.
+    /// The last reading of the metrics.
     pub last: RunMetrics,
 }
 
 impl Summary {
-    /// As Markdown, which is also what the screen shows.
+    /// Formats the summary as Markdown.
     pub fn markdown(&self) -> String {
         let r = &self.last;
         let seconds = r.elapsed_seconds.max(1.0);
@@ -62,10 +62,10 @@ impl Summary {
         for (name, restarts) in self.restarts.iter().filter(|(_, restarts)| *restarts > 0) {
             row(&format!("restarts of {name}"), restarts.to_string());
         }
-        format!("# Run {}\n\n| what | value |\n|---|---|\n{text}", self.run)
+        format!("# Run {}\n\n| metric | value |\n|---|---|\n{text}", self.run)
     }
 
-    /// The same rows without Markdown's frame.
+    /// Formats the same rows as plain text.
     pub fn plain(&self) -> String {
         let markdown = self.markdown();
         let rows = markdown.lines().skip(4).filter_map(|row| row.trim_matches('|').split_once('|'));
@@ -75,7 +75,7 @@ impl Summary {
     }
 }
 
-/// Where the time of each role went: `search 20 %, evaluate 75 %, wait 5 %`.
+/// Returns the division of time of each role: `search 20 %, evaluate 75 %, wait 5 %`.
 fn shares(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let mut shares = Vec::new();
     for role in ["actor", "learner"] {
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// A run of two minutes that has told this much.
+    /// Returns the summary of a run of two minutes with these metrics.
     fn summary(last: RunMetrics) -> Summary {
         Summary {
             run: "first".to_owned(),
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// What stands beside a name on the screen; `None` where it has no row.
+    /// Returns the value beside a name in the plain text; `None` without a row.
     fn row(summary: &Summary, name: &str) -> Option<String> {
         let text = summary.plain();
         let rows = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix("  "));

@@ -1,5 +1,5 @@
-//! `zerofleet train`: the supervisor of a run. Starts the processes, watches them, shows and writes what they tell,
-//! ends them.
+//! `zerofleet train`: supervises a run. Starts and watches the processes, shows and records their metrics, and drains
+//! them.
 
 #![allow(clippy::print_stdout, reason = "a person reads the summary")]
 
@@ -21,21 +21,21 @@ use crate::write_failures::WriteFailures;
 
 pub use fleet::plan::Args;
 
-/// How often processes are looked at, and how soon Ctrl-C is heard.
+/// Interval between checks of the processes and of Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// How often the numbers are read and shown.
+/// Interval between readings of the metrics.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the numbers are written and the progress is kept.
+/// Interval between writes of metrics and progress.
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Trains until the time is over or somebody says stop.
+/// Trains until the time is over or a signal requests a stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let plan = Plan::new(&args, std::env::vars_os())?;
     let settings = plan.fleet(Rating::On)?;
     plan.run.create()?;
     let _lock = plan.run.lock()?;
     plan.write_config()?;
-    // Only signals live here; the supervisor itself is a plain loop.
+    // The runtime serves only signals; the supervisor itself is a plain loop.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() }).context("listen to signals")?;
@@ -46,7 +46,7 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
     let total = Duration::from_secs_f64(plan.progress.minutes * 60.0);
     let screen = Screen::new(total);
     let run = &plan.run;
-    screen.say(&format!(
+    screen.print(&format!(
         "run {} in {}: {}, seed {}, {} replay server(s), {} actor(s) of {} thread(s)",
         run.name(),
         run.path().display(),
@@ -58,8 +58,8 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
     ));
     if let Some(file) = &plan.unread {
         let (file, own) = (file.display(), run.config());
-        screen.say(&format!(
-            "{file} is not read: the run goes on with {}; change keys there, or with --set",
+        screen.print(&format!(
+            "{file} is ignored: the run resumes with {}; change keys there or with --set",
             own.display()
         ));
     }
@@ -80,18 +80,18 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
     };
     let trained = session.train(drain);
     session.screen.close();
-    session.screen.say(if drain.started() { "stopping: draining every process" } else { "draining every process" });
-    // Even a session that failed, or whose disk is full, ends its processes in order.
+    session.screen.print(if drain.started() { "stopping: draining every process" } else { "draining every process" });
+    // A session that failed, or whose disk is full, drains its processes as well.
     let kept = session.keep();
     for Undrained { name, how } in session.fleet.drain()? {
-        session.screen.say(&format!("{name} {how}"));
+        session.screen.print(&format!("{name} {how}"));
     }
     trained?;
     kept?;
     report(plan, &session)
 }
 
-/// A session under way.
+/// A running session.
 struct Session<'a> {
     run: &'a RunDirectory,
     fleet: Fleet,
@@ -113,7 +113,7 @@ impl Session<'_> {
         while !drain.started() && self.elapsed() < self.total {
             let now = Instant::now();
             for (index, event) in self.fleet.watch(now)? {
-                self.tell(index, event)?;
+                self.handle(index, event)?;
             }
             if now >= next_read {
                 next_read = now + READ_INTERVAL;
@@ -122,13 +122,13 @@ impl Session<'_> {
             }
             if now >= next_record {
                 next_record = now + RECORD_INTERVAL;
-                // A full disk must not end the training: the next interval may find room.
+                // A full disk must not end the training: the next write may succeed.
                 let kept = self.keep();
-                self.write_failures.kept(&kept).iter().for_each(|news| self.screen.say(news));
+                self.write_failures.kept(&kept).iter().for_each(|news| self.screen.print(news));
             }
             std::thread::sleep(WATCH_INTERVAL);
         }
-        // The last word, while everybody can still be asked.
+        // The last reading, while every process still answers.
         self.read();
         Ok(())
     }
@@ -140,16 +140,16 @@ impl Session<'_> {
     fn read(&mut self) {
         let elapsed = self.elapsed().as_secs_f64();
         let scraped = self.fleet.scrape();
-        for (index, _, told) in scraped.iter().filter(|(_, role, _)| *role == Role::Learner) {
+        for (index, _, exposition) in scraped.iter().filter(|(_, role, _)| *role == Role::Learner) {
             let log = self.log(*index);
-            self.write_failures.learner(told, &log).iter().for_each(|news| self.screen.say(news));
+            self.write_failures.learner(exposition, &log).iter().for_each(|news| self.screen.print(news));
         }
         let mut readings = self.meter.read(elapsed, &scraped);
         readings.unix_seconds = unix_seconds();
         self.last = readings;
     }
 
-    /// Writes numbers and progress.
+    /// Writes metrics and progress.
     fn keep(&mut self) -> anyhow::Result<()> {
         self.record.append(&self.last)?;
         self.progress.elapsed_seconds = self.elapsed().as_secs_f64();
@@ -157,61 +157,60 @@ impl Session<'_> {
         self.run.keep_progress(&self.progress)
     }
 
-    /// Where the output of a process goes.
+    /// Returns the log file of a process.
     fn log(&self, index: usize) -> PathBuf {
         self.run.logs().join(format!("{}.log", self.fleet.members()[index].child.name()))
     }
 
-    fn tell(&mut self, index: usize, event: Event) -> anyhow::Result<()> {
+    fn handle(&mut self, index: usize, event: Event) -> anyhow::Result<()> {
         let Member { role, child, .. } = &self.fleet.members()[index];
         let name = child.name();
         match event {
             Event::Died { how, last_log_line, pause } => {
                 let seconds = pause.as_secs_f64();
-                self.screen
-                    .say(&format!("{name} {how}, starting it again in {seconds} s; last log line: {last_log_line}"));
+                self.screen.print(&format!("{name} {how}, restarting in {seconds} s; last log line: {last_log_line}"));
             }
             Event::Restarted => {
-                self.screen.say(&format!("{name} runs again"));
+                self.screen.print(&format!("{name} was restarted"));
                 self.meter.restarted(index);
             }
             Event::GivenUp { why } => {
                 let log = self.log(index);
-                self.screen.say(&without(*role, &format!("{name} {why} (all of it: {})", log.display()))?);
+                self.screen.print(&without(*role, &format!("{name} {why} (full log: {})", log.display()))?);
             }
         }
         Ok(())
     }
 }
 
-/// What to say when a process of this role is given up.
+/// Returns the message for a process of this role that is given up.
 ///
 /// # Errors
-/// There is no training without one.
+/// Training cannot continue without this role.
 fn without(role: Role, what_happened: &str) -> anyhow::Result<String> {
     match role {
-        // It only measures, and nobody waits for it.
-        Role::Arena => Ok(format!("{what_happened}; training goes on unmeasured")),
-        // Actors evaluate for themselves meanwhile.
-        Role::Inference => Ok(format!("{what_happened}; training goes on without it")),
+        // The arena only measures, and no process waits for it.
+        Role::Arena => Ok(format!("{what_happened}; training continues unmeasured")),
+        // Actors evaluate their own positions meanwhile.
+        Role::Inference => Ok(format!("{what_happened}; training continues without it")),
         Role::Actor | Role::Replay | Role::Learner => bail!("{what_happened}"),
     }
 }
 
-/// Summary and picture, in the run's folder and on the screen.
+/// Writes summary and picture to the run's folder, and prints them.
 fn report(plan: &Plan, session: &Session<'_>) -> anyhow::Result<()> {
     let restarts = session.fleet.members().iter().map(|m| (m.child.name().to_owned(), m.child.restarts()));
     let report = Report::write(&plan.run, restarts.collect())?;
     println!();
     report.print(&mut std::io::stdout().lock())?;
     if session.elapsed() < session.total {
-        println!("go on with: zerofleet train --run {}", plan.run.name());
+        println!("continue with: zerofleet train --run {}", plan.run.name());
     }
     Ok(())
 }
 
 fn unix_seconds() -> f64 {
-    // A clock before 1970 is wrong in any case; diagrams then start at zero.
+    // A clock before 1970 is wrong; the time is then zero.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
@@ -221,8 +220,8 @@ mod tests {
 
     #[test]
     fn an_arena_or_inference_server_that_is_given_up_does_not_end_the_training() {
-        assert_eq!(without(Role::Arena, "arena is gone").unwrap(), "arena is gone; training goes on unmeasured");
-        assert_eq!(without(Role::Inference, "it is gone").unwrap(), "it is gone; training goes on without it");
+        assert_eq!(without(Role::Arena, "arena is gone").unwrap(), "arena is gone; training continues unmeasured");
+        assert_eq!(without(Role::Inference, "it is gone").unwrap(), "it is gone; training continues without it");
         for role in [Role::Actor, Role::Replay, Role::Learner] {
             assert_eq!(without(role, "it is gone").unwrap_err().to_string(), "it is gone");
         }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use fleet::exposition::Exposition;
 
-/// Labels of `zerofleet_learner_write_failed`, and the words shown for them.
+/// Labels of `zerofleet_learner_write_failed`, and the text shown for each.
 const LEARNER_WRITES: [(&str, &str); 2] = [("checkpoint", "a checkpoint"), ("weights", "new weights")];
 
-/// The writes that fail now.
+/// The set of writes that currently fail.
 #[derive(Debug, Default)]
 pub struct WriteFailures {
     failing: BTreeSet<&'static str>,
@@ -17,22 +17,22 @@ pub struct WriteFailures {
 impl WriteFailures {
     /// Takes the result of writing metrics and progress; returns a message if it differs from the last one.
     pub fn kept(&mut self, kept: &anyhow::Result<()>) -> Option<String> {
-        self.news("the numbers of the run", kept.as_ref().err().map(|error| format!("{error:#}")))
+        self.change("the metrics of the run", kept.as_ref().err().map(|error| format!("{error:#}")))
     }
 
     /// Takes the learner's write status; returns a message for each change.
     pub fn learner(&mut self, exposition: &Exposition, log: &Path) -> Vec<String> {
-        let news = LEARNER_WRITES.iter().filter_map(|&(label, what)| {
+        let changes = LEARNER_WRITES.iter().filter_map(|&(label, what)| {
             let failed = exposition.get("zerofleet_learner_write_failed", &[("what", label)])? > 0.0;
-            self.news(what, failed.then(|| format!("see {}", log.display())))
+            self.change(what, failed.then(|| format!("see {}", log.display())))
         });
-        news.collect()
+        changes.collect()
     }
 
-    fn news(&mut self, what: &'static str, failed: Option<String>) -> Option<String> {
+    fn change(&mut self, what: &'static str, failed: Option<String>) -> Option<String> {
         match failed {
             Some(why) => self.failing.insert(what).then(|| {
-                format!("cannot write {what} ({why}): make room; training goes on, and what failed is tried again")
+                format!("cannot write {what} ({why}): free disk space; training continues, and the write is retried")
             }),
             None => self.failing.remove(what).then(|| format!("{what} could be written again")),
         }
@@ -57,11 +57,11 @@ mod tests {
         let full = Err(anyhow!("No space left on device").context("append to metrics.jsonl"));
         let said = failures.kept(&full).unwrap();
         assert!(
-            said.starts_with("cannot write the numbers of the run (append to metrics.jsonl: No space left"),
+            said.starts_with("cannot write the metrics of the run (append to metrics.jsonl: No space left"),
             "{said}"
         );
         assert_eq!(failures.kept(&full), None);
-        assert_eq!(failures.kept(&Ok(())).unwrap(), "the numbers of the run could be written again");
+        assert_eq!(failures.kept(&Ok(())).unwrap(), "the metrics of the run could be written again");
         assert_eq!(failures.kept(&Ok(())), None);
     }
 
@@ -70,7 +70,7 @@ mod tests {
         let mut failures = WriteFailures::default();
         assert_eq!(learner(&mut failures, 0), [""; 0]);
         let said = learner(&mut failures, 1);
-        assert!(said[0].starts_with("cannot write a checkpoint (see logs/learner.log): make room"), "{said:?}");
+        assert!(said[0].starts_with("cannot write a checkpoint (see logs/learner.log): free disk space"), "{said:?}");
         assert_eq!(failures.learner(&Exposition::default(), Path::new("")), [""; 0]);
         assert_eq!(learner(&mut failures, 1), [""; 0]);
         assert_eq!(learner(&mut failures, 0), ["a checkpoint could be written again"]);

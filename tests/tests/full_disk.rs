@@ -63,17 +63,17 @@ fn a_full_disk_is_told_ends_nothing_and_spoils_nothing_and_checkpoints_go_on_onc
     run.start().unwrap();
     run.until("there is a checkpoint", DEADLINE, |run| newest_checkpoint(run.directory()).is_some()).unwrap();
     disk.fill();
-    run.until("the full disk is told", DEADLINE, |run| run.said().contains("cannot write the numbers of the run"))
+    run.until("the full disk is reported", DEADLINE, |run| run.said().contains("cannot write the metrics of the run"))
         .unwrap();
     let before = newest_checkpoint(run.directory()).unwrap();
-    assert!(!run.said().contains("starting it again"), "{}", run.said());
+    assert!(!run.said().contains("restarting in"), "{}", run.said());
 
     disk.make_room();
     run.until("it can be written again", DEADLINE, |run| run.said().contains("could be written again")).unwrap();
     run.until("there is a newer checkpoint", DEADLINE, |run| newest_checkpoint(run.directory()) > Some(before))
         .unwrap();
     run.stop().unwrap();
-    assert!(!run.said().contains("starting it again"), "{}", run.said());
+    assert!(!run.said().contains("restarting in"), "{}", run.said());
     let numbers = fs::read_to_string(run.directory().join("metrics.jsonl")).unwrap();
     for line in numbers.lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap();

@@ -46,7 +46,7 @@ fn ctrl_c_drains_a_run_and_started_again_it_goes_on_with_its_step_version_replay
     .unwrap();
     let held = run.metric("replay-server", TRAJECTORIES).unwrap();
     let output = run.stop().unwrap();
-    assert!(output.text.contains("go on with: zerofleet train --run first"), "{}", output.text);
+    assert!(output.text.contains("continue with: zerofleet train --run first"), "{}", output.text);
     assert!(!output.text.contains("was killed"), "{}", output.text);
     assert_eq!(run.answering(), [""; 0]);
     for name in ["summary.md", "summary.json", "picture.svg", "metrics.jsonl"] {

@@ -1,19 +1,19 @@
 use std::io::{self, BufRead, Read as _};
 
-/// What the person may type.
+/// The text of the command `help`.
 pub(super) const HELP: &str = "\
 a move   play it, in the notation of the game
 back     take back your last move and the answer to it
-hint     what the program would play in your place, and why
-sides    change sides
-new      begin again
-help     this list
+hint     show the move that the program would play for you
+sides    swap sides
+new      start a new game
+help     show this list
 quit     leave";
 
-/// A line longer than this is no move.
+/// Longest accepted line in bytes.
 const LINE_BYTES_MAX: u64 = 1_000;
 
-/// What the person wants.
+/// A parsed line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command<'a> {
     Nothing,
@@ -27,7 +27,7 @@ pub(super) enum Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// What is no command is a move.
+    /// Parses a line. Text that is not a command is a move.
     pub(super) fn read(text: &'a str) -> Self {
         let text = text.trim();
         match text.to_lowercase().as_str() {
@@ -51,7 +51,7 @@ pub(super) enum Line {
     End,
 }
 
-/// Reads a line. Whatever the bytes are, they are text afterwards: what is not UTF-8 becomes what no game calls a move.
+/// Reads a line. Bytes that are not UTF-8 become replacement characters, which occur in no move.
 pub(super) fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
     let mut bytes = Vec::new();
     if input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)? == 0 {
@@ -64,7 +64,7 @@ pub(super) fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
     Ok(Line::Text(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Drops what is left of a line without keeping it.
+/// Skips the rest of a line without storing it.
 fn skip_line(input: &mut impl BufRead) -> io::Result<()> {
     loop {
         let buffer = input.fill_buf()?;

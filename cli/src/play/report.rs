@@ -3,10 +3,10 @@ use std::io::{self, Write};
 use game::Game;
 use selfplay::{Analysis, Proven};
 
-/// How many moves of the principal variation are shown.
+/// Number of shown moves of the principal variation.
 const VARIATION_PLIES_MAX: usize = 12;
 
-/// Writes what the search made of `position`: evaluation, principal variation, and the best moves of its policy.
+/// Writes the search result for `position`: evaluation, principal variation, and the best moves of the search policy.
 pub(super) fn write<G: Game>(
     game: &G,
     position: &G::Position,
@@ -22,7 +22,7 @@ pub(super) fn write<G: Game>(
         Proven::Loss => ", a proven loss",
     };
     let Analysis { value, network_value, .. } = analysis;
-    writeln!(output, "  evaluation {value:+.2} for {mover} (network alone {network_value:+.2}){proven}")?;
+    writeln!(output, "  evaluation {value:+.2} for {mover} (raw network {network_value:+.2}){proven}")?;
     writeln!(output, "  expects    {}", variation(game, position, analysis))?;
     writeln!(output, "  {:<6} {:>7} {:>7} {:>7} {:>6}", "move", "policy", "visits", "prior", "value")?;
     for index in ranked(analysis).into_iter().take(listed_moves) {
@@ -34,7 +34,7 @@ pub(super) fn write<G: Game>(
     Ok(())
 }
 
-/// The legal actions by search policy, then visits, then prior; the chosen one first.
+/// Returns the legal actions by search policy, then visits, then prior; the chosen one first.
 fn ranked(analysis: &Analysis) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..analysis.actions.len()).collect();
     let is_other = |index: usize| analysis.actions[index] != analysis.best;
@@ -48,7 +48,7 @@ fn ranked(analysis: &Analysis) -> Vec<usize> {
     indices
 }
 
-/// The principal variation in the notation of the game.
+/// Formats the principal variation in the notation of the game.
 fn variation<G: Game>(game: &G, position: &G::Position, analysis: &Analysis) -> String {
     let mut position = position.clone();
     let mut names = Vec::new();

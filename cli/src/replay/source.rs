@@ -8,7 +8,7 @@ use service::Drain;
 use service::directory::DirectoryError;
 use tokio::net::TcpListener;
 
-use crate::trust::{Trust, reach_run};
+use crate::client_security::{ClientSecurity, reach_run};
 use fleet::config::load_run;
 use fleet::run_directory::RunDirectory;
 
@@ -19,7 +19,7 @@ pub(super) struct Source {
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "run", required_unless_present = "run")]
     server: Option<String>,
     #[command(flatten)]
-    trust: Trust,
+    security: ClientSecurity,
     /// A run, while it is trained or afterwards.
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Live {
     #[arg(long, value_name = "ENDPOINT")]
     server: String,
     #[command(flatten)]
-    trust: Trust,
+    security: ClientSecurity,
 }
 
 impl Live {
@@ -47,7 +47,7 @@ impl Live {
     /// # Errors
     /// An invalid endpoint, or no credentials for it.
     pub(super) fn inspector(&self) -> anyhow::Result<Inspector> {
-        self.trust.reach(&self.server)?;
+        self.security.reach(&self.server)?;
         Ok(Inspector::new(&self.server)?)
     }
 }
@@ -125,7 +125,7 @@ impl Source {
         let Some(endpoint) = &self.server else {
             bail!("only a live server changes its settings, name it with --server; those of a run are in its run file")
         };
-        self.trust.reach(endpoint)?;
+        self.security.reach(endpoint)?;
         Ok(Inspector::new(endpoint)?)
     }
 }

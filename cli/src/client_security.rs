@@ -1,4 +1,4 @@
-//! The credentials with which commands reach a live server.
+//! Loads the credentials with which commands connect to a live server.
 
 use std::path::PathBuf;
 
@@ -9,32 +9,32 @@ use serde::{Deserialize, Serialize};
 use service::SecuritySection;
 use service::config::Sources;
 
-/// The arguments beside `--server`.
+/// The arguments for credentials beside `--server`.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Trust {
-    /// A run file whose section [security] holds authorities, client certificate and token.
+pub(crate) struct ClientSecurity {
+    /// Run file whose section [security] holds the authorities, client certificate and token.
     #[arg(long, value_name = "FILE", requires = "server")]
     config: Option<PathBuf>,
-    /// Overrides a key of it: `--set security.ca=ca.pem`; may be given many times.
+    /// Overrides one key of it: `--set security.ca=ca.pem`; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", requires = "server")]
     sets: Vec<String>,
 }
 
-/// The part of a run file that is read.
+/// The section `[security]` of a run file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Read {
+struct SecurityOnly {
     security: SecuritySection,
 }
 
-impl Trust {
+impl ClientSecurity {
     /// Sets the credentials of every channel of this process, for `endpoint`.
     ///
     /// # Errors
     /// An invalid key, a file that cannot be read, an `https` endpoint without `security.ca`.
     pub(crate) fn reach(&self, endpoint: &str) -> anyhow::Result<()> {
         let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
-        let Read { security } = sources.load()?;
+        let SecurityOnly { security } = sources.load()?;
         security.check_endpoint("--server", endpoint)?;
         Ok(use_credentials(&security)?)
     }
@@ -45,7 +45,7 @@ impl Trust {
 /// # Errors
 /// An invalid configuration, a file that cannot be read.
 pub(crate) fn reach_run(run: &RunDirectory) -> anyhow::Result<&'static str> {
-    let Read { security } = load_run(run)?;
+    let SecurityOnly { security } = load_run(run)?;
     use_credentials(&security)?;
     Ok(security.scheme())
 }
