@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use fleet::Role;
-use fleet::exposition::{Exposition, Series};
+use fleet::exposition::{Exposition, Series, increase};
 
 use crate::engines::engines;
 
@@ -241,9 +241,7 @@ impl Meter {
     fn add(&mut self, index: usize, series: &Series) {
         let key = key(series);
         let last = self.last.insert((index, key.clone()), series.value).unwrap_or(0.0);
-        // A counter that fell was reset by an unobserved restart: its whole value is new.
-        let gained = if series.value < last { series.value } else { series.value - last };
-        *self.totals.entry(key).or_default() += gained;
+        *self.totals.entry(key).or_default() += increase(last, series.value);
     }
 
     fn remember(&mut self, elapsed_seconds: f64, now: BTreeMap<String, f64>) {

@@ -46,6 +46,11 @@ impl Exposition {
     }
 }
 
+/// The increase of a counter between two readings. A counter that fell was reset: its whole value is new.
+pub fn increase(before: f64, now: f64) -> f64 {
+    if now < before { now } else { now - before }
+}
+
 /// Requests `url` and parses the response; `None` on an error or timeout.
 pub fn scrape(agent: &ureq::Agent, url: &str) -> Option<Exposition> {
     let text = agent.get(url).call().ok()?.body_mut().read_to_string().ok()?;

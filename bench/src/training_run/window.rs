@@ -1,6 +1,6 @@
 use crate::usage::{ThreadUsage, Usage};
 use fleet::Role;
-use fleet::exposition::Exposition;
+use fleet::exposition::{Exposition, increase};
 
 /// One process at one time.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl Window {
     pub(crate) fn growth(&self, role: Role, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let grown = self.processes().filter(|(_, end)| end.role == role).filter_map(|(begin, end)| {
             let before = begin.exposition.get(name, labels).unwrap_or(0.0);
-            Some((end.exposition.get(name, labels)? - before).max(0.0))
+            Some(increase(before, end.exposition.get(name, labels)?))
         });
         sum(grown)
     }

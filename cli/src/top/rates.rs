@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use fleet::exposition::Exposition;
+use fleet::exposition::{Exposition, increase};
 
 /// Rates are taken over this time: long enough for a few batches of finished games, short enough to see a stall.
 const SPAN: Duration = Duration::from_secs(20);
@@ -42,8 +42,7 @@ impl CounterRates {
         let (begin, first) = values.next()?;
         let (mut end, mut last, mut gained) = (begin, first, 0.0);
         for (then, value) in values {
-            // A counter that fell was reset: its whole value is new.
-            gained += if value < last { value } else { value - last };
+            gained += increase(last, value);
             (end, last) = (then, value);
         }
         let seconds = end.duration_since(begin).as_secs_f64();
