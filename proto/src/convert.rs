@@ -1,4 +1,4 @@
-//! Where messages meet domain types, one file per family.
+//! Conversions between messages and domain types, one file per family.
 //!
 //! To the wire is `From` and cannot fail; from the wire is `TryFrom` and checks everything that can be checked without
 //! the rules of a game: lengths, bounds, finite numbers, known enum values. What it lets through needs no second look.
@@ -37,7 +37,7 @@ pub fn status(invalid: &Invalid) -> Status {
     Status::with_error_details(Code::InvalidArgument, invalid.to_string(), details)
 }
 
-/// The trailer that says after how many milliseconds to try again, as gRPC calls it.
+/// The trailer with the delay before a retry in milliseconds, under gRPC's name for it.
 pub const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 
 /// The same refusal with the advice to try again after so long: in its trailer and in its details (`google.rpc.RetryInfo`).
@@ -120,7 +120,7 @@ fn finite(field: &str, values: &[f32]) -> Result<(), Invalid> {
     }
 }
 
-/// What every count on the wire fits: senders hold less than `u32::MAX` of anything they send.
+/// The conversion of a count to the wire: senders hold less than `u32::MAX` of anything they send.
 fn wire_count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

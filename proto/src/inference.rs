@@ -1,7 +1,7 @@
 //! Evaluations, moves and analyses by a server that has the weights: `zerofleet.inference.v1`.
 //!
-//! Whoever plays holds [`Evaluations`], one stream for all its threads; whoever wants a move asks an [`Advisor`]. The server reads streams through [`order`] and is
-//! added to a server by [`service()`].
+//! A process that plays holds [`Evaluations`], one stream for all its threads; a process that needs moves uses an
+//! [`Advisor`]. The server reads streams through [`order`] and is added to a server by [`service()`].
 
 mod advisor;
 mod connection;
@@ -28,7 +28,7 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.inference.v1");
 }
 
-/// Who asks on a stream, and for what.
+/// The client of a stream and its game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// For the server's log.
@@ -41,7 +41,7 @@ pub struct Hello {
     pub actions: usize,
 }
 
-/// What a server says when it is ready to be asked.
+/// The message of a server that is ready for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Welcome {
     /// The newest weights version.
@@ -57,7 +57,7 @@ pub struct Welcome {
 pub struct Asked {
     /// Of the ask.
     pub id: u64,
-    /// Which weights version must answer; `None`: the newest.
+    /// The weights version that must answer; `None`: the newest.
     pub version: Option<u64>,
     /// Within which time the answer is wanted.
     pub timeout: Option<Duration>,
@@ -69,7 +69,7 @@ pub struct Asked {
     pub trace: Option<TraceContext>,
 }
 
-/// Positions as bytes, for whoever looks them up: equal positions of one stream have equal bytes.
+/// A position as bytes, for caches: equal positions of one stream have equal bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rows {
     pub(crate) observations: Bytes,
@@ -89,7 +89,7 @@ impl Rows {
     }
 }
 
-/// Why an ask is not answered.
+/// The reason for which a request is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// As many positions wait as may.
@@ -110,7 +110,7 @@ pub struct Refusal {
     pub why: Why,
     /// For people.
     pub reason: String,
-    /// When to try again, where that helps.
+    /// The delay before a retry, where a retry helps.
     pub retry_after: Option<Duration>,
 }
 

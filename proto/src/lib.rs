@@ -1,12 +1,11 @@
 //! The wire: messages, conversions, typed clients.
 //!
-//! `proto/` beside this crate's sources holds the .proto files; they say what a message means and in which order the
-//! messages of a stream may come. Here are the code generated from them ([`replay::v1`], [`weights::v1`], [`inference::v1`],
-//! [`open_inference::v2`]), the conversions to and from domain types ([`convert`]), the clients ([`replay::Writer`],
-//! [`replay::Sampler`], [`weights::Subscriber`], [`inference::Evaluations`]), where the servers are that share one job
-//! ([`servers`]), and what every server and channel shares: settings, and who is at the other end ([`security`]). It knows no
-//! table, no tensor and no rules. Start with
-//! [`replay`].
+//! `proto/` beside this crate's sources holds the .proto files; they define the meaning of each message and the order
+//! in which the messages of a stream may come. This crate holds the code generated from them ([`replay::v1`],
+//! [`weights::v1`], [`inference::v1`], [`open_inference::v2`]), the conversions to and from domain types ([`convert`]),
+//! the clients ([`replay::Writer`], [`replay::Sampler`], [`weights::Subscriber`], [`inference::Evaluations`]), the
+//! discovery of servers that share one job ([`servers`]), and the settings and authentication that all servers and
+//! channels share ([`security`]). It knows no table, no tensor and no rules. Start with [`replay`].
 
 mod channel;
 pub mod convert;

@@ -10,7 +10,7 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// The largest trajectory, in bytes: a message less what messages add to a trajectory, or to a sample cut from it.
 pub const TRAJECTORY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES;
 
-/// What messages add to what they carry.
+/// The overhead of a message on top of its payload.
 pub const MESSAGE_REST_BYTES: usize = 4 << 10;
 
 /// The size at which a batch goes on in another message, in bytes: what the window of a stream holds.
@@ -49,7 +49,7 @@ pub const TABLE_KEYS_MAX: usize = 64;
 /// The most servers that share one job: a client keeps a connection and a queue for each.
 pub const SERVERS_MAX: usize = 64;
 
-/// The most actors that a server knows and tells of: ten times the largest fleet, and their list fits a message.
+/// The most actors that a server knows and lists: ten times the largest fleet, and their list fits a message.
 pub const ACTORS_MAX: usize = 16_384;
 
 /// The longest name (of a game, of a subscriber), in bytes.

@@ -1,7 +1,7 @@
-//! What the clients of streams share: a task that opens one stream after another, with growing delays between them.
+//! The task that all stream clients share: it opens one stream after another, with growing delays between them.
 //!
-//! A [`Client`] says what it does on a stream and when it has nothing left to do; [`Reconnecting`] owns its task and
-//! stops it. No message is known here.
+//! A [`Client`] defines the work on a stream and reports when no work is left; [`Reconnecting`] owns its task and stops
+//! it. This module knows no messages.
 
 mod backoff;
 
@@ -21,10 +21,10 @@ use crate::replay::order::Fault;
 
 /// A client that talks over one stream at a time.
 pub(crate) trait Client: Send + 'static {
-    /// What its streams are called in the log.
+    /// The name of its streams in the log.
     const STREAM: &'static str;
 
-    /// Where its server listens.
+    /// The endpoint of its server.
     fn endpoint(&self) -> Arc<str>;
 
     /// One stream, from its opening to its end; `Ok` if there is nothing left to do. Whatever is worth a quick return
@@ -34,13 +34,13 @@ pub(crate) trait Client: Send + 'static {
     /// A stream broke; another will be opened.
     fn broke(&mut self, broken: &Broken);
 
-    /// Resolves once there is nothing left to do, so that nobody waits for a server that is away. Cancel-safe.
+    /// Resolves once no work is left, so that the task does not wait for an unreachable server. Cancel-safe.
     fn finished(&mut self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 }
 
-/// Why a stream is over.
+/// The reason for which a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     /// It was never opened.
@@ -67,7 +67,7 @@ pub(crate) enum Broken {
 }
 
 impl Broken {
-    /// Whether somebody made a mistake that no waiting cures, so that a human must look.
+    /// Returns true for a mistake that waiting does not cure, so that a human must look.
     fn is_mistake(&self) -> bool {
         match self {
             Self::Status(status) => matches!(
@@ -167,21 +167,21 @@ mod tests {
     /// On the paused clock of a test: when nothing else can happen.
     const LATER: Duration = Duration::from_secs(3600);
 
-    /// A client whose streams end as it was told; then one lasts.
+    /// A client whose streams end as scripted; after those, one stream lasts.
     #[derive(Debug, Default)]
     struct Told {
         ends: VecDeque<Result<(), Broken>>,
         endpoint: &'static str,
-        /// Whether each stream does something that is worth a quick return.
+        /// For each stream, true if it makes progress that justifies a quick return.
         progresses: bool,
         is_finished: bool,
-        /// When streams were opened.
+        /// The times at which streams were opened.
         opened: Vec<Instant>,
         broke: usize,
     }
 
     impl Client for Told {
-        const STREAM: &'static str = "told";
+        const STREAM: &'static str = "scripted";
 
         fn endpoint(&self) -> Arc<str> {
             self.endpoint.into()

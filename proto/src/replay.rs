@@ -1,7 +1,8 @@
 //! Trajectories in, samples out: `zerofleet.replay.v1`.
 //!
-//! An actor holds a [`Writer`] for each server, the learner a [`UnionSampler`] over one [`Sampler`] each; whoever looks at a table an [`Inspector`]. The server
-//! implements [`v1::replay_server::Replay`], reads its streams through [`order`] and is added to a server by [`service()`].
+//! An actor holds a [`Writer`] for each server, the learner a [`UnionSampler`] over one [`Sampler`] each; a tool that
+//! inspects a table holds an [`Inspector`]. The server implements [`v1::replay_server::Replay`], reads its streams
+//! through [`order`] and is added to a server by [`service()`].
 
 mod actors;
 mod batch;
@@ -40,12 +41,12 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.replay.v1");
 }
 
-/// Who inserts: all trajectories of one insert stream carry this actor, epoch and game.
+/// The source of an insert stream: all its trajectories carry this actor, epoch and game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The actor, stable over restarts.
     pub actor: u64,
-    /// Which life of that actor: grows with every start.
+    /// The epoch of that actor: grows with every start.
     pub epoch: u64,
     /// The name of the game, as in its spec.
     pub game: String,
@@ -54,7 +55,7 @@ pub struct Origin {
 /// The revision of insert streams that this crate speaks: with heartbeats, goodbye and stale trajectories.
 pub const INSERT_REVISION: u32 = 1;
 
-/// What became of a trajectory.
+/// The outcome of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// It was new and is durable.
@@ -82,7 +83,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Which trajectory of the epoch is answered.
+    /// The trajectory of the epoch that is answered.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         match *self {
@@ -94,7 +95,7 @@ impl Answer {
     }
 }
 
-/// What a sampler wants drawn.
+/// The request of a sampler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampleQuery {
     /// The name of the game, as in its spec.
@@ -105,7 +106,7 @@ pub struct SampleQuery {
     pub unroll_steps: usize,
     /// From which table.
     pub table: String,
-    /// How long a batch may not come before the stream ends, in whole milliseconds; `None`: any time.
+    /// The time without a batch after which the stream ends, in whole milliseconds; `None`: no limit.
     pub timeout: Option<Duration>,
 }
 
@@ -125,7 +126,7 @@ pub enum ListOrder {
     Surprising,
 }
 
-/// Which ids to list.
+/// The ids to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
     /// Of which table.
@@ -147,11 +148,11 @@ impl Default for ListQuery {
 /// A trajectory that breaks the rules of its game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Which one.
+    /// The selector.
     pub trajectory: TrajectoryId,
     /// The step that breaks them.
     pub ply: usize,
-    /// How, for people.
+    /// The description, for people.
     pub reason: String,
 }
 

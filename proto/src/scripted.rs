@@ -47,7 +47,8 @@ pub(crate) async fn listen() -> (TcpListenerStream, SocketAddr) {
     listen_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
 }
 
-/// A listener where another one was before, and its address. Somebody else's connection may have the port for a moment.
+/// Returns a listener at the address of an earlier one, and that address. An unrelated connection may hold the port for
+/// a moment.
 pub(crate) async fn listen_at(address: SocketAddr) -> (TcpListenerStream, SocketAddr) {
     let listener = within(async {
         loop {
@@ -75,7 +76,7 @@ pub fn servers(servers: &[Server]) -> (watch::Sender<Arc<[Server]>>, Servers) {
     (tell, Servers::told(set))
 }
 
-/// Where a client connects to `address`.
+/// Returns the endpoint of `address` for clients.
 pub fn endpoint(address: SocketAddr) -> String {
     format!("http://{address}")
 }

@@ -1,5 +1,5 @@
-//! Where the servers are that share one job: a list of endpoints, of which each host name stands for all its addresses,
-//! looked up again and again.
+//! The set of servers that share one job: a list of endpoints, where each host name stands for all its addresses and is
+//! looked up repeatedly.
 //!
 //! A name whose addresses grow (a headless service, a compose service that is scaled) gains servers without a restart of
 //! who uses them. [`Servers`] yields the current set and its changes; [`preferred`] spreads clients over a set. It knows
@@ -25,19 +25,19 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::limits::SERVERS_MAX;
 
-/// How often names are looked up: how long a new server may wait to be used.
+/// The interval between lookups of names: the longest time before a new server is used.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
 
 /// One server of a set. Ordered by its id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Server {
-    /// Which it is: the endpoint as it was written where that stands for one address only, so that a server that comes
-    /// back under another address is the same; else its address.
+    /// The identity of the server: the endpoint as written if it stands for one address only, so that a server that
+    /// comes back under another address is the same; otherwise its address.
     pub id: Arc<str>,
-    /// Where it listens now: `http://host:port`, `https://host:port`, or `https://name@host:port` for the address of a server
-    /// whose certificate is that of `name`. Never stands for more than one address.
+    /// The current endpoint: `http://host:port`, `https://host:port`, or `https://name@host:port` for the address of a
+    /// server whose certificate is that of `name`. Never stands for more than one address.
     pub endpoint: Arc<str>,
-    /// Whether its id is a name that nobody else ever had: another process may go by it.
+    /// True if the id is the endpoint as written, not an address: another process may take it over.
     pub has_own_name: bool,
 }
 
@@ -50,7 +50,7 @@ impl Server {
     }
 }
 
-/// How a host name becomes addresses.
+/// Resolves a host name to addresses.
 pub trait Resolve: Send + Sync + 'static {
     /// All addresses of `host`, each with `port`. An error leaves the last answer in force.
     fn resolve(&self, host: &str, port: u16) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
@@ -65,7 +65,7 @@ where
     }
 }
 
-/// What the operating system answers: hosts file and DNS.
+/// The resolver of the operating system: hosts file and DNS.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 
@@ -104,7 +104,7 @@ impl Servers {
         Self::start(endpoints, SystemResolver)
     }
 
-    /// Whatever the other end of `set` says.
+    /// The set that the other end publishes.
     #[cfg(any(test, feature = "scripted"))]
     #[must_use]
     pub fn told(set: watch::Receiver<Arc<[Server]>>) -> Self {
@@ -117,7 +117,8 @@ impl Servers {
         Arc::clone(&self.set.borrow())
     }
 
-    /// Whether the set is another than this clone has seen by the last call of this or of [`Servers::changed`].
+    /// Returns true if the set differs from the one that this clone saw at the last call of this or of
+    /// [`Servers::changed`].
     pub(crate) fn has_changed(&mut self) -> bool {
         let has_changed = self.set.has_changed().unwrap_or(false);
         self.set.mark_unchanged();

@@ -1,7 +1,7 @@
 //! Weights out: pushed as manifests, fetched in chunks, proved by their digest: `zerofleet.weights.v1`.
 //!
-//! The learner adds a [`WeightsService`] to its server and publishes through its [`Publisher`]; whoever plays holds
-//! a [`Subscriber`].
+//! The learner adds a [`WeightsService`] to its server and publishes through its [`Publisher`]; each process that plays
+//! holds a [`Subscriber`].
 
 mod fetch;
 mod serve;
@@ -36,9 +36,9 @@ pub enum OtherGame {
     /// They were trained for another one.
     #[error("the weights are for {weights}, not for {game}")]
     Name {
-        /// What they are for.
+        /// The game of the weights.
         weights: String,
-        /// What is played here.
+        /// The game played here.
         game: String,
     },
     /// They take other observations or actions.
@@ -52,7 +52,7 @@ pub enum OtherGame {
 }
 
 impl Published {
-    /// Whether the network can play a game.
+    /// Checks that the network can play a game.
     ///
     /// # Errors
     /// [`OtherGame`].
@@ -67,12 +67,12 @@ impl Published {
     }
 }
 
-/// Which bytes are wanted.
+/// The range of bytes requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FetchQuery {
     /// Of which version.
     pub version: WeightsVersion,
-    /// What the manifest promised.
+    /// The length and checksum from the manifest.
     pub digest: Digest,
     /// The first byte wanted.
     pub offset: u64,

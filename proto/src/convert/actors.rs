@@ -16,7 +16,7 @@ impl TryFrom<v1::ActorsResponse> for Actors {
 
     fn try_from(v1::ActorsResponse { actors, lost_total, heartbeat_ms }: v1::ActorsResponse) -> Result<Self, Invalid> {
         if actors.len() > ACTORS_MAX {
-            return Err(invalid("actors", format!("are {}, at most {ACTORS_MAX} are told", actors.len())));
+            return Err(invalid("actors", format!("are {}, at most {ACTORS_MAX} are listed", actors.len())));
         }
         let actors = actors.into_iter().map(Actor::try_from).collect::<Result<_, _>>()?;
         Ok(Self { actors, lost_total, heartbeat: Duration::from_millis(heartbeat_ms.into()) })

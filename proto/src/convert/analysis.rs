@@ -98,7 +98,7 @@ pub(crate) fn analyse_to_wire(query: SearchQuery, interval: Option<Duration>) ->
     }
 }
 
-/// The query, and how often to tell.
+/// Returns the query and its report interval.
 ///
 /// # Errors
 /// [`Invalid`] names the field.

@@ -20,10 +20,11 @@ mod tests;
 const FLOAT_BYTES: usize = size_of::<f32>();
 /// Bytes of a number in half precision on the wire.
 const HALF_BYTES: usize = size_of::<f16>();
-/// How far the probabilities of an answer may be from one in sum: what half precision rounds off many small ones.
+/// The tolerance for the sum of an answer's probabilities around one: the rounding of many small probabilities in half
+/// precision.
 const SUM_TOLERANCE: f32 = 0.05;
 
-/// What a message holds.
+/// The fields of a message.
 pub(crate) fn required_message<T>(message: Option<T>) -> Result<T, Fault> {
     message.ok_or(Fault::Empty)
 }
@@ -205,7 +206,7 @@ fn unpack(bits: &[u8], planes: &mut [f32]) {
     }
 }
 
-/// Whether all are what an observation holds.
+/// Returns true if all values are allowed in an observation.
 fn read(floats: &[u8], planes: &mut [f32]) -> bool {
     let (floats, _) = floats.as_chunks::<FLOAT_BYTES>();
     let mut are_in_range = true;

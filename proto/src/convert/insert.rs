@@ -31,12 +31,12 @@ impl From<v1::Ready> for v1::InsertResponse {
     }
 }
 
-/// What a server that is ready says.
+/// The message of a server that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Granted {
     /// Trajectories that may be unanswered.
     pub(crate) credit: u32,
-    /// How often it wants to hear of the client, if at all.
+    /// The heartbeat interval that the server requests, if any.
     pub(crate) heartbeat: Option<Duration>,
     /// The highest epoch of this actor that it has stored a trajectory of; 0 for none.
     pub(crate) highest_epoch: u64,

@@ -29,8 +29,8 @@ impl TryFrom<v1::Open> for SampleQuery {
     }
 }
 
-/// How many batches, at least one and no more than may be open at once; and the newest version published, if the client
-/// publishes any.
+/// Returns the number of batches, at least one and no more than may be open at once; and the newest version published,
+/// if the client publishes any.
 pub(crate) fn credit_from_wire(credit: v1::Credit) -> Result<(u32, Option<WeightsVersion>), Invalid> {
     let v1::Credit { batches, newest_weights_version } = credit;
     between("batches", batches, 1, CREDIT_BATCHES_MAX as usize)?;

@@ -1,4 +1,4 @@
-//! What goes out comes back; what is malformed is refused by the name of its field and never panics.
+//! Messages survive a round trip; malformed messages are rejected by the name of their field and never cause a panic.
 
 mod malformed;
 mod round_trips;

@@ -106,7 +106,7 @@ pub(crate) fn subscribe_from_wire(
     name("name", subscriber)
 }
 
-/// Where the data begin, and the data.
+/// Returns the offset of the data, and the data.
 pub(crate) fn chunk_from_wire(v1::Chunk { offset, data }: v1::Chunk) -> Result<(u64, bytes::Bytes), Invalid> {
     match data.len() {
         0 => Err(invalid("data", "is empty")),

@@ -11,7 +11,7 @@ use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert::{self, Invalid};
 use crate::limits::MESSAGE_BYTES_MAX;
 
-/// What was played from the start.
+/// The actions played from the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Moves {
     /// As the search counts them.
@@ -27,18 +27,18 @@ pub struct SearchQuery {
     pub game: Option<String>,
     /// The position.
     pub moves: Moves,
-    /// How many simulations at most.
+    /// The maximum number of simulations.
     pub simulations: Option<u32>,
-    /// How long at most, in whole milliseconds.
+    /// The time limit, in whole milliseconds.
     pub time: Option<Duration>,
 }
 
-/// What a search sees.
+/// The result of a search so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchReport {
     /// The weights version that evaluated.
     pub version: u64,
-    /// How many simulations were made.
+    /// The number of simulations made.
     pub simulations: u32,
     /// For the player to move, −1 to 1.
     pub value: f32,
@@ -46,7 +46,7 @@ pub struct SearchReport {
     pub moves: Vec<MoveReport>,
     /// Best play.
     pub principal_variation: Vec<String>,
-    /// Whether this is the last.
+    /// True for the last report.
     pub is_finished: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Advisor {
     client: InferenceClient<Channel>,
 }
 
-/// Why there is no advice.
+/// The reason for which a search request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdviceError {
     /// The server, or the way to it, refused.
@@ -101,7 +101,8 @@ impl Advisor {
         Ok(convert::analysis::selected_from_wire(response)?)
     }
 
-    /// What the search sees, about every `interval`; the last report is finished. Dropping the stream ends the search.
+    /// Returns the reports of a search, about one every `interval`; the last report is finished. Dropping the stream
+    /// ends the search.
     ///
     /// # Errors
     /// [`AdviceError`]; so does the stream.
@@ -116,7 +117,7 @@ impl Advisor {
         Ok(reports.and_then(async |report| Ok(SearchReport::try_from(report)?)).boxed())
     }
 
-    /// What is served, how it goes, and why batches are small.
+    /// Returns the models served, their load, and the reasons for small batches.
     ///
     /// # Errors
     /// [`AdviceError::Status`].

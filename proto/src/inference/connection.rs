@@ -26,11 +26,11 @@ use crate::servers::Server;
 
 /// Requests between the task and the socket: enough to keep a connection busy, few enough to lose nothing by it.
 const REQUESTS_BUFFERED: usize = 16;
-/// How long what is under way may take before a stream moves to another server without it.
+/// The time limit for requests in flight before a stream moves to another server without them.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A server that does not say within that how it is does not serve.
+/// The time limit of a health check: a server that does not answer within it is treated as not serving.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
-/// What a server that evaluates says of its health.
+/// The health status of a server that evaluates.
 const SERVICE: &str = "zerofleet.inference.v1.Inference";
 
 /// A look at a server that failed, under way.
@@ -88,12 +88,13 @@ impl Connection {
         let Some(reply) = self.unanswered.remove(&id) else {
             return Err(invalid("id", format!("{id} was not asked, or is answered twice")).into());
         };
-        // Whoever asked may have given up.
+        // The caller may have stopped waiting.
         let _ = reply.send(answer);
         Ok(())
     }
 
-    /// A channel to the server that is to be asked, once there is one; `None` if nobody is left who could ask.
+    /// Returns a channel to the preferred server, once there is one; `None` once every [`Evaluations`] handle is
+    /// dropped.
     async fn dial(&mut self) -> Option<Result<Channel, Broken>> {
         let Self { replicas, commands, .. } = self;
         let replicas = replicas.as_mut()?;
@@ -104,7 +105,7 @@ impl Connection {
         Some(channel(&endpoint).map_err(Broken::from))
     }
 
-    /// Whether another server is to be asked, and which one is worth a look when.
+    /// Resolves when requests should move to another server, or when a failed server is due for a health check.
     fn others(&mut self) -> (bool, Option<(Server, tokio::time::Instant)>) {
         self.replicas.as_mut().map_or((false, None), |replicas| (replicas.is_outranked(), replicas.suspect()))
     }
@@ -196,18 +197,18 @@ impl Client for Connection {
         if matches!(*self.link.borrow(), Link::Up(_)) {
             self.link.send_replace(Link::Away(Instant::now()));
         }
-        // Whoever waits hears that the other end is gone.
+        // Waiting callers learn that the other end is gone.
         self.unanswered.clear();
         while self.commands.try_recv().is_ok() {}
     }
 
-    /// Nobody is left who could ask; what is asked meanwhile has failed.
+    /// Returns once every `Evaluations` handle is dropped; requests received until then fail as `Away`.
     async fn finished(&mut self) {
         nobody_left(&mut self.commands).await;
     }
 }
 
-/// Whoever asks meanwhile hears that nobody can be asked.
+/// Fails requests that arrive meanwhile: no server is available.
 async fn nobody_left(commands: &mut mpsc::Receiver<Command>) {
     while commands.recv().await.is_some() {}
 }
@@ -226,7 +227,7 @@ async fn under_way(look: &mut Option<Look>) -> (Server, bool) {
     }
 }
 
-/// Whether a server says that it evaluates; one that knows no health says so by answering.
+/// Returns true if a server's health check reports that it serves; a server without health checks serves if it answers.
 async fn look_at(server: Server) -> (Server, bool) {
     let asked = async {
         let mut client = HealthClient::new(channel(&server.endpoint).ok()?);

@@ -15,20 +15,20 @@ use crate::servers::{Endpoints, Servers, named};
 #[cfg(test)]
 mod tests;
 
-/// Asks that may wait for the connection's task; whoever asks then waits.
+/// Requests that may wait for the connection's task; further callers block.
 const COMMANDS_MAX: usize = 64;
 
 /// Whom [`Evaluations`] ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvaluationsSettings {
-    /// Where inference servers listen: [`Endpoints`] as they are written, of which each address that a host name stands for is
-    /// one. Clients of different names spread over them.
+    /// The endpoints of the inference servers: [`Endpoints`] as written, where each address of a host name is one
+    /// server. Clients of different names spread over them.
     pub endpoint: String,
-    /// Who asks, and for what.
+    /// The client's name and game.
     pub hello: Hello,
 }
 
-/// How things stand with the server.
+/// The state of the connection to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     /// It cannot be asked since then.
@@ -39,9 +39,9 @@ pub enum Link {
 
 /// One stream of asks to one of the inference servers, shared by all that hold a clone; several asks may be on their way.
 ///
-/// A task of its own connects, and connects again with growing delays for as long as a clone lives: to the server that this
-/// client prefers, to the next one while that is away, and back again. What is unanswered when
-/// a stream breaks has failed: whoever asked knows best whether to wait, to ask again or to ask somebody else.
+/// A task of its own connects, and reconnects with growing delays for as long as a clone lives: to the server that this
+/// client prefers, to the next one while that is unreachable, and back again. Requests in flight fail when their stream
+/// breaks: only the caller knows whether to wait, to retry or to use another evaluator.
 #[derive(Debug, Clone)]
 pub struct Evaluations {
     commands: mpsc::Sender<Command>,
@@ -50,7 +50,7 @@ pub struct Evaluations {
     _running: Arc<Reconnecting<Connection>>,
 }
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Debug)]
 pub struct Answered {
     /// The weights version.
@@ -59,10 +59,10 @@ pub struct Answered {
     pub predictions: Predictions,
 }
 
-/// Why there is no answer.
+/// The reason for which a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody can be asked, or the way broke before the answer came.
+    /// No server is reachable, or the connection broke before the answer arrived.
     #[error("the inference server is away")]
     Away,
     /// The server answers, but not this.
@@ -88,7 +88,7 @@ impl Evaluations {
         Self::connect(settings, Some(servers))
     }
 
-    /// Without servers the endpoint is none, which the first attempt says.
+    /// Without servers the endpoint is `none`, which the error of the first attempt contains.
     fn connect(settings: EvaluationsSettings, servers: Option<Servers>) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (tell, link) = watch::channel(Link::Away(Instant::now()));
@@ -98,7 +98,7 @@ impl Evaluations {
         Self { commands, link, actions, _running: Arc::new(Reconnecting::start(connection, entropy())) }
     }
 
-    /// How things stand.
+    /// Returns the state of the connection.
     #[must_use]
     pub fn link(&self) -> Link {
         *self.link.borrow()
@@ -117,9 +117,9 @@ impl Evaluations {
         }
     }
 
-    /// Has a batch evaluated by `version`, or by the newest one, if that can be done within `timeout`; nothing is waited for
-    /// longer. Cancel-safe: an answer
-    /// that nobody waits for is dropped. The ask is of the trace that the calling thread is [within](service::trace::within).
+    /// Requests the evaluation of a batch by `version`, or by the newest version, within `timeout`; waits no longer
+    /// than that. Cancel-safe: the answer to a cancelled request is dropped. The request belongs to the trace that the
+    /// calling thread is [within](service::trace::within).
     ///
     /// # Errors
     /// [`AskError`].

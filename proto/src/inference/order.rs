@@ -7,10 +7,10 @@ use super::{Asked, Hello, Welcome, v1};
 use crate::convert::evaluation::{ask_from_wire, required_message};
 use crate::replay::order::Fault;
 
-/// What a message of a client means.
+/// The event that a client's message stands for.
 #[derive(Debug)]
 pub enum Evaluate {
-    /// Who asks. A [`Welcome`] is due.
+    /// The client's identity. A [`Welcome`] is due.
     Hello(Hello),
     /// Positions.
     Ask(Asked),

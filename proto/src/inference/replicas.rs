@@ -1,5 +1,5 @@
-//! Which of several inference servers is asked: the one that rendezvous hashing ranks first for this client, the next while
-//! that fails, and the first again once a look at it says that it serves.
+//! Chooses one of several inference servers: the one that rendezvous hashing ranks first for this client, the next
+//! while that fails, and the first again once a health check succeeds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use tokio::time::Instant;
 
 use crate::servers::{Server, Servers, preferred};
 
-/// How long a server that failed is left alone before somebody looks at it: at first, and at most after it failed again and
-/// again.
+/// The delay before the health check of a server that failed: at first, and at most after repeated failures.
 const LOOK_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 
 /// The servers that there are, how this client ranks them, and which failed.
@@ -36,7 +35,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// When it is worth a look.
+    /// The time of the next health check.
     fn due(&self) -> Instant {
         let doublings = self.times.saturating_sub(1).min(8);
         self.at + (LOOK_AFTER[0] * 2_u32.pow(doublings)).min(LOOK_AFTER[1])
@@ -63,7 +62,7 @@ impl Replicas {
         }
     }
 
-    /// Where the current server listens.
+    /// The endpoint of the current server.
     pub(super) fn endpoint(&self) -> Option<Arc<str>> {
         self.current.as_ref().map(|server| Arc::clone(&server.endpoint))
     }
@@ -82,7 +81,7 @@ impl Replicas {
         }
     }
 
-    /// Whether another server is to be asked: a better one, or any because the current one is gone.
+    /// Returns true if requests should move to another server: a better one, or any because the current one is gone.
     pub(super) fn is_outranked(&mut self) -> bool {
         self.rank();
         let Some(current) = &self.current else { return false };
@@ -100,7 +99,7 @@ impl Replicas {
         Some((server.clone(), due))
     }
 
-    /// Somebody had a look at a server that failed.
+    /// Records a health check of a server that failed.
     pub(super) fn looked_at(&mut self, server: &Server, serves: bool, now: Instant) {
         if let Some(failure) = self.failed.get_mut(&server.id) {
             (failure.serves, failure.at) = (serves, now);
@@ -149,7 +148,7 @@ mod tests {
         numbers.iter().map(|number| Server::at(&format!("http://10.0.0.{number}:7003"))).collect()
     }
 
-    /// Replicas of so many servers, what tells them of others, and the servers as they are ranked.
+    /// Returns replicas of that many servers, the sender of server changes, and the servers by rank.
     fn replicas(count: u16) -> (Replicas, watch::Sender<Arc<[Server]>>, Vec<Server>) {
         let numbers: Vec<u16> = (0..count).collect();
         let (tell, told) = watch::channel(set(&numbers));
@@ -210,7 +209,7 @@ mod tests {
         let (mut replicas, tell, ranked) = replicas(1);
         replicas.choose().await;
         tell.send_replace(set(&[]));
-        assert!(!replicas.is_outranked(), "nobody is better than nobody");
+        assert!(!replicas.is_outranked(), "no server outranks the only one");
         replicas.failed(Instant::now());
         let choosing = tokio::spawn(async move { replicas.choose().await });
         tokio::task::yield_now().await;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// What an inference server serves, and how it goes.
+/// The models, load and counters of an inference server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InferenceStats {
     /// The name of the game; empty before the first weights.
@@ -34,18 +34,18 @@ pub struct InferenceStats {
 pub struct BatchesOfSize {
     /// The power of two.
     pub size: usize,
-    /// How many left because nothing more fitted in.
+    /// Batches dispatched because nothing more fitted in.
     pub full: u64,
-    /// How many left because an ask had waited as long as it may.
+    /// Batches dispatched because a request had waited for the maximum time.
     pub delay: u64,
-    /// How many left because an evaluator was free.
+    /// Batches dispatched because an evaluator was free.
     pub idle: u64,
-    /// How long they took, all together.
+    /// The sum of their durations.
     pub compute_time: Duration,
 }
 
 impl BatchesOfSize {
-    /// How many they are.
+    /// Their number.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.full + self.delay + self.idle

@@ -1,4 +1,4 @@
-//! How many parts a message has, before it is taken apart.
+//! Counts the parts of a message before it is decoded.
 //!
 //! An empty message inside another is two bytes on the wire and a hundred in memory: a message within the limit of its size
 //! could take gigabytes. Who evaluates needs few parts, however large they are; what has more is refused as it came. Other
@@ -64,7 +64,7 @@ impl<U: Message + Default> Decoder for PartsDecoder<U> {
     }
 }
 
-/// Which fields of a message hold messages of which many would take memory.
+/// The fields of a message that hold messages, many of which would take memory.
 struct Nested(&'static [(u64, &'static Self)]);
 
 const LEAF: Nested = Nested(&[]);

@@ -9,7 +9,7 @@ const FIRST: Duration = Duration::from_millis(50);
 /// The longest delay, before jitter: how long a client may fail to notice that its server is back.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long to wait before the next attempt: doubling, bounded, and jittered so that a fleet does not return as one.
+/// The delay before the next attempt: doubling, bounded, and jittered so that a fleet does not return as one.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,

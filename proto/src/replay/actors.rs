@@ -1,4 +1,4 @@
-//! Who inserts at a replay server, as it tells whoever asks.
+//! The actors that insert at a replay server, as the server lists them.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use std::time::Duration;
 pub struct Actors {
     /// Ascending by id.
     pub actors: Vec<Actor>,
-    /// How often an actor was lost since the server started.
+    /// The number of times that an actor was lost since the server started.
     pub lost_total: u64,
-    /// How often the server wants to hear of an actor.
+    /// The heartbeat interval that the server requests.
     pub heartbeat: Duration,
 }
 
-/// How it stands with an actor.
+/// The state of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActorState {
-    /// It is heard.
+    /// Its messages arrive within the lease.
     Live,
-    /// It said goodbye and hands in what it has.
+    /// It sent a goodbye and uploads the rest of its trajectories.
     Draining,
     /// It was silent for too long.
     Lost,
@@ -43,13 +43,13 @@ pub struct Actor {
     pub actor: u64,
     /// The newest that it came with.
     pub epoch: u64,
-    /// How it stands with it.
+    /// The state of the actor.
     pub state: ActorState,
-    /// Where it comes from, `host:port`; empty if that is not known.
+    /// The address of its connection, `host:port`; empty if that is not known.
     pub address: String,
-    /// How long ago this epoch began to insert there, in whole milliseconds.
+    /// The time since this epoch began to insert there, in whole milliseconds.
     pub since: Duration,
-    /// How long ago it was last heard, in whole milliseconds.
+    /// The time since its last message, in whole milliseconds.
     pub silent: Duration,
     /// The weights of the last step that it sent.
     pub weights_version: Option<u64>,
@@ -57,6 +57,6 @@ pub struct Actor {
     pub trajectories: u64,
     /// Trajectories on its streams that are not answered.
     pub unanswered: u32,
-    /// How many may be.
+    /// The maximum number.
     pub credit: u32,
 }

@@ -63,7 +63,7 @@ impl<U: Message + Default> Decoder for CanonicalDecoder<U> {
     }
 }
 
-/// Whether a message that was decoded from so many bytes takes as many when it is encoded.
+/// Returns true if a message that was decoded from that many bytes encodes to as many.
 fn check(bytes: usize, message: &impl Message) -> Result<(), Status> {
     let canonical = message.encoded_len();
     if canonical == bytes {

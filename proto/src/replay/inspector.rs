@@ -16,7 +16,7 @@ pub struct Inspector {
     client: v1::replay_client::ReplayClient<Channel>,
 }
 
-/// Why a request has no answer.
+/// The reason for which a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// It was never sent.
@@ -39,7 +39,7 @@ impl Inspector {
         Ok(Self { client: client(channel(endpoint)?) })
     }
 
-    /// What the main table holds and has done.
+    /// Returns the size and counters of the main table.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -47,7 +47,7 @@ impl Inspector {
         Ok(self.stats_of(MAIN_TABLE).await?.table)
     }
 
-    /// What a table holds and has done, and which others there are.
+    /// Returns the size and counters of a table, and the names of the others.
     ///
     /// # Errors
     /// [`RequestError`]; a table that the server does not keep is `NOT_FOUND`.
@@ -138,7 +138,7 @@ impl Inspector {
     }
 }
 
-/// Whether `id` may come after `ids`.
+/// Returns true if `id` may come after `ids`.
 fn check_next(ids: &[TrajectoryId], id: TrajectoryId, query: &ListQuery) -> Result<(), Invalid> {
     let &ListQuery { order, after, limit, .. } = query;
     if limit.is_some_and(|limit| ids.len() as u64 >= limit.get()) {
@@ -151,7 +151,7 @@ fn check_next(ids: &[TrajectoryId], id: TrajectoryId, query: &ListQuery) -> Resu
     Ok(())
 }
 
-/// What the table behind `endpoint` holds and has done.
+/// Returns the size and counters of the table behind `endpoint`.
 ///
 /// # Errors
 /// [`RequestError`].

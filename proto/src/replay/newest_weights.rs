@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use experience::WeightsVersion;
 
-/// The newest weights version that a learner has published, for its samplers to tell. Clones share it.
+/// The newest weights version that a learner has published, for its samplers to send. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct NewestWeights {
     /// Zero while there is none, as on the wire: versions count from 1.

@@ -17,7 +17,7 @@ pub struct ServerStats {
     pub memory_bytes: u64,
 }
 
-/// What is put into quarantine, or out of it.
+/// The target of a quarantine or a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suspect {
     /// One trajectory.
@@ -29,9 +29,9 @@ pub enum Suspect {
 /// A quarantine that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantine {
-    /// What is taken out of sampling.
+    /// The target that is excluded from sampling.
     pub suspect: Suspect,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
@@ -42,9 +42,9 @@ pub struct Located {
     pub trajectory: Trajectory,
     /// The tables that hold it.
     pub tables: Vec<String>,
-    /// When it came in, in milliseconds since 1970 in UTC.
+    /// The time of the insert, in milliseconds since 1970 in UTC.
     pub inserted_unix_ms: u64,
-    /// Whether it is out of sampling, by its id or with its actor.
+    /// True if it is excluded from sampling, by its id or with its actor.
     pub quarantined: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Located {
 pub struct ItemPriority {
     /// Of which trajectory.
     pub trajectory: TrajectoryId,
-    /// Which of its plies.
+    /// The ply within the trajectory.
     pub ply: usize,
     /// Finite, at least 0.
     pub priority: f64,
@@ -68,7 +68,7 @@ pub struct PriorityUpdate {
     pub priorities: Vec<ItemPriority>,
 }
 
-/// What became of new priorities, in items.
+/// The outcome of a priority update, in items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UpdatedPriorities {
     /// These have the new priority.
@@ -82,7 +82,7 @@ pub struct UpdatedPriorities {
 /// New settings of a table; every other setting stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableChange {
-    /// Which table.
+    /// The table.
     pub table: String,
     /// Keys and values of the run file's `[[replay.tables]]`, written as after `--set`.
     pub settings: BTreeMap<String, String>,

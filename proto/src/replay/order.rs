@@ -23,21 +23,21 @@ pub enum Fault {
     /// A message before the one that opens the stream.
     #[error("`{got}` came before `{expected}`")]
     TooEarly {
-        /// What came.
+        /// The message that arrived.
         got: &'static str,
-        /// What must come first.
+        /// The message that must come first.
         expected: &'static str,
     },
     /// The message that opens the stream, again.
     #[error("`{message}` came twice")]
     Twice {
-        /// Which message.
+        /// The message.
         message: &'static str,
     },
     /// More than the credit allows.
     #[error("`{message}` is over the credit of {credit}")]
     OverCredit {
-        /// Which message.
+        /// The message.
         message: &'static str,
         /// The credit of the stream.
         credit: u32,

@@ -10,7 +10,7 @@ use crate::channel::Channel;
 use crate::limits::CREDIT_BATCHES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
-/// What a [`Sampler`] draws, and where.
+/// The server and the samples that a [`Sampler`] draws.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplerSettings {
     /// The replay server: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
@@ -23,7 +23,7 @@ pub struct SamplerSettings {
     pub batch_size: usize,
     /// K: how many steps a segment unrolls, 0 to [`UNROLL_STEPS_MAX`](crate::limits::UNROLL_STEPS_MAX).
     pub unroll_steps: usize,
-    /// How many batches may wait here to be taken, 1 to [`CREDIT_BATCHES_MAX`].
+    /// The number of batches that may wait here to be taken, 1 to [`CREDIT_BATCHES_MAX`].
     pub prefetch_batches: usize,
 }
 
@@ -38,7 +38,7 @@ pub struct Sampler {
     drawing: Reconnecting<Drawing>,
 }
 
-/// How it stands with the server.
+/// The state of the connection to the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
     /// No stream was opened yet.
@@ -58,7 +58,7 @@ impl Sampler {
         Self::telling(NewestWeights::default(), settings)
     }
 
-    /// As [`Sampler::start`], for a learner: says with every credit which weights version is the newest.
+    /// Starts as [`Sampler::start`] does, for a learner: sends the newest weights version with every credit.
     #[must_use]
     pub fn telling(newest: NewestWeights, settings: SamplerSettings) -> Self {
         let SamplerSettings { endpoint, game, table, batch_size, unroll_steps, prefetch_batches } = settings;
@@ -74,7 +74,7 @@ impl Sampler {
         self.batches.recv().await.expect("the sampler's task outlives it")
     }
 
-    /// Why no batch comes, for people; `None` while batches come.
+    /// Returns the reason for which no batch arrives, for people; `None` while batches arrive.
     #[must_use]
     pub fn waiting_reason(&self) -> Option<String> {
         match &*self.state.borrow() {
@@ -83,7 +83,7 @@ impl Sampler {
         }
     }
 
-    /// How it stands with the server.
+    /// Returns the state of the connection.
     pub(super) fn state(&self) -> State {
         self.state.borrow().clone()
     }
@@ -150,7 +150,7 @@ impl Client for Drawing {
         loop {
             tokio::select! {
                 slot = self.batches.clone().reserve_owned() => {
-                    // Nobody is there to take a batch.
+                    // Every receiver of batches is gone.
                     let Ok(slot) = slot else { return Ok(()) };
                     self.slots.push(slot);
                     order.gave(1);

@@ -1,14 +1,14 @@
 use experience::{Mass, TrajectoryId};
 use weights::WeightsVersion;
 
-/// What a table holds and has done. Totals count since the run began, over restarts, unless they say otherwise.
+/// The size and counters of a table. Totals count since the run began, across restarts, unless noted otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableStats {
     /// Trajectories held.
     pub trajectories: u64,
     /// Items held: positions that may be drawn.
     pub items: u64,
-    /// How many of them, the newest, the window lets be drawn.
+    /// The number of items, the newest, that the window allows to be drawn.
     pub window_items: u64,
     /// Trajectories stored.
     pub trajectories_inserted_total: u64,
@@ -22,11 +22,11 @@ pub struct TableStats {
     pub refused_total: u64,
     /// Trajectories held that a report took out of sampling.
     pub quarantined_total: u64,
-    /// How many samples an inserted item shall give.
+    /// The target number of samples per inserted item.
     pub samples_per_insert_target: f64,
-    /// How many it has given so far; 0 before the first insert.
+    /// The actual number so far; 0 before the first insert.
     pub samples_per_insert: f64,
-    /// Why the table holds something up, for people.
+    /// The reason for which the table blocks, for people.
     pub waiting_reason: Option<String>,
     /// Bytes held.
     pub bytes: u64,
@@ -34,14 +34,15 @@ pub struct TableStats {
     pub oldest: Option<TableEdge>,
     /// The newest trajectory held.
     pub newest: Option<TableEdge>,
-    /// What samplers call it; empty from servers that keep only one.
+    /// The name that samplers use; empty from servers that keep only one table.
     pub name: String,
-    /// What the items that may be drawn now weigh together; `None` from servers that do not say.
+    /// The total weight of the items that may be drawn now; `None` from servers that do not report it.
     pub mass: Option<Mass>,
 }
 
 impl TableStats {
-    /// What the items that may be drawn now weigh together; each weighs one where the server does not say.
+    /// Returns the total weight of the items that may be drawn now; each weighs one where the server does not report
+    /// it.
     #[must_use]
     pub fn mass(&self) -> Mass {
         self.mass.unwrap_or_else(|| Mass::of_items(self.window_items))
@@ -51,7 +52,7 @@ impl TableStats {
 /// The oldest or newest trajectory of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableEdge {
-    /// Which one.
+    /// The table.
     pub id: TrajectoryId,
     /// The weights version of its last step.
     pub weights_version: WeightsVersion,

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::NewestWeights;
 use crate::servers::{Server, Servers};
 
-/// What a [`UnionSampler`] draws.
+/// The settings of a [`UnionSampler`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnionSettings {
     /// The name of the game, as in its spec.
@@ -26,12 +26,12 @@ pub struct UnionSettings {
     pub batch_size: usize,
     /// K: how many steps a segment unrolls, 0 to [`UNROLL_STEPS_MAX`](crate::limits::UNROLL_STEPS_MAX).
     pub unroll_steps: usize,
-    /// How many batches of each server may wait here, 1 to [`CREDIT_BATCHES_MAX`](crate::limits::CREDIT_BATCHES_MAX),
-    /// beside the one that is being used up.
+    /// The number of batches of each server that may wait here, 1 to
+    /// [`CREDIT_BATCHES_MAX`](crate::limits::CREDIT_BATCHES_MAX), beside the one in use.
     pub prefetch_batches: usize,
     /// Decides which server each sample is taken from.
     pub seed: u64,
-    /// How long a server that was chosen may keep a batch waiting while others could serve it; [`PATIENCE`] for all but
+    /// The time for which a chosen server may keep a batch waiting while others could serve it; [`PATIENCE`] except in
     /// tests.
     pub patience: Duration,
 }
@@ -46,15 +46,15 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 pub struct UnionBatch {
     /// The samples, as many as were asked for. Their probabilities and numbers of items are those in all tables together.
     pub samples: Vec<Sample>,
-    /// Which server each of them came from.
+    /// The server of each sample.
     pub servers: Vec<Server>,
 }
 
 /// Draws from the tables of several replay servers as if they were one.
 ///
 /// Each sample of a batch is taken from a server that is drawn with its share of the mass of all: the number of samples
-/// from each is multinomial, and an item has the probability it would have in the union. It is what the sample then says:
-/// its probability in its own table times the share of its server.
+/// from each is multinomial, and an item has the probability it would have in the union. The sample carries that
+/// probability: its probability in its own table times the share of its server.
 ///
 /// The set of servers may change at any time. A server whose table draws nothing has no mass; one that is away, or keeps
 /// the others waiting for longer than [`UnionSettings::patience`], is left out until its next batch. With one server
@@ -67,9 +67,9 @@ pub struct UnionSampler {
     rng: ChaCha8Rng,
     /// One for each server, ascending by id.
     sources: Vec<Source>,
-    /// What there is of the next batch.
+    /// The samples of the next batch so far.
     drawn: Vec<(Sample, Server)>,
-    /// Where the next sample comes from.
+    /// The server of the next sample.
     choice: Option<Choice>,
 }
 
@@ -78,7 +78,7 @@ pub struct UnionSampler {
 struct Choice {
     id: Arc<str>,
     share: f64,
-    /// Items in all tables together; `None` if this is the only one, whose samples say it themselves.
+    /// Items in all tables together; `None` if this is the only one, whose samples carry it themselves.
     union_items: Option<u64>,
     since: Instant,
 }
@@ -90,7 +90,7 @@ impl UnionSampler {
         Self::telling(NewestWeights::default(), servers, settings)
     }
 
-    /// As [`UnionSampler::start`], for a learner: says to every server which weights version is the newest.
+    /// Starts as [`UnionSampler::start`] does, for a learner: sends the newest weights version to every server.
     #[must_use]
     pub fn telling(newest: NewestWeights, servers: Servers, settings: UnionSettings) -> Self {
         let rng = ChaCha8Rng::seed_from_u64(settings.seed);
@@ -114,7 +114,7 @@ impl UnionSampler {
         UnionBatch { samples, servers }
     }
 
-    /// How many servers there are, and how many of them are drawn from now.
+    /// Returns the number of servers, and the number of them that are drawn from now.
     #[must_use]
     pub fn servers(&self) -> (usize, usize) {
         (self.sources.len(), self.masses().iter().filter(|mass| mass.weight > 0.0).count())
@@ -158,7 +158,8 @@ impl UnionSampler {
         false
     }
 
-    /// Draws the server of the next sample; `None` while there is nothing to draw, or a server has yet to say what it has.
+    /// Draws the server of the next sample; `None` while there is nothing to draw, or a server has yet to report its
+    /// weight.
     fn choose(&mut self) -> Option<Choice> {
         let patience = self.settings.patience;
         if self.sources.iter().any(|source| source.is_unheard(patience)) {
@@ -183,7 +184,7 @@ impl UnionSampler {
         Some(Choice { id, share: shares[at], union_items, since: Instant::now() })
     }
 
-    /// What each server weighs now.
+    /// Returns the current weight of each server.
     fn masses(&self) -> Vec<Mass> {
         self.sources.iter().map(|source| source.mass().unwrap_or_default()).collect()
     }
@@ -238,7 +239,7 @@ impl UnionSampler {
     }
 }
 
-/// What a sample says of its own table, said of all tables together.
+/// Converts the statistics of a sample from its own table to the union of all tables.
 fn reweigh(sample: &mut Sample, choice: &Choice) {
     // A probability is above zero, however small the share; a share of one changes nothing.
     sample.probability = (sample.probability * choice.share).max(f64::MIN_POSITIVE);
@@ -247,7 +248,7 @@ fn reweigh(sample: &mut Sample, choice: &Choice) {
     }
 }
 
-/// Which of the shares `point` falls into, from 0 up to 1; `None` where all are zero.
+/// Returns the index of the share that contains `point`, from 0 up to 1; `None` where all are zero.
 fn pick(shares: &[f64], point: f64) -> Option<usize> {
     let mut left = point;
     for (at, &share) in shares.iter().enumerate() {

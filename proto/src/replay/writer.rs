@@ -16,18 +16,19 @@ use super::Origin;
 use crate::limits::{TRAJECTORY_BYTES_MAX, UNACKNOWLEDGED_MAX};
 use crate::reconnect::{Reconnecting, entropy};
 
-/// What a [`Writer`] writes, and where.
+/// The server and the trajectories of a [`Writer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterSettings {
     /// The replay server: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
     pub endpoint: String,
     /// The actor, stable over restarts.
     pub actor: u64,
-    /// Which life of that actor: grows with every start.
+    /// The epoch of that actor: grows with every start.
     pub epoch: u64,
     /// The name of the game, as in its spec.
     pub game: String,
-    /// How many trajectories may wait for their acknowledgement, 1 to [`UNACKNOWLEDGED_MAX`]. They are kept in memory.
+    /// The number of trajectories that may wait for their acknowledgement, 1 to [`UNACKNOWLEDGED_MAX`]. They are kept
+    /// in memory.
     pub in_flight_max: usize,
 }
 
@@ -48,14 +49,14 @@ pub struct Writer {
     connection: Reconnecting<Connection>,
 }
 
-/// Whether trajectories may have been sent under an epoch before its writer starts.
+/// States if trajectories may have been sent under an epoch before its writer starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Epoch {
     New,
     Known,
 }
 
-/// Why a trajectory is not accepted. It was not sent.
+/// The reason for which a trajectory is rejected. It was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriterError {
     /// It carries another actor, epoch or game than the writer.
@@ -65,7 +66,7 @@ pub enum WriterError {
         id: TrajectoryId,
         /// Its game.
         game: String,
-        /// What the writer writes.
+        /// The game of the writer.
         expected: Origin,
     },
     /// It does not fit into a message.
@@ -81,7 +82,7 @@ pub enum WriterError {
     Stopped,
 }
 
-/// What a writer has done so far.
+/// The counters of a writer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriterStats {
     /// Trajectories acknowledged as new.
@@ -126,7 +127,7 @@ impl Counters {
         }
     }
 
-    /// The server has said that trajectories may come.
+    /// The server has reported that it accepts trajectories.
     fn reached(&self) {
         *self.away_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -205,11 +206,11 @@ impl Writer {
     /// Waits until everything accepted so far is acknowledged. Cancel-safe.
     pub async fn flushed(&self) {
         let slots = u32::try_from(self.in_flight_max).unwrap_or(u32::MAX);
-        // Nobody closes the semaphore while there is a writer.
+        // The semaphore is not closed while there is a writer.
         drop(self.in_flight.acquire_many(slots).await);
     }
 
-    /// How many trajectories were accepted and not yet acknowledged.
+    /// Returns the number of trajectories that were accepted and not yet acknowledged.
     #[must_use]
     pub fn unacknowledged(&self) -> usize {
         self.in_flight_max.saturating_sub(self.in_flight.available_permits())
@@ -227,8 +228,8 @@ impl Writer {
         });
     }
 
-    /// How long the server has been away: since when there is no stream on which it takes trajectories. `None` while
-    /// there is one, also while the server holds them up.
+    /// Returns the time since the server became unreachable: since when there is no stream on which it takes
+    /// trajectories. `None` while there is one, also while the server blocks inserts.
     #[must_use]
     pub fn away_for(&self) -> Option<Duration> {
         self.counters.away_since().map(|since| since.elapsed())
@@ -250,7 +251,7 @@ impl Writer {
         }
     }
 
-    /// What has been done so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn stats(&self) -> WriterStats {
         let Counters { inserted, duplicates, collisions, stale, refused, broken_streams, .. } = &*self.counters;

@@ -52,7 +52,7 @@ impl InferenceScript {
         Self { address, streams, _task: task }
     }
 
-    /// Where clients connect.
+    /// The endpoint for clients.
     pub fn endpoint(&self) -> String {
         endpoint(self.address)
     }
@@ -91,7 +91,7 @@ impl AskStream {
         }
     }
 
-    /// Says `reply`.
+    /// Sends `reply`.
     pub async fn reply(&self, reply: Reply) {
         self.replies.send(v1::EvaluateResponse { message: Some(reply) }).await;
     }

@@ -28,7 +28,7 @@ impl Link {
         Self::start(server, bytes).await
     }
 
-    /// Where clients connect.
+    /// The endpoint for clients.
     pub fn endpoint(&self) -> String {
         self.endpoint.clone()
     }
@@ -38,7 +38,7 @@ impl Link {
         self.cuts.send_replace(());
     }
 
-    /// How many connections there have been.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         *self.connections.borrow()
     }

@@ -22,7 +22,7 @@ use crate::security::Security;
 /// A replay server that hands its streams to the test.
 #[derive(Debug)]
 pub struct ReplayScript {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     inserts: mpsc::Receiver<Stream<v1::InsertRequest, v1::InsertResponse>>,
     samples: mpsc::Receiver<Stream<v1::SampleRequest, v1::SampleResponse>>,
@@ -65,7 +65,7 @@ impl ReplayScript {
         Self { address, inserts, samples, _task: task }
     }
 
-    /// Where clients connect.
+    /// The endpoint for clients.
     pub fn endpoint(&self) -> String {
         endpoint(self.address)
     }
@@ -95,7 +95,7 @@ impl<Q, R> Stream<Q, R> {
         within(self.requests.message()).await.unwrap_or(None)
     }
 
-    /// Says `reply`; nothing happens if the client has gone.
+    /// Sends `reply`; does nothing if the client has gone.
     pub async fn reply(&self, reply: R) {
         let _ = within(self.replies.send(Ok(reply))).await;
     }
@@ -156,7 +156,7 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
         self.whole_credit().await.batches
     }
 
-    /// The same, with all that it says.
+    /// The same, with every field.
     pub async fn whole_credit(&mut self) -> v1::Credit {
         match self.request().await.and_then(|request| request.message) {
             Some(SampleMessage::Credit(credit)) => credit,
@@ -188,7 +188,7 @@ struct Handover {
     ids: Vec<TrajectoryId>,
 }
 
-/// How many replies may wait to be read.
+/// The number of replies that may wait to be read.
 const REPLIES: usize = 64;
 
 async fn hand_over<Q, R>(
@@ -308,7 +308,7 @@ pub fn trajectory(sequence: u64) -> Trajectory {
     Trajectory::of(id, "tic_tac_toe", &steps, Outcome::Win(Player::First)).expect("its steps are valid")
 }
 
-/// A batch of segments of at most one unroll step; `number` tells it from others.
+/// A batch of segments of at most one unroll step; `number` distinguishes it from others.
 pub fn batch(number: u64, batch_size: usize) -> SampleBatch {
     let segment = trajectory(number).segment(1, 1).expect("the trajectory has a second ply");
     let samples = vec![Sample { segment, probability: 0.5, table_items: 2 }; batch_size];

@@ -21,7 +21,7 @@ pub struct WeightsScript {
     _task: JoinSet<()>,
 }
 
-/// What a stream's client receives; dropping it ends the stream well.
+/// The sender of a client's stream; dropping it ends the stream without an error.
 #[derive(Debug)]
 pub struct Replies<R>(mpsc::Sender<Result<R, Status>>);
 
@@ -43,7 +43,7 @@ impl WeightsScript {
         Self { address, subscriptions, fetches, _task: task }
     }
 
-    /// Where clients connect.
+    /// The endpoint for clients.
     pub fn endpoint(&self) -> String {
         endpoint(self.address)
     }
@@ -64,7 +64,7 @@ impl<R> Replies<R> {
         Self(sender)
     }
 
-    /// Says `reply`; nothing happens if the client has gone.
+    /// Sends `reply`; does nothing if the client has gone.
     pub async fn send(&self, reply: R) {
         let _ = within(self.0.send(Ok(reply))).await;
     }
@@ -76,7 +76,7 @@ impl<R> Replies<R> {
 }
 
 impl Replies<v1::Manifest> {
-    /// Says that this is the newest version.
+    /// Announces the newest version.
     pub async fn announce(&self, published: &Published) {
         self.send((&published.manifest).into()).await;
     }

@@ -7,7 +7,7 @@ use tonic::transport::Uri;
 
 use super::Server;
 
-/// Where an endpoint names no port: as http and https have it.
+/// The default port of an endpoint without one: as http and https have it.
 const PORT_HTTP: u16 = 80;
 const PORT_HTTPS: u16 = 443;
 
@@ -15,19 +15,19 @@ const PORT_HTTPS: u16 = 443;
 #[derive(Debug)]
 pub(super) struct Name {
     written: Arc<str>,
-    /// Whose certificate its servers show, if they speak TLS.
+    /// The name on the certificate of its servers, if they speak TLS.
     certificate: Option<String>,
     host: String,
     port: u16,
     /// It is an address, or this machine: used as it is written, and never looked up.
     is_fixed: bool,
     addresses: BTreeSet<SocketAddr>,
-    /// The address that goes by the endpoint as it was written: what it stood for while it stood for one alone. It stays
-    /// when others come, so that nobody takes another server for the one it knew.
+    /// The address that goes by the endpoint as written: the one it stood for while it stood for one alone. It stays
+    /// when others are added, so that a client does not take another server for the one it knew.
     sole: Option<SocketAddr>,
     /// It has stood for several addresses at once: an address that comes may be any of them.
     was_several: bool,
-    /// The last lookup failed; said once.
+    /// True if the last lookup failed; logged once.
     failing: bool,
 }
 

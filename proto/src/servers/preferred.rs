@@ -4,9 +4,9 @@ use super::Server;
 
 /// The servers in the order in which `client` prefers them: rendezvous hashing (Thaler and Ravishankar 1998).
 ///
-/// Each client ranks the servers by a hash of both ids. Clients spread evenly; a server that comes takes its share from
-/// all others and moves nobody else, one that goes leaves its clients to their next choice. The order is the same in
-/// every process and build.
+/// Each client ranks the servers by a hash of both ids. Clients spread evenly; a server that joins takes its share from
+/// all others and moves no other client, one that leaves passes its clients to their next choice. The order is the same
+/// in every process and build.
 #[must_use]
 pub fn preferred(servers: &[Server], client: u64) -> Vec<Server> {
     let mut ranked = servers.to_vec();

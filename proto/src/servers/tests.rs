@@ -4,7 +4,7 @@ use futures::FutureExt as _;
 
 use super::*;
 
-/// What the resolver answers next, shared with it.
+/// The resolver's next answer, shared with it.
 type Answer = Arc<Mutex<Result<Vec<&'static str>, io::ErrorKind>>>;
 
 fn endpoints(text: &str) -> Endpoints {
@@ -15,14 +15,14 @@ fn answering(addresses: &[&'static str]) -> (Answer, impl Resolve) {
     let answer: Answer = Arc::new(Mutex::new(Ok(addresses.to_vec())));
     let shared = Arc::clone(&answer);
     let resolve = move |_: &str, port: u16| {
-        let answer = shared.lock().expect("nobody panics").clone()?;
+        let answer = shared.lock().expect("no holder of the lock panics").clone()?;
         Ok(answer.iter().map(|address| SocketAddr::new(address.parse().expect("an address"), port)).collect())
     };
     (answer, resolve)
 }
 
 fn answer(answer: &Answer, next: Result<&[&'static str], io::ErrorKind>) {
-    *answer.lock().expect("nobody panics") = next.map(<[_]>::to_vec);
+    *answer.lock().expect("no holder of the lock panics") = next.map(<[_]>::to_vec);
 }
 
 /// As `id@endpoint`, or just one of them where they are alike.
@@ -33,7 +33,7 @@ fn shown(servers: &Servers) -> Vec<String> {
     servers.current().iter().map(show).collect()
 }
 
-/// What there is after the next change.
+/// Returns the set after the next change.
 async fn next(servers: &mut Servers) -> Vec<String> {
     servers.changed().await;
     shown(servers)

@@ -169,7 +169,7 @@ impl Client for Following {
 /// The reason why a manifest may not follow an earlier one of the same learner; `None` if it may.
 fn goes_back(told: &Manifest, next: &Manifest) -> Option<Invalid> {
     let is_same = told == next;
-    let reason = || format!("{} was told after {} by the same learner", next.version, told.version);
+    let reason = || format!("{} was announced after {} by the same learner", next.version, told.version);
     (next.version <= told.version && !is_same).then(|| invalid("version", reason()))
 }
 

@@ -10,7 +10,7 @@ use crate::replay::v1;
 use crate::scripted::{batch, trajectory, version};
 use crate::weights::v1 as weights_v1;
 
-/// What is done to a valid message, and the words it is then refused with.
+/// The mutation of a valid message, and the text of its rejection.
 type Case<M> = (fn(&mut M), &'static str);
 
 /// Claims that `message`, changed so, is refused with these words.

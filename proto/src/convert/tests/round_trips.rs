@@ -14,7 +14,7 @@ fn sent<M: Message + Default>(message: M) -> M {
     M::decode(message.encode_to_vec().as_slice()).unwrap()
 }
 
-/// What a sample has besides the steps of its trajectory: the difference between the limits of a message and of a
+/// The bytes of a sample besides the steps of its trajectory: the difference between the limits of a message and of a
 /// trajectory holds it twice, with the table and the lengths of a part.
 const SAMPLE_OWN_BYTES_MAX: usize = 1 << 10;
 

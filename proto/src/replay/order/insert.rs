@@ -18,20 +18,20 @@ pub struct InsertOrder {
     limits: Limits,
     heartbeat: Duration,
     origin: Option<Origin>,
-    /// What the client knows.
+    /// The features that the client supports.
     revision: u32,
     said_goodbye: bool,
     unanswered: u32,
 }
 
-/// What a message of an insert stream means.
+/// The event that a message of an insert stream stands for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inserted {
     /// The stream is open: answer with [`InsertOrder::ready`].
     Hello(Origin),
-    /// A valid trajectory: make it durable, then answer it and say so with [`InsertOrder::answered`].
+    /// A valid trajectory: make it durable, then answer it and call [`InsertOrder::answered`].
     Trajectory(Trajectory),
-    /// An invalid one: send this answer and say so with [`InsertOrder::answered`]; the stream goes on.
+    /// An invalid one: send this answer and call [`InsertOrder::answered`]; the stream goes on.
     Refused(Answer),
     /// The client lives.
     Heartbeat,
@@ -56,7 +56,7 @@ impl InsertOrder {
         }
     }
 
-    /// The same for a server that wants to hear of its clients so often, in whole milliseconds.
+    /// The same for a server that requests heartbeats at this interval, in whole milliseconds.
     #[must_use]
     pub fn with_heartbeat(self, heartbeat: Duration) -> Self {
         Self { heartbeat, ..self }
@@ -93,7 +93,7 @@ impl InsertOrder {
         v1::Ready { credit: self.credit, heartbeat_ms, highest_epoch }.into()
     }
 
-    /// Whether the client says heartbeats and goodbye, and knows of stale trajectories.
+    /// Returns true if the client sends heartbeats and goodbye, and accepts stale trajectories as an answer.
     #[must_use]
     pub fn keeps_lease(&self) -> bool {
         self.revision >= 1
@@ -114,7 +114,7 @@ impl InsertOrder {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 
-    /// How many trajectories wait for their answers.
+    /// Returns the number of trajectories without an answer.
     #[must_use]
     pub fn unanswered(&self) -> u32 {
         self.unanswered
@@ -166,7 +166,7 @@ pub struct InsertReplies {
     unanswered: HashSet<u64>,
 }
 
-/// What a server's message on an insert stream means.
+/// The event that a server's message on an insert stream stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InsertReply {
     /// Trajectories may be sent.
@@ -179,14 +179,14 @@ pub enum InsertReply {
 }
 
 impl InsertReplies {
-    /// Whether one more trajectory may be sent now.
+    /// Returns true if one more trajectory may be sent now.
     #[must_use]
     pub fn may_send(&self) -> bool {
         self.granted.is_some_and(|granted| self.unanswered.len() < granted.credit as usize)
     }
 
-    /// How often the server wants to hear of this client; `None` before it is ready, and of a server that keeps no leases and
-    /// knows no goodbye.
+    /// Returns the heartbeat interval that the server requested; `None` before it is ready, and for a server that keeps
+    /// no leases and does not support goodbye.
     #[must_use]
     pub fn heartbeat(&self) -> Option<Duration> {
         self.granted.and_then(|granted| granted.heartbeat)

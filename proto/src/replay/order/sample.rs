@@ -15,7 +15,7 @@ pub struct SampleOrder {
     credit: u32,
 }
 
-/// What a message of a sample stream means.
+/// The event that a message of a sample stream stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sampled {
     /// The stream is open.
@@ -48,7 +48,7 @@ impl SampleOrder {
         }
     }
 
-    /// How many batches may be sent now.
+    /// Returns the number of batches that may be sent now.
     #[must_use]
     pub fn credit(&self) -> u32 {
         self.credit
@@ -85,18 +85,18 @@ pub struct SampleReplies {
     batch_size: usize,
     unroll_steps: usize,
     credit: u32,
-    /// What has come of the next batch.
+    /// The parts of the next batch that have arrived.
     samples: Vec<Sample>,
 }
 
-/// What a server's message on a sample stream means.
+/// The event that a server's message on a sample stream stands for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SampleReply {
     /// A part of a batch, whose others are still to come.
     Part,
     /// One batch, for one credit: its last part has come.
     Batch(Box<SampleBatch>),
-    /// Why none comes.
+    /// The reason for which none arrives.
     Waiting(String),
 }
 

@@ -15,7 +15,7 @@ use crate::scripted::{batch, trajectory};
 
 const GAME: &str = "tic_tac_toe";
 
-/// What a stream makes of its messages: the events up to the first fault, and the fault as the peer sees it.
+/// The result of a stream's messages: the events up to the first fault, and the fault as the peer sees it.
 fn heard<M, E>(
     messages: impl IntoIterator<Item = M>,
     mut receive: impl FnMut(M) -> Result<E, Fault>,

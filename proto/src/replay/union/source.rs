@@ -12,7 +12,8 @@ use crate::replay::sampler::State;
 use crate::replay::{Inspector, NewestWeights, SampleBatch, Sampler, SamplerSettings, TableStats};
 use crate::servers::Server;
 
-/// How often a server is asked what it weighs: batches that wait here know no more than when they were drawn.
+/// The interval between requests for a server's total weight: buffered batches only carry the weight at the time of
+/// their draw.
 const MASS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One server: its stream of batches, what is left of the last one, and what its table weighs.
@@ -21,7 +22,7 @@ pub(super) struct Source {
     server: Server,
     sampler: Sampler,
     queue: VecDeque<Sample>,
-    /// As the last batch said.
+    /// The total weight in the last batch.
     table: Option<TableStats>,
     asked: Option<Asked>,
     /// It keeps the others waiting: no sample is expected of it before its next batch.
@@ -29,7 +30,7 @@ pub(super) struct Source {
     started: Instant,
 }
 
-/// What the server says when it is asked, while others are drawn from beside it.
+/// The server's answer to the periodic request, used while other servers are drawn from.
 #[derive(Debug)]
 struct Asked {
     table: watch::Receiver<Option<Arc<TableStats>>>,
@@ -52,7 +53,7 @@ impl Source {
         Self { server, sampler, queue, table: None, asked: None, left_out: false, started }
     }
 
-    /// Whether it draws from this server, where that is now.
+    /// True while batches are drawn from this server, at its current endpoint.
     pub(super) fn is_of(&self, server: &Server) -> bool {
         self.server.id == server.id && self.server.endpoint == server.endpoint
     }
@@ -100,13 +101,13 @@ impl Source {
         }
     }
 
-    /// What it weighs; `None` while nothing can be expected of it.
+    /// Returns the server's total weight; `None` while no batch can be expected of it.
     pub(super) fn mass(&self) -> Option<Mass> {
         if self.left_out {
             return None;
         }
         let known = self.known(TableStats::mass).filter(|mass| mass.weight > 0.0);
-        // What is here was drawn, whatever became of the table since; some peers do not say what they hold.
+        // A buffered batch was drawn, whatever became of the table since; some peers do not report their total weight.
         known.or_else(|| self.queue.front().map(|sample| Mass::of_items(sample.table_items)))
     }
 
@@ -125,12 +126,12 @@ impl Source {
         matches!(self.sampler.state(), State::Away(_))
     }
 
-    /// Whether it has just been started and has not said anything yet: a draw now would pass it over.
+    /// Returns true if the source has just started and has no weight yet: a draw now would pass it over.
     pub(super) fn is_unheard(&self, patience: Duration) -> bool {
         self.unheard_until(patience).is_some_and(|until| Instant::now() < until)
     }
 
-    /// Until when it is waited for to say something; `None` once it has.
+    /// Returns the deadline for the first weight; `None` once it has arrived.
     pub(super) fn unheard_until(&self, patience: Duration) -> Option<Instant> {
         let is_silent = matches!(self.sampler.state(), State::Opening | State::Serving);
         (is_silent && self.known(|_| ()).is_none()).then(|| self.started + patience)

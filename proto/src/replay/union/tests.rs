@@ -26,7 +26,7 @@ fn settings(batch_size: usize, patience: Duration) -> UnionSettings {
     }
 }
 
-/// A table whose items weigh so much each, and which says or does not say what it weighs.
+/// A table whose items each have the given weight, and which reports its total weight or not.
 #[derive(Clone)]
 struct Table {
     number: u64,
@@ -78,14 +78,15 @@ impl Table {
     }
 }
 
-/// Which item of which table.
+/// The table and item.
 fn key(sample: &Sample) -> (u64, u64) {
     (sample.segment.trajectory().actor, sample.segment.trajectory().sequence)
 }
 
-/// Draws from all tables together, so many times for each item on the mean, and claims that every item came up in
-/// proportion to its weight and said so. Chi-square has as many degrees of freedom as there are items, less one: its
-/// standard deviation is the root of twice that, and five of them are allowed. The draws are seeded.
+/// Draws from all tables together, on average this many times for each item, and checks that every item came up in
+/// proportion to its weight and reported that probability. Chi-square has as many degrees of freedom as there are
+/// items, less one: its standard deviation is the root of twice that, and five of them are allowed. The draws are
+/// seeded.
 async fn check_union(tables: Vec<Table>, draws_per_item: usize) {
     let weights: BTreeMap<(u64, u64), f64> = tables
         .iter()

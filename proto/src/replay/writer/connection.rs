@@ -17,15 +17,15 @@ use crate::replay::{Answer, Origin, client, v1};
 
 /// Requests between the task and the socket: enough to keep a connection busy, few enough to lose nothing by it.
 const REQUESTS_BUFFERED: usize = 16;
-/// How often a server may want to hear of a client at most: one that asks for more gets this.
+/// The shortest heartbeat interval: a server that requests a shorter one gets this.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(20);
-/// How long the server's end of the stream is waited for, so that a goodbye is not cut off.
+/// The time to wait for the server's end of the stream, so that a goodbye is not cut off.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The client of a writer: owns what is outstanding, and one stream at a time.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Where the server listens now; another address takes effect with the next stream.
+    /// The current endpoint of the server; a change takes effect with the next stream.
     endpoint: watch::Receiver<Arc<str>>,
     origin: Origin,
     items: mpsc::Receiver<Item>,
@@ -34,7 +34,7 @@ pub(super) struct Connection {
     outstanding: Outstanding,
     in_flight: Arc<Semaphore>,
     counters: Arc<Counters>,
-    /// The epoch is new, and no server has said yet that it has stored nothing of it.
+    /// The epoch is new, and no server has confirmed yet that it has stored nothing of it.
     epoch_is_unchecked: bool,
 }
 
@@ -72,7 +72,7 @@ impl Client for Connection {
                     said_goodbye = true;
                 }
                 () = until(next_heartbeat) => {
-                    // What waits to go out says as much.
+                    // A trajectory in the queue serves as a heartbeat.
                     let _ = requests.try_send(request(Message::Heartbeat(v1::Heartbeat {})));
                     next_heartbeat = heartbeat_after(&order);
                 }
@@ -135,7 +135,8 @@ impl Connection {
         Self { endpoint, origin, items, draining, outstanding, in_flight, counters, epoch_is_unchecked }
     }
 
-    /// Whether the server has stored trajectories under this writer's epoch, or a later one, before this writer sent any.
+    /// Returns true if the server has stored trajectories under this writer's epoch, or a later one, before this writer
+    /// sent any.
     fn is_taken(&self, highest_epoch: u64) -> bool {
         self.epoch_is_unchecked && highest_epoch > 0 && highest_epoch >= self.origin.epoch
     }
@@ -148,7 +149,7 @@ impl Connection {
         self.outstanding.into_trajectories()
     }
 
-    /// What the writer handed in; nothing if it will hand in no more.
+    /// Returns the next trajectory of the writer; nothing once the writer is closed.
     fn accept(&mut self, item: Option<Item>) {
         match item {
             Some(item) => self.outstanding.push(item),
@@ -187,7 +188,7 @@ impl Connection {
     }
 }
 
-/// When the server must hear of this client next, if it wants to.
+/// The deadline of the next heartbeat, if the server requests heartbeats.
 fn heartbeat_after(order: &InsertReplies) -> Option<Instant> {
     order.heartbeat().map(|interval| Instant::now() + interval.max(HEARTBEAT_MIN))
 }

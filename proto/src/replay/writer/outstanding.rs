@@ -9,11 +9,11 @@ pub(super) struct Item {
     pub(super) trajectory: Trajectory,
     /// From here to the acknowledgement, where that is traced.
     pub(super) trace: Option<Span>,
-    /// Whether it may have gone out before: on another stream, or from an earlier process.
+    /// True if it may have been sent before: on another stream, or by an earlier process.
     pub(super) resent: bool,
 }
 
-/// What was accepted and not acknowledged, in order: first what went out on this stream, then what did not.
+/// The trajectories accepted and not acknowledged, in order: first those sent on this stream, then the unsent.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
     items: VecDeque<Item>,

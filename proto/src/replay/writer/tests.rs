@@ -352,7 +352,7 @@ async fn a_stale_trajectory_is_forgotten_and_counted() {
     assert_eq!(writer.stats(), WriterStats { stale: 1, ..WriterStats::default() });
 }
 
-/// What a process looks like that was stopped: the system takes connections for it, and nobody answers.
+/// A process that was stopped: the system accepts connections for it, and none is answered.
 #[tokio::test]
 async fn a_server_that_takes_connections_and_answers_nothing_is_left_and_dialled_again() {
     let stopped = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

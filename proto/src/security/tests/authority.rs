@@ -1,4 +1,4 @@
-//! Who signs certificates in tests.
+//! The certificate authority of the tests.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 
