@@ -148,11 +148,11 @@ impl Default for ListQuery {
 /// A trajectory that breaks the rules of its game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The selector.
+    /// The trajectory.
     pub trajectory: TrajectoryId,
     /// The step that breaks them.
     pub ply: usize,
-    /// The description, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
