@@ -1,8 +1,8 @@
 //! `zerofleet replay`: inspects a live replay server, or the log of a run.
 //!
-//! Every command sends requests to a server. With `--run`, that is the live server of a run which is trained, or else
-//! one that this process starts on the run's log and drains at the end; it holds the lock of the log meanwhile. Only
-//! `verify` reads files itself, and changes nothing. Start with [`Args::run`].
+//! Every command sends requests to a server. With `--run`, this is the live server of a run in training, or else one
+//! that this process starts on the run's log, whose lock it holds, and drains at the end. Only `verify` reads files
+//! itself; it changes nothing. Start with [`Args::run`].
 
 mod actors;
 mod configure;
@@ -27,7 +27,7 @@ use source::Source;
 #[cfg(test)]
 mod tests;
 
-/// Looks into a replay server, or into the log of a run.
+/// Inspects a live replay server, or the log of a run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -36,97 +36,96 @@ pub struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Request {
-    /// What the tables hold and have done, and why somebody waits.
+    /// Shows contents and counters of every table, and the reason for waiting inserts or samples.
     Stats {
         #[command(flatten)]
         source: Source,
     },
-    /// The actors that insert at a live server, and those it has lost.
+    /// Lists the actors of a live server, including lost ones.
     Actors {
         #[command(flatten)]
         live: source::Live,
-        /// One JSON object for programs.
+        /// Print one JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// The trajectories held, a line each.
+    /// Lists the stored trajectories, one per line.
     Ls {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
         listing: Listing,
     },
-    /// One trajectory: its moves with search policies and values.
+    /// Shows one trajectory: its moves with search policies and values.
     Get {
         #[command(flatten)]
         source: Source,
-        /// ACTOR/EPOCH/SEQUENCE, as `ls` prints it.
+        /// Trajectory id ACTOR/EPOCH/SEQUENCE, as printed by `ls`.
         id: Id,
     },
-    /// Reads a run's log and says what is damaged; changes nothing. Fails if anything is.
+    /// Checks a run's log and reports damage, without changing it. Fails if anything is damaged.
     Verify {
         #[command(flatten)]
         run: source::RunArgs,
     },
-    /// Writes a table's trajectories to a file: Parquet with a row for each position, or text with a line for each
-    /// game.
+    /// Exports a table's trajectories to a file: Parquet with a row per position, or text with a line per game.
     Export {
         #[command(flatten)]
         source: Source,
-        /// The table.
+        /// Name of the table.
         #[arg(long, default_value = MAIN_TABLE)]
         table: String,
-        /// `id`, `newest` first, or `surprising`: those first whose outcome was least expected.
+        /// Sort by `id`, `newest` first, or `surprising` first (the least expected outcomes).
         #[arg(long, value_enum, default_value = "id")]
         order: Order,
-        /// At most so many trajectories; 0 for all.
+        /// Maximum number of trajectories; 0 for all.
         #[arg(long, default_value_t = 0)]
         limit: u64,
-        /// FILE.parquet or FILE.txt.
+        /// Output file, FILE.parquet or FILE.txt.
         #[arg(value_name = "FILE")]
         to: PathBuf,
     },
-    /// Takes a trajectory, or all of an actor, out of sampling.
+    /// Quarantines a trajectory, or all of an actor: excludes it from sampling.
     Quarantine {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
         suspect: SuspectArgs,
-        /// Why, for people.
-        #[arg(long, default_value = "an operator asked for it")]
+        /// Reason, for the record.
+        #[arg(long, default_value = "requested by an operator")]
         reason: String,
     },
-    /// Puts it back.
+    /// Releases a trajectory, or all of an actor, from quarantine.
     Release {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
         suspect: SuspectArgs,
     },
-    /// Changes settings of a table while a live server runs; without any it shows those in force. A change outlasts
-    /// restarts until the run file says something else of the table.
+    /// Changes settings of a table of a live server; without KEY=VALUE, shows the current ones. A change survives
+    /// restarts until the run file changes the table.
     Configure {
         #[command(flatten)]
         source: Source,
-        /// Which table.
+        /// Name of the table.
         #[arg(long, default_value = MAIN_TABLE)]
         table: String,
-        /// Keys of `[[replay.tables]]`: `samples_per_insert=4 window_items_min=100000`.
+        /// Settings by keys of `[[replay.tables]]`: `samples_per_insert=4 window_items_min=100000`.
         #[arg(value_name = "KEY=VALUE")]
         settings: Vec<configure::Setting>,
     },
 }
 
-/// Which trajectories, in which order.
+/// The selection and order of trajectories.
 #[derive(Debug, Clone, clap::Args)]
 struct Listing {
-    /// Of which table.
+    /// Name of the table.
     #[arg(long, default_value = MAIN_TABLE)]
     table: String,
-    /// `id`, `newest` first, or `surprising`: those first whose outcome was least expected.
+    /// Sort by `id`, `newest` first, or `surprising` first (the least expected outcomes).
     #[arg(long, value_enum, default_value_t)]
     order: Order,
-    /// At most so many; 0 for all.
+    /// Maximum number of trajectories; 0 for all.
     #[arg(long, default_value_t = 20)]
     limit: u64,
 }
@@ -139,14 +138,14 @@ enum Order {
     Surprising,
 }
 
-/// Whom to take out of sampling.
+/// The target of a quarantine.
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false)]
 struct SuspectArgs {
-    /// All of this actor, past and to come.
+    /// All trajectories of this actor, past and future.
     #[arg(long, value_name = "ID")]
     actor: Option<u64>,
-    /// One trajectory, ACTOR/EPOCH/SEQUENCE.
+    /// One trajectory, by its id ACTOR/EPOCH/SEQUENCE.
     #[arg(long, value_name = "ID")]
     trajectory: Option<Id>,
 }
@@ -165,49 +164,49 @@ impl Listing {
 impl SuspectArgs {
     fn suspect(&self) -> anyhow::Result<Suspect> {
         let trajectory = self.trajectory.map(|Id(id)| Suspect::Trajectory(id));
-        trajectory.or(self.actor.map(Suspect::Actor)).ok_or_else(|| anyhow!("name --actor or --trajectory"))
+        trajectory.or(self.actor.map(Suspect::Actor)).ok_or_else(|| anyhow!("use --actor or --trajectory"))
     }
 }
 
 impl Args {
-    /// Asks and prints.
+    /// Runs the command and prints its result.
     ///
     /// # Errors
-    /// A server that does not answer or refuses, a run that is not there or in use, a damaged log, a file that cannot
-    /// be written.
+    /// A server that does not answer or rejects the request, a run that does not exist or is in use, a damaged log, a
+    /// file that cannot be written.
     pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
         match self.request {
             Request::Verify { run } => verify::verify(&run, out),
             Request::Stats { source } => {
-                runtime.block_on(ask(&source, async |inspector| show::stats(inspector, out).await))
+                runtime.block_on(with_server(&source, async |inspector| show::stats(inspector, out).await))
             }
             Request::Actors { live, json } => {
                 let how = if json { actors::Form::Json } else { actors::Form::Table };
-                runtime.block_on(async { actors::tell(&live.inspector()?, how, out).await })
+                runtime.block_on(async { actors::print(&live.inspector()?, how, out).await })
             }
-            Request::Ls { source, listing } => {
-                runtime.block_on(ask(&source, async |inspector| show::list(inspector, listing.query(), out).await))
-            }
+            Request::Ls { source, listing } => runtime
+                .block_on(with_server(&source, async |inspector| show::list(inspector, listing.query(), out).await)),
             Request::Get { source, id: Id(id) } => {
-                runtime.block_on(ask(&source, async |inspector| show::trajectory(inspector, id, out).await))
+                runtime.block_on(with_server(&source, async |inspector| show::trajectory(inspector, id, out).await))
             }
             Request::Export { source, table, order, limit, to } => {
                 let query = Listing { table, order, limit }.query();
-                runtime.block_on(ask(&source, async |inspector| export::export(inspector, query, &to, out).await))
+                runtime
+                    .block_on(with_server(&source, async |inspector| export::export(inspector, query, &to, out).await))
             }
             Request::Quarantine { source, suspect, reason } => {
                 let suspect = suspect.suspect()?;
-                runtime.block_on(ask(&source, async |inspector| {
+                runtime.block_on(with_server(&source, async |inspector| {
                     let items = inspector.quarantine(Quarantine { suspect, reason }).await?;
-                    Ok(writeln!(out, "{} is out of sampling: {items} positions fewer", name(suspect))?)
+                    Ok(writeln!(out, "{} is quarantined: {items} fewer positions", name(suspect))?)
                 }))
             }
             Request::Release { source, suspect } => {
                 let suspect = suspect.suspect()?;
-                runtime.block_on(ask(&source, async |inspector| {
+                runtime.block_on(with_server(&source, async |inspector| {
                     let items = inspector.release(suspect).await?;
-                    Ok(writeln!(out, "{} is released: {items} positions more", name(suspect))?)
+                    Ok(writeln!(out, "{} is released: {items} more positions", name(suspect))?)
                 }))
             }
             Request::Configure { source, table, settings } => {
@@ -217,11 +216,14 @@ impl Args {
     }
 }
 
-/// Puts a question to what `source` names, and closes it again.
-async fn ask(source: &Source, question: impl AsyncFnOnce(&Inspector) -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// Opens the server that `source` names, sends the request and closes the server.
+async fn with_server(
+    source: &Source,
+    request: impl AsyncFnOnce(&Inspector) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let opened = source.open().await?;
-    let asked = question(&opened.inspector).await;
-    opened.close(asked).await
+    let result = request(&opened.inspector).await;
+    opened.close(result).await
 }
 
 fn name(suspect: Suspect) -> String {
@@ -231,25 +233,25 @@ fn name(suspect: Suspect) -> String {
     }
 }
 
-/// The game of a trajectory, by the name that it carries.
+/// Returns the game of a trajectory by its name.
 fn game_of(name: &str) -> anyhow::Result<GameKind> {
     name.parse().with_context(|| format!("trajectories of {name}"))
 }
 
-/// Every trajectory that a query lists and that is still held when it is asked for.
+/// Passes each of the trajectories that is still stored to `visit`, and returns their number.
 async fn each(
     inspector: &Inspector,
     ids: &[TrajectoryId],
-    mut see: impl FnMut(proto::replay::Located) -> anyhow::Result<()>,
+    mut visit: impl FnMut(proto::replay::Located) -> anyhow::Result<()>,
 ) -> anyhow::Result<usize> {
-    let mut seen = 0;
+    let mut visited = 0;
     for &id in ids {
-        // What left the table meanwhile is no error.
+        // A trajectory that has left the table since the listing is not an error.
         if let Some(located) = inspector.get(id).await? {
-            ensure!(located.trajectory.id() == id, "the server answered another trajectory");
-            see(located)?;
-            seen += 1;
+            ensure!(located.trajectory.id() == id, "the server returned another trajectory");
+            visit(located)?;
+            visited += 1;
         }
     }
-    Ok(seen)
+    Ok(visited)
 }

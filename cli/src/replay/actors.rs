@@ -4,17 +4,17 @@ use std::time::Duration;
 use proto::replay::{Actor, Actors, Inspector};
 use serde_json::{Value, json};
 
-/// How the answer is written.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// For people.
+    /// A text table.
     Table,
-    /// For programs.
+    /// One JSON object.
     Json,
 }
 
-/// The actors of a live server.
-pub(super) async fn tell(inspector: &Inspector, form: Form, out: &mut impl Write) -> anyhow::Result<()> {
+/// Prints the actors of a live server.
+pub(super) async fn print(inspector: &Inspector, form: Form, out: &mut impl Write) -> anyhow::Result<()> {
     let actors = inspector.actors().await?;
     match form {
         Form::Table => table(&actors, out)?,
@@ -42,7 +42,7 @@ fn table(Actors { actors, lost_total, heartbeat }: &Actors, out: &mut impl Write
             format!("{unanswered}/{credit}"),
         )?;
     }
-    writeln!(out, "{lost_total} lost since the server started; a heartbeat is due every {}", time(*heartbeat))
+    writeln!(out, "{lost_total} lost since the server started; heartbeat every {}", time(*heartbeat))
 }
 
 fn time(time: Duration) -> String {

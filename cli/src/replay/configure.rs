@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use proto::replay::{Inspector, TableChange};
 
-/// A setting as people write it: KEY=VALUE, with the keys of `[[replay.tables]]`. The server checks both.
+/// A setting in the form KEY=VALUE, with the keys of `[[replay.tables]]`. The server checks both.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     key: String,
@@ -19,7 +19,7 @@ impl FromStr for Setting {
     }
 }
 
-/// Changes a table of a live server, and prints what held before and what holds now.
+/// Changes a table of a live server, and prints the settings before and after.
 pub(super) async fn configure(
     inspector: &Inspector,
     table: &str,

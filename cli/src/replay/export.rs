@@ -16,13 +16,13 @@ use super::show::outcome;
 use super::{each, game_of};
 use columns::PositionsFile;
 
-/// Ids that are listed and held in memory at a time.
+/// Number of ids listed and held in memory at a time.
 const PAGE_IDS: u64 = if cfg!(test) { 8 } else { 4096 };
 
 /// Writes the trajectories of a query to a file, in the format of its extension.
 ///
 /// # Errors
-/// Another ending, a file that exists or cannot be written, a server that refuses.
+/// Another extension, a file that exists or cannot be written, a server that rejects the request.
 pub(super) async fn export(
     inspector: &Inspector,
     query: ListQuery,
@@ -30,8 +30,8 @@ pub(super) async fn export(
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let ending = to.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    ensure!(matches!(ending, "parquet" | "txt"), "{}: a file that ends in .parquet or .txt is expected", to.display());
-    let create = || File::create_new(to).with_context(|| format!("make the file {}", to.display()));
+    ensure!(matches!(ending, "parquet" | "txt"), "{}: expected a file that ends in .parquet or .txt", to.display());
+    let create = || File::create_new(to).with_context(|| format!("create {}", to.display()));
     let written = match ending {
         "parquet" => {
             let mut positions = PositionsFile::new(create()?)?;
@@ -45,29 +45,29 @@ pub(super) async fn export(
             file.flush()?;
             written
         }
-        _ => bail!("an ending that was checked"),
+        _ => bail!("an extension that was checked"),
     };
     writeln!(out, "{written} trajectories in {}", to.display())?;
     Ok(())
 }
 
-/// Passes every trajectory of a query to `see`. In the order of ids, pages of ids bound the memory; other orders take
-/// one list of all ids that the query allows.
+/// Passes every trajectory of a query to `visit`. Pages of ids bound the memory in id order; other orders need one list
+/// of all ids of the query.
 async fn pages(
     inspector: &Inspector,
     mut query: ListQuery,
-    mut see: impl FnMut(Located) -> anyhow::Result<()>,
+    mut visit: impl FnMut(Located) -> anyhow::Result<()>,
 ) -> anyhow::Result<usize> {
     if query.order != ListOrder::Ascending {
         let ids = inspector.list(query).await?;
-        return each(inspector, &ids, see).await;
+        return each(inspector, &ids, visit).await;
     }
     let mut left = query.limit.map_or(u64::MAX, NonZeroU64::get);
     let mut seen = 0;
     while let Some(page) = NonZeroU64::new(left.min(PAGE_IDS)) {
         query.limit = Some(page);
         let ids = inspector.list(query.clone()).await?;
-        seen += each(inspector, &ids, &mut see).await?;
+        seen += each(inspector, &ids, &mut visit).await?;
         let Some(&last) = ids.last().filter(|_| ids.len() as u64 == page.get()) else { break };
         query.after = Some(last);
         left -= page.get();
@@ -75,7 +75,7 @@ async fn pages(
     Ok(seen)
 }
 
-/// One game on a line: its id, its outcome, its moves as players write them.
+/// Writes one game on a line: id, outcome and moves in the game's notation.
 fn text(trajectory: &Trajectory, file: &mut impl Write) -> anyhow::Result<()> {
     write!(file, "{} {}:", Id(trajectory.id()), outcome(trajectory.outcome()))?;
     with_game!(game_of(trajectory.game())?, |game| moves(&game, trajectory, file))?;

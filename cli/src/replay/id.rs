@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use experience::TrajectoryId;
 
-/// A trajectory's id as people write it: ACTOR/EPOCH/SEQUENCE.
+/// A trajectory id in the form ACTOR/EPOCH/SEQUENCE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Id(pub(super) TrajectoryId);
 

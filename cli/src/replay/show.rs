@@ -9,10 +9,10 @@ use proto::replay::{Inspector, ListQuery, Located, TableEdge, TableStats};
 use super::id::Id;
 use super::{each, game_of};
 
-/// Moves of a search policy that are printed.
+/// Number of printed moves of a search policy.
 const LISTED_MOVES: usize = 4;
 
-/// What every table holds and has done.
+/// Prints contents and counters of every table.
 pub(super) async fn stats(inspector: &Inspector, out: &mut impl Write) -> anyhow::Result<()> {
     let server = inspector.stats_of(proto::replay::MAIN_TABLE).await?;
     for name in &server.tables {
@@ -34,7 +34,7 @@ fn table(name: &str, stats: &TableStats, out: &mut impl Write) -> anyhow::Result
     writeln!(out, "  from        {} to {}", edge(&stats.oldest), edge(&stats.newest))?;
     writeln!(
         out,
-        "  ever        {} positions of {} trajectories in, {} samples out; {} duplicates, {} refused since it started",
+        "  total       {} positions of {} trajectories in, {} samples out; {} duplicates, {} rejected since the server started",
         stats.items_inserted_total,
         stats.trajectories_inserted_total,
         stats.samples_total,
@@ -43,15 +43,15 @@ fn table(name: &str, stats: &TableStats, out: &mut impl Write) -> anyhow::Result
     )?;
     writeln!(
         out,
-        "  ratio       {:.2} samples per insert of {:.2} asked for",
+        "  ratio       {:.2} samples per insert, target {:.2}",
         stats.samples_per_insert, stats.samples_per_insert_target
     )?;
     writeln!(out, "  on disk     {:.1} MB", stats.bytes as f64 / 1e6)?;
-    writeln!(out, "  waiting     {}", stats.waiting_reason.as_deref().unwrap_or("nobody"))?;
+    writeln!(out, "  waiting     {}", stats.waiting_reason.as_deref().unwrap_or("none"))?;
     Ok(())
 }
 
-/// A line for each trajectory.
+/// Prints a line for each trajectory.
 pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl Write) -> anyhow::Result<()> {
     let ids = inspector.list(query).await?;
     writeln!(out, "{:<20} {:>5} {:>8} {:<11} {:>10}  in", "trajectory", "plies", "weights", "outcome", "surprise")?;
@@ -73,18 +73,18 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
     .map(drop)
 }
 
-/// One trajectory with everything that is known of it.
+/// Prints everything that is known about one trajectory.
 pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mut impl Write) -> anyhow::Result<()> {
     let located = inspector.get(id).await?.ok_or_else(|| anyhow!("no table holds trajectory {}", Id(id)))?;
     let Located { trajectory, tables, inserted_unix_ms, quarantined } = located;
     writeln!(out, "trajectory {} of {}: {}", Id(id), trajectory.game(), outcome(trajectory.outcome()))?;
     let place = if quarantined { " in quarantine" } else { "" };
-    writeln!(out, "in {}{place}; came in at {} s since 1970", tables.join(", "), inserted_unix_ms / 1000)?;
+    writeln!(out, "in {}{place}; inserted at {} s since 1970", tables.join(", "), inserted_unix_ms / 1000)?;
     writeln!(out, "\n{:>4} {:<6} {:<8} {:>7} {:>8}  search policy", "ply", "player", "move", "value", "weights")?;
     with_game!(game_of(trajectory.game())?, |game| steps(&game, &trajectory, out))
 }
 
-/// Its moves, and the position that they lead to.
+/// Prints the moves of a trajectory and its last position.
 fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> anyhow::Result<()> {
     let mut position = game.start();
     for (ply, step) in trajectory.steps().enumerate() {
@@ -105,10 +105,10 @@ fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> an
     Ok(())
 }
 
-/// The value and the most likely moves of a step's search.
+/// Formats the value and the most likely moves of a step's search.
 fn searched(step: &Step, name: impl Fn(Action) -> String) -> (String, String) {
     match &step.kind {
-        StepKind::Opening => ("–".to_owned(), "drawn at random".to_owned()),
+        StepKind::Opening => ("–".to_owned(), "random opening".to_owned()),
         StepKind::Fast { value } => (format!("{value:+.3}"), "fast search".to_owned()),
         StepKind::Full { policy, value } => {
             let mut policy = policy.clone();
@@ -120,7 +120,7 @@ fn searched(step: &Step, name: impl Fn(Action) -> String) -> (String, String) {
     }
 }
 
-/// An outcome in a word or two.
+/// Formats an outcome.
 pub(super) fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Win(Player::First) => "first wins",

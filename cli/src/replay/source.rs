@@ -12,29 +12,29 @@ use crate::client_security::{ClientSecurity, reach_run};
 use fleet::config::load_run;
 use fleet::run_directory::RunDirectory;
 
-/// A live server, or a run.
+/// The arguments that name a live server or a run.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Source {
-    /// A live replay server: `http://127.0.0.1:7001`, or `https`.
+    /// Endpoint of a live replay server: `http://127.0.0.1:7001`, or `https`.
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "run", required_unless_present = "run")]
     server: Option<String>,
     #[command(flatten)]
     security: ClientSecurity,
-    /// A run, while it is trained or afterwards.
+    /// Name of a run, in training or finished.
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
-    /// The folder of runs.
+    /// Folder of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
-    /// Which of the run's replay servers, from 1 on.
+    /// Number of the run's replay server, from 1.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     replay_server: NonZeroUsize,
 }
 
-/// A live server.
+/// The arguments that name a live server.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Live {
-    /// A live replay server: `http://127.0.0.1:7001`, or `https`.
+    /// Endpoint of a live replay server: `http://127.0.0.1:7001`, or `https`.
     #[arg(long, value_name = "ENDPOINT")]
     server: String,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// The client of the server.
+    /// Returns the client of the server.
     ///
     /// # Errors
     /// An invalid endpoint, or no credentials for it.
@@ -52,37 +52,37 @@ impl Live {
     }
 }
 
-/// A run.
+/// The arguments that name a run.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RunArgs {
-    /// The run's name.
+    /// Name of the run.
     #[arg(long, value_name = "NAME")]
     run: String,
-    /// The folder of runs.
+    /// Folder of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
-    /// Which of the run's replay servers, from 1 on.
+    /// Number of the run's replay server, from 1.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     replay_server: NonZeroUsize,
 }
 
 impl RunArgs {
-    /// The settings of its replay server.
+    /// Loads the settings of the run's replay server.
     ///
     /// # Errors
     /// A run that does not exist, or whose configuration is invalid.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let mut config: Config = load_run(&run)?;
-        // The run may have been moved.
+        // The folder of the run may have been moved.
         let number = self.replay_server.get();
         config.run.directory = run.of_replay_server(number);
         ensure!(config.run.directory.is_dir(), "run {} has no replay server {number}", self.run);
-        // Inspection neither restores from an archive nor writes to it.
+        // An inspection neither restores from an archive nor writes to it.
         Ok(Settings { archive: None, ..config.settings()? })
     }
 
-    /// The client of the live replay server of a run that is trained; `None` if the run's progress lists no such
+    /// Returns the client of the live replay server of a run in training; `None` if the run's progress lists no such
     /// server.
     fn live(&self) -> anyhow::Result<Option<Inspector>> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
@@ -92,17 +92,16 @@ impl RunArgs {
     }
 }
 
-/// A server that takes requests.
+/// A client with the server behind it, if this process started one.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) inspector: Inspector,
-    /// A server of this process, which ends it.
+    /// The server that this process started and has to drain.
     own: Option<(Running, Drain)>,
 }
 
 impl Source {
-    /// Connects to the server that is named or to that of a run which is trained, or else starts a server on the run's
-    /// log.
+    /// Connects to the named server or to that of a run in training, or else starts a server on the run's log.
     ///
     /// # Errors
     /// An invalid endpoint, no such run, or a log that another process uses.
@@ -113,24 +112,24 @@ impl Source {
                 let (run, runs, replay_server) = (run.clone(), self.runs.clone(), self.replay_server);
                 start(RunArgs { run, runs, replay_server }).await
             }
-            (None, None) => bail!("name a run with --run or a live server with --server"),
+            (None, None) => bail!("use --run or --server"),
         }
     }
 
-    /// The client for requests that only a live server takes.
+    /// Returns the client for requests that only a live server accepts.
     ///
     /// # Errors
     /// An invalid endpoint, no credentials for it, or a run instead of a server.
     pub(super) fn live_only(&self) -> anyhow::Result<Inspector> {
         let Some(endpoint) = &self.server else {
-            bail!("only a live server changes its settings, name it with --server; those of a run are in its run file")
+            bail!("only a live server can change its settings; use --server, or edit the run file")
         };
         self.security.reach(endpoint)?;
         Ok(Inspector::new(endpoint)?)
     }
 }
 
-/// Opens the log of a run, or connects to the server that has it open.
+/// Starts a server on the log of a run, or connects to the server that has it open.
 async fn start(run: RunArgs) -> anyhow::Result<Opened> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
     let drain = Drain::new();
@@ -150,16 +149,17 @@ async fn start(run: RunArgs) -> anyhow::Result<Opened> {
     Ok(Opened { inspector, own: Some((running, drain)) })
 }
 
-/// Whether another process has the directory of the log.
+/// Returns true if another process uses the directory of the log.
 fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DirectoryError::InUse { .. })))
 }
 
 impl Opened {
-    /// Ends the server of this process, if there is one. The error of the request precedes that of the server.
+    /// Drains the server of this process, if there is one. An error of the request takes precedence over one of the
+    /// server.
     ///
     /// # Errors
-    /// That of the request, or of the server's end.
+    /// The error of the request, or of the server's drain.
     pub(super) async fn close(self, asked: anyhow::Result<()>) -> anyhow::Result<()> {
         let Some((running, drain)) = self.own else { return asked };
         drain.start();

@@ -20,13 +20,13 @@ struct Command {
     args: Args,
 }
 
-/// A run of tic-tac-toe whose replay server holds some games; the outcome of every second was unexpected.
+/// A run of tic-tac-toe with stored games; the outcome of every second game is unexpected.
 struct Run {
     runs: tempfile::TempDir,
 }
 
 fn game(sequence: u64, value: f32) -> Trajectory {
-    // The first player has the top row at the end.
+    // The first player completes the top row.
     let steps = [0, 3, 1, 4, 2].into_iter().enumerate().map(|(ply, action)| {
         let policy = vec![ActionProbability { action: Action(action), probability: 1.0 }];
         let value = if ply % 2 == 0 { value } else { -value };
@@ -71,7 +71,7 @@ impl Run {
         Self { runs }
     }
 
-    fn ask(&self, line: &str) -> anyhow::Result<String> {
+    fn replay(&self, line: &str) -> anyhow::Result<String> {
         let mut words: Vec<&str> = vec!["replay"];
         words.extend(line.split_whitespace());
         let runs = self.runs.path().display().to_string();
@@ -91,7 +91,7 @@ impl Run {
 #[test]
 fn a_run_whose_server_does_not_run_is_shown_listed_and_printed_move_by_move() {
     let run = Run::new();
-    let stats = run.ask("stats").unwrap();
+    let stats = run.replay("stats").unwrap();
     assert!(stats.contains("table main\n  holds       8 positions of 2 trajectories"), "{stats}");
     assert!(
         stats.contains("2/1/0 (weights v7) to 2/1/1 (weights v7)") || stats.contains("2/1/0 (weights 7)"),
@@ -100,42 +100,42 @@ fn a_run_whose_server_does_not_run_is_shown_listed_and_printed_move_by_move() {
 
     let ids =
         |text: String| text.lines().skip(1).map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
-    assert_eq!(ids(run.ask("ls --order id").unwrap()), ["2/1/0", "2/1/1"]);
-    assert_eq!(ids(run.ask("ls --order surprising --limit 1").unwrap()), ["2/1/1"]);
+    assert_eq!(ids(run.replay("ls --order id").unwrap()), ["2/1/0", "2/1/1"]);
+    assert_eq!(ids(run.replay("ls --order surprising --limit 1").unwrap()), ["2/1/1"]);
 
-    let told = run.ask("get 2/1/1").unwrap();
-    assert!(told.starts_with("trajectory 2/1/1 of tic_tac_toe: first wins\nin main; came in at "), "{told}");
-    assert!(told.contains("\n   0 first  1         -0.900        7  1 100 %\n"), "{told}");
-    assert!(told.contains("fast search"), "{told}");
-    let error = run.ask("get 2/1/5").unwrap_err().to_string();
+    let output = run.replay("get 2/1/1").unwrap();
+    assert!(output.starts_with("trajectory 2/1/1 of tic_tac_toe: first wins\nin main; inserted at "), "{output}");
+    assert!(output.contains("\n   0 first  1         -0.900        7  1 100 %\n"), "{output}");
+    assert!(output.contains("fast search"), "{output}");
+    let error = run.replay("get 2/1/5").unwrap_err().to_string();
     assert!(error.contains("no table holds trajectory 2/1/5"), "{error}");
 }
 
 #[test]
 fn a_bad_actor_is_taken_out_of_sampling_and_back_over_restarts() {
     let run = Run::new();
-    assert_eq!(run.ask("quarantine --actor 2").unwrap(), "actor 2 is out of sampling: 8 positions fewer\n");
-    assert!(run.ask("stats").unwrap().contains("holds       0 positions of 2 trajectories"));
-    assert!(run.ask("ls").unwrap().contains("quarantine"));
-    assert_eq!(run.ask("release --actor 2").unwrap(), "actor 2 is released: 8 positions more\n");
-    let one = run.ask("quarantine --trajectory 2/1/0 --reason odd").unwrap();
-    assert_eq!(one, "trajectory 2/1/0 is out of sampling: 4 positions fewer\n");
-    assert!(run.ask("quarantine").unwrap_err().to_string().contains("--actor"));
+    assert_eq!(run.replay("quarantine --actor 2").unwrap(), "actor 2 is quarantined: 8 fewer positions\n");
+    assert!(run.replay("stats").unwrap().contains("holds       0 positions of 2 trajectories"));
+    assert!(run.replay("ls").unwrap().contains("quarantine"));
+    assert_eq!(run.replay("release --actor 2").unwrap(), "actor 2 is released: 8 more positions\n");
+    let one = run.replay("quarantine --trajectory 2/1/0 --reason odd").unwrap();
+    assert_eq!(one, "trajectory 2/1/0 is quarantined: 4 fewer positions\n");
+    assert!(run.replay("quarantine").unwrap_err().to_string().contains("--actor"));
 }
 
 #[test]
 fn positions_go_to_parquet_and_games_to_text() {
     let run = Run::new();
     let file = run.runs.path().join("games.txt");
-    run.ask(&format!("export --order id {}", file.display())).unwrap();
+    run.replay(&format!("export --order id {}", file.display())).unwrap();
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text, "2/1/0 first wins: 1 4 2 5 3\n2/1/1 first wins: 1 4 2 5 3\n");
-    let again = run.ask(&format!("export {}", file.display())).unwrap_err();
+    let again = run.replay(&format!("export {}", file.display())).unwrap_err();
     assert!(format!("{again:#}").contains("games.txt"), "{again:#}");
 
     let file = run.runs.path().join("positions.parquet");
-    let said = run.ask(&format!("export --order id {}", file.display())).unwrap();
-    assert!(said.starts_with("2 trajectories in "), "{said}");
+    let output = run.replay(&format!("export --order id {}", file.display())).unwrap();
+    assert!(output.starts_with("2 trajectories in "), "{output}");
     let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
     let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
     assert_eq!(rows.len(), 10);
@@ -146,7 +146,7 @@ fn positions_go_to_parquet_and_games_to_text() {
     assert!(rows.iter().all(|row| row.get_string(12).unwrap() == "tic_tac_toe"));
     assert_eq!(rows[4].get_string(5).unwrap(), "fast");
     assert_eq!(rows[4].get_list(10).unwrap().len(), 0);
-    let error = run.ask("export games.sgf").unwrap_err().to_string();
+    let error = run.replay("export games.sgf").unwrap_err().to_string();
     assert!(error.contains(".parquet or .txt"), "{error}");
 }
 
@@ -155,14 +155,14 @@ fn an_export_holds_every_trajectory_of_the_table_unless_it_is_limited() {
     let run = Run::holding(25);
     let lines = |arguments: &str| {
         let file = run.runs.path().join("games.txt");
-        run.ask(&format!("export {arguments} {}", file.display())).unwrap();
+        run.replay(&format!("export {arguments} {}", file.display())).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::remove_file(&file).unwrap();
         text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let all: Vec<String> = (0..25).map(|sequence| format!("2/1/{sequence}")).collect();
     assert_eq!(lines(""), all);
-    // Of a page and more, of whole pages, and of less than one.
+    // Limits above one page, of whole pages, and below one page.
     for limit in [17, 16, 8, 3] {
         assert_eq!(lines(&format!("--limit {limit}")), all[..limit]);
     }
@@ -173,7 +173,7 @@ fn an_export_holds_every_trajectory_of_the_table_unless_it_is_limited() {
 #[test]
 fn verify_finds_a_flipped_byte_and_a_torn_tail_and_changes_nothing() {
     let run = Run::new();
-    assert!(run.ask("verify").unwrap().starts_with("2 trajectories of 8 positions"));
+    assert!(run.replay("verify").unwrap().starts_with("2 trajectories of 8 positions"));
     let segment = run.segment();
     let whole = std::fs::read(&segment).unwrap();
     let mut flipped = whole.clone();
@@ -181,7 +181,7 @@ fn verify_finds_a_flipped_byte_and_a_torn_tail_and_changes_nothing() {
     flipped[middle] ^= 1;
     for damaged in [&flipped[..], &whole[..whole.len() - 3]] {
         std::fs::write(&segment, damaged).unwrap();
-        let error = run.ask("verify").unwrap_err().to_string();
+        let error = run.replay("verify").unwrap_err().to_string();
         assert!(error.contains("is damaged in 1 places"), "{error}");
         assert_eq!(std::fs::read(&segment).unwrap(), damaged);
     }
@@ -193,7 +193,7 @@ fn a_run_whose_server_runs_is_left_alone() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));
     for question in ["stats", "verify"] {
-        let error = format!("{:#}", run.ask(question).unwrap_err());
+        let error = format!("{:#}", run.replay(question).unwrap_err());
         assert!(error.contains("another process uses the directory"), "{error}");
     }
     let mut out = Vec::new();
@@ -211,13 +211,13 @@ fn a_run_that_is_trained_is_inspected_through_its_live_server() {
     let directory = RunDirectory::existing(run.runs.path(), "noughts").unwrap();
     let (running, drain) = runtime.block_on(serve(directory.path()));
     directory.keep_progress(&Progress { replay: vec![running.address], ..Progress::default() }).unwrap();
-    assert!(run.ask("stats").unwrap().contains("of 2 trajectories"));
-    assert!(run.ask("ls").unwrap().contains("2/1/1"));
-    assert_eq!(run.ask("quarantine --actor 2").unwrap(), "actor 2 is out of sampling: 8 positions fewer\n");
+    assert!(run.replay("stats").unwrap().contains("of 2 trajectories"));
+    assert!(run.replay("ls").unwrap().contains("2/1/1"));
+    assert_eq!(run.replay("quarantine --actor 2").unwrap(), "actor 2 is quarantined: 8 fewer positions\n");
     drain.start();
     runtime.block_on(running.finished()).unwrap();
-    // Afterwards its address leads nowhere, and the log is opened.
-    assert!(run.ask("ls").unwrap().contains("quarantine"));
+    // Without the server, its address is unused and the log is opened.
+    assert!(run.replay("ls").unwrap().contains("quarantine"));
 }
 
 #[test]
@@ -226,13 +226,13 @@ fn the_actors_of_a_live_server_are_listed_for_people_and_for_programs() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));
     let live = format!("http://{}", running.address);
-    let ask = |arguments: &[&str]| {
+    let send = |arguments: &[&str]| {
         let mut out = Vec::new();
         let words = [&["replay", "actors", "--server", &live], arguments].concat();
         Command::parse_from(words).args.run(&mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
-    assert!(ask(&[]).contains("0 lost since the server started; a heartbeat is due every 2.0 s"));
+    assert!(send(&[]).contains("0 lost since the server started; heartbeat every 2.0 s"));
     let settings =
         WriterSettings { endpoint: live.clone(), actor: 5, epoch: 3, game: "tic_tac_toe".to_owned(), in_flight_max: 4 };
     let writer = {
@@ -240,12 +240,12 @@ fn the_actors_of_a_live_server_are_listed_for_people_and_for_programs() {
         Writer::start(settings)
     };
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while !ask(&[]).lines().any(|line| line.starts_with("5 ") && line.contains(" live ")) {
-        assert!(std::time::Instant::now() < deadline, "{}", ask(&[]));
+    while !send(&[]).lines().any(|line| line.starts_with("5 ") && line.contains(" live ")) {
+        assert!(std::time::Instant::now() < deadline, "{}", send(&[]));
     }
-    let told: serde_json::Value = serde_json::from_str(&ask(&["--json"])).unwrap();
-    assert_eq!((&told["actors"][0]["actor"], &told["actors"][0]["state"]), (&5.into(), &"live".into()));
-    assert_eq!((&told["actors"][0]["epoch"], &told["heartbeat_seconds"]), (&3.into(), &2.0.into()));
+    let output: serde_json::Value = serde_json::from_str(&send(&["--json"])).unwrap();
+    assert_eq!((&output["actors"][0]["actor"], &output["actors"][0]["state"]), (&5.into(), &"live".into()));
+    assert_eq!((&output["actors"][0]["epoch"], &output["heartbeat_seconds"]), (&3.into(), &2.0.into()));
     runtime.block_on(writer.close(Duration::from_secs(30)));
     drain.start();
     runtime.block_on(running.finished()).unwrap();
@@ -257,7 +257,7 @@ fn a_table_of_a_live_server_is_changed_and_invalid_changes_are_rejected_with_a_r
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));
     let live = format!("http://{}", running.address);
-    let ask = |arguments: &[&str]| -> anyhow::Result<String> {
+    let send = |arguments: &[&str]| -> anyhow::Result<String> {
         let mut out = Vec::new();
         let words = [&["replay", "configure", "--server", &live], arguments].concat();
         Command::try_parse_from(words)?.args.run(&mut out)?;
@@ -268,22 +268,22 @@ fn a_table_of_a_live_server_is_changed_and_invalid_changes_are_rejected_with_a_r
         line.split_whitespace().map(str::to_owned).collect()
     };
 
-    let told = ask(&["samples_per_insert=2.5", "selector=lifo", "lag_versions_max=7"]).unwrap();
-    assert_eq!(line(&told, "samples_per_insert"), ["samples_per_insert", "4.0", "2.5", "changed"]);
-    assert_eq!(line(&told, "selector"), ["selector", "uniform", "lifo", "changed"]);
-    assert_eq!(line(&told, "lag_versions_max"), ["lag_versions_max", "0", "7", "changed"]);
-    assert_eq!(line(&told, "min_items"), ["min_items", "5000", "5000"]);
-    let told = ask(&["--table", "main", "lag_versions_max=0"]).unwrap();
-    assert_eq!(line(&told, "lag_versions_max"), ["lag_versions_max", "7", "0", "changed"]);
+    let output = send(&["samples_per_insert=2.5", "selector=lifo", "lag_versions_max=7"]).unwrap();
+    assert_eq!(line(&output, "samples_per_insert"), ["samples_per_insert", "4.0", "2.5", "changed"]);
+    assert_eq!(line(&output, "selector"), ["selector", "uniform", "lifo", "changed"]);
+    assert_eq!(line(&output, "lag_versions_max"), ["lag_versions_max", "0", "7", "changed"]);
+    assert_eq!(line(&output, "min_items"), ["min_items", "5000", "5000"]);
+    let output = send(&["--table", "main", "lag_versions_max=0"]).unwrap();
+    assert_eq!(line(&output, "lag_versions_max"), ["lag_versions_max", "7", "0", "changed"]);
 
-    let refused = |arguments: &[&str]| format!("{:#}", ask(arguments).unwrap_err());
+    let refused = |arguments: &[&str]| format!("{:#}", send(arguments).unwrap_err());
     let unknown = refused(&["window=5"]);
     assert!(unknown.contains("window: is no key of a table; did you mean window_"), "{unknown}");
     assert!(refused(&["min_items=-1"]).contains("min_items: "));
     assert!(refused(&["window_slope=2"]).contains("window_slope: the slope 2 is not above 0 and at most 1"));
     assert!(refused(&["--table", "none", "min_items=1"]).contains("main"));
-    assert_eq!(line(&ask(&[]).unwrap(), "window_slope"), ["window_slope", "0.4", "0.4"]);
-    assert!(run.ask("configure min_items=1").unwrap_err().to_string().contains("only a live server"));
+    assert_eq!(line(&send(&[]).unwrap(), "window_slope"), ["window_slope", "0.4", "0.4"]);
+    assert!(run.replay("configure min_items=1").unwrap_err().to_string().contains("only a live server"));
     drain.start();
     runtime.block_on(running.finished()).unwrap();
 }

@@ -5,14 +5,14 @@ use replay_server::verify::{Verified, verify as verify_log};
 
 use super::source::RunArgs;
 
-/// Reads a run's log and says what it holds and what is wrong with it.
+/// Checks a run's log and prints its contents and damage.
 ///
 /// # Errors
 /// A log that is in use or cannot be read, and one that is damaged.
 pub(super) fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = run.settings()?;
-    // A server that writes meanwhile would look like damage at the end.
-    let _lock = service::directory::lock(&settings.directory).context("read the log while nobody writes it")?;
+    // A record that a server is writing would look like damage at the end.
+    let _lock = service::directory::lock(&settings.directory).context("lock the log")?;
     let Verified { trajectories, items, notes, segments, bytes, damage } = verify_log(&settings)?;
     writeln!(
         out,
@@ -23,11 +23,11 @@ pub(super) fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> 
         let done = if found.cut { "cut off" } else { "skipped" };
         writeln!(
             out,
-            "{}: {} bytes from byte {} on are {}: a start would have them {done}",
+            "{}: {} bytes from byte {} are {}; a restart would have them {done}",
             found.name, found.length, found.offset, found.what
         )?;
     }
     ensure!(damage.is_empty(), "the log of {} is damaged in {} places", settings.directory.display(), damage.len());
-    writeln!(out, "every checksum is right")?;
+    writeln!(out, "all checksums are valid")?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A Parquet file with a row for each position that was searched.
+//! Writes a Parquet file with a row for each position.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-/// The columns. `outcome` is 1 if the first player won, −1 if the second did, 0 for a draw and null in games scored by
-/// rewards.
+/// The Parquet schema. `outcome` is 1 if the first player won, −1 if the second did, 0 for a draw and null in games
+/// scored by rewards.
 const SCHEMA: &str = "message position {
     required int64 actor;
     required int64 epoch;
@@ -29,12 +29,13 @@ const SCHEMA: &str = "message position {
     repeated float policy_probability;
     required binary game (UTF8);
 }";
-/// Rows that are gathered before they are written.
+/// Number of rows buffered per row group.
 const ROWS_MAX: usize = 1 << 16;
-/// Entries of search policies that are gathered before they are written.
+/// Number of search policy entries buffered per row group.
 const POLICY_ENTRIES_MAX: usize = 1 << 20;
 
-/// Rows as columns. Definition levels tell which optional values are there; repetition levels where a list begins.
+/// Buffered rows as columns. Definition levels mark present optional values; repetition levels mark the start of a
+/// list.
 #[derive(Default)]
 struct Columns {
     actors: Vec<i64>,
@@ -56,7 +57,7 @@ struct Columns {
     games: Vec<ByteArray>,
 }
 
-/// A file that is being written.
+/// An open Parquet file.
 pub(super) struct PositionsFile {
     writer: SerializedFileWriter<File>,
     columns: Columns,
@@ -67,7 +68,7 @@ impl PositionsFile {
         let schema = Arc::new(parse_message_type(SCHEMA).context("read the schema")?);
         let compression = Compression::ZSTD(ZstdLevel::default());
         let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
-        let writer = SerializedFileWriter::new(file, schema, properties).context("begin the file")?;
+        let writer = SerializedFileWriter::new(file, schema, properties).context("create the Parquet writer")?;
         Ok(Self { writer, columns: Columns::default() })
     }
 
@@ -81,7 +82,7 @@ impl PositionsFile {
 
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
         self.write_rows()?;
-        self.writer.close().context("end the file")?;
+        self.writer.close().context("close the Parquet writer")?;
         Ok(())
     }
 
@@ -107,7 +108,7 @@ impl Columns {
         };
         let game = ByteArray::from(trajectory.game());
         for (ply, step) in trajectory.steps().enumerate() {
-            // Parquet has no numbers without sign; ids keep their bits.
+            // Parquet has no unsigned integers; ids keep their bits.
             self.actors.push(trajectory.id().actor.cast_signed());
             self.epochs.push(trajectory.id().epoch.cast_signed());
             self.sequences.push(trajectory.id().sequence.cast_signed());
@@ -139,7 +140,7 @@ impl Columns {
         }
     }
 
-    /// In the order of the schema.
+    /// Writes the columns in the order of the schema.
     fn write(&self, rows: &mut SerializedRowGroupWriter<'_, File>) -> anyhow::Result<()> {
         let (defined, repeated) = (Some(&self.policy_defined[..]), Some(&self.policy_repeated[..]));
         column::<Int64Type>(rows, &self.actors, None, None)?;
