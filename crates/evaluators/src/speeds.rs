@@ -25,10 +25,13 @@ impl Measurement {
     }
 }
 
+type Read = dyn Fn() -> Option<Vec<u8>> + Send + Sync;
+type Write = dyn Fn(&[u8]) + Send + Sync;
+
 /// Keeps measured speeds from one start to the next, as text of a format that belongs to this crate.
 pub struct Store {
-    read: Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>,
-    write: Box<dyn Fn(&[u8]) + Send + Sync>,
+    read: Box<Read>,
+    write: Box<Write>,
 }
 
 impl Store {
