@@ -1,5 +1,5 @@
-//! How fast the log takes trajectories, and how fast it gives them back: 16 writers of credit 64, each compressing its
-//! own, as connections do.
+//! Measures how fast the log takes trajectories and gives them back: 16 writers of credit 64, each compressing its own,
+//! as connections do.
 //!
 //! `cargo run --release --package replay-server --example log_speed -- TRAJECTORIES WAIT_MS ACK DIRECTORY`
 //!

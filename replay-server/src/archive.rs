@@ -31,7 +31,7 @@ use crate::metrics;
 #[cfg(test)]
 mod tests;
 
-/// How long the last pass may take: a segment or two to a store on the internet.
+/// The time limit of the last pass: a segment or two to a store on the internet.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Lies in the log's folder while not everything is back from the archive.
 const RESTORING: &str = "restoring";
@@ -43,7 +43,7 @@ const LOG_ID: &str = "archive-id";
 /// Bytes of an id that are compared: 16 hexadecimal digits.
 const LOG_ID_BYTES: usize = 16;
 
-/// Why the archive cannot be used.
+/// The reason for which the archive cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The address names no store.
@@ -51,28 +51,28 @@ pub enum ArchiveError {
     Address {
         /// As configured.
         url: String,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
     /// The store failed.
     #[error("cannot {action} {name} in the archive")]
     Store {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// With what.
         name: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: object_store::Error,
     },
     /// The disk failed.
     #[error("cannot {action} the replay log's file {name}")]
     Disk {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// With which file.
         name: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -85,13 +85,13 @@ pub enum ArchiveError {
         /// The id of its owner.
         owner: String,
     },
-    /// What is there was not copied from this log.
+    /// The objects of the store were not copied from this log.
     #[error(
         "the archive holds the log of another run, or a later state of this one ({found}): name another archive, or take \
          the log's folder away to begin with the archive"
     )]
     Foreign {
-        /// What gives it away.
+        /// The evidence of another log.
         found: String,
     },
 }
@@ -104,11 +104,11 @@ pub struct Archive {
     folder: PathBuf,
     /// Bytes of each segment in the store.
     copied: BTreeMap<SegmentNumber, u64>,
-    /// Whether the store was read: nothing is written into one that may be another log's.
+    /// True once the store was read: nothing is written into one that may be another log's.
     is_known: bool,
 }
 
-/// What one pass did.
+/// The result of one pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pass {
     /// Segments copied, for the first time or anew.
@@ -132,7 +132,7 @@ impl Archive {
     /// The address that [`open`](Self::open) finds a store at.
     ///
     /// # Errors
-    /// Why there is none, for people.
+    /// The reason for which there is none, for people.
     pub fn address(url: &str) -> Result<Url, String> {
         let parsed = url.parse::<Url>().map_err(|error| error.to_string())?;
         match parsed.scheme() {
@@ -226,7 +226,7 @@ impl Archive {
         Ok(pass)
     }
 
-    /// Whether the folder holds a whole log, which can be served though the store is away.
+    /// Returns true if the folder holds a whole log, which can be served although the store is unreachable.
     ///
     /// # Errors
     /// [`ArchiveError::Disk`].
@@ -234,7 +234,7 @@ impl Archive {
         Ok(!self.local().await?.is_empty() && !self.is_restoring().await?)
     }
 
-    /// Whether not everything is back from the archive.
+    /// Returns true while the restore from the archive is incomplete.
     async fn is_restoring(&self) -> Result<bool, ArchiveError> {
         let disk = |source| ArchiveError::Disk { action: "look for", name: RESTORING.to_owned(), source };
         fs::try_exists(self.folder.join(RESTORING)).await.map_err(disk)
@@ -346,7 +346,7 @@ impl Archive {
             self.store.list(Some(&self.prefix)).try_collect().await.map_err(store("list", "segments"))?;
         let segment = |meta: &object_store::ObjectMeta| {
             let number = SegmentNumber::from_file_name(meta.location.filename()?)?;
-            // Folders below the prefix are somebody else's.
+            // Folders below the prefix belong to others.
             (meta.location == self.key(number)).then_some((number, meta.size))
         };
         Ok(found.iter().filter_map(segment).collect())
@@ -368,7 +368,7 @@ impl Archive {
         Ok(segments)
     }
 
-    /// Whether it was still there.
+    /// Copies a segment; returns false if it no longer existed.
     async fn copy(&mut self, number: SegmentNumber) -> Result<bool, ArchiveError> {
         let name = number.file_name();
         let bytes = match fs::read(self.folder.join(&name)).await {
@@ -416,8 +416,8 @@ impl Archive {
     }
 }
 
-/// Passes at this interval until the drain fires, then hands the archive back. A store that fails is told once, and once more
-/// when it works again.
+/// Runs a pass at this interval until the drain fires, then returns the archive. A failing store is logged once, and
+/// once more when it works again.
 pub async fn keep_up(mut archive: Archive, interval: Duration, drain: Drain) -> Archive {
     let mut is_failing = false;
     loop {

@@ -21,10 +21,10 @@ pub use table::{InvalidKey, LiveTable, MAIN, NamedTable, SelectorName, TableInde
 /// The most tables of one server: each keeps something of every item.
 const TABLES_MAX: usize = 16;
 
-/// Shorter, a busy machine loses actors that live; longer, nobody waits for the news.
+/// A shorter interval loses live actors on a busy machine; a longer one delays the detection without need.
 const HEARTBEAT_SECONDS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
 
-/// What this process reads of the run file.
+/// The sections of the run file that this process reads.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -32,7 +32,7 @@ pub struct Config {
     pub run: RunSection,
     /// The replay table.
     pub replay: ReplaySection,
-    /// Who may connect.
+    /// The clients that may connect.
     pub security: SecuritySection,
 }
 
@@ -40,20 +40,20 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplaySection {
-    /// Which item is drawn next.
+    /// The rule that chooses the next item.
     pub selector: SelectorName,
     /// Of `prioritised`: how much priorities matter.
     pub exponent: f64,
     /// Of `staleness_aware`: by how many weights versions an item must be older to be drawn half as often.
     pub half_life_versions: f64,
-    /// How often an item may be drawn; 0: any number of times.
+    /// The maximum number of times that an item is drawn; 0: unlimited.
     #[serde(with = "bound")]
     pub max_times_sampled: Option<NonZeroU32>,
     /// Items that must be held before the first is drawn.
     pub min_items: u64,
-    /// How often an item is drawn on average over its lifetime.
+    /// The average number of times that an item is drawn over its lifetime.
     pub samples_per_insert: f64,
-    /// How many samples the ratio may be off, either way, before actors or learner wait.
+    /// The tolerated deviation from the ratio, in samples either way, before actors or learner wait.
     pub error_items: f64,
     /// c of the growing window: up to so many items it is everything.
     pub window_items_min: u64,
@@ -63,13 +63,13 @@ pub struct ReplaySection {
     pub window_slope: f64,
     /// Items beyond which the oldest trajectories are forgotten.
     pub capacity_items: u64,
-    /// How long a trajectory is kept; 0: as long as there is room.
+    /// The maximum age of a trajectory; 0: as long as there is room.
     #[serde(with = "bound")]
     pub age_max_hours: Option<f64>,
     /// Bytes of the trajectories kept; 0: as many as the capacity allows.
     #[serde(with = "bound")]
     pub bytes_max: Option<u64>,
-    /// How many weights versions a trajectory may be behind the newest; 0: any number.
+    /// The maximum number of weights versions that a trajectory may be behind the newest; 0: unlimited.
     #[serde(with = "bound")]
     pub lag_versions_max: Option<u64>,
     /// The longest trajectory that is taken, in steps.
@@ -78,14 +78,16 @@ pub struct ReplaySection {
     pub actions_max: u64,
     /// The size at which a file of the log is closed and the next begun.
     pub segment_bytes: u64,
-    /// When an insert is acknowledged: `memory`, `flushed` (written to the file) or `fsync` (on the disk).
+    /// The point at which an insert is acknowledged: `memory`, `flushed` (written to the file) or `fsync` (on the
+    /// disk).
     pub ack: Ack,
-    /// How long inserts gather for one fsync, in milliseconds; at most 1000.
+    /// The time for which inserts gather for one fsync, in milliseconds; at most 1000.
     pub fsync_ms: u64,
-    /// Where the log lies, below the run's directory if relative.
+    /// The folder of the log, below the run's directory if relative.
     pub directory: PathBuf,
-    /// Where copies of the log's segments go and an empty disk is filled from: `file:///FOLDER` or `s3://BUCKET/PREFIX`, of
-    /// this server alone. Credentials come from the environment, as `AWS_ACCESS_KEY_ID` and the like. Empty: nowhere.
+    /// The URL for copies of the log's segments, from which an empty disk is filled: `file:///FOLDER` or
+    /// `s3://BUCKET/PREFIX`, of this server alone. Credentials come from the environment, as `AWS_ACCESS_KEY_ID` and
+    /// the like. Empty: no archive.
     pub archive: String,
     /// Between two copies, in seconds: what the loss of the disk may cost.
     pub archive_seconds: u64,
@@ -99,7 +101,7 @@ pub struct ReplaySection {
     pub streams_max: u64,
     /// Trajectories that one actor may insert per second; more of them wait. 0: any number.
     pub actor_inserts_per_second_max: u64,
-    /// How often an actor says that it lives, in seconds; one that misses three is lost, and its stream is ended.
+    /// The heartbeat interval of an actor, in seconds; an actor that misses three is lost, and its stream is ended.
     pub heartbeat_seconds: f64,
     /// More tables, which hold the same trajectories beside the one that the keys above are about.
     pub tables: Vec<TableSection>,
@@ -143,7 +145,8 @@ impl Default for ReplaySection {
             steps_max: 4_096,
             actions_max: 4_096,
             segment_bytes: 64 << 20,
-            // What is acknowledged is promised; whoever can do without some seconds of self-play may say so.
+            // An acknowledgement promises durability; a run that can afford to lose some seconds of self-play may relax
+            // it.
             ack: Ack::Fsync,
             // A disk that spins syncs in 10 ms. Actors that keep many trajectories on their way do not wait for this.
             fsync_ms: 50,
@@ -157,7 +160,7 @@ impl Default for ReplaySection {
             streams_max: 4_096,
             // An actor that is fast is no fault.
             actor_inserts_per_second_max: 0,
-            // An actor that has gone is seen within 6 s; a thousand of them say 500 words a second.
+            // A lost actor is detected within 6 s; a thousand actors send 500 heartbeats a second.
             heartbeat_seconds: 2.0,
             tables: Vec::new(),
         }
@@ -206,7 +209,7 @@ impl ReplaySection {
     }
 }
 
-/// Where copies of the log go.
+/// The destination of the copies of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSettings {
     /// The store, and the place in it.
@@ -215,22 +218,22 @@ pub struct ArchiveSettings {
     pub interval: Duration,
 }
 
-/// What the process is built with: ranges checked.
+/// The checked settings of the process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The name of the game.
     pub game: String,
-    /// Where the log lies.
+    /// The folder of the log.
     pub directory: PathBuf,
     /// The main table first, at least that.
     pub tables: Vec<NamedTable>,
-    /// What trajectories must keep.
+    /// The limits of a trajectory.
     pub limits: Limits,
-    /// When a segment is closed.
+    /// The size at which a segment is closed.
     pub segment_bytes: u64,
-    /// When inserts are acknowledged, and how long a commit gathers.
+    /// The point of acknowledgement, and the time for which a commit gathers.
     pub commit: CommitSettings,
-    /// Where copies of the log go, and how often.
+    /// The destination and interval of the copies of the log.
     pub archive: Option<ArchiveSettings>,
     /// Bytes of memory for all tables and for what is on its way into them.
     pub memory_bytes_max: Option<u64>,
@@ -240,7 +243,7 @@ pub struct Settings {
     pub streams_max: usize,
     /// Trajectories that one actor may insert per second.
     pub actor_inserts_per_second_max: Option<NonZeroU32>,
-    /// How often an actor says that it lives.
+    /// The heartbeat interval of an actor.
     pub heartbeat: Duration,
     /// Draws descend from this.
     pub seed: u64,
@@ -303,7 +306,7 @@ impl Settings {
         RateLimiter::new(self.tables[0].rate_limiter).expect("settings are checked")
     }
 
-    /// What is taken in.
+    /// Returns the signature of the trajectories accepted.
     pub fn signature(&self) -> Signature {
         Signature { game: self.game.clone(), limits: self.limits }
     }

@@ -1,4 +1,4 @@
-//! How much room the file system of the log has, for whoever watches: a full disk refuses inserts.
+//! Publishes the free space of the log's file system: a full disk blocks inserts.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,13 +13,13 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// Room of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Room {
-    /// What a process without privileges may still write.
+    /// The bytes available to a process without privileges.
     free_bytes: u64,
     /// All of it.
     bytes: u64,
 }
 
-/// Publishes it until the drain fires. A file system that does not tell is told of once.
+/// Publishes the space until the drain fires. A file system that does not report its space is logged once.
 pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
     let mut is_failing = false;
     let mut ticks = tokio::time::interval(INTERVAL);
@@ -30,7 +30,7 @@ pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
             _ = ticks.tick() => {}
         }
         let folder = folder.clone();
-        // A file system on the network may take its time; whoever drains does not wait for it.
+        // A network file system may be slow; a drain does not wait for it.
         let asking = tokio::task::spawn_blocking(move || room(&folder));
         let asked = tokio::select! {
             () = drain.wait() => return,
@@ -40,7 +40,7 @@ pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
             Ok(Room { free_bytes, bytes }) => metrics::disk(free_bytes, bytes),
             Err(error) if !is_failing => {
                 is_failing = true;
-                tracing::warn!(%error, "the file system of the replay log does not tell how much room it has");
+                tracing::warn!(%error, "the file system of the replay log does not report its free space");
             }
             Err(_) => {}
         }

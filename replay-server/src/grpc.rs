@@ -44,7 +44,7 @@ pub struct ReplayService {
     actors: Actors,
 }
 
-/// What a stream of answers is to tonic.
+/// A stream of answers, as tonic expects it.
 pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl ReplayService {
@@ -218,7 +218,7 @@ fn ended(_: Ended) -> Status {
     draining()
 }
 
-/// What every stream and call says when the server goes.
+/// Returns the status that ends every stream and call when the server drains.
 fn draining() -> Status {
     Status::unavailable("the replay server is shutting down")
 }

@@ -41,7 +41,7 @@ pub const COMMANDS_MAX: usize = 1024;
 /// Entries that may be on their way to the disk; two commits' worth keeps the log busy while it syncs.
 pub const IN_LOG_MAX: usize = 512;
 
-/// What the channel to the log holds besides entries: counters and drops, which may be sent again.
+/// The capacity of the channel to the log besides entries: counters and drops, which may be sent again.
 pub const LOG_COMMANDS_MAX: usize = IN_LOG_MAX + 64;
 
 /// The state and its only owner.
@@ -49,7 +49,7 @@ pub const LOG_COMMANDS_MAX: usize = IN_LOG_MAX + 64;
 pub struct Keeper {
     /// The main table first.
     tables: Vec<Served>,
-    /// What ever came in: an insert counts once.
+    /// The ids of all trajectories ever inserted: an insert counts once.
     seen: SeenIds,
     rng: ChaCha8Rng,
     clock: Clock,
@@ -64,7 +64,7 @@ pub struct Keeper {
     in_log_entries: usize,
     /// Of everything that has arrived and is in no table yet, with its records.
     in_flight_bytes: u64,
-    /// Who waits for which trajectory; a client that came back waits beside its own ghost.
+    /// The reply channels of each queued trajectory; a client that reconnected waits beside its old stream.
     replies: HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>,
     /// Not given to the log yet.
     notes: VecDeque<(Note, Then)>,
@@ -80,7 +80,7 @@ pub struct Keeper {
     draining: bool,
 }
 
-/// What an earlier life left: see [`crate::storage::restore`].
+/// The state restored from the log: see [`crate::storage::restore`].
 #[derive(Debug)]
 pub struct Restored {
     /// The tables with their contents and what their limiters counted, the main table first.
@@ -89,7 +89,7 @@ pub struct Restored {
     pub tables_gone: Vec<String>,
     /// Every id that ever came in.
     pub seen: SeenIds,
-    /// Where the trajectories held lie.
+    /// The segments of the trajectories held.
     pub segments: Segments,
     /// Bytes of the log.
     pub log_bytes: u64,
@@ -248,7 +248,7 @@ mod tests {
     use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis, committer};
 
     impl Keeper {
-        /// What is out of sampling, for simulations.
+        /// Returns the trajectories in quarantine, for simulations.
         pub(crate) fn quarantined(&self) -> impl Iterator<Item = TrajectoryId> + '_ {
             self.main().table().quarantined_ids()
         }

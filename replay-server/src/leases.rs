@@ -1,8 +1,8 @@
-//! Who inserts here and who has gone: a lease for each actor, renewed by whatever it sends.
+//! The actors that insert here and those that are lost: a lease for each actor, renewed by every message.
 //!
-//! An actor says something every heartbeat. One that misses three in a row is lost: told and counted once, and live again as
-//! soon as it is heard. One that said goodbye on all its streams leaves without a word. [`Leases`] is pure: time is an
-//! argument; [`Actors`] shares it between streams, each of which holds a `Lease`.
+//! An actor sends a message every heartbeat. One that misses three in a row is lost: logged and counted once, and live
+//! again with its next message. One that sent a goodbye on all its streams leaves silently. [`Leases`] is pure: time is
+//! an argument; [`Actors`] shares it between streams, each of which holds a `Lease`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ mod tests;
 /// So many heartbeats in a row may be missed, and no more.
 pub const MISSED_MAX: u32 = 3;
 
-/// How long a lost actor is told of: for as long as somebody may come back for it or look for it.
+/// The time for which a lost actor is listed: an operator may look for it, or it may come back.
 pub const LOST_KEPT: Duration = Duration::from_secs(600);
 
 /// The leases of all actors.
@@ -61,7 +61,7 @@ pub struct StreamId {
     stream: u64,
 }
 
-/// Whether an actor was heard as usual, or after it had been lost.
+/// The state of an actor before this message: live, or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Heard {
@@ -72,7 +72,8 @@ pub enum Heard {
 }
 
 impl Leases {
-    /// Of actors that say something every `heartbeat` and may have `credit` trajectories unanswered on a stream.
+    /// Returns the leases of actors that send a message every `heartbeat` and may have `credit` trajectories unanswered
+    /// on a stream.
     #[must_use]
     pub fn new(heartbeat: Duration, credit: u32) -> Self {
         Self { heartbeat, credit, entries: BTreeMap::new(), next_stream: 0, lost_total: 0, swept: None }
@@ -143,8 +144,8 @@ impl Leases {
         }
     }
 
-    /// A stream is over, whoever ended it. An actor that said goodbye on its last one is forgotten; another has until its
-    /// lease ends to come back.
+    /// Records that a stream ended, at either side. An actor that sent a goodbye on its last stream is forgotten;
+    /// another has until its lease ends to come back.
     pub fn closed(&mut self, id: StreamId) {
         let Some(entry) = self.entries.get_mut(&id.actor) else { return };
         let Some(stream) = entry.streams.remove(&id.stream) else { return };
@@ -154,8 +155,9 @@ impl Leases {
         }
     }
 
-    /// The actors whose lease has ended since the last sweep, as they were last known. Forgets those lost for long. A server
-    /// that has not swept for a whole heartbeat was itself held up, and blames nobody for the time.
+    /// Returns the actors whose lease has ended since the last sweep, as they were last known. Forgets those lost for
+    /// long. A server that has not swept for a whole heartbeat was itself stalled, and counts no actor lost for that
+    /// time.
     pub fn sweep(&mut self, now: Instant) -> Vec<Actor> {
         let swept = self.swept.replace(now);
         if swept.is_some_and(|swept| now.saturating_duration_since(swept) > self.heartbeat) {
@@ -175,26 +177,26 @@ impl Leases {
         lost
     }
 
-    /// How many actors are in each state.
+    /// Returns the number of actors in each state.
     pub fn counts(&self) -> impl Iterator<Item = (ActorState, usize)> + '_ {
         let count = |state| self.entries.values().filter(|entry| entry.state() == state).count();
         [ActorState::Live, ActorState::Draining, ActorState::Lost].into_iter().map(move |state| (state, count(state)))
     }
 
-    /// How often an actor was lost.
+    /// Returns the number of times that an actor was lost.
     #[must_use]
     pub fn lost_total(&self) -> u64 {
         self.lost_total
     }
 
-    /// All of it, for whoever asks.
+    /// Returns the list of actors and its totals.
     #[must_use]
     pub fn told(&self, now: Instant) -> Told {
         let actors = self.entries.iter().map(|(&actor, entry)| entry.told(actor, self.credit, now)).collect();
         Told { actors, lost_total: self.lost_total, heartbeat: self.heartbeat }
     }
 
-    /// Whether another actor may be listed.
+    /// Returns true if another actor may be listed.
     fn has_room(&mut self) -> bool {
         if self.entries.len() < ACTORS_MAX {
             return true;
@@ -262,7 +264,7 @@ impl Actors {
         Lease { actors: self.clone(), id, epoch }
     }
 
-    /// Looks who has gone, and says so once.
+    /// Sweeps the leases and logs each lost actor once.
     pub(crate) fn sweep(&self) {
         let (lost, heartbeat) = {
             let mut leases = self.leases.lock();
@@ -286,7 +288,7 @@ impl Actors {
         }
     }
 
-    /// All of them, for whoever asks.
+    /// Returns the list of actors and its totals.
     pub(crate) fn told(&self) -> Told {
         self.leases.lock().told(Instant::now())
     }

@@ -39,16 +39,16 @@ use keeper::{Clock, Command, Handle, Keeper, LOG_COMMANDS_MAX, Served};
 use leases::Actors;
 use log::{Disk, committer};
 
-/// How often metrics are published and waiting samplers hear why they wait.
+/// The interval at which metrics are published and waiting samplers receive the reason.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How long streams may take to end once the server drains; they only have to hear it.
+/// The time for streams to end once the server drains; they only have to notice the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The body of the process, for [`service::run`].
 ///
 /// # Errors
-/// What keeps it from starting or ended it early, as one chain.
+/// The failure that prevented the start or ended the process early, as one chain.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     let security = Security::open(&config.security, context.listen)?;
@@ -62,7 +62,7 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
 /// A server that serves.
 #[derive(Debug)]
 pub struct Running {
-    /// Where.
+    /// The address on which it listens.
     pub address: SocketAddr,
     serving: Task<anyhow::Result<()>>,
 }
@@ -71,7 +71,7 @@ impl Running {
     /// Waits until it has drained: every acknowledged insert is on disk, threads are joined.
     ///
     /// # Errors
-    /// What ended it early.
+    /// The failure that ended it early.
     pub async fn finished(self) -> anyhow::Result<()> {
         self.serving.await.context("join the server")?
     }
@@ -210,7 +210,7 @@ fn tell_restored(served: &Served) {
     }
 }
 
-/// Serves until drained; then the keeper has been told to drain too.
+/// Serves until drained; by then the keeper has received the drain too.
 async fn serve(
     settings: Settings,
     security: Security,

@@ -29,23 +29,23 @@ pub use record::{EncodedTrajectory, Record, UnixMillis};
 pub use recovery::{OpenError, Recovered, Repair};
 pub use volume::{Disk, Volume, VolumeFile};
 
-/// What the buffer of a commit keeps between commits, in bytes; what a rare large one took is given back.
+/// The capacity that the buffer of a commit keeps between commits, in bytes; more is freed after a rare large commit.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
-/// What the log is made with.
+/// The settings of the log.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
     /// The name of the game whose trajectories it holds.
     pub game: String,
     /// A segment that reached this size is closed.
     pub segment_bytes: u64,
-    /// How many threads read it back.
+    /// The number of threads that read it back.
     pub threads: NonZeroUsize,
     /// The salts of new segments descend from this; only real entropy keeps clients from forging records.
     pub salt_seed: [u8; 32],
 }
 
-/// Which segment; they count up from one.
+/// The number of a segment; numbers count up from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNumber(pub u64);
 
@@ -96,7 +96,7 @@ impl Entry {
 pub struct Log<V: Volume> {
     volume: V,
     settings: LogSettings,
-    /// What a new segment's head would say.
+    /// The content of the next segment's head.
     state: Head,
     /// The totals of what is durable.
     synced: Counters,
@@ -104,9 +104,10 @@ pub struct Log<V: Volume> {
     segments: VecDeque<(SegmentNumber, u64)>,
     open: Option<OpenSegment<V::File>>,
     salts: ChaCha8Rng,
-    /// Whether the open file was written to since it was synced.
+    /// True if the open file was written to since its last sync.
     is_dirty: bool,
-    /// Where the open file must be cut before it grows again: what a commit that failed has left there may be whole.
+    /// The length to which the open file must be truncated before it grows again: the bytes that a failed commit left
+    /// there may be complete records.
     cut_due: Option<u64>,
     buffer: Vec<u8>,
 }
@@ -118,7 +119,7 @@ struct OpenSegment<F> {
     prologue: Prologue,
 }
 
-/// What one write put at the end of which segment.
+/// The position of one write at the end of a segment.
 #[derive(Debug, Clone, Copy)]
 struct Written {
     number: SegmentNumber,
@@ -127,10 +128,10 @@ struct Written {
 }
 
 impl<V: Volume> Log<V> {
-    /// Reads all segments, oldest first, and tells every record that is whole; cuts a torn tail, skips damage.
+    /// Reads all segments, oldest first, and passes on every complete record; truncates a torn tail, skips damage.
     ///
-    /// `decode` reads the content of a trajectory, on several threads at once; `apply` is told everything in the order in
-    /// which it came in. What was read is durable when this returns.
+    /// `decode` reads the content of a trajectory, on several threads at once; `apply` receives every record in the order
+    /// of insertion. All records read are durable when this returns.
     ///
     /// # Errors
     /// [`OpenError`]: nothing was changed but a torn tail.
@@ -168,7 +169,7 @@ impl<V: Volume> Log<V> {
         let written = self.append(entries, samples)?;
         let open = self.open.as_mut().expect("the segment that grew is open");
         if let Err(error) = open.file.sync() {
-            // After a failed fsync nobody knows what is on the disk: what has been there before stays, the rest goes.
+            // After a failed fsync the content of the disk is unknown: earlier records stay, later ones are truncated.
             self.cut_back(written.start);
             return Err(error);
         }
@@ -193,7 +194,7 @@ impl<V: Volume> Log<V> {
     /// Makes everything written durable.
     ///
     /// # Errors
-    /// What was written since the last sync may be lost if the machine stops; its segment is not written to again.
+    /// The records written since the last sync may be lost if the machine stops; their segment is not written to again.
     pub fn sync(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.is_dirty) {
             return Ok(());
@@ -213,7 +214,7 @@ impl<V: Volume> Log<V> {
         synced
     }
 
-    /// Whether something was written and not synced.
+    /// Returns true if records were written and not synced.
     pub fn is_dirty(&self) -> bool {
         self.is_dirty
     }
@@ -226,7 +227,7 @@ impl<V: Volume> Log<V> {
         let mut dropped = 0;
         while self.segments.len() > 1 && self.segments[0].0 < number {
             match self.volume.remove(&self.segments[0].0.file_name()) {
-                // Somebody else has: there is nothing left to drop.
+                // Removed already: nothing is left to drop.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
@@ -239,7 +240,7 @@ impl<V: Volume> Log<V> {
         Ok(dropped)
     }
 
-    /// What the log knows at its end.
+    /// Returns the state of the log at its end.
     pub fn state(&self) -> &Head {
         &self.state
     }
@@ -254,12 +255,12 @@ impl<V: Volume> Log<V> {
         self.segments.iter().map(|(_, size)| size).sum()
     }
 
-    /// How many segments there are.
+    /// Returns the number of segments.
     pub fn segments(&self) -> usize {
         self.segments.len()
     }
 
-    /// Where the next entry will lie, or before that: a segment that is full makes room for the next one.
+    /// Returns the segment of the next entry, or an earlier one: a full segment is closed before the next entry.
     pub fn segment(&self) -> SegmentNumber {
         let last = self.segments.back().map_or(SegmentNumber(0), |(number, _)| *number);
         if self.open.is_some() { last } else { SegmentNumber(last.0.saturating_add(1)) }

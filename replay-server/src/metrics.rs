@@ -1,4 +1,4 @@
-//! What the process publishes about the table.
+//! Publishes the metrics of the tables.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use metrics::{Histogram, counter, describe_counter, describe_gauge, describe_his
 use proto::replay::{ActorState, TableStats};
 use replay::{RateLimiterCounts, Table};
 
-/// Why an insert was refused, as the label `reason` says it.
+/// The reasons for which an insert is rejected, as values of the label `reason`.
 const INVALID: &str = "invalid";
 const NOT_STORED: &str = "not_stored";
 const OVER_MEMORY: &str = "over_memory";
@@ -135,7 +135,7 @@ impl Metrics {
     }
 }
 
-/// What is recorded so often that the names are looked up once.
+/// Metrics that are recorded so often that their handles are looked up once.
 #[derive(Clone)]
 pub(crate) struct TableMetrics {
     age: Histogram,

@@ -28,7 +28,7 @@ pub(crate) fn decode(id: TrajectoryId, content: &[u8], signature: &Signature) ->
     signature.parse(id, content).map_err(|invalid| invalid.to_string())
 }
 
-/// What a log is opened with.
+/// Returns the settings with which a log is opened.
 pub(crate) fn log_settings(settings: &Settings, salt_seed: [u8; 32]) -> LogSettings {
     LogSettings {
         game: settings.game.clone(),
@@ -80,8 +80,8 @@ pub fn restore<V: Volume>(
     Ok((log, Restored { tables, tables_gone, seen, segments, log_bytes }, repairs))
 }
 
-/// A table that lets go of nothing: while the log is read, nobody knows yet what bounds are in force at its end. The log
-/// holds about what the tables do.
+/// Returns a table that removes nothing: while the log is read, the bounds in force at its end are not known yet. The
+/// log holds about as much as the tables do.
 fn unbounded(settings: &NamedTable) -> Served {
     let mut served = Served::new(settings.clone());
     served.hold_to(without_bounds(settings.clone()));
@@ -94,7 +94,7 @@ fn without_bounds(mut settings: NamedTable) -> NamedTable {
     settings
 }
 
-/// What the limiters count meanwhile, they count anew at the end.
+/// Applies a note; the limiters' counts of this phase are replaced at the end.
 fn replay_note(tables: &mut [Served], note: Note) {
     match note {
         Note::Quarantine(id) => tables.iter_mut().for_each(|table| _ = table.quarantine(Suspect::Trajectory(id))),

@@ -6,7 +6,7 @@ use crate::config::Settings;
 use crate::log::{Disk, Log, OpenError, Recovered, Repair, Volume, VolumeFile};
 use crate::storage::{decode, log_settings};
 
-/// What a log holds, and what is wrong with it.
+/// The content of a log and its damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     /// Trajectories that can be read, removed ones whose segment is still there included.
@@ -19,7 +19,7 @@ pub struct Verified {
     pub segments: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// What a start would cut off or skip.
+    /// The damage that a start would truncate or skip.
     pub damage: Vec<Repair>,
 }
 

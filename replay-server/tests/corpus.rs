@@ -51,7 +51,7 @@ fn any_bytes_are_a_stream_of_valid_inserts_or_end_it() {
     run("inserts", checks::inserts);
 }
 
-/// Where the corpus began.
+/// The first trajectories of the corpus.
 #[test]
 #[ignore = "writes into the source tree"]
 fn seeds_are_written() {

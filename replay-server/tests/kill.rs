@@ -25,7 +25,7 @@ const ERROR_ITEMS: f64 = 5_000.0;
 const DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 
-/// How many kills: `ZEROFLEET_KILLS`, or few.
+/// The number of kills: `ZEROFLEET_KILLS`, or few.
 fn kills() -> u64 {
     std::env::var("ZEROFLEET_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5)
 }
@@ -47,7 +47,7 @@ impl Server {
             directory.path().display()
         );
         std::fs::write(directory.path().join("config.toml"), config).unwrap();
-        // Nobody else takes it soon: the system hands out others first.
+        // The port stays free for a while: the system hands out others first.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         Self { directory, port, child: None }
     }
@@ -114,7 +114,7 @@ fn trajectory(id: TrajectoryId) -> Trajectory {
     Trajectory::of(id, GAME, &vec![step; ITEMS as usize], Outcome::Draw).unwrap()
 }
 
-/// Inserts until it is told to stop; all that it inserted and the writer, which still waits for some answers.
+/// Inserts until `stop` is set; returns all inserts and the writer, which still waits for some answers.
 async fn insert(endpoint: String, actor: u64, stop: Arc<AtomicBool>, writer: Arc<Writer>) -> u64 {
     let mut sequence = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -182,7 +182,7 @@ async fn killed_again_and_again(ack: &str) {
     }
     let unanswered = || writers.iter().map(|writer| writer.unacknowledged()).sum::<usize>();
     server.wait_until("all are acknowledged", async || unanswered() == 0).await;
-    // Until here the limiter may wait for somebody who samples.
+    // Until here the limiter may wait for samples.
     stop_sampling.store(true, Ordering::Relaxed);
     let drawn = tokio::time::timeout(DEADLINE, sampling).await.unwrap().unwrap();
     assert!(drawn > 0, "nothing was sampled");

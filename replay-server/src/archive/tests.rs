@@ -138,7 +138,7 @@ async fn of_two_logs_with_one_archive_the_second_neither_writes_nor_removes_anyt
     other.write(2, "more of it");
     let (mut first, mut second) = (bench.archive(), other.archive());
     first.keep_up().await.unwrap();
-    // Sizes alone would not tell them apart.
+    // Sizes alone would not distinguish them.
     for error in [second.keep_up().await.unwrap_err(), second.restore().await.unwrap_err()] {
         assert!(matches!(error, ArchiveError::Owned { .. }), "{error}");
     }

@@ -1,6 +1,6 @@
 //! Bounds that may be missing, as the run file writes them: 0 is none, for TOML has no other word.
 //!
-//! Without a word for it a key would stand in no defaults, and what stands in no defaults nobody may set.
+//! A key without a written form would be missing from the defaults, and a key that is missing there cannot be set.
 
 use std::num::NonZeroU32;
 

@@ -19,7 +19,7 @@ pub const MAIN: &str = "main";
 /// The longest name of a table, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Which table of a server.
+/// The index of a table on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableIndex(pub usize);
 
@@ -28,7 +28,7 @@ impl TableIndex {
     pub const MAIN: Self = Self(0);
 }
 
-/// Which item is drawn next; [`Selector`] says what each means.
+/// The rule that chooses the next item; [`Selector`] documents each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelectorName {
@@ -53,22 +53,22 @@ pub enum SelectorName {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TableSection {
-    /// What samplers call it.
+    /// The name that samplers use.
     pub name: String,
-    /// Which item is drawn next.
+    /// The rule that chooses the next item.
     pub selector: SelectorName,
     /// Of `prioritised`: how much priorities matter.
     pub exponent: f64,
     /// Of `staleness_aware`: by how many weights versions an item must be older to be drawn half as often.
     pub half_life_versions: f64,
-    /// How often an item may be drawn; 0: any number of times.
+    /// The maximum number of times that an item is drawn; 0: unlimited.
     #[serde(with = "super::bound")]
     pub max_times_sampled: Option<NonZeroU32>,
     /// Items that must be held before the first is drawn.
     pub min_items: u64,
-    /// How often an item is drawn on average over its lifetime.
+    /// The average number of times that an item is drawn over its lifetime.
     pub samples_per_insert: f64,
-    /// How many samples the ratio may be off, either way, before actors or learner wait.
+    /// The tolerated deviation from the ratio, in samples either way, before actors or learner wait.
     pub error_items: f64,
     /// c of the growing window: up to so many items it is everything.
     pub window_items_min: u64,
@@ -78,16 +78,16 @@ pub struct TableSection {
     pub window_slope: f64,
     /// Items beyond which the oldest trajectories are forgotten.
     pub capacity_items: u64,
-    /// How long a trajectory is kept; 0: as long as there is room.
+    /// The maximum age of a trajectory; 0: as long as there is room.
     #[serde(with = "super::bound")]
     pub age_max_hours: Option<f64>,
     /// Bytes of the trajectories kept; 0: as many as the capacity allows.
     #[serde(with = "super::bound")]
     pub bytes_max: Option<u64>,
-    /// How many weights versions a trajectory may be behind the newest; 0: any number.
+    /// The maximum number of weights versions that a trajectory may be behind the newest; 0: unlimited.
     #[serde(with = "super::bound")]
     pub lag_versions_max: Option<u64>,
-    /// Whether inserts wait for this table's limiter. A table that only watches must not hold up self-play.
+    /// True if inserts wait for this table's limiter. A table that is only watched must not block self-play.
     pub blocks_inserts: bool,
 }
 
@@ -124,13 +124,13 @@ impl Default for TableSection {
 /// A table as it is used: ranges checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedTable {
-    /// What samplers call it.
+    /// The name that samplers use.
     pub name: String,
-    /// What it draws and keeps.
+    /// The settings of the table.
     pub table: TableSettings,
-    /// How fast, against inserts.
+    /// The settings of its rate limiter.
     pub rate_limiter: RateLimiterSettings,
-    /// Whether inserts wait for its limiter.
+    /// True if inserts wait for its limiter.
     pub blocks_inserts: bool,
     /// As it was written.
     pub section: TableSection,
@@ -139,9 +139,9 @@ pub struct NamedTable {
 /// The key at fault, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InvalidKey {
-    /// Which key.
+    /// The key.
     pub key: String,
-    /// What is wrong with its value.
+    /// The reason for which its value is rejected.
     pub reason: String,
 }
 
@@ -277,9 +277,9 @@ impl TableSection {
 /// A table that was changed while it served, as the log keeps it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LiveTable {
-    /// What the run file said then, as text: once it says something else, that holds.
+    /// The section of the run file at the time of the change, as text: once the run file differs, it takes precedence.
     written: String,
-    /// What the table holds to since.
+    /// The settings in force since.
     live: TableSection,
 }
 
@@ -295,7 +295,7 @@ impl LiveTable {
         serde_json::to_string(&table).expect("a section has numbers and text only")
     }
 
-    /// What is to hold for a table that the run file writes so, if what was saved says anything about it.
+    /// Returns the settings of a table that the run file writes so, if the saved text applies to it.
     #[must_use]
     pub fn restored(saved: &str, written: &TableSection) -> Option<NamedTable> {
         let table: Self = serde_json::from_str(saved).ok()?;

@@ -39,13 +39,13 @@ pub(super) struct InsertStream {
     heartbeat: Duration,
     /// Since `hello`.
     lease: Option<Lease>,
-    /// When the client last sent something, or was kept from it.
+    /// The time of the client's last message, or of the last moment at which the server did not read.
     heard: Instant,
-    /// When the lease was last looked at.
+    /// The time of the last check of the lease.
     looked: Instant,
     /// Before this nothing is read: the actor is ahead of its quota.
     ready: Option<Instant>,
-    /// What is unanswered, by sequence, in bytes of memory.
+    /// The memory of each unanswered trajectory in bytes, by sequence.
     in_flight: HashMap<u64, usize>,
     in_flight_bytes: usize,
     /// Of those that are traced, by sequence: from here to the answer. No more than are unanswered.
@@ -55,15 +55,15 @@ pub(super) struct InsertStream {
 
 /// The other end of a stream, and what is kept of it over its streams.
 pub(super) struct Peer {
-    /// Where it comes from.
+    /// The address of the client.
     pub(super) address: String,
-    /// Who else is there.
+    /// The leases of all actors.
     pub(super) actors: Actors,
-    /// How much it may send.
+    /// The quota of the client.
     pub(super) quota: Quota,
 }
 
-/// Whether messages are still read, and if not, why.
+/// States if messages are still read, and if not, the reason.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     On,
@@ -204,8 +204,8 @@ impl InsertStream {
         }
     }
 
-    /// Whether the client still lives. What it cannot say because nothing is read is not held against it, nor is silence to
-    /// one that knows no heartbeats, nor the time in which this server was held up itself.
+    /// Checks that the client is alive. Silence does not count while the server reads nothing, nor from a client
+    /// without heartbeats, nor for the time in which this server was itself stalled.
     fn look(&mut self) -> Result<(), Status> {
         let now = Instant::now();
         let looked = std::mem::replace(&mut self.looked, now);

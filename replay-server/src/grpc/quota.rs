@@ -9,10 +9,10 @@ use tokio::time::Instant;
 /// Actors that are remembered while they may be over their quota; beyond, those that are not are forgotten.
 const ACTORS_REMEMBERED: usize = 4096;
 
-/// How much an actor that was idle may send at once: a second's worth.
+/// The burst that an idle actor may send at once: a second's worth.
 const BURST: Duration = Duration::from_secs(1);
 
-/// How many trajectories each actor may insert per second, over all its streams.
+/// Limits the trajectories that each actor may insert per second, over all its streams.
 ///
 /// Each trajectory moves the moment at which its actor has used up what it may by one interval: the generic cell rate
 /// algorithm of ATM networks, which needs one word for each actor and no timer.

@@ -33,15 +33,15 @@ pub(super) struct SampleStream {
     drain: CancellationToken,
     reply: mpsc::Sender<Sampled>,
     replies: mpsc::Receiver<Sampled>,
-    /// The newest weights version that was said here.
+    /// The newest weights version received on this stream.
     newest: Option<WeightsVersion>,
     /// Batches asked for and not yet drawn.
     requested: u32,
-    /// When a batch must have come.
+    /// The deadline of the next batch.
     due: Option<Instant>,
-    /// Why none came, as far as it is known.
+    /// The last known reason for which no batch arrived.
     heard: Option<String>,
-    /// What is left of the batch that was drawn last.
+    /// The unsent parts of the batch that was drawn last.
     parts: VecDeque<v1::SampleResponse>,
     reading: bool,
     _permit: OwnedSemaphorePermit,
@@ -144,7 +144,7 @@ impl SampleStream {
         Ok(())
     }
 
-    /// Passes on what the learner says is the newest, where it is news.
+    /// Forwards the learner's newest weights version if it has changed.
     async fn tell(&mut self, newest: Option<WeightsVersion>) -> Result<(), Status> {
         if let Some(version) = newest
             && self.newest != newest

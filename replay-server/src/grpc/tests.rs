@@ -411,7 +411,7 @@ async fn a_second_server_on_the_same_directory_is_refused() {
     server.stop().await;
 }
 
-/// Somebody has taken the name of the next segment: the log cannot grow until it is free again, as on a full disk.
+/// The name of the next segment is taken: the log cannot grow until it is free again, as on a full disk.
 #[tokio::test]
 async fn what_cannot_be_stored_now_is_answered_so_and_is_stored_when_it_can_be() {
     let directory = tempfile::tempdir().unwrap();

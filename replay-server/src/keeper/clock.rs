@@ -10,7 +10,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Begins with what the machine's clock says. A clock before 1970 counts as 1970.
+    /// Starts at the time of the machine's clock. A clock before 1970 counts as 1970.
     #[must_use]
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

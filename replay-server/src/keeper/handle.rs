@@ -1,4 +1,4 @@
-//! What the keeper is told, and what it answers.
+//! The commands to the keeper, and its answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::config::{InvalidKey, TableIndex};
 use crate::log::committer::LogEvent;
 use crate::log::{EncodedTrajectory, UnixMillis};
 
-/// What became of an insert.
+/// The outcome of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inserted {
     /// It is durable.
@@ -26,9 +26,9 @@ pub enum Inserted {
     NotStored(TrajectoryId, String),
     /// There is no room in memory; it may be sent again.
     OverMemory {
-        /// Which.
+        /// The trajectory.
         id: TrajectoryId,
-        /// How much memory there is, in bytes.
+        /// The memory limit, in bytes.
         bytes_max: u64,
     },
     /// The server drains; it may be sent to the next one.
@@ -36,7 +36,7 @@ pub enum Inserted {
 }
 
 impl Inserted {
-    /// Which trajectory it is about.
+    /// Returns the id of the trajectory.
     #[must_use]
     pub fn id(&self) -> TrajectoryId {
         match *self {
@@ -46,7 +46,7 @@ impl Inserted {
     }
 }
 
-/// What a sampler hears.
+/// An answer to a sampler.
 #[derive(Debug)]
 pub enum Sampled {
     /// A batch.
@@ -56,7 +56,7 @@ pub enum Sampled {
         /// The table when it was drawn.
         table: Box<TableStats>,
     },
-    /// Why none comes.
+    /// The reason for which no batch is drawn.
     Waiting(String),
     /// The table never hands out so many items at once.
     TooLarge {
@@ -65,14 +65,14 @@ pub enum Sampled {
     },
 }
 
-/// One batch that somebody has given credit for.
+/// One batch for which a client has given credit.
 #[derive(Debug)]
 pub struct BatchRequest {
     /// Of which table.
     pub table: TableIndex,
     /// Items in it.
     pub items: u64,
-    /// Where it goes.
+    /// The reply channel.
     pub reply: mpsc::Sender<Sampled>,
 }
 
@@ -83,13 +83,13 @@ pub struct Found {
     pub trajectory: Trajectory,
     /// The tables that hold it.
     pub tables: Vec<String>,
-    /// When it came in, since 1970.
+    /// The time of the insert, since 1970.
     pub inserted: Duration,
-    /// Whether it is out of sampling.
+    /// True if it is excluded from sampling.
     pub quarantined: bool,
 }
 
-/// Why the keeper does not do what it was asked for.
+/// The reason for which the keeper rejects a request.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// No table holds the trajectory.
@@ -101,7 +101,7 @@ pub enum Refusal {
     /// More waits for the log than may; nothing was done.
     #[error("{waiting} priorities wait for the log already: try again later")]
     TooMany {
-        /// How many.
+        /// The number of priorities in the queue.
         waiting: usize,
     },
     /// One is no priority; nothing was done.
@@ -112,7 +112,7 @@ pub enum Refusal {
     Setting(InvalidKey),
 }
 
-/// What the keeper is told.
+/// A command to the keeper.
 #[derive(Debug)]
 pub enum Command {
     /// A valid trajectory came in.
@@ -121,89 +121,89 @@ pub enum Command {
         trajectory: Trajectory,
         /// Its record for the log.
         content: EncodedTrajectory,
-        /// When it came in, as the record says.
+        /// The time of the insert, as in the record.
         inserted: UnixMillis,
-        /// Who waits for the answer. Must have room for it.
+        /// The reply channel. Must have room for the answer.
         reply: mpsc::Sender<Inserted>,
     },
     /// Answers with the highest epoch of an actor that a trajectory came in under; 0 for none.
     HighestEpoch {
         /// The actor.
         actor: u64,
-        /// Where the answer goes.
+        /// The reply channel.
         reply: oneshot::Sender<u64>,
     },
     /// An invalid trajectory was refused.
     CountRefused,
-    /// A learner says which weights version is the newest.
+    /// A learner announces the newest weights version.
     NewestWeights(WeightsVersion),
     /// A batch is wanted.
     Sample(BatchRequest),
     /// The most items that a table ever hands out at once.
     BatchItemsMax {
-        /// Which.
+        /// The table.
         table: TableIndex,
-        /// Where the answer goes.
+        /// The reply channel.
         reply: oneshot::Sender<u64>,
     },
-    /// What a table holds.
+    /// The size and counters of a table.
     Stats {
-        /// Which.
+        /// The table.
         table: TableIndex,
-        /// Where the answer goes.
+        /// The reply channel.
         reply: oneshot::Sender<ServerStats>,
     },
     /// All that a table holds, newest first.
     Held {
-        /// Which.
+        /// The table.
         table: TableIndex,
-        /// Where it goes.
+        /// The reply channel.
         reply: oneshot::Sender<Vec<Trajectory>>,
     },
     /// One trajectory, and where it is.
     Get {
-        /// Which.
+        /// The trajectory.
         id: TrajectoryId,
-        /// Where it goes; nothing if no table holds it.
+        /// The reply channel; `None` if no table holds the trajectory.
         reply: oneshot::Sender<Option<Found>>,
     },
     /// Take a trajectory out of the sampling of all tables, soon durably; answers whether one of them held it.
     Report {
-        /// Which.
+        /// The trajectory.
         id: TrajectoryId,
-        /// Where the answer goes.
+        /// The reply channel.
         reply: oneshot::Sender<bool>,
     },
     /// Take something out of sampling, durably.
     Quarantine {
-        /// What.
+        /// The target.
         suspect: Suspect,
-        /// Where the answer goes: how many items of the main table went with it.
+        /// The reply channel: the number of items of the main table that were excluded.
         reply: oneshot::Sender<Result<u64, Refusal>>,
     },
     /// Put something back into sampling, durably.
     Release {
-        /// What.
+        /// The target.
         suspect: Suspect,
-        /// Where the answer goes: how many items of the main table came back.
+        /// The reply channel: the number of items of the main table that came back.
         reply: oneshot::Sender<Result<u64, Refusal>>,
     },
     /// Give items new priorities.
     UpdatePriorities {
         /// Of which table.
         table: TableIndex,
-        /// Which; of two for one item the later counts.
+        /// The priorities; of two for one item the later counts.
         priorities: Vec<(ItemKey, f64)>,
-        /// Where the answer goes.
+        /// The reply channel.
         reply: oneshot::Sender<Result<PriorityUpdate, Refusal>>,
     },
     /// Change settings of a table, durably.
     Configure {
-        /// Which.
+        /// The table.
         table: TableIndex,
         /// Keys and values, written as after `--set`.
         settings: BTreeMap<String, String>,
-        /// Where the answer goes: the settings in force.
+        /// The reply channel: the settings in force.
         reply: oneshot::Sender<Result<BTreeMap<String, String>, Refusal>>,
     },
     /// The log made entries durable, or could not.

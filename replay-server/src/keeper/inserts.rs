@@ -14,7 +14,7 @@ use crate::config::TableIndex;
 use crate::log::committer::LogCommand;
 use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis};
 
-/// A trajectory that nobody has admitted yet.
+/// A trajectory that is not admitted yet.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) trajectory: Trajectory,
@@ -41,7 +41,7 @@ impl Keeper {
         if self.draining && !self.in_log.contains_key(&id) {
             return answer(&reply, Inserted::Draining(id));
         }
-        // Somebody is remembered for an id exactly as long as it waits or is on its way to the disk.
+        // `replies` has an entry for an id exactly while its insert is queued or being written.
         if let Some(askers) = self.replies.get_mut(&id) {
             askers.retain(|asker| !asker.is_closed());
             return askers.push(reply);
@@ -69,8 +69,8 @@ impl Keeper {
         self.seen.highest_epoch(actor).max(waiting).unwrap_or(0)
     }
 
-    /// Whether no table has a use for something whose newest weights are so far behind. It leaves no trace: sent again, it is
-    /// judged again.
+    /// Returns true if every table rejects trajectories whose newest weights are that far behind. Leaves no trace: a
+    /// retry is checked again.
     fn is_stale(&self, arrival: &Arrival) -> bool {
         let version = arrival.trajectory.last_weights_version();
         self.tables.iter().all(|table| table.table().is_stale(version))
@@ -209,7 +209,7 @@ impl Keeper {
     }
 }
 
-/// What a trajectory takes while it is on its way, with its record.
+/// Returns the memory of a trajectory in flight, with its record, in bytes.
 fn in_flight_bytes(trajectory: &Trajectory, content: &EncodedTrajectory) -> u64 {
     (trajectory.bytes() + content.payload().len()) as u64
 }
@@ -219,12 +219,12 @@ fn items(trajectory: &Trajectory) -> u32 {
     u32::try_from(trajectory.full_steps()).expect("an episode has under 2^32 steps")
 }
 
-/// Whether somebody still waits for what becomes of a trajectory.
+/// Returns true if a client still waits for the outcome of a trajectory.
 fn is_awaited(replies: &HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>, id: TrajectoryId) -> bool {
     replies.get(&id).is_some_and(|askers| askers.iter().any(|asker| !asker.is_closed()))
 }
 
-/// Whoever sends keeps room for every answer that is due; whoever has gone asks again.
+/// A client keeps room for every answer that is due; a client that has gone retries.
 fn answer(reply: &mpsc::Sender<Inserted>, inserted: Inserted) {
     let _ = reply.try_send(inserted);
 }

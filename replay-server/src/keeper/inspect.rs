@@ -1,4 +1,4 @@
-//! What the keeper says about its tables.
+//! Read access to the keeper's tables.
 
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::ServerStats;
@@ -21,7 +21,7 @@ impl Keeper {
         self.tables[table.0].table().held().map(|held| held.trajectory.clone()).collect()
     }
 
-    /// O(trajectories): somebody looks at one.
+    /// O(trajectories): called rarely, by a person.
     pub(super) fn get(&self, id: TrajectoryId) -> Option<Found> {
         let mut found: Option<Found> = None;
         for table in &self.tables {

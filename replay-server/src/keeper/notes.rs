@@ -1,4 +1,5 @@
-//! What becomes durable besides trajectories: notes wait for room in the log, and whoever asked hears when they are.
+//! Durable records besides trajectories: notes wait for room in the log, and the caller is answered once they are
+//! durable.
 
 use std::collections::BTreeMap;
 
@@ -20,21 +21,21 @@ const NOTES_WAITING_MAX: usize = 1024;
 /// Priorities that wait for the log or are in its hands: a few of the largest requests.
 const PRIORITIES_UNDER_WAY_MAX: usize = 4 * PRIORITIES_MAX;
 
-/// What follows once a note is durable, or is not and why.
+/// The continuation of a note: called with success once the note is durable, or with the reason of the failure.
 pub(super) struct Then(Box<dyn FnOnce(Result<(), String>) + Send>);
 
 impl Then {
-    /// Nobody asked.
+    /// Returns a continuation without a caller.
     fn nothing() -> Self {
         Self(Box::new(|_| {}))
     }
 }
 
 impl Then {
-    /// Somebody waits to hear it.
+    /// Returns a continuation that answers a caller.
     fn answer<T: Send + 'static>(reply: oneshot::Sender<Result<T, Refusal>>, answer: T) -> Self {
         Self(Box::new(move |durable| {
-            // Whoever has gone asks again.
+            // A caller that has gone retries.
             let _ = reply.send(durable.map(|()| answer).map_err(Refusal::NotDurable));
         }))
     }
@@ -59,7 +60,7 @@ impl Keeper {
     pub(super) fn send_notes(&mut self) {
         while self.in_log_entries < IN_LOG_MAX {
             let Some((note, then)) = self.notes.pop_front() else { return };
-            // The log answers in the order in which it was told.
+            // The log answers in the order of its commands.
             self.notes_in_log.push_back(then);
             self.append(Entry::Note(note));
         }

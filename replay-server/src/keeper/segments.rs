@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use crate::log::SegmentNumber;
 
-/// Which segments of the log still hold something of a table.
+/// The segments of the log that still hold trajectories of a table.
 ///
 /// Every trajectory goes into every table and leaves from the old end only, so what a table holds is the newest stretch
 /// of the log, and what all tables hold together is the longest of these.

@@ -27,7 +27,7 @@ pub struct Served {
     waiting: VecDeque<Batch>,
     inserts: Stall,
     samples: Stall,
-    /// The kind of what the samplers were last told.
+    /// The kind of the reason that was last sent to the samplers.
     told: Option<&'static str>,
     metrics: TableMetrics,
 }
@@ -47,7 +47,7 @@ impl Batch {
     }
 }
 
-/// What all tables of a server have in common.
+/// The state that all tables of a server share.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Common {
     pub(super) log_bytes: u64,
@@ -76,8 +76,8 @@ impl Served {
         }
     }
 
-    /// Holds to other settings from now on. What is beyond a new bound leaves with the next insert or tick; a batch that
-    /// has become too large is told.
+    /// Changes the settings. Items beyond a new bound leave with the next insert or tick; a request for a batch that
+    /// has become too large is answered as such.
     pub fn hold_to(&mut self, settings: NamedTable) {
         self.limiter.change(settings.rate_limiter).expect("settings are checked");
         let Changed { deleted_items, restored_items } = self.table.change(settings.table);
@@ -94,38 +94,38 @@ impl Served {
         });
     }
 
-    /// What it holds to.
+    /// Returns the settings in force.
     #[must_use]
     pub fn settings(&self) -> &NamedTable {
         &self.settings
     }
 
-    /// What the run file says of it.
+    /// Returns the section of the run file.
     #[must_use]
     pub fn written(&self) -> &TableSection {
         &self.written
     }
 
-    /// What samplers call it.
+    /// Returns the name that samplers use.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.settings.name
     }
 
-    /// What it holds.
+    /// Returns the table.
     #[must_use]
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// How fast it is drawn from.
+    /// Returns the rate limiter.
     #[must_use]
     pub fn limiter(&self) -> &RateLimiter {
         &self.limiter
     }
 
-    /// Ends the replay of an earlier life, which drew `sampled` items; where nobody has counted, the limiter begins in
-    /// the middle of its band. All that ever came in counts, also what came before there was such a table.
+    /// Ends the replay of the log, in which `sampled` items were drawn; without a count, the limiter begins in the
+    /// middle of its band. Every insert ever counts, also those before the table existed.
     pub fn resume(&mut self, totals: TableTotals, sampled: Option<u64>) {
         self.table.remember(totals);
         let inserted = self.table.totals().items;
@@ -192,12 +192,13 @@ impl Served {
         self.table.update_priorities(priorities)
     }
 
-    /// Whether inserts may come now, if they have to ask: one item after `items_before`, which are on their way.
+    /// Returns success if inserts may come now, where they wait for this table: one item after `items_before`, which
+    /// are in flight.
     pub(super) fn can_insert(&self, items_before: u64) -> Result<(), Wait> {
         if self.settings.blocks_inserts { self.limiter.can_insert(items_before + 1) } else { Ok(()) }
     }
 
-    /// Whether what comes in now pushes something out.
+    /// Returns true if an insert removes older trajectories.
     pub(super) fn is_full(&self) -> bool {
         let Retention { trajectory_bytes_max, .. } = self.settings.table.retention;
         self.table.held_items() >= self.settings.table.window.capacity_items
@@ -213,18 +214,19 @@ impl Served {
             return;
         }
         self.waiting.push_back(Batch { items, drawn: Vec::new(), reply, since: now });
-        // A newcomer has not heard the reason yet.
+        // The new sampler has not received the reason yet.
         self.told = None;
     }
 
-    /// Draws every batch that the limiter allows, the oldest request first, and says to samplers why the others wait.
+    /// Draws every batch that the limiter allows, the oldest request first, and sends samplers the reason for which the
+    /// others wait.
     pub(super) fn sample(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) {
         let hold = self.draw(rng, common, now, unix);
         self.samples.update(hold, now);
         self.tell(hold);
     }
 
-    /// Why the next batch waits, if one does.
+    /// Draws batches; returns the reason for which the next one waits, if one does.
     fn draw(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) -> Option<Hold> {
         while let Some(batch) = self.waiting.front_mut() {
             if batch.reply.is_closed() {
@@ -264,7 +266,8 @@ impl Served {
         self.inserts.update(wait.map(Hold::from), now);
     }
 
-    /// Says to samplers why they wait: to all, when the kind of reason changes, when somebody new waits, and at every tick.
+    /// Sends samplers the reason for which they wait: to all, when the kind of reason changes, when a new sampler
+    /// waits, and at every tick.
     fn tell(&mut self, hold: Option<Hold>) {
         let kind = hold.map(Hold::kind);
         if kind == self.told {
@@ -281,7 +284,7 @@ impl Served {
         }
     }
 
-    /// Says why batches wait once more, and forgets those for samplers that have gone.
+    /// Sends the reason of waiting batches once more, and forgets those of samplers that have gone.
     pub(super) fn tick(&mut self) {
         self.told = None;
         self.waiting.retain(|batch| !batch.reply.is_closed());
@@ -328,12 +331,13 @@ impl Served {
         self.table.mass()
     }
 
-    /// How long inserts, and samples, were ever held up.
+    /// Returns the total time for which inserts, and samples, were blocked.
     pub(super) fn waits(&self) -> [Duration; 2] {
         [self.inserts.total(), self.samples.total()]
     }
 
-    /// How long either side was ever held up, by the kind of reason: `inserts` or `samples`, the kind, the time.
+    /// Returns the total time for which either side was blocked, by the kind of reason: `inserts` or `samples`, the
+    /// kind, the time.
     pub(super) fn waits_by_reason(&self) -> impl Iterator<Item = (&'static str, &'static str, Duration)> + '_ {
         let inserts = self.inserts.totals().map(|(kind, total)| ("inserts", kind, total));
         inserts.chain(self.samples.totals().map(|(kind, total)| ("samples", kind, total)))

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use replay::Wait;
 
-/// Why something waits for a table.
+/// The reason for which a request waits for a table.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Hold {
     /// The limiter holds it up.
@@ -26,7 +26,7 @@ impl Hold {
     }
 }
 
-/// What holds one side of a table up, and for how long it ever was.
+/// The reason for which one side of a table is blocked, and the total time so far.
 #[derive(Debug, Default)]
 pub(super) struct Stall {
     hold: Option<Hold>,

@@ -100,7 +100,8 @@ fn an_actor_whose_stream_breaks_has_its_lease_to_come_back() {
     assert_eq!(scene.states(), [(1, ActorState::Lost), (2, ActorState::Live)]);
 }
 
-/// What an earlier start left goes over a stream of its own, which says goodbye long before the actor does.
+/// The trajectories of an earlier start go over a stream of their own, which sends a goodbye long before the actor
+/// does.
 #[test]
 fn a_goodbye_on_one_stream_is_not_that_of_the_others() {
     let mut scene = Scene::new();

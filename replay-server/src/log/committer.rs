@@ -1,7 +1,7 @@
-//! The log's thread: gathers entries, commits them together, tells what became of them.
+//! The log's thread: gathers entries, commits them together, reports the result of each.
 //!
-//! [`Committer`] decides what is written and told, [`run`] decides when. While a commit is on its way to the disk the
-//! next one gathers in the channel, so whoever keeps much on its way never waits for the clock.
+//! [`Committer`] decides what is written and reported, [`run`] decides when. During the sync of a commit the next one
+//! gathers in the channel, so a client with many inserts in flight never waits for the clock.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -16,36 +16,37 @@ pub const COMMIT_ENTRIES_MAX: usize = 256;
 /// A commit that has reached this size takes no more entries.
 pub const COMMIT_BYTES_MAX: usize = 16 << 20;
 
-/// So many entries are company enough, once nobody adds to them: writers that keep as many on their way wait for us.
+/// The number of entries at which a commit stops waiting once no more arrive: writers with as many in flight wait for
+/// us.
 const COMPANY_ENTRIES: usize = 8;
 
-/// How long nothing has come when nobody adds any more: far longer than a writer takes from an answer to its next
+/// The idle time after which no more entries are expected: far longer than a writer takes from an answer to its next
 /// trajectory, far shorter than any interval worth waiting for.
 const QUIET: Duration = Duration::from_millis(1);
 
-/// When an insert is acknowledged, and so what a crash may cost.
+/// The point at which an insert is acknowledged, which decides the loss in a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ack {
-    /// When it is on its way to the file: a crash of the process may lose the last moments.
+    /// Once it is queued for the file: a crash of the process may lose the last moments.
     Memory,
-    /// When it is written to the file: it survives any end of the process, but power loss only after the next sync.
+    /// Once it is written to the file: it survives any end of the process, but power loss only after the next sync.
     Flushed,
-    /// When it is on the disk: no crash loses it.
+    /// Once it is on the disk: no crash loses it.
     #[default]
     Fsync,
 }
 
-/// How the log's thread works.
+/// The settings of the log's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitSettings {
-    /// When entries are acknowledged.
+    /// The point of acknowledgement.
     pub ack: Ack,
-    /// How long a commit gathers at most, or where entries are acknowledged earlier, how long they stay without a sync.
+    /// The maximum time for which a commit gathers, or with earlier acknowledgement, the maximum time between syncs.
     pub wait: Duration,
 }
 
-/// What the log's thread is told.
+/// A command to the log's thread.
 #[derive(Debug)]
 pub enum LogCommand {
     /// Make it durable; an event will answer.
@@ -56,14 +57,14 @@ pub enum LogCommand {
     DropBefore(SegmentNumber),
 }
 
-/// What the log's thread tells.
+/// An event from the log's thread.
 #[derive(Debug)]
 pub enum LogEvent {
     /// These are as safe as [`Ack`] promises.
     Committed {
         /// In the order in which they were appended.
         entries: Vec<Entry>,
-        /// Where they lie; with [`Ack::Memory`] no later than where they will.
+        /// The segment that holds them; with [`Ack::Memory`] a lower bound of it.
         segment: SegmentNumber,
         /// Bytes of the whole log.
         bytes: u64,
@@ -72,7 +73,7 @@ pub enum LogEvent {
     Failed {
         /// In the order in which they were appended.
         entries: Vec<Entry>,
-        /// Why, in words.
+        /// The reason, as text.
         error: String,
     },
 }
@@ -134,15 +135,15 @@ fn remaining(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// What the log's thread does, without its clock and its channel.
+/// The work of the log's thread, without its clock and its channel.
 pub struct Committer<V: Volume> {
     log: Log<V>,
     ack: Ack,
-    /// Not told yet.
+    /// Entries without an event.
     entries: Vec<Entry>,
     /// About what they will take.
     bytes: usize,
-    /// Told and not written, because the disk does not take them; no more than one commit.
+    /// Entries acknowledged and not written, because the disk rejects writes; no more than one commit.
     unwritten: Vec<Entry>,
     samples: u64,
     drop_before: Option<SegmentNumber>,
@@ -178,12 +179,12 @@ impl<V: Volume> Committer<V> {
         }
     }
 
-    /// Whether a commit takes no more entries.
+    /// Returns true if a commit takes no more entries.
     pub fn is_full(&self) -> bool {
         self.entries.len() >= COMMIT_ENTRIES_MAX || self.bytes >= COMMIT_BYTES_MAX
     }
 
-    /// Whether something was told that a crash of the machine would lose.
+    /// Returns true if a crash of the machine would lose acknowledged entries.
     pub fn is_behind(&self) -> bool {
         self.log.is_dirty() || !self.unwritten.is_empty()
     }
@@ -193,7 +194,7 @@ impl<V: Volume> Committer<V> {
         &self.log
     }
 
-    /// Commits what was gathered and tells what became of it.
+    /// Commits the gathered entries and reports the result of each.
     pub fn commit(&mut self, tell: &mut impl FnMut(LogEvent)) {
         self.bytes = 0;
         let entries = std::mem::take(&mut self.entries);
@@ -210,7 +211,7 @@ impl<V: Volume> Committer<V> {
         }
     }
 
-    /// Makes durable what was told before it was.
+    /// Makes durable the entries that were acknowledged early.
     pub fn sync(&mut self) {
         let written = self.write_unwritten();
         let synced = written.and_then(|()| self.log.sync());
@@ -227,13 +228,13 @@ impl<V: Volume> Committer<V> {
         }
     }
 
-    /// Whether the disk took the last thing it was given.
+    /// Returns true if the last write succeeded.
     #[cfg(test)]
     pub(crate) fn is_failing(&self) -> bool {
         self.is_failing
     }
 
-    /// What was told and is not written.
+    /// Returns the entries acknowledged and not written.
     #[cfg(test)]
     pub(crate) fn unwritten_ids(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
         self.unwritten.iter().filter_map(|entry| match entry {
@@ -248,7 +249,7 @@ impl<V: Volume> Committer<V> {
             Ack::Flushed | Ack::Memory => self.log.write(&entries, self.samples),
         };
         self.report_write(written.as_ref().err());
-        // Samples alone were asked for by nobody.
+        // A commit of counters alone has no recipient.
         if entries.is_empty() {
             return;
         }

@@ -8,7 +8,7 @@ use experience::TrajectoryId;
 /// level 1 asks for less memory in each thread that compresses.
 pub(super) const COMPRESSION_LEVEL: i32 = 1;
 
-/// Why a payload with a good checksum cannot be read.
+/// The reason for which a payload with a valid checksum cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnreadableRecord(pub String);

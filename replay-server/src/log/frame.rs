@@ -3,9 +3,9 @@
 //! A file begins with two copies of its prologue: `magic | format u32 | salt | crc32c u32`. Frames follow:
 //! `length u32 | crc32c of the payload u32 | tag u64 | payload`. Integers are little-endian.
 //!
-//! The tag is a hash of length, checksum, segment number and offset, keyed with the salt of the segment. Nobody outside
-//! the process knows the salt, so no bytes that a client sends are a frame, wherever they lie in a payload; and a flipped
-//! bit in a length cannot swallow the records behind it.
+//! The tag is a hash of length, checksum, segment number and offset, keyed with the salt of the segment. The salt never
+//! leaves the process, so no bytes that a client sends are a frame, wherever they lie in a payload; and a flipped bit
+//! in a length cannot swallow the records behind it.
 
 use std::io;
 
@@ -17,7 +17,7 @@ pub const FORMAT: u32 = 3;
 /// Length, checksum of the payload, tag of both.
 pub const HEADER_BYTES: usize = 16;
 
-/// What a file holds before its first frame: the prologue twice, so that one damaged sector does not cost the file.
+/// The bytes of a file before its first frame: the prologue twice, so that one damaged sector does not cost the file.
 pub const PROLOGUE_BYTES: usize = 2 * COPY_BYTES;
 
 /// Payloads are no longer than this; longer lengths are damage. Twice what a message may have.
@@ -151,7 +151,7 @@ fn format_of(copy: &[u8; COPY_BYTES]) -> u32 {
     format.map_or(0, u32::from_le_bytes)
 }
 
-/// Why no frame of a file can be read.
+/// The reason for which no frame of a file can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The file is of another format.
@@ -165,7 +165,7 @@ pub enum Unreadable {
     Prologue,
 }
 
-/// What a segment's bytes hold.
+/// The content of a segment's bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Scan<'a> {
     /// The key to the frames.
@@ -181,15 +181,15 @@ pub struct Scan<'a> {
 /// A stretch of bytes that is no frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// Where it begins.
+    /// The offset of its first byte.
     pub offset: usize,
-    /// How long it is.
+    /// Its length in bytes.
     pub length: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// Why bytes are no frame.
+/// The reason for which bytes are not a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The file ends inside the header or the payload: a write that was cut short.
@@ -338,8 +338,7 @@ mod tests {
     }
 
     proptest! {
-        /// The salt of the file is known here to nobody but the file: what a client can send is any bytes, also whole
-        /// files with frames of their own.
+        /// The salt is known to the file alone: a client may send any bytes, also whole files with frames of their own.
         #[test]
         fn no_frame_is_found_inside_the_extent_of_another(
             planted in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..4),

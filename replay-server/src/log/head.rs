@@ -1,4 +1,4 @@
-//! The head of a segment: everything that the segments before it had to say about what is gone.
+//! The head of a segment: the state from earlier segments that outlives their removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use super::note::{Note, TableCounters};
 /// Room for the intervals of millions of gaps; a head that claims more is damage, and is not written.
 const HEAD_BYTES_MAX: usize = 256 << 20;
 
-/// What was counted since the run began.
+/// The counters since the run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Trajectories that came in.
@@ -23,21 +23,21 @@ pub struct Counters {
     pub samples: u64,
 }
 
-/// What the log knows of one table.
+/// The log's state of one table.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TableState {
-    /// What it is made with, in the words of its owner.
+    /// The settings of the table, as text of its owner.
     #[serde(default)]
     pub settings: String,
-    /// What it has counted.
+    /// The counters of the table.
     #[serde(default)]
     pub counters: TableCounters,
 }
 
 /// The state of the log before a segment: it makes each segment independent of the dropped ones.
 ///
-/// What concerns one trajectory, its quarantine and its priorities, is not here on purpose: its records come after the
-/// trajectory's own, so a segment that holds no trajectory of interest holds no such record of interest either.
+/// The quarantine and the priorities of a trajectory are deliberately absent: their records come after the trajectory's
+/// own, so a segment that holds no trajectory of interest holds no such record of interest either.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Head {
     /// The name of the game that all trajectories are of.
@@ -66,7 +66,7 @@ struct HeadText {
 impl Counters {
     /// Counts a trajectory of so many items.
     pub fn count(&mut self, items: u32) {
-        // Saturates: what a file says may be damaged.
+        // Saturates: the content of a file may be damaged.
         self.trajectories = self.trajectories.saturating_add(1);
         self.items = self.items.saturating_add(items.into());
     }

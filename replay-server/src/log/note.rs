@@ -40,17 +40,17 @@ pub enum Note {
     Priorities {
         /// In which table.
         table: String,
-        /// Which, in the order in which they were given; at most [`PRIORITIES_MAX`].
+        /// The updates, in the order in which they were given; at most [`PRIORITIES_MAX`].
         updates: Vec<PriorityUpdate>,
     },
     /// A table was made or changed, or, without settings, is gone.
     Table {
         /// Its name.
         name: String,
-        /// What it is made with, in the words of its owner.
+        /// The settings of the table, as text of its owner.
         settings: Option<String>,
     },
-    /// What a table has counted so far: a snapshot, to be written now and then.
+    /// The counters of a table so far: a snapshot, written periodically.
     TableCounters {
         /// Its name.
         table: String,
@@ -126,7 +126,7 @@ impl Note {
         Ok(out)
     }
 
-    /// What stands behind the kind; `None` for a kind that is no note's.
+    /// Decodes the bytes behind the kind; returns `None` for a kind that is not a note's.
     pub(super) fn decode(kind: u8, rest: &[u8]) -> Result<Option<Self>, UnreadableRecord> {
         let mut rest = Fields(rest);
         let note = match kind {

@@ -1,4 +1,4 @@
-//! Records: what the payload of a frame says. The first byte is its kind.
+//! Records: the payloads of frames. The first byte is the kind.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,10 +19,10 @@ const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct UnixMillis(pub u64);
 
-/// What a record of the log says.
+/// A decoded record of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// First in every segment: everything that the segments before it had to say about what is gone.
+    /// First in every segment: the state from earlier segments that outlives their removal.
     Head(Head),
     /// A trajectory came in.
     Trajectory(TrajectoryRecord),
@@ -39,7 +39,7 @@ pub struct TrajectoryRecord {
     pub id: TrajectoryId,
     /// Its items.
     pub items: u32,
-    /// When it came in.
+    /// The time of the insert.
     pub inserted: UnixMillis,
     /// It, in the encoding of its owner; compressed in the file.
     pub content: Vec<u8>,

@@ -1,4 +1,5 @@
-//! Reading a log back: one segment in memory at a time, decoded by as many threads as there are cores, told in order.
+//! Reads a log back: one segment in memory at a time, decoded by as many threads as there are cores, passed on in
+//! order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,17 +20,17 @@ use super::{Log, LogSettings, OpenSegment, SegmentNumber};
 /// Frames that a thread decodes before it hands them over.
 const CHUNK_FRAMES: usize = 256;
 
-/// Why a log cannot be opened.
+/// The reason for which a log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The disk failed.
     #[error("cannot {action} the replay log's file {name}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// With which file.
         name: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -55,29 +56,29 @@ pub enum OpenError {
     },
 }
 
-/// What opening a log found wrong, and what it did about it.
+/// Damage found while a log was opened, and the repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
     /// The file.
     pub name: String,
-    /// Where the damage begins.
+    /// The offset of the damage.
     pub offset: usize,
-    /// How many bytes are lost.
+    /// The number of bytes lost.
     pub length: usize,
-    /// What was wrong.
+    /// The fault.
     pub what: String,
-    /// Whether the bytes were cut off, so that the file can grow again; otherwise they were skipped.
+    /// True if the bytes were truncated, so that the file can grow again; otherwise they were skipped.
     pub cut: bool,
 }
 
-/// What a log holds, as it is told in order.
+/// The content of a log, passed on in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recovered<T> {
     /// A trajectory, once.
     Trajectory {
         /// Its id.
         id: TrajectoryId,
-        /// When it came in.
+        /// The time of the insert.
         inserted: UnixMillis,
         /// It, decoded.
         content: T,
@@ -96,8 +97,8 @@ enum Decoded<T> {
 
 /// Reads all segments, oldest first; cuts a torn tail, skips damage.
 ///
-/// What was read is durable when this returns: it is answered as stored from now on, and a process may have died between
-/// its write and its sync.
+/// All records read are durable when this returns: they are answered as stored from now on, and a process may have died
+/// between its write and its sync.
 ///
 /// # Errors
 /// [`OpenError`]: nothing was changed but a torn tail.
@@ -236,7 +237,7 @@ fn decode_frame<T>(
 type Frame<'a> = (usize, &'a [u8]);
 type Chunk<T> = Vec<Result<Decoded<T>, UnreadableRecord>>;
 
-/// Decodes frames on `threads` threads and tells them in order on this one.
+/// Decodes frames on `threads` threads and passes them on in order on this one.
 fn decode_all<'a, T: Send>(
     frames: &[Frame<'a>],
     threads: NonZeroUsize,
@@ -253,7 +254,7 @@ fn decode_all<'a, T: Send>(
             && let Some(frames) = chunk(index)
         {
             let decoded = frames.iter().map(|(_, payload)| decode_frame(payload, decode)).collect();
-            // Nobody listens any more once a record has made the log unreadable.
+            // The receiver is gone once a record has made the log unreadable.
             if done.send((index, decoded)).is_err() {
                 return;
             }
@@ -272,7 +273,7 @@ fn decode_all<'a, T: Send>(
     })
 }
 
-/// What comes with its index, by its index. What came too early waits; it is at most what one segment holds.
+/// Yields items in the order of their index. Early items wait; they are at most the content of one segment.
 fn in_order<T>(chunks: Receiver<(usize, T)>) -> impl Iterator<Item = T> {
     let mut early = BTreeMap::new();
     (0..).map_while(move |wanted| {

@@ -22,7 +22,7 @@ fn entry(sequence: u64) -> Entry {
     Entry::Trajectory { id: id(sequence), items: 10, content }
 }
 
-/// What comes back of [`entry`].
+/// Returns the recovered form of [`entry`].
 fn read_back(sequence: u64) -> Recovered<Vec<u8>> {
     Recovered::Trajectory { id: id(sequence), inserted: UnixMillis(1000 + sequence), content: text(sequence) }
 }
@@ -252,7 +252,7 @@ fn a_record_that_cannot_be_used_is_named_and_the_others_are_kept() {
     assert_eq!(repairs[0].what, "a record that cannot be used: steps: is empty");
 }
 
-/// Whatever fails and when, the entry is told as not stored, and the next attempt stores it.
+/// Whatever fails and when, the entry is reported as not stored, and the next attempt stores it.
 #[test]
 fn after_any_failure_of_the_disk_nothing_is_half_there() {
     for (room, syncs_fail) in [(Some(0), false), (Some(40), false), (None, true)] {

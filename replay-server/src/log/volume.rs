@@ -1,4 +1,4 @@
-//! Where segments live: the disk, or in tests one that fails.
+//! The storage of segments: the disk, or in tests one that fails.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

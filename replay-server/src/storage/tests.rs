@@ -68,7 +68,7 @@ struct Server {
     batches: Vec<mpsc::Receiver<Sampled>>,
 }
 
-/// What the world outside knows.
+/// The state that clients know.
 struct World {
     seed: u64,
     rng: ChaCha8Rng,
@@ -80,9 +80,9 @@ struct World {
     next: [u64; 2],
     /// Sent, and not acknowledged yet.
     unanswered: BTreeSet<TrajectoryId>,
-    /// What was acknowledged.
+    /// The acknowledged trajectories.
     acknowledged: BTreeMap<TrajectoryId, Survival>,
-    /// Whose quarantine was written.
+    /// The trajectories whose quarantine was written.
     quarantined: BTreeMap<TrajectoryId, Survival>,
     /// Left the table by its capacity.
     removed: BTreeSet<TrajectoryId>,
@@ -91,13 +91,13 @@ struct World {
     log: Vec<String>,
 }
 
-/// What becomes of something if the machine stops.
+/// The fate of a record if the machine stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Survival {
     Certain,
     /// After the next sync.
     Pending,
-    /// A sync has failed: nobody knows.
+    /// A sync has failed: the fate is unknown.
     Unknown,
 }
 

@@ -6,7 +6,7 @@ async fn a_server_whose_disk_is_lost_goes_on_from_its_archive() {
     let url = format!("file://{}/a", place.path().display());
     let archived = |replay: &mut ReplaySection| {
         replay.archive = url.clone();
-        // Nobody waits for the other side.
+        // Neither side waits for the other.
         replay.error_items = 1e6;
         // Many segments in a short life.
         replay.segment_bytes = 4 << 10;

@@ -1,4 +1,4 @@
-//! Claims about which trajectories are stale. Which version is the newest is what a learner says.
+//! Tests of stale trajectories. A learner announces the newest version.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const STALE: v1::Disposition = v1::Disposition::Stale;
 
 /// A server that keeps what is three versions behind, and no more.
 async fn serve_bounded(directory: &Path) -> Server {
-    // Nobody says heartbeats here, and nobody is lost for it.
+    // No client sends heartbeats here, and none is lost for it.
     let bounded = |replay: &mut ReplaySection| {
         (replay.lag_versions_max, replay.error_items, replay.heartbeat_seconds) = (Some(3), 1e6, 60.0);
     };
@@ -24,8 +24,8 @@ impl Learner {
         Self(sender, answers)
     }
 
-    /// Says that a version is the newest. The batch that comes back, from a table that holds something, shows that the server
-    /// has heard it.
+    /// Announces the newest version. The batch that comes back, from a table that holds items, shows that the server
+    /// has received it.
     async fn publish(&mut self, version: u64) {
         let credit = v1::Credit { batches: 1, newest_weights_version: version };
         self.0.send(ask(Ask::Credit(credit))).await.unwrap();
@@ -57,7 +57,7 @@ impl Actor {
         Self { number, sender, answers }
     }
 
-    /// What becomes of a trajectory that was played with this version.
+    /// Returns the answer to a trajectory that was played with this version.
     async fn hand_in(&mut self, sequence: u64, version: u64) -> v1::Disposition {
         self.sender.send(played_by(self.number, sequence, version)).await.unwrap();
         match self.answers.message().await.unwrap().unwrap().message {
@@ -82,7 +82,7 @@ async fn what_is_too_far_behind_for_every_table_is_acknowledged_and_not_stored()
     assert_eq!(actor.hand_in(1, 7).await, STORED);
     assert_eq!([actor.hand_in(2, 6).await, actor.hand_in(2, 6).await], [STALE, STALE]);
     assert_eq!(actor.hand_in(1, 1).await, v1::Disposition::Duplicate);
-    // Who knows nothing of this hears what it shall do.
+    // A client that does not support stale trajectories receives the old answer.
     assert_eq!(Actor::open(&server, 1, 0).await.hand_in(4, 6).await, STORED);
     assert_eq!(server.stats().await.trajectories_inserted_total, 2);
     server.stop().await;
@@ -93,7 +93,7 @@ async fn a_version_from_the_future_that_one_actor_claims_makes_nothing_stale_and
     let directory = tempfile::tempdir().unwrap();
     let server = serve_bounded(directory.path()).await;
     let (mut broken, mut sound) = (Actor::open(&server, 1, 1).await, Actor::open(&server, 2, 1).await);
-    // Before a learner was heard, and after.
+    // Before and after the first message of a learner.
     assert_eq!(broken.hand_in(0, u64::MAX).await, STORED);
     assert_eq!(sound.hand_in(0, 10).await, STORED);
     Learner::open(&server).await.publish(10).await;
@@ -109,11 +109,11 @@ async fn the_only_actor_is_stale_by_what_the_learner_says_and_not_by_what_it_cla
     let server = serve_bounded(directory.path()).await;
     let mut actor = Actor::open(&server, 1, 1).await;
     assert_eq!(actor.hand_in(0, 20).await, STORED);
-    assert_eq!(actor.hand_in(1, 3).await, STORED, "no learner has said anything yet");
+    assert_eq!(actor.hand_in(1, 3).await, STORED, "no learner has announced a version yet");
     let mut learner = Learner::open(&server).await;
     learner.publish(20).await;
     assert_eq!(actor.hand_in(2, 3).await, STALE);
-    // A sampler that publishes nothing changes nothing, and what was said outlives its stream.
+    // A sampler that publishes nothing changes nothing, and the version outlives the stream that announced it.
     drop(learner);
     Learner::open(&server).await.publish(0).await;
     assert_eq!(actor.hand_in(2, 3).await, STALE);

@@ -4,7 +4,7 @@ use service::SecuritySection;
 use super::*;
 use crate::start_with;
 
-/// What `sha256sum` says of `secret`.
+/// The output of `sha256sum` for `secret`.
 const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
 /// A server, and a client whose token has `scopes`.

@@ -92,7 +92,7 @@ async fn a_table_that_joins_a_run_begins_in_the_middle_of_its_band() {
         replay.tables = vec![TableSection { blocks_inserts, error_items, ..table("late") }];
     };
     let server = serve_with(directory.path(), join).await;
-    // Behind 80 items that nobody drew it would let nothing in.
+    // Behind 80 items that were never drawn it would block every insert.
     assert_eq!(inserted(&server.insert_all([20]).await), [true]);
     assert_eq!(server.stats_of("late").await.unwrap().table.unwrap().items, 84);
     server.stop().await;

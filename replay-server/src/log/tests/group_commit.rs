@@ -12,7 +12,7 @@ fn committed(events: Vec<LogEvent>) -> Vec<Entry> {
     events.into_iter().flat_map(entries).collect()
 }
 
-/// A committer that was given these entries and told to commit, and what it told.
+/// Gives a committer these entries, commits, and returns its events.
 fn step(committer: &mut Committer<Memory>, sequences: std::ops::Range<u64>) -> Vec<LogEvent> {
     sequences.for_each(|sequence| committer.take(LogCommand::Append(entry(sequence))));
     let mut events = Vec::new();

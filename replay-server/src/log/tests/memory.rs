@@ -47,7 +47,7 @@ impl Memory {
         self.state.lock().unwrap().cuts_fail = fail;
     }
 
-    /// How often a file was synced.
+    /// Returns the number of syncs of a file.
     pub(crate) fn syncs(&self) -> usize {
         self.state.lock().unwrap().syncs
     }

@@ -24,14 +24,14 @@ struct State {
     handles_valid_from: u64,
 }
 
-/// What the disk does besides its work.
+/// The faults of the disk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     /// Bytes that still fit; `None` for a disk without end.
     pub(crate) room: Option<usize>,
-    /// How often a sync fails.
+    /// The probability that a sync fails.
     pub(crate) sync: f64,
-    /// How often a cut or removal fails.
+    /// The probability that a truncation or removal fails.
     pub(crate) cut: f64,
 }
 
