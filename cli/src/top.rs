@@ -1,11 +1,11 @@
-//! `zerofleet top`: the fleet in the terminal.
+//! `zerofleet top`: shows the state of a fleet in the terminal.
 //!
-//! It reads the admin ports of all processes and sends nothing else. `sources` finds the processes, `ask` reads one,
-//! `roster` remembers them over time; `snapshot` computes the state at one time, and `table` and JSON show it. Text
-//! from processes is untrusted: `sanitize` cleans it on arrival, and no text ends this program.
+//! It only reads the admin ports of all processes. `sources` finds the processes, `poll` reads their metrics, `roster`
+//! keeps their history; `snapshot` computes the state at one time, and `table` and JSON show it. Text from processes is
+//! untrusted: `sanitize` cleans it on arrival, and no text ends this program.
 
-mod ask;
 mod cost;
+mod poll;
 mod rates;
 mod roster;
 mod sanitize;
@@ -26,54 +26,54 @@ use roster::Roster;
 use snapshot::Snapshot;
 use sources::{AdminAddress, Sources};
 
-/// Rates need two looks: with `--once`, this long lies between them.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
-/// How soon Ctrl-C is noticed.
+/// Time between the two polls of `--once`, which rates need.
+const ONCE_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval between checks of Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
-/// Who looks less often sees nothing of what happens between.
+/// Longest polling interval; with a longer one, most events would be missed.
 const INTERVAL_SECONDS_MAX: f64 = 3600.0;
 
-/// Shows the fleet: processes, rates, versions, who waits for whom, and what it has cost.
+/// Shows the fleet: processes, rates, versions, bottleneck and cost.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The admin port of a process; may be given many times. Each address that a host name stands for is a process, and
-    /// names are looked up again every few seconds [default: replay, learner, inference, actor and arena, port 9100].
+    /// Admin port of a process; may be repeated. Every address of a host name is a process, and names are resolved
+    /// again every few seconds [default: replay, learner, inference, actor and arena, port 9100].
     #[arg(long = "admin", value_name = "HOST:PORT", conflicts_with = "run")]
     admins: Vec<AdminAddress>,
 
-    /// A run that `zerofleet train` is training on this machine.
+    /// Name of a run that `zerofleet train` is training on this machine.
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
 
-    /// The folder of runs.
+    /// Folder of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
 
-    /// What an hour costs, in any money: of the whole fleet (`1.20`), or of each process of a role (`learner=0.90`);
-    /// the latter may be given many times.
+    /// Price per hour, in any currency: of the whole fleet (`1.20`), or of each process of a role (`learner=0.90`); the
+    /// latter may be repeated.
     #[arg(long = "price-per-hour", value_name = "[ROLE=]PRICE")]
     prices: Vec<Price>,
 
-    /// Seconds between two looks.
+    /// Polling interval in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     interval: f64,
 
-    /// Prints once, and ends.
+    /// Print once and exit.
     #[arg(long)]
     once: bool,
 
-    /// One JSON object for each look instead of a table.
+    /// Print one JSON object per poll instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// Looks and shows, until Ctrl-C.
+    /// Polls and prints until Ctrl-C.
     ///
     /// # Errors
-    /// Options that make no sense, a run that is not there, an output that is gone.
+    /// Invalid options, a run that does not exist, an output that cannot be written.
     pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
-        // Only signals live here; looking is a plain loop.
+        // The runtime serves only signals; polling is a plain loop.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let drain = Drain::new();
         runtime.block_on(async { drain.on_signals() }).context("listen to signals")?;
@@ -86,19 +86,19 @@ impl Args {
         cost::check(&self.prices)?;
         let mut sources = Sources::new(&self.admins, self.run.as_deref(), &self.runs)?;
         let mut roster = Roster::default();
-        let mut look = || {
+        let mut poll = || {
             let now = Instant::now();
-            roster.look(&sources.processes(now), now);
+            roster.poll(&sources.processes(now), now);
             Snapshot::of(&roster, &self.prices, Instant::now(), unix_seconds())
         };
         if self.once {
-            look();
-            pause(BETWEEN_LOOKS, drain);
-            return self.write(&look(), out);
+            poll();
+            pause(ONCE_INTERVAL, drain);
+            return self.write(&poll(), out);
         }
         let screen = (!self.json && std::io::stdout().is_terminal()).then(Screen::new);
         while !drain.started() {
-            let snapshot = look();
+            let snapshot = poll();
             match &screen {
                 Some(screen) => screen.show(&table::table(&snapshot)),
                 None => self.write(&snapshot, out)?,
@@ -117,11 +117,11 @@ impl Args {
         } else {
             writeln!(out, "{}", table::table(snapshot))?;
         }
-        out.flush().context("write what was seen")
+        out.flush().context("write the snapshot")
     }
 }
 
-/// Waits, or until the drain starts.
+/// Waits for `time`, or until the drain starts.
 fn pause(time: Duration, drain: &Drain) {
     let start = Instant::now();
     while !drain.started() && start.elapsed() < time {
@@ -133,7 +133,7 @@ fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// A text that is drawn over itself.
+/// A text that is redrawn in place.
 struct Screen {
     text: ProgressBar,
 }
@@ -149,7 +149,7 @@ impl Screen {
         self.text.tick();
     }
 
-    /// Leaves the last text standing.
+    /// Leaves the last text on the screen.
     fn close(&self) {
         self.text.abandon();
     }

@@ -34,7 +34,7 @@ fn table(name: &str, stats: &TableStats, out: &mut impl Write) -> anyhow::Result
     writeln!(out, "  from        {} to {}", edge(&stats.oldest), edge(&stats.newest))?;
     writeln!(
         out,
-        "  total       {} positions of {} trajectories in, {} samples out; {} duplicates, {} rejected since the server started",
+        "  total       {} positions of {} trajectories in, {} samples out; {} duplicates, {} rejected since the start",
         stats.items_inserted_total,
         stats.trajectories_inserted_total,
         stats.samples_total,

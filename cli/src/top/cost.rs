@@ -1,4 +1,4 @@
-//! What a fleet costs.
+//! Computes the cost of a fleet.
 
 use std::str::FromStr;
 
@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use fleet::Role;
 
-/// Nobody pays more an hour, in any money.
+/// Largest accepted price per hour, in any currency.
 const PRICE_MAX: f64 = 1e12;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 
-/// What an hour costs.
+/// A price per hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Price {
-    /// Of each process of this role; of the whole fleet where it is missing.
+    /// The role whose processes have this price; `None` for the whole fleet.
     role: Option<Role>,
     per_hour: f64,
 }
@@ -27,8 +27,8 @@ impl FromStr for Price {
             Some((role, price)) => (Some(role_of(role)?), price),
             None => (None, text),
         };
-        let per_hour: f64 = price.trim().parse().map_err(|_| anyhow!("`{price}` is no price"))?;
-        ensure!((0.0..=PRICE_MAX).contains(&per_hour), "a price is from 0 to {PRICE_MAX}");
+        let per_hour: f64 = price.trim().parse().map_err(|_| anyhow!("invalid price `{price}`"))?;
+        ensure!((0.0..=PRICE_MAX).contains(&per_hour), "a price must be from 0 to {PRICE_MAX}");
         Ok(Self { role, per_hour })
     }
 }
@@ -36,10 +36,10 @@ impl FromStr for Price {
 fn role_of(name: &str) -> anyhow::Result<Role> {
     let roles = [Role::Replay, Role::Learner, Role::Inference, Role::Actor, Role::Arena];
     let found = roles.into_iter().find(|role| name_of(*role) == name.trim());
-    found.ok_or_else(|| anyhow!("`{name}` is no role; there are replay, learner, inference, actor and arena"))
+    found.ok_or_else(|| anyhow!("invalid role `{name}`; roles are replay, learner, inference, actor and arena"))
 }
 
-/// A role as people write it.
+/// Returns the name of a role.
 pub(super) fn name_of(role: Role) -> &'static str {
     match role {
         Role::Replay => "replay",
@@ -50,7 +50,7 @@ pub(super) fn name_of(role: Role) -> &'static str {
     }
 }
 
-/// One price for a role, or one for all.
+/// Checks that prices are either one for the whole fleet or one per role.
 pub(super) fn check(prices: &[Price]) -> anyhow::Result<()> {
     for (index, price) in prices.iter().enumerate() {
         if prices[..index].iter().any(|other| other.role == price.role) {
@@ -62,16 +62,16 @@ pub(super) fn check(prices: &[Price]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was spent, as far as it can be known from who is or was seen.
+/// The cost of all processes seen since this program started.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Cost {
     pub(super) per_hour: f64,
-    /// From the start of each process to now, or to when it was lost: processes that ended before this program began
-    /// are missing.
+    /// The cost from the start of each process until now or its loss, without processes that ended before this program
+    /// started.
     pub(super) so_far: f64,
 }
 
-/// A process, as it costs money.
+/// The running time of one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Running {
     pub(super) role: Option<Role>,
@@ -79,7 +79,7 @@ pub(super) struct Running {
     pub(super) runs: bool,
 }
 
-/// What these processes cost; nothing where no price is known.
+/// Computes the cost of these processes; `None` without prices.
 pub(super) fn cost(prices: &[Price], processes: &[Running]) -> Option<Cost> {
     if let [Price { role: None, per_hour }] = prices {
         let longest = processes.iter().map(|process| process.seconds).fold(0.0, f64::max);
@@ -117,14 +117,17 @@ mod tests {
         let processes =
             [running(Role::Learner, 2.0, true), running(Role::Actor, 0.5, true), running(Role::Actor, 1.5, false)];
         let cost = cost(&prices(&["learner=3", "actor=0.25"]), &processes).unwrap();
-        assert_eq!((cost.per_hour, cost.so_far), (3.25, 6.5), "who is gone costs no more, and did");
+        assert_eq!((cost.per_hour, cost.so_far), (3.25, 6.5), "a lost process counts until its loss");
     }
 
     #[test]
     fn invalid_prices_are_rejected() {
-        for (text, reason) in
-            [("x", "`x` is no price"), ("NaN", "a price is"), ("-1", "a price is"), ("cook=1", "`cook` is no role")]
-        {
+        for (text, reason) in [
+            ("x", "invalid price `x`"),
+            ("NaN", "a price must be"),
+            ("-1", "a price must be"),
+            ("cook=1", "invalid role `cook`"),
+        ] {
             let error = text.parse::<Price>().unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }

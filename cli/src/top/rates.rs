@@ -1,17 +1,17 @@
-//! Recent rates of the counters of one process.
+//! Computes recent rates of the counters of one process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use fleet::exposition::{Exposition, increase};
 
-/// Rates are taken over this time: long enough for a few batches of finished games, short enough to see a stall.
+/// Time over which rates are computed: long enough for a few batches of finished games, short enough to show a stall.
 const SPAN: Duration = Duration::from_secs(20);
 
 /// The expositions of one process over the last [`SPAN`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct CounterRates {
-    /// Oldest first.
+    /// The expositions, oldest first.
     readings: VecDeque<(Instant, Exposition)>,
 }
 
@@ -25,17 +25,17 @@ impl CounterRates {
         }
     }
 
-    /// Removes all expositions: a rate over a time without readings would not be recent.
-    pub(super) fn begin_anew(&mut self) {
+    /// Removes all expositions, because a rate across a gap in the readings would not be recent.
+    pub(super) fn clear(&mut self) {
         self.readings.clear();
     }
 
-    /// The newest exposition.
+    /// Returns the newest exposition.
     pub(super) fn newest(&self) -> Option<&Exposition> {
         self.readings.back().map(|(_, exposition)| exposition)
     }
 
-    /// The increase of a counter per second.
+    /// Returns the increase of a counter per second.
     pub(super) fn rate(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let mut values =
             self.readings.iter().filter_map(|(then, exposition)| Some((*then, exposition.get(name, labels)?)));
@@ -50,7 +50,7 @@ impl CounterRates {
         (seconds > 0.0 && rate.is_finite()).then_some(rate.max(0.0))
     }
 
-    /// The rates of all series of one name, by the values of these labels.
+    /// Returns the rates of all series of one name, by the values of these labels.
     pub(super) fn rates_by(&self, name: &str, labels: &[&'static str]) -> BTreeMap<Vec<String>, f64> {
         let series =
             self.newest().into_iter().flat_map(|exposition| &exposition.series).filter(|series| series.name == name);
@@ -71,45 +71,45 @@ impl CounterRates {
 mod tests {
     use super::*;
 
-    /// A process that exposition these values of `a{part="x"}`, a second apart.
-    fn growth(values: &[f64]) -> CounterRates {
+    /// Returns the rates of a process that exported these values of `a{part="x"}`, one second apart.
+    fn rates_of(values: &[f64]) -> CounterRates {
         let begin = Instant::now();
-        let mut growth = CounterRates::default();
+        let mut rates = CounterRates::default();
         for (second, value) in values.iter().enumerate() {
             let exposition = Exposition::parse(&format!("a{{part=\"x\"}} {value}\n"));
-            growth.remember(begin + Duration::from_secs(second as u64), exposition);
+            rates.remember(begin + Duration::from_secs(second as u64), exposition);
         }
-        growth
+        rates
     }
 
     #[test]
     fn a_rate_is_the_increase_since_the_first_poll() {
         assert_eq!(
-            growth(&[1000.0, 1010.0, 1020.0]).rate("a", &[]),
+            rates_of(&[1000.0, 1010.0, 1020.0]).rate("a", &[]),
             Some(10.0),
-            "what was there before is not of late"
+            "the first value is not an increase"
         );
-        assert_eq!(growth(&[1000.0]).rate("a", &[]), None);
-        assert_eq!(growth(&[1000.0, 1010.0]).rate("b", &[]), None);
+        assert_eq!(rates_of(&[1000.0]).rate("a", &[]), None);
+        assert_eq!(rates_of(&[1000.0, 1010.0]).rate("b", &[]), None);
     }
 
     #[test]
     fn a_counter_reset_never_makes_a_negative_rate() {
-        assert_eq!(growth(&[1000.0, 5.0, 15.0]).rate("a", &[]), Some(7.5));
+        assert_eq!(rates_of(&[1000.0, 5.0, 15.0]).rate("a", &[]), Some(7.5));
     }
 
     #[test]
     fn only_the_last_seconds_count() {
         let values: Vec<f64> = (0..100).map(|second| if second < 60 { 0.0 } else { f64::from(second) }).collect();
-        let growth = growth(&values);
-        assert_eq!(growth.rate("a", &[]), Some(1.0));
-        assert!(growth.readings.len() <= 22, "{} readings are kept", growth.readings.len());
+        let rates = rates_of(&values);
+        assert_eq!(rates.rate("a", &[]), Some(1.0));
+        assert!(rates.readings.len() <= 22, "{} readings", rates.readings.len());
     }
 
     #[test]
     fn rates_come_by_label() {
-        let rates = growth(&[0.0, 2.0]).rates_by("a", &["part"]);
+        let rates = rates_of(&[0.0, 2.0]).rates_by("a", &["part"]);
         assert_eq!(rates.into_iter().collect::<Vec<_>>(), [(vec!["x".to_owned()], 2.0)]);
-        assert!(growth(&[0.0, 2.0]).rates_by("a", &["part", "table"]).is_empty());
+        assert!(rates_of(&[0.0, 2.0]).rates_by("a", &["part", "table"]).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Who is there, and who was: processes by their addresses.
+//! Keeps the processes of a fleet, present and lost, by their addresses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,40 +7,40 @@ use std::time::{Duration, Instant};
 use fleet::Role;
 use fleet::exposition::Exposition;
 
-use super::ask::{Answer, Asker};
+use super::poll::{Answer, Poller};
 use super::rates::CounterRates;
 use super::sanitize::sanitize;
 
-/// How long a process that nobody lists any more is shown as lost.
+/// Time for which a lost process is shown after it is no longer listed.
 const LOST_SHOWN: Duration = Duration::from_secs(600);
-/// Of more such processes those that were lost last are shown.
+/// Number of such processes shown, those lost last.
 const LOST_MAX: usize = 64;
-/// Names and versions that are longer are cut.
+/// Length at which names and versions are cut.
 const NAME_LENGTH_MAX: usize = 40;
 
-/// How a process is, as far as can be told.
+/// The observed state of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
     Ready,
-    /// And why.
+    /// Not ready, for this reason.
     NotReady(String),
-    /// It never answered.
+    /// The process has never answered.
     Silent,
-    /// It answered, this long ago for the last time.
+    /// The process has answered, but not since this time.
     Lost(Instant),
 }
 
-/// A process that is, was or should be there.
+/// A process that is listed or has been seen.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// What it goes by where it was found: a host name, or its name in the run.
+    /// The host name, or the name in the run.
     pub(super) name: String,
     pub(super) role: Option<Role>,
     pub(super) version: Option<String>,
     pub(super) state: State,
-    /// When it started, in seconds since 1970, as it says.
+    /// The reported start time in seconds since 1970.
     pub(super) started: Option<f64>,
-    /// How long it ran before it was started again, while it was watched.
+    /// Seconds of observed running time before restarts.
     pub(super) earlier_seconds: f64,
     pub(super) rates: CounterRates,
 }
@@ -70,7 +70,7 @@ impl Process {
             return;
         };
         if matches!(self.state, State::Lost(_)) {
-            self.rates.begin_anew();
+            self.rates.clear();
         }
         self.state = not_ready.map_or(State::Ready, State::NotReady);
         self.role = role_of(&exposition).or(self.role);
@@ -86,23 +86,23 @@ impl Process {
     }
 }
 
-/// Everybody that was found since this program began.
+/// All processes found since this program started.
 #[derive(Debug, Default)]
 pub(super) struct Roster {
-    asker: Asker,
+    poller: Poller,
     processes: BTreeMap<SocketAddr, Process>,
-    /// Processes that were lost and are no longer shown: how many, and the time that they ran.
+    /// Lost processes that are no longer shown, by role: their number, and their running time in seconds.
     gone: BTreeMap<Option<Role>, (usize, f64)>,
 }
 
 impl Roster {
-    /// Asks everybody who is listed, or was.
-    pub(super) fn look(&mut self, listed: &[(SocketAddr, String)], now: Instant) {
+    /// Polls every process that is listed now or was before.
+    pub(super) fn poll(&mut self, listed: &[(SocketAddr, String)], now: Instant) {
         for (address, name) in listed {
             self.processes.entry(*address).or_insert_with(|| Process::new(name));
         }
         let addresses: Vec<SocketAddr> = self.processes.keys().copied().collect();
-        let answers = self.asker.ask_all(&addresses);
+        let answers = self.poller.poll_all(&addresses);
         let answered = Instant::now();
         for (process, answer) in self.processes.values_mut().zip(answers) {
             process.take(answer, answered);
@@ -115,13 +115,12 @@ impl Roster {
         self.processes.iter()
     }
 
-    /// Processes that are no longer shown: roles, how many, and the seconds that they ran together.
+    /// Returns the lost processes that are no longer shown: role, number, and total running time in seconds.
     pub(super) fn gone(&self) -> impl Iterator<Item = (Option<Role>, usize, f64)> {
         self.gone.iter().map(|(role, (count, seconds))| (*role, *count, *seconds))
     }
 
-    /// Lets go of those that were lost long ago, or are too many, and of those that never answered; who is listed
-    /// stays.
+    /// Removes unlisted processes that never answered, were lost long ago, or exceed the limit on lost processes.
     fn forget(&mut self, is_listed: impl Fn(&SocketAddr) -> bool, now: Instant) {
         self.processes.retain(|address, process| is_listed(address) || process.state != State::Silent);
         let mut lost: Vec<(Instant, SocketAddr)> = self
@@ -147,7 +146,7 @@ impl Roster {
 }
 
 impl Process {
-    /// How long it has run, this and earlier times: to now, or, if it was lost, to so many seconds ago.
+    /// Returns the running time in seconds, over restarts, until `lost_ago` seconds before now.
     pub(super) fn seconds(&self, lost_ago: f64, unix_seconds: f64) -> f64 {
         let now = self.started.map_or(0.0, |started| (unix_seconds - started - lost_ago).max(0.0));
         self.earlier_seconds + now
@@ -158,12 +157,15 @@ fn unix_now() -> f64 {
     super::unix_seconds()
 }
 
-/// What it says it is, or what its numbers are about.
-fn role_of(told: &Exposition) -> Option<Role> {
-    let said = told.series.iter().find(|series| series.name == "zerofleet_process_info");
-    let said = said.and_then(|series| series.label("role")).and_then(role_named);
-    said.or_else(|| {
-        told.series.iter().find_map(|series| role_named(series.name.strip_prefix("zerofleet_")?.split('_').next()?))
+/// Returns the role that a process reports, or else the one that the names of its metrics imply.
+fn role_of(exposition: &Exposition) -> Option<Role> {
+    let reported = exposition.series.iter().find(|series| series.name == "zerofleet_process_info");
+    let reported = reported.and_then(|series| series.label("role")).and_then(role_named);
+    reported.or_else(|| {
+        exposition
+            .series
+            .iter()
+            .find_map(|series| role_named(series.name.strip_prefix("zerofleet_")?.split('_').next()?))
     })
 }
 
@@ -178,7 +180,7 @@ fn role_named(name: &str) -> Option<Role> {
     }
 }
 
-fn label(told: &Exposition, name: &str, label: &str) -> Option<String> {
-    let series = told.series.iter().find(|series| series.name == name)?;
+fn label(exposition: &Exposition, name: &str, label: &str) -> Option<String> {
+    let series = exposition.series.iter().find(|series| series.name == name)?;
     series.label(label).map(|value| sanitize(value, NAME_LENGTH_MAX))
 }

@@ -7,7 +7,7 @@ const REPLACEMENT: char = '?';
 /// or wide characters.
 pub(super) fn sanitize(text: &str, length_max: usize) -> String {
     let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { REPLACEMENT };
-    // One character more than is shown, to detect a cut.
+    // Reads one character more than is shown, to detect a cut.
     let mut sanitized: String = text.trim().chars().take(length_max.saturating_add(1)).map(shown).collect();
     if sanitized.len() > length_max {
         sanitized.truncate(length_max.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! The fleet at one time: what the table and JSON show.
+//! Computes the state of the fleet at one time, for the table and JSON.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,27 +15,27 @@ use super::rates::CounterRates;
 use super::roster::{Process, Roster, State};
 use super::sanitize::sanitize;
 
-/// Whoever waits less is not said to wait.
+/// Smallest share of waiting time that is reported.
 const WAITS_SHARE_MIN: f64 = 0.005;
-/// Less of the time of a thread told is too little to say where it went.
-const TOLD_SHARE_MIN: f64 = 0.05;
-/// Labels that are longer are cut.
+/// Smallest share of a thread's time that must be measured to find a bottleneck.
+const MEASURED_SHARE_MIN: f64 = 0.05;
+/// Length at which labels are cut.
 const LABEL_LENGTH_MAX: usize = 40;
-/// Names of engines that are longer are cut.
+/// Length at which names of engines are cut.
 const ENGINE_LENGTH_MAX: usize = 120;
 
-/// The fleet at one time. What is not known is missing.
+/// The state of the fleet at one time. Unknown values are missing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Snapshot {
     pub(super) unix_seconds: f64,
     pub(super) processes: Vec<Row>,
-    /// Lost long ago, and no longer among the processes.
+    /// Number of lost processes that are no longer shown.
     pub(super) gone: usize,
     pub(super) rates: Rates,
     pub(super) replay: Replay,
     pub(super) weights_version: Option<f64>,
     pub(super) strength: Strength,
-    /// The device that trains, and the evaluators, by role.
+    /// The training device and the evaluators, by role.
     pub(super) engines: BTreeMap<String, String>,
     pub(super) bottleneck: Option<Bottleneck>,
     pub(super) cost: Option<Cost>,
@@ -45,28 +45,28 @@ pub(super) struct Snapshot {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) role: Option<Role>,
-    /// What it goes by where it was found.
+    /// The host name, or the name in the run.
     pub(super) name: String,
     pub(super) address: String,
     pub(super) state: &'static str,
-    /// Why it is not ready.
+    /// The reason why the process is not ready.
     pub(super) reason: Option<String>,
     pub(super) lost_seconds: Option<f64>,
     pub(super) age_seconds: Option<f64>,
     pub(super) version: Option<String>,
     pub(super) weights_version: Option<f64>,
-    /// How many weights versions it is behind the learner.
+    /// Number of weights versions behind the learner.
     pub(super) lag_versions: Option<f64>,
-    /// What its role does, a second.
+    /// The work of its role per second.
     pub(super) work_per_second: Option<f64>,
 }
 
-/// Over all processes that answer.
+/// Rates over all processes that answer.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub(super) struct Rates {
     pub(super) games_per_second: Option<f64>,
     pub(super) positions_per_second: Option<f64>,
-    /// Of actors, and of inference servers for whoever asks.
+    /// Evaluations of actors, which include those by inference servers.
     pub(super) evaluations_per_second: Option<f64>,
     pub(super) inserts_per_second: Option<f64>,
     pub(super) samples_per_second: Option<f64>,
@@ -80,23 +80,23 @@ pub(super) struct Replay {
     pub(super) items: Option<f64>,
     pub(super) window_items: Option<f64>,
     pub(super) bytes: Option<f64>,
-    /// The mean of the servers.
+    /// Samples per insert, averaged over the servers.
     pub(super) samples_per_insert: Option<f64>,
-    /// Who waits for the rate limiter of the main table, the longest first.
+    /// The sides that the rate limiter of the main table blocks, the longest wait first.
     pub(super) held_up: Vec<HeldUp>,
 }
 
-/// A side that a rate limiter holds up.
+/// A side that a rate limiter blocks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct HeldUp {
     /// `inserts` or `samples`.
     pub(super) side: String,
     pub(super) reason: String,
-    /// Of the time, on the mean of the servers.
+    /// Share of the time, averaged over the servers.
     pub(super) share: f64,
 }
 
-/// What the arena says.
+/// The strength measured by the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub(super) struct Strength {
     pub(super) elo: Option<f64>,
@@ -107,10 +107,10 @@ pub(super) struct Strength {
 }
 
 impl Snapshot {
-    /// What there is to say of these processes now.
+    /// Computes the snapshot of these processes.
     pub(super) fn of(roster: &Roster, prices: &[Price], now: Instant, unix_seconds: f64) -> Self {
         let fleet = Fleet(roster.processes().map(|(_, process)| process).filter(|process| process.answers()).collect());
-        // Of several learners, which there should not be, the newest: nobody must be ahead of it.
+        // With several learners, which is a fault, the newest version counts, so that no process is ahead of it.
         let weights_version = fleet.values(Role::Learner, "zerofleet_learner_weights_version").reduce(f64::max);
         let mut processes: Vec<Row> = roster
             .processes()
@@ -137,7 +137,7 @@ impl Snapshot {
     }
 }
 
-/// As data flows.
+/// Returns the rank of a role in the table, in the order of the flow of data.
 fn order(role: Option<Role>) -> u8 {
     match role {
         Some(Role::Replay) => 0,
@@ -158,9 +158,9 @@ fn lost_seconds(process: &Process, now: Instant) -> Option<f64> {
 
 fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, unix_seconds: f64) -> Row {
     let Process { name, role, version, state, started, rates, .. } = process;
-    let told = rates.newest().filter(|_| process.answers());
-    let weights = role.and_then(weights_of).and_then(|series| told?.get(series, &[]));
-    // Who has none yet is behind by all of them, which says nothing.
+    let exposition = rates.newest().filter(|_| process.answers());
+    let weights = role.and_then(weights_of).and_then(|series| exposition?.get(series, &[]));
+    // Without weights the lag would be the number of all versions, which is not informative.
     let weights_version = weights.filter(|version| *version > 0.0);
     let work = role.filter(|_| process.answers()).and_then(work_of).and_then(|series| rates.rate(series, &[]));
     Row {
@@ -212,7 +212,7 @@ fn work_of(role: Role) -> Option<&'static str> {
     }
 }
 
-/// Processes that answer.
+/// The processes that answer.
 struct Fleet<'a>(Vec<&'a Process>);
 
 impl Fleet<'_> {
@@ -233,7 +233,7 @@ impl Fleet<'_> {
     }
 
     fn rates(&self) -> Rates {
-        // What actors have evaluated elsewhere is among their evaluations.
+        // The evaluations of actors include those by inference servers.
         Rates {
             games_per_second: self.rate(Role::Actor, "zerofleet_actor_games_total", &[]),
             positions_per_second: self.rate(Role::Actor, "zerofleet_actor_moves_total", &[]),
@@ -299,8 +299,7 @@ impl Fleet<'_> {
         }
     }
 
-    /// Who holds up everything else, by the rules of `zerofleet bench phases`; nothing until there is something to go
-    /// by.
+    /// Returns the bottleneck, by the rules of `zerofleet bench phases`; `None` until enough time is measured.
     fn bottleneck(&self) -> Option<Bottleneck> {
         let shares = |role, series, label| {
             let mut times: BTreeMap<String, f64> = BTreeMap::new();
@@ -316,7 +315,7 @@ impl Fleet<'_> {
         let playing = shares(Role::Actor, "zerofleet_actor_seconds_total", "phase");
         let waiting = shares(Role::Actor, "zerofleet_actor_wait_seconds_total", "part");
         let (of_training, of_playing) = (training.values().sum::<f64>(), playing.values().sum::<f64>());
-        if of_training < TOLD_SHARE_MIN || of_playing < TOLD_SHARE_MIN {
+        if of_training < MEASURED_SHARE_MIN || of_playing < MEASURED_SHARE_MIN {
             return None;
         }
         let share = |times: &BTreeMap<String, f64>, name: &str, whole: f64| {

@@ -1,4 +1,4 @@
-//! Where the processes are.
+//! Finds the admin ports of the processes.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -11,16 +11,16 @@ use anyhow::{Context as _, ensure};
 use fleet::Listed;
 use fleet::run_directory::RunDirectory;
 
-/// What services are called where nobody says otherwise, and the port that they tell their numbers on.
+/// Default host names of the services; their admin port is [`ADMIN_PORT`].
 const SERVICES: [&str; 5] = ["replay", "learner", "inference", "actor", "arena"];
 const ADMIN_PORT: u16 = 9100;
 
-/// How often names are looked up.
+/// Interval between resolutions of names.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
-/// A name of more addresses is shown in part.
+/// Number of addresses used of one name.
 const ADDRESSES_MAX: usize = 4096;
 
-/// A host and a port, as typed.
+/// A host and a port, as given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AdminAddress {
     host: String,
@@ -31,15 +31,15 @@ impl FromStr for AdminAddress {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let (host, port) = text.rsplit_once(':').context("it is HOST:PORT")?;
+        let (host, port) = text.rsplit_once(':').context("expected HOST:PORT")?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        ensure!(!host.is_empty() && !host.contains('/'), "it is HOST:PORT");
-        let port = port.parse().context("the port is a number up to 65535")?;
+        ensure!(!host.is_empty() && !host.contains('/'), "expected HOST:PORT");
+        let port = port.parse().context("expected a port from 0 to 65535")?;
         Ok(Self { host: host.to_owned(), port })
     }
 }
 
-/// Where to look, and what names stood for when they were last looked up.
+/// The source of addresses, and the result of the last resolution.
 #[derive(Debug)]
 pub(super) struct Sources {
     from: From,
@@ -50,7 +50,7 @@ pub(super) struct Sources {
 #[derive(Debug)]
 enum From {
     Names(Vec<AdminAddress>),
-    /// The file in which a supervisor says where its processes are.
+    /// The file in which a supervisor lists its processes.
     File(PathBuf),
 }
 
@@ -70,7 +70,7 @@ impl Sources {
         Ok(Self { from, found: BTreeMap::new(), looked_up: None })
     }
 
-    /// The processes that there should be now, each with what it goes by.
+    /// Returns the addresses and names of the listed processes.
     pub(super) fn processes(&mut self, now: Instant) -> Vec<(SocketAddr, String)> {
         if self.looked_up.is_none_or(|then| now.duration_since(then) >= LOOKUP_INTERVAL) {
             self.looked_up = Some(now);
@@ -83,18 +83,18 @@ impl Sources {
     }
 }
 
-/// Every address of every name; none of one that cannot be looked up now.
+/// Resolves every name to its addresses; a name that cannot be resolved now has none.
 fn resolve(names: &[AdminAddress]) -> BTreeMap<SocketAddr, String> {
-    // Each by itself: a name server that is slow with one must not keep the others.
+    // Each name has its own thread: a slow name server must not delay the others.
     let answers = std::thread::scope(|scope| {
-        let ask = |name: &AdminAddress| (name.host.as_str(), name.port).to_socket_addrs();
-        let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || ask(name))).collect();
+        let lookup = |name: &AdminAddress| (name.host.as_str(), name.port).to_socket_addrs();
+        let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || lookup(name))).collect();
         threads.into_iter().map(|thread| thread.join().ok()?.ok()).collect::<Vec<_>>()
     });
     let mut found = BTreeMap::new();
     for (name, addresses) in names.iter().zip(answers) {
         let addresses: Vec<SocketAddr> = addresses.into_iter().flatten().collect();
-        // A host with addresses of both families is one process behind them.
+        // A host with addresses of both families is one process.
         let family = addresses.first().map(SocketAddr::is_ipv4);
         for address in addresses.into_iter().filter(|address| Some(address.is_ipv4()) == family).take(ADDRESSES_MAX) {
             found.entry(address).or_insert_with(|| name.host.clone());
@@ -103,7 +103,7 @@ fn resolve(names: &[AdminAddress]) -> BTreeMap<SocketAddr, String> {
     found
 }
 
-/// What a supervisor wrote; nothing while there is none.
+/// Reads the list of a supervisor; empty without one.
 fn listed(file: &Path) -> BTreeMap<SocketAddr, String> {
     let list: Vec<Listed> = fleet::read_list(file).unwrap_or_default();
     list.into_iter().take(ADDRESSES_MAX).map(|listed| (listed.admin, listed.name)).collect()
@@ -148,10 +148,10 @@ mod tests {
         let (mut sources, now) = (open().unwrap(), Instant::now());
         assert_eq!(sources.processes(now), [("127.0.0.1:4001".parse().unwrap(), "actor-0".to_owned())]);
         std::fs::write(run.join("fleet.json"), list(4002)).unwrap();
-        assert_eq!(sources.processes(now)[0].0.port(), 4001, "not at every look");
+        assert_eq!(sources.processes(now)[0].0.port(), 4001, "not at every poll");
         let later = now + LOOKUP_INTERVAL;
         assert_eq!(sources.processes(later)[0].0.port(), 4002);
         std::fs::write(run.join("fleet.json"), "not JSON").unwrap();
-        assert!(sources.processes(later + LOOKUP_INTERVAL).is_empty(), "and what is no list ends nothing");
+        assert!(sources.processes(later + LOOKUP_INTERVAL).is_empty(), "an invalid list is not an error");
     }
 }

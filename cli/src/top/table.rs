@@ -1,4 +1,4 @@
-//! The fleet as a table of at most eighty columns.
+//! Formats the fleet as a table of at most eighty columns.
 
 use std::fmt::Write as _;
 
@@ -8,16 +8,16 @@ use crate::screen::clock;
 use super::cost::name_of;
 use super::snapshot::{HeldUp, Rates, Replay, Row, Snapshot, Strength};
 
-/// What every terminal has.
+/// Width of the table in columns.
 const WIDTH: usize = 80;
-/// Where the texts of the upper lines begin.
+/// Column at which the text of the upper lines starts.
 const INDENT: usize = 10;
-/// The first column.
+/// Width of the first column.
 const ROLE_WIDTH: usize = 9;
-/// What a missing number looks like.
+/// The text for a missing number.
 const MISSING: &str = "-";
 
-/// Lines of plain text, none longer than [`WIDTH`].
+/// Formats a snapshot as lines of plain text, none longer than [`WIDTH`].
 pub(super) fn table(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     for (name, words) in upper(snapshot) {
@@ -30,23 +30,23 @@ pub(super) fn table(snapshot: &Snapshot) -> String {
         process(&mut text, row);
     }
     if snapshot.processes.is_empty() {
-        text.push_str("nobody is there: name an admin port with --admin, or a run with --run\n");
+        text.push_str("no processes found; use --run or --admin\n");
     }
     if snapshot.gone > 0 {
-        writeln!(text, "{} more were lost before", snapshot.gone).expect("strings grow");
+        writeln!(text, "{} more lost earlier", snapshot.gone).expect("strings grow");
     }
     text.push_str("work: inserts, training steps, evaluations, rated games, moves\n");
     text
 }
 
-/// The lines above the processes: name and words.
+/// Returns the lines above the processes, as name and text.
 fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     let Snapshot { rates, replay, strength, weights_version, .. } = snapshot;
     let mut lines = vec![("fleet", counted(snapshot)), ("rates", rated(rates)), ("replay", stored(replay))];
-    let limiter = if replay.items.is_some() { limited(&replay.held_up) } else { "not known yet".to_owned() };
+    let limiter = if replay.items.is_some() { limited(&replay.held_up) } else { "unknown".to_owned() };
     lines.push(("limiter", limiter));
     lines.push(("strength", measured(strength, *weights_version)));
-    let bottleneck = snapshot.bottleneck.as_ref().map_or("not known yet", |bottleneck| bottleneck.sentence.as_str());
+    let bottleneck = snapshot.bottleneck.as_ref().map_or("unknown", |bottleneck| bottleneck.sentence.as_str());
     lines.push(("held up", bottleneck.to_owned()));
     if !snapshot.engines.is_empty() {
         lines.push(("engines", engines::line(&snapshot.engines)));
@@ -97,22 +97,22 @@ fn stored(replay: &Replay) -> String {
 
 fn limited(held_up: &[HeldUp]) -> String {
     if held_up.is_empty() {
-        return "nobody waits for it".to_owned();
+        return "neither side waits".to_owned();
     }
     let sentences = held_up.iter().map(|HeldUp { side, reason, share }| {
-        let who = match side.as_str() {
+        let blocked = match side.as_str() {
             "inserts" => "actors wait",
             "samples" => "the learner waits",
             other => other,
         };
-        let why = match reason.as_str() {
-            "min_items" => "too few items yet",
+        let cause = match reason.as_str() {
+            "min_items" => "too few items",
             "inserts" => "the learner is ahead",
             "samples" => "the actors are ahead",
-            "nothing_to_draw" => "nothing may be drawn",
+            "nothing_to_draw" => "no item may be sampled",
             other => other,
         };
-        format!("{who} {:.0} % of the time ({why})", 100.0 * share.min(1.0))
+        format!("{blocked} {:.0} % of the time ({cause})", 100.0 * share.min(1.0))
     });
     sentences.collect::<Vec<_>>().join(", ")
 }
@@ -144,7 +144,7 @@ fn process(text: &mut String, row: &Row) {
     };
     let role = row.role.map_or("?", name_of);
     let cells = [
-        // The processes of a run have names of their own, by which their logs are found.
+        // The processes of a run have names of their own, which are also the names of their logs.
         if row.name.starts_with(role) && row.name.len() <= ROLE_WIDTH { row.name.as_str() } else { role },
         &row.address,
         &state,
@@ -160,13 +160,13 @@ fn process(text: &mut String, row: &Row) {
     }
 }
 
-/// One line of the table: what is too long for its column is cut.
+/// Appends a line of the table; text that is too long for its column is cut.
 fn line(text: &mut String, cells: [&str; 8]) {
     const WIDTHS: [usize; 8] = [ROLE_WIDTH, 21, 10, 6, 9, 7, 4, 6];
     let mut line = String::new();
     for (index, (cell, width)) in cells.into_iter().zip(WIDTHS).enumerate() {
         let cell = if cell.len() > width { format!("{}~", &cell[..width - 1]) } else { cell.to_owned() };
-        // Text begins below its heading, numbers end below theirs.
+        // Text is aligned left, numbers are aligned right.
         let is_text = matches!(index, 0 | 1 | 2 | 4);
         let cell = if is_text { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
         line.push_str(&cell);
@@ -176,7 +176,7 @@ fn line(text: &mut String, cells: [&str; 8]) {
     text.push('\n');
 }
 
-/// A name and words after it, on as many lines as it takes.
+/// Appends a name and text, wrapped to the width of the table.
 fn folded(text: &mut String, name: &str, words: &str) {
     let mut line = format!("{name:<INDENT$}");
     for word in words.split_whitespace() {
@@ -188,14 +188,14 @@ fn folded(text: &mut String, name: &str, words: &str) {
         if line.len() > INDENT {
             line.push(' ');
         }
-        // Only a word that no line can hold is cut.
+        // Only a word that is longer than a line is cut.
         line.push_str(&word[..word.len().min(WIDTH - INDENT)]);
     }
     text.push_str(line.trim_end());
     text.push('\n');
 }
 
-/// At most six characters: `0.42`, `812`, `24.1k`, `3.05M`, `1e18`.
+/// Formats a number in at most six characters: `0.42`, `812`, `24.1k`, `3.05M`, `1e18`.
 fn short(value: Option<f64>) -> String {
     match value {
         Some(value) if value.abs() >= 1e12 => format!("{value:.0e}"),
@@ -221,7 +221,7 @@ fn money(value: f64) -> String {
     if value >= 1e9 { format!("{value:.1e}") } else { format!("{value:.2}") }
 }
 
-/// `42s`, `12:05`, `7h12`, `12d`.
+/// Formats a time: `42s`, `12:05`, `7h12`, `12d`.
 fn span(seconds: Option<f64>) -> String {
     match seconds {
         None => MISSING.to_owned(),

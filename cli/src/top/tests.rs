@@ -1,4 +1,4 @@
-//! Whole looks at scripted admin ports.
+//! Tests whole polls against scripted admin ports.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::*;
 use fleet::Role;
 
-/// What an admin port says; `None` closes every connection at once.
+/// The responses of an admin port; `None` closes every connection at once.
 type Script = Arc<Mutex<Option<(String, Result<(), String>)>>>;
 
-/// An admin port that says what it is told to. Its thread ends with the test.
+/// An admin port with scripted responses. Its thread ends with the test.
 struct Scripted {
     address: SocketAddr,
     script: Script,
@@ -23,10 +23,10 @@ impl Scripted {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let script: Script = Arc::new(Mutex::new(Some((metrics.to_owned(), Ok(())))));
-        let said = Arc::clone(&script);
+        let responses = Arc::clone(&script);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
-                let Some((metrics, ready)) = said.lock().unwrap().clone() else { continue };
+                let Some((metrics, ready)) = responses.lock().unwrap().clone() else { continue };
                 let mut request = [0; 4096];
                 let read = stream.read(&mut request).unwrap_or(0);
                 let is_metrics = request[..read].starts_with(b"GET /metrics ");
@@ -36,14 +36,14 @@ impl Scripted {
                     (false, Err(reason)) => ("503 Service Unavailable", reason),
                 };
                 let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-                // Whoever asks may be gone.
+                // The client may have disconnected.
                 let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
             }
         });
         Self { address, script }
     }
 
-    fn says(&self, metrics: &str, ready: Result<(), &str>) {
+    fn set(&self, metrics: &str, ready: Result<(), &str>) {
         *self.script.lock().unwrap() = Some((metrics.to_owned(), ready.map_err(str::to_owned)));
     }
 
@@ -52,7 +52,7 @@ impl Scripted {
     }
 }
 
-/// Looks at ports, as often as it is told to.
+/// Polls a list of ports on request.
 struct Top {
     roster: Roster,
     listed: Vec<(SocketAddr, String)>,
@@ -65,8 +65,8 @@ impl Top {
         Self { roster: Roster::default(), listed, prices: Vec::new() }
     }
 
-    fn look(&mut self) -> Snapshot {
-        self.roster.look(&self.listed, Instant::now());
+    fn poll(&mut self) -> Snapshot {
+        self.roster.poll(&self.listed, Instant::now());
         Snapshot::of(&self.roster, &self.prices, Instant::now(), unix_seconds())
     }
 }
@@ -82,7 +82,7 @@ fn states(snapshot: &Snapshot) -> Vec<&str> {
 fn roles_follow_from_metrics_and_lag_is_measured_against_the_learner() {
     let info = "zerofleet_process_info{role=\"actor\",version=\"1.2.3\",run=\"r\",game=\"g\"} 1\n";
     let (learner, actor) = (Scripted::new(LEARNER), Scripted::new(&format!("{info}{ACTOR}")));
-    let snapshot = Top::at(&[&actor, &learner]).look();
+    let snapshot = Top::at(&[&actor, &learner]).poll();
     assert_eq!(snapshot.weights_version, Some(12.0));
     let [first, second] = &snapshot.processes[..] else { panic!("{snapshot:?}") };
     assert_eq!((first.role, first.lag_versions), (Some(Role::Learner), None));
@@ -94,35 +94,35 @@ fn roles_follow_from_metrics_and_lag_is_measured_against_the_learner() {
 fn counts_from_before_the_first_poll_are_not_in_the_rate() {
     let actor = Scripted::new(ACTOR);
     let mut top = Top::at(&[&actor]);
-    assert_eq!(top.look().rates.positions_per_second, None);
-    assert_eq!(top.look().rates.positions_per_second, Some(0.0));
-    actor.says("zerofleet_actor_moves_total 1000100\n", Ok(()));
-    assert!(top.look().rates.positions_per_second.unwrap() > 0.0);
+    assert_eq!(top.poll().rates.positions_per_second, None);
+    assert_eq!(top.poll().rates.positions_per_second, Some(0.0));
+    actor.set("zerofleet_actor_moves_total 1000100\n", Ok(()));
+    assert!(top.poll().rates.positions_per_second.unwrap() > 0.0);
 }
 
 #[test]
 fn a_process_that_stops_answering_is_lost_until_it_answers_again() {
     let (learner, actor) = (Scripted::new(LEARNER), Scripted::new(ACTOR));
     let mut top = Top::at(&[&learner, &actor]);
-    assert_eq!(states(&top.look()), ["ready", "ready"]);
+    assert_eq!(states(&top.poll()), ["ready", "ready"]);
     actor.is_gone();
-    let lost = top.look();
+    let lost = top.poll();
     assert_eq!(states(&lost), ["ready", "lost"]);
-    assert_eq!(lost.rates.positions_per_second, None, "its last word is no rate");
-    // Its name leads nowhere any more: it is lost all the same.
+    assert_eq!(lost.rates.positions_per_second, None, "a lost process has no rate");
+    // A process whose name no longer resolves is lost as well.
     top.listed.pop();
-    assert_eq!(states(&top.look()), ["ready", "lost"]);
-    actor.says(ACTOR, Err("waiting for the first weights\n"));
-    let back = top.look();
+    assert_eq!(states(&top.poll()), ["ready", "lost"]);
+    actor.set(ACTOR, Err("waiting for the first weights\n"));
+    let back = top.poll();
     assert_eq!(states(&back), ["ready", "not ready"]);
     assert_eq!(back.processes[1].reason.as_deref(), Some("waiting for the first weights"));
 }
 
 #[test]
 fn a_port_that_never_answers_is_shown_as_no_answer() {
-    let nobody = Scripted::new("");
-    nobody.is_gone();
-    let snapshot = Top::at(&[&nobody]).look();
+    let silent = Scripted::new("");
+    silent.is_gone();
+    let snapshot = Top::at(&[&silent]).poll();
     assert_eq!(states(&snapshot), ["no answer"]);
     assert!(table::table(&snapshot).contains("no answer"));
 }
@@ -144,11 +144,11 @@ fn the_bottleneck_and_the_limiter_follow_from_counters() {
     };
     let ports = times(1.0, 1.0).map(|metrics| Scripted::new(&metrics));
     let mut top = Top::at(&ports.each_ref());
-    assert_eq!(top.look().bottleneck, None, "there is nothing to go by yet");
+    assert_eq!(top.poll().bottleneck, None, "nothing is measured yet");
     for (port, metrics) in ports.iter().zip(times(1e6, 1e6)) {
-        port.says(&metrics, Ok(()));
+        port.set(&metrics, Ok(()));
     }
-    let snapshot = top.look();
+    let snapshot = top.poll();
     let sentence = snapshot.bottleneck.as_ref().unwrap().sentence.clone();
     assert!(sentence.starts_with("Self-play is the bottleneck: the learner waits 100 %"), "{sentence}");
     let text = table::table(&snapshot);
@@ -169,19 +169,19 @@ fn nothing_that_a_server_sends_breaks_the_table() {
         Scripted::new(&broken.replace("actor\"", "replay\"")),
         Scripted::new(&broken.replace("actor\"", "learner\"")),
         Scripted::new(&broken.replace("actor\"", "arena\"")),
-        // More than is read.
+        // A response above the size limit.
         Scripted::new(&"a 1\n".repeat(2 << 20)),
     ];
     for port in &hostile[..4] {
-        port.says(&broken, Err(&format!("{escape}{}", "because ".repeat(10_000))));
+        port.set(&broken, Err(&format!("{escape}{}", "because ".repeat(10_000))));
     }
     let mut top = Top::at(&hostile.each_ref());
     top.prices = vec!["actor=1e12".parse().unwrap()];
-    top.look();
+    top.poll();
     for port in &hostile[..4] {
-        port.says(&broken.replace("} 1\n", "} 1e300\n"), Err(escape));
+        port.set(&broken.replace("} 1\n", "} 1e300\n"), Err(escape));
     }
-    let snapshot = top.look();
+    let snapshot = top.poll();
     let text = table::table(&snapshot);
     let wrong = text.chars().find(|c| *c != '\n' && *c != ' ' && !c.is_ascii_graphic());
     assert_eq!(wrong, None, "{text:?}");
@@ -201,7 +201,7 @@ fn once_prints_one_table_or_one_object() {
         once: true,
         json,
     };
-    // A drain that has started already: nothing is waited for.
+    // The drain has already started, so that nothing is waited for.
     let drain = Drain::new();
     drain.start();
     let print = |json| {

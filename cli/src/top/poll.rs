@@ -1,4 +1,4 @@
-//! One process asked: whether it is ready, and for its numbers.
+//! Reads readiness and metrics of processes from their admin ports.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use fleet::exposition::Exposition;
 
 use super::sanitize::sanitize;
 
-/// A process that takes longer is busy, or gone.
+/// Timeout of a request; a process that takes longer is busy or gone.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// More numbers than this are no numbers.
+/// Largest accepted response in bytes.
 const BYTES_MAX: u64 = 4 << 20;
-/// A reason that is longer is cut.
+/// Length at which reasons are cut.
 const REASON_LENGTH_MAX: usize = 200;
-/// Processes asked at once.
+/// Number of processes polled at the same time.
 const AT_ONCE_MAX: usize = 32;
 
-/// What a process answered.
+/// The response of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answer {
-    /// Why it is not ready; nothing, if it is.
+    /// The reason why the process is not ready; `None` if it is.
     pub(super) not_ready: Option<String>,
     pub(super) exposition: Exposition,
 }
 
-/// Asks with bounds on time and size, directly, wherever the environment says that a proxy is.
+/// Polls processes with bounds on time and size, and without a proxy, whatever the environment sets.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct Poller {
     agent: ureq::Agent,
 }
 
-impl Default for Asker {
+impl Default for Poller {
     fn default() -> Self {
         let config = ureq::config::Config::builder()
             .timeout_global(Some(TIMEOUT))
@@ -42,14 +42,14 @@ impl Default for Asker {
     }
 }
 
-impl Asker {
-    /// Asks all, some at once; the answers stand in the order of `addresses`.
-    pub(super) fn ask_all(&self, addresses: &[SocketAddr]) -> Vec<Option<Answer>> {
+impl Poller {
+    /// Polls all processes, some at the same time; the answers are in the order of `addresses`.
+    pub(super) fn poll_all(&self, addresses: &[SocketAddr]) -> Vec<Option<Answer>> {
         let each = addresses.len().div_ceil(AT_ONCE_MAX).max(1);
         std::thread::scope(|scope| {
             let threads: Vec<_> = addresses
                 .chunks(each)
-                .map(|chunk| scope.spawn(move || chunk.iter().map(|address| self.ask(*address)).collect::<Vec<_>>()))
+                .map(|chunk| scope.spawn(move || chunk.iter().map(|address| self.poll(*address)).collect::<Vec<_>>()))
                 .collect();
             let lost = |chunk: &[SocketAddr]| vec![None; chunk.len()];
             threads
@@ -60,8 +60,8 @@ impl Asker {
         })
     }
 
-    /// `None` when nobody answers in time, or with something else than numbers.
-    fn ask(&self, address: SocketAddr) -> Option<Answer> {
+    /// Polls one process; `None` on a timeout, an error or an invalid response.
+    fn poll(&self, address: SocketAddr) -> Option<Answer> {
         let (status, metrics) = self.get(address, "metrics")?;
         if status != 200 {
             return None;
