@@ -117,7 +117,7 @@ fn a_file_that_cannot_be_read_fails_the_start_and_leaves_the_checkpoint_as_it_wa
 #[cfg(target_os = "linux")]
 #[test]
 fn errors_of_the_storage_are_no_damage() {
-    let [enoent, eio, eacces, emfile, estale] = [2, 5, 13, 24, 116].map(|code| io::Error::from_raw_os_error(code));
+    let [enoent, eio, eacces, emfile, estale] = [2, 5, 13, 24, 116].map(io::Error::from_raw_os_error);
     assert!(is_damage(enoent.kind()));
     assert!([eio, eacces, emfile, estale].iter().all(|error| !is_damage(error.kind())));
 }

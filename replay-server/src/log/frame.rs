@@ -72,7 +72,7 @@ impl Prologue {
             is_whole.then_some(prologue)
         });
         let newer = || {
-            let formats = copies.iter().filter(|copy| copy[..MAGIC.len()] == MAGIC).map(|copy| format_of(copy));
+            let formats = copies.iter().filter(|copy| copy[..MAGIC.len()] == MAGIC).map(format_of);
             // A single copy of another format is a flipped bit.
             let formats: Vec<u32> = formats.collect();
             if let [first, second] = formats[..] { (first == second && first != FORMAT).then_some(first) } else { None }

@@ -183,7 +183,7 @@ fn tree<'a>(code: &'a str, before: &[String], found: &mut Vec<(String, Vec<Strin
         }
         let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (word, after) = rest.split_at(len);
-        if !word.is_empty() && !(word == "self" && !path.is_empty()) {
+        if !word.is_empty() && (word != "self" || path.is_empty()) {
             path.push(word.to_owned());
         }
         match after.strip_prefix("::") {
