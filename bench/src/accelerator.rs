@@ -9,7 +9,7 @@ pub(crate) struct Accelerator {
     pub(crate) name: String,
     /// The share of the time in which it computed anything, for all programs together; unknown where it is divided.
     pub(crate) busy_share: Option<f64>,
-    /// What all programs hold of its memory.
+    /// Its memory that all programs hold.
     pub(crate) memory_bytes: Option<u64>,
 }
 

@@ -13,7 +13,7 @@ pub struct Evaluators {
     libtorch: Libtorch,
     /// `None` where libtorch is to do everything.
     kernel: Option<Kernel>,
-    /// Whether libtorch may take the networks that the kernel does not take.
+    /// True if libtorch may take the networks that the kernel does not take.
     takes_over: bool,
 }
 

@@ -1,7 +1,7 @@
 //! `zerofleet bench fleet`: the load that a fleet of actors puts on replay server and learner.
 //!
 //! Two measurements. `scaling` starts real fleets of 1, 2, 4, … actors whose evaluator takes a fixed time, so that neither
-//! cores nor an accelerator are the limit, and tells whether inserts grow with the actors. `load` makes the connections of a
+//! cores nor an accelerator are the limit, and measures whether inserts grow with the actors. `load` makes the connections of a
 //! thousand actors in this process: insert streams to a real replay server, subscriptions to a [`publisher`] of weights in a
 //! process of its own. `paper` reckons from that what a fleet needs, and where it ends. Start with [`run`].
 
@@ -32,7 +32,7 @@ pub struct Args {
     /// How the fleets of real actors are measured.
     #[command(flatten)]
     pub scaling: scaling::ScalingArgs,
-    /// What one process does to the servers in the name of many actors.
+    /// The load of one process in the name of many actors.
     #[command(flatten)]
     pub load: load::LoadArgs,
     /// Everything random descends from it.

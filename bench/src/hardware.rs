@@ -3,7 +3,7 @@
 //!
 //! A workload is computed at several sizes in several settings: a device, an engine, a precision, and how the cores of a CPU
 //! are used. Everything of one workload is measured in turns, because a machine slows down and speeds up while it is measured.
-//! What a device refuses is a reason in the report. Start with [`run`].
+//! A refusal of a device is a reason in the report. Start with [`run`].
 
 mod dense_size;
 mod recommend;

@@ -54,7 +54,7 @@ pub struct Args {
     /// Within how many milliseconds answers are wanted while too much is asked.
     #[arg(long, default_value_t = 20)]
     pub deadline_ms: u64,
-    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    /// The engine on a CPU: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: String,
     /// Settings of the server beside the defaults: `inference.queue_delay_us=200`.

@@ -84,7 +84,7 @@ impl Bench {
     }
 }
 
-/// Which of several turns counts.
+/// The choice among several turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Turn {
@@ -138,7 +138,7 @@ pub struct Turns {
     /// How often everything is measured.
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
-    /// Which of the turns counts.
+    /// The turn that counts.
     #[arg(long, value_enum, default_value_t)]
     pub turn: Turn,
 }

@@ -1,4 +1,4 @@
-//! What a benchmark ran on.
+//! The machine that a benchmark runs on.
 
 pub(super) use service::machine::{cores, cpu_model};
 
@@ -10,13 +10,13 @@ pub(super) fn target() -> String {
     format!("{} {}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
-/// As many threads as were asked for; 0 asks for one per core.
+/// The number of threads of an option; 0 is one per core.
 #[must_use]
 pub(crate) fn threads(asked: usize) -> usize {
     if asked == 0 { cores() } else { asked }
 }
 
-/// The most memory that this process ever held, where the system tells.
+/// The most memory that this process ever held, where the system has a figure.
 #[must_use]
 pub(super) fn peak_memory_bytes() -> Option<u64> {
     usage::memory_bytes(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")

@@ -1,9 +1,8 @@
-//! `zerofleet bench phases`: where the time of a real training run goes, what holds it up, and what a longer run takes.
+//! `zerofleet bench phases`: the time of a real training run by phase, its bottleneck, and what a longer run takes.
 //!
-//! It starts the processes of `zerofleet train` in a temporary folder, waits until the learner trains, and reads what they
-//! tell at the beginning and at the end of a window of time; the differences are shares. Nothing is traced: processes add up
-//! their own phases, a few times for each batch. Start with [`run`]; `shares` is what is made of the run, `bottleneck` the
-//! rules.
+//! It starts the processes of `zerofleet train` in a temporary folder, waits until the learner trains, and reads their
+//! metrics at the beginning and at the end of a window of time; the differences are shares. Nothing is traced: processes add up
+//! their own phases, a few times for each batch. Start with [`run`]; `shares` computes the figures of the run.
 
 mod cost;
 mod shares;
@@ -28,14 +27,14 @@ use cost::{Speed, cost, epoch_positions};
 /// Options of `zerofleet bench phases`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Which run, and for how long.
+    /// The run, and how long it is measured.
     #[command(flatten)]
     pub run: training_run::RunArgs,
     /// For how many epochs of training time and price are foretold; an epoch is as many training positions as the window
     /// holds.
     #[arg(long, default_value_t = 10.0)]
     pub epochs: f64,
-    /// What an hour of this machine costs, in any money.
+    /// The price of an hour of this machine, in any money.
     #[arg(long, value_name = "PRICE")]
     pub price_per_hour: Option<f64>,
     /// Where the report goes.

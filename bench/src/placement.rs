@@ -1,8 +1,8 @@
-//! `zerofleet bench placement`: on which device everything lies that a run computes with, what it holds there, what is
-//! copied between devices, and what an accelerator gains.
+//! `zerofleet bench placement`: the device of all data of a run, the bytes copied between devices, and what an accelerator
+//! gains.
 //!
 //! It measures a real run as [`phases`](super::phases) does, and where there is an accelerator a second one on the CPU alone.
-//! Devices are those that processes say they chose; what lies on which follows from how they are made, and `tensors` holds
+//! Devices are those that processes report; what lies on which follows from their code, and `tensors` holds
 //! that knowledge. Start with [`run`].
 
 mod tensors;
@@ -20,13 +20,13 @@ use super::training_run::{self, Measured, Window};
 use tensors::{CPU, Devices, Placed};
 use transfers::Transfers;
 
-/// What puts everything on the CPU.
+/// The settings that put everything on the CPU.
 const ON_THE_CPU: [&str; 3] = ["learner.device=cpu", "actor.device=cpu", "arena.device=cpu"];
 
 /// Options of `zerofleet bench placement`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Which run, and for how long.
+    /// The run, and how long it is measured.
     #[command(flatten)]
     pub run: training_run::RunArgs,
     /// Where the report goes.
@@ -52,7 +52,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     })
 }
 
-/// Whether anything is on an accelerator.
+/// The devices of a run in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Placement {
     /// Everything is on the CPU.

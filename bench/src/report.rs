@@ -16,7 +16,7 @@ pub(crate) use table::in_unit;
 
 use crate::{Turns, machine};
 
-/// What one benchmark measured on one machine.
+/// The results of one benchmark on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
@@ -38,9 +38,9 @@ pub struct Report {
     pub findings: Vec<String>,
     /// The report that ratios refer to.
     pub compared: Option<Compared>,
-    /// What was measured.
+    /// The values.
     pub rows: Vec<Row>,
-    /// What the plot shows of them.
+    /// The panels of the plot.
     pub plots: Vec<Plot>,
 }
 
@@ -50,9 +50,9 @@ pub struct Report {
 pub struct Row {
     /// The part of the report; rows of one part stand in one table.
     pub section: String,
-    /// What distinguishes this value from others of the same metric.
+    /// The conditions that distinguish this value from others of the same metric.
     pub dimensions: Dimensions,
-    /// What was measured: `simulations/s`.
+    /// The metric: `simulations/s`.
     pub metric: String,
     /// The value in `unit`; null if it was not measured.
     pub value: Option<f64>,

@@ -54,13 +54,13 @@ pub struct Args {
     /// Positions that the cache of whole self-play holds; 0 plays without one.
     #[arg(long, default_value_t = 1 << 20)]
     pub cache_positions: usize,
-    /// Whether whole self-play keeps the subtree below the move played.
+    /// Keeps the subtree below the move played in whole self-play.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub subtree_reuse: bool,
-    /// Whether one answer serves a position and its images in whole self-play.
+    /// Uses one answer for a position and its images in whole self-play.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub symmetry_reuse: bool,
-    /// What finished games are kept as.
+    /// The form in which finished games are kept.
     #[arg(long, value_enum, default_value_t)]
     pub experience: Experience,
     /// Measures whole self-play and nothing beside it.
@@ -81,7 +81,7 @@ pub struct Args {
     /// `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
-    /// What a CPU computes with: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    /// The engine on a CPU: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
     /// Batches that may be under way at once on an accelerator.

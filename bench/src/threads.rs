@@ -8,7 +8,7 @@ use anyhow::anyhow;
 /// Share of the measured time that is spent before it, so that buffers have grown and clocks have risen.
 const WARM_UP: f64 = 0.25;
 
-/// Units/s over all threads, one thread for each of `states`: `round` works and says how many units that were.
+/// Units/s over all threads, one thread for each of `states`: `round` works and returns how many units it made.
 ///
 /// All begin at the same moment, once warm, and end with the first round that ends after `time`.
 ///
@@ -34,7 +34,7 @@ fn rate_of_one<S>(
     round: &impl Fn(&mut S) -> anyhow::Result<usize>,
     barrier: &Barrier,
 ) -> anyhow::Result<f64> {
-    // Whoever fails still meets the others at the barrier.
+    // A thread that fails still reaches the barrier.
     let warm = rounds(state, time.mul_f64(WARM_UP), round);
     barrier.wait();
     warm?;

@@ -1,7 +1,7 @@
 //! A real training run while it is measured: the processes of `zerofleet train` in a folder that is removed.
 //!
-//! Waits until the learner trains, then reads what every process tells and takes at the beginning and at the end of a window
-//! of time. What that means is for others to say. Start with [`measure`].
+//! Waits until the learner trains, then reads metrics and usage of every process at the beginning and at the end of a window
+//! of time; callers interpret them. Start with [`measure`].
 
 mod temporary_folder;
 mod window;
@@ -25,18 +25,18 @@ use fleet::plan::{self, Plan};
 use fleet::{Fleet, Member, Rating};
 pub(crate) use temporary_folder::TemporaryFolder;
 
-/// How often processes are looked at, and how soon Ctrl-C is heard.
+/// How often processes are looked at, and how soon Ctrl-C is noticed.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
-/// A run that has not taken its first training step by then is not what anybody wanted to measure.
+/// A run must take its first training step in this time.
 const FIRST_STEP_DEADLINE: Duration = Duration::from_secs(600);
-/// Every process must tell its numbers in this time; a busy one may need several tries.
+/// Every process must answer with its metrics in this time; a busy one may need several tries.
 const READ_DEADLINE: Duration = Duration::from_secs(20);
-/// How often accelerators are asked; they tell what they did for about as long.
+/// How often accelerators are read; their figures cover about as long.
 const ACCELERATOR_INTERVAL: Duration = Duration::from_secs(1);
 /// The run's name in its folder.
 const NAME: &str = "bench";
 
-/// Which run, and for how long.
+/// The run, and how long it is measured.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RunArgs {
     /// The game.
@@ -92,7 +92,7 @@ pub(super) struct Measured {
     pub(super) accelerators: Vec<Accelerator>,
 }
 
-/// Trains as `zerofleet train` does, in a folder that is removed, and reads what processes tell in the meantime.
+/// Trains as `zerofleet train` does, in a folder that is removed, and reads the metrics of its processes meanwhile.
 ///
 /// # Errors
 /// A configuration that makes no sense, a process that dies or never trains, Ctrl-C.
@@ -168,7 +168,7 @@ impl Session {
         Ok(())
     }
 
-    /// What accelerators do meanwhile, if there are any.
+    /// The load of accelerators meanwhile, if there are any.
     fn watch_accelerators_for(&mut self, time: Duration) -> anyhow::Result<Vec<Accelerator>> {
         let start = Instant::now();
         let mut readings = vec![accelerator::read()];
@@ -180,7 +180,7 @@ impl Session {
         Ok(accelerator::mean(&readings))
     }
 
-    /// Waits a little; whoever dies would be measured in two lives, and Ctrl-C ends it all.
+    /// Waits a little; a process that dies ends the measurement, and so does Ctrl-C.
     fn look(&mut self) -> anyhow::Result<()> {
         if let Some((index, event)) = self.fleet.watch(Instant::now())?.into_iter().next() {
             let name = self.fleet.members()[index].child.name().to_owned();
@@ -195,7 +195,7 @@ impl Session {
         Ok(())
     }
 
-    /// What every process tells, and when.
+    /// The metrics of every process, and when they were read.
     fn read(&mut self) -> anyhow::Result<(Instant, Vec<Reading>)> {
         let deadline = Instant::now() + READ_DEADLINE;
         loop {
@@ -229,7 +229,7 @@ pub(crate) mod tests {
     use crate::tests::args;
     use crate::usage::{ThreadUsage, Usage};
 
-    /// An actor that tells this.
+    /// An actor with this exposition.
     pub(crate) fn actor(exposition: &str) -> Reading {
         Reading {
             name: "actor-0".to_owned(),
@@ -239,7 +239,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A learner that tells this.
+    /// A learner with this exposition.
     pub(crate) fn learner(exposition: &str) -> Reading {
         Reading { name: "learner".to_owned(), role: Role::Learner, ..actor(exposition) }
     }

@@ -1,4 +1,4 @@
-//! What a process takes of the machine: CPU time by thread, and memory. Linux tells; elsewhere nothing is known.
+//! CPU time by thread and memory of a process, on Linux; elsewhere they are unknown.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ pub(super) struct Usage {
     pub(super) cpu_seconds: f64,
     /// Those that run.
     pub(super) threads: Vec<ThreadUsage>,
-    /// What it holds of the memory.
+    /// Its resident memory.
     pub(super) memory_bytes: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct ThreadUsage {
     pub(super) cpu_seconds: f64,
 }
 
-/// What process `id` has taken so far; `None` where the system does not tell.
+/// The usage of process `id` so far; `None` where the system has no figures.
 pub(super) fn of(id: u32) -> Option<Usage> {
     in_folder(&Path::new("/proc").join(id.to_string()), ticks_per_second()?)
 }
@@ -55,7 +55,7 @@ fn name_and_ticks(stat: &str) -> Option<(String, u64)> {
     Some((name.to_owned(), ticks()?.checked_add(ticks()?)?))
 }
 
-/// What a line such as `VmRSS:     1234 kB` says.
+/// The bytes of a line such as `VmRSS:     1234 kB`.
 pub(super) fn memory_bytes(status: &str, key: &str) -> Option<u64> {
     let held = status.lines().find_map(|line| line.strip_prefix(key))?;
     held.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

@@ -3,8 +3,8 @@
 //! [`Fleet`] holds the processes of one run on this machine, by [`Settings`]; a [`Member`] is one of them with its
 //! [`Role`], and its [`Child`](child::Child) is restarted when it dies. [`Plan`](plan::Plan) resolves the settings of a
 //! session from command line, run file and preset, and [`config::Config`] is the run file. [`RunDirectory`] is the
-//! folder of a run and [`Progress`](run_directory::Progress) its elapsed time. [`Exposition`](exposition::Exposition)
-//! parses the metrics of an admin port, and [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run.
+//! folder of a run and [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) is how its
+//! processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run.
 //! Commands, benchmarks and system tests share this crate; screen, summary and picture are in `cli`.
 
 pub mod bottleneck;
@@ -14,6 +14,7 @@ pub mod exposition;
 pub mod plan;
 mod processes;
 pub mod run_directory;
+pub mod wiring;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,5 @@
 //! Starts, watches, scrapes and drains the processes of a run.
 
-use std::ffi::OsString;
 use std::iter;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use crate::child::{self, Child, Event};
 use crate::config::Fleet as Config;
 use crate::exposition::{self, Exposition};
 use crate::run_directory::{Inference, RunDirectory};
+use crate::wiring::{self, Wiring};
 
 /// Time for the actors to upload what they hold; the learner is drained when they have ended, or after this time.
 const ACTORS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -131,10 +131,10 @@ impl Settings {
         rating: Rating,
     ) -> anyhow::Result<Self> {
         let (scheme, binaries) = (config.security.scheme(), this_folder()?);
-        let served = (inference == Inference::Remote).then_some("inference-server");
-        let rated = (rating == Rating::On).then_some("arena");
-        for name in ["replay-server", "learner", "actor"].into_iter().chain(served).chain(rated) {
-            present(&binaries, name, name)?;
+        let served = (inference == Inference::Remote).then_some(Role::Inference);
+        let rated = (rating == Rating::On).then_some(Role::Arena);
+        for role in [Role::Replay, Role::Learner, Role::Actor].into_iter().chain(served).chain(rated) {
+            present(&binaries, role.program(), role.program())?;
         }
         let (actor_threads, inference_threads) = (config.actor.threads, config.inference.threads);
         let (replay, archive) = (vec![None], config.replay.archive.clone());
@@ -173,55 +173,48 @@ impl Fleet {
         let mut next = || ports.next().expect("a port was picked for every use");
         let (learner, inference) = (next(), next());
         let is_remote = settings.inference == Inference::Remote;
+        let endpoint = |address: &SocketAddr| format!("{scheme}://{address}");
+        let wiring = Wiring {
+            replay: replay.iter().map(endpoint).collect(),
+            learner: endpoint(&learner),
+            inference: is_remote.then(|| endpoint(&inference)),
+        };
         let mut plans = Vec::new();
         for (number, listen) in (1..).zip(&replay) {
-            let mut arguments = vec!["--listen".into(), listen.to_string().into()];
-            let mut name = "replay-server".to_owned();
+            let mut sets = Vec::new();
+            let mut name = Role::Replay.program().to_owned();
             if number > 1 {
-                arguments.extend(set(format!("run.directory={}", run.of_replay_server(number).display())));
+                sets.push(format!("run.directory={}", run.of_replay_server(number).display()));
                 name = format!("{name}-{number}");
                 if !settings.archive.is_empty() {
                     // In a common folder, each server would read the logs of the others as its own.
-                    arguments.extend(set(format!("replay.archive={}/{name}", settings.archive.trim_end_matches('/'))));
+                    sets.push(format!("replay.archive={}/{name}", settings.archive.trim_end_matches('/')));
                 }
             }
-            plans.push((Role::Replay, "replay-server", name, arguments));
+            plans.push((Role::Replay, name, Some(*listen), sets));
         }
-        let all: Vec<String> = replay.iter().map(|address| format!("{scheme}://{address}")).collect();
-        let all = all.join(",");
-        let mut arguments = vec!["--listen".into(), learner.to_string().into()];
-        arguments.extend(set(format!("learner.replay={all}")));
-        plans.push((Role::Learner, "learner", "learner".to_owned(), arguments));
+        let named = |role: Role| role.program().to_owned();
+        plans.push((Role::Learner, named(Role::Learner), Some(learner), Vec::new()));
         if settings.rating == Rating::On {
-            let arguments = set(format!("arena.weights={scheme}://{learner}")).to_vec();
-            plans.push((Role::Arena, "arena", "arena".to_owned(), arguments));
+            plans.push((Role::Arena, named(Role::Arena), None, Vec::new()));
         }
         if is_remote {
-            let mut arguments = vec!["--listen".into(), inference.to_string().into()];
-            arguments.extend(set(format!("inference.learner={scheme}://{learner}")));
-            arguments.extend(set(format!("inference.threads={}", settings.inference_threads)));
-            plans.push((Role::Inference, "inference-server", "inference-server".to_owned(), arguments));
+            let sets = vec![format!("inference.threads={}", settings.inference_threads)];
+            plans.push((Role::Inference, named(Role::Inference), Some(inference), sets));
         }
         for actor in 0..settings.actors {
-            let mut sets = vec![
-                format!("actor.id={actor}"),
-                format!("actor.threads={}", settings.actor_threads),
-                format!("actor.replay={all}"),
-                format!("actor.learner={scheme}://{learner}"),
-            ];
-            if is_remote {
-                sets.push(format!("actor.inference={scheme}://{inference}"));
-            }
-            plans.push((Role::Actor, "actor", format!("actor-{actor}"), sets.into_iter().flat_map(set).collect()));
+            let sets = vec![format!("actor.id={actor}"), format!("actor.threads={}", settings.actor_threads)];
+            plans.push((Role::Actor, format!("actor-{actor}"), None, sets));
         }
         let mut members = Vec::new();
-        for (role, program, name, mut arguments) in plans {
-            let admin = next();
-            arguments.extend(["--config".into(), run.config().into_os_string()]);
+        for (role, name, listen, sets) in plans {
+            let (admin, listen) = (next(), listen.map(|address| address.to_string()));
+            let sets = sets.into_iter().chain(wiring.sets(role));
+            let mut arguments = wiring::arguments(&run.config(), listen.as_deref(), sets);
             arguments.extend(["--admin".into(), admin.to_string().into(), "--exit-with-parent".into()]);
             let log = run.logs().join(format!("{name}.log"));
-            let settings = child::Settings { name, program: settings.binaries.join(program), arguments, log };
-            members.push(member(role, settings, admin, now)?);
+            let program = settings.binaries.join(role.program());
+            members.push(member(role, child::Settings { name, program, arguments, log }, admin, now)?);
         }
         let fleet = Self { members, replay, agent: exposition::agent() };
         fleet.list(&run.fleet())?;
@@ -320,10 +313,6 @@ fn member(role: Role, settings: child::Settings, admin: SocketAddr, now: Instant
     let program = settings.program.clone();
     let child = Child::start(settings, now).with_context(|| format!("start {}", program.display()))?;
     Ok(Member { role, child, admin, metrics: format!("http://{admin}/metrics") })
-}
-
-fn set(assignment: String) -> [OsString; 2] {
-    ["--set".into(), assignment.into()]
 }
 
 /// Returns ports that were free a moment ago. All stay bound until the last one is chosen, so that no two are the same.

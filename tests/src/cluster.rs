@@ -1,10 +1,11 @@
 //! The processes of one run.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use fleet::Role;
+use fleet::wiring::{self, Wiring};
 use tempfile::TempDir;
 
 use crate::process::Process;
@@ -58,24 +59,6 @@ version_interval_seconds = 1
 cpu_share = 0.5
 "#;
 
-/// A process's part in the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Keeps trajectories.
-    Replay,
-    /// Trains.
-    Learner,
-    /// Plays.
-    Actor,
-    /// Measures.
-    Arena,
-}
-
-impl Role {
-    /// Every role, in the order in which they are started.
-    pub const ALL: [Self; 4] = [Self::Replay, Self::Learner, Self::Actor, Self::Arena];
-}
-
 /// One process of each role, in a run directory that is deleted at the end. Their logs are printed if the test panics.
 #[derive(Debug)]
 pub struct Cluster {
@@ -86,6 +69,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// The roles of its processes, in the order in which they are started.
+    pub const ROLES: [Role; 4] = [Role::Replay, Role::Learner, Role::Actor, Role::Arena];
+
     /// Writes the run file and describes the processes; nothing runs yet.
     ///
     /// # Errors
@@ -96,26 +82,17 @@ impl Cluster {
         std::fs::write(directory.path().join("config.toml"), format!("{run}{sections}"))
             .context("write config.toml")?;
         let [replay, learner, a, b, c, d] = free_ports()?;
+        let wiring = Wiring { replay: vec![endpoint(replay)], learner: endpoint(learner), inference: None };
+        let process = |role: Role, admin, listen| {
+            let sets = wiring.sets(role);
+            process(role.program(), admin, directory.path(), listen, sets)
+        };
+        let [first, second, third, fourth] = Self::ROLES;
         let processes = [
-            process("replay-server", a, directory.path(), Some(replay), &[])?,
-            process(
-                "learner",
-                b,
-                directory.path(),
-                Some(learner),
-                &[format!("learner.replay=http://127.0.0.1:{replay}")],
-            )?,
-            process(
-                "actor",
-                c,
-                directory.path(),
-                None,
-                &[
-                    format!("actor.replay=http://127.0.0.1:{replay}"),
-                    format!("actor.learner=http://127.0.0.1:{learner}"),
-                ],
-            )?,
-            process("arena", d, directory.path(), None, &[format!("arena.weights=http://127.0.0.1:{learner}")])?,
+            process(first, a, Some(replay))?,
+            process(second, b, Some(learner))?,
+            process(third, c, None)?,
+            process(fourth, d, None)?,
         ];
         Ok(Self { directory, processes, replay, learner })
     }
@@ -128,9 +105,9 @@ impl Cluster {
     pub fn another_replay(&self, name: &str) -> anyhow::Result<(Process, String)> {
         let [listen, admin] = free_ports()?;
         let own = format!("run.directory={}", self.directory.path().join(name).display());
-        let mut process = process("replay-server", admin, self.directory.path(), Some(listen), &[own])?;
+        let mut process = process(Role::Replay.program(), admin, self.directory.path(), Some(listen), vec![own])?;
         process.rename(name);
-        Ok((process, format!("http://127.0.0.1:{listen}")))
+        Ok((process, endpoint(listen)))
     }
 
     /// An inference server for the weights of the cluster's learner, and where it will listen. It is the caller's to start,
@@ -140,9 +117,10 @@ impl Cluster {
     /// A binary is missing, or no port is free.
     pub fn inference_server(&self) -> anyhow::Result<(Process, String)> {
         let [listen, admin] = free_ports()?;
-        let learner = format!("inference.learner={}", self.learner_endpoint());
-        let process = process("inference-server", admin, self.directory.path(), Some(listen), &[learner])?;
-        Ok((process, format!("http://127.0.0.1:{listen}")))
+        let wiring = Wiring { learner: self.learner_endpoint(), ..Wiring::default() };
+        let (role, directory) = (Role::Inference, self.directory.path());
+        let process = process(role.program(), admin, directory, Some(listen), wiring.sets(role))?;
+        Ok((process, endpoint(listen)))
     }
 
     /// Starts these roles, in order, each ready before the next where it serves someone.
@@ -161,13 +139,17 @@ impl Cluster {
 
     /// The process in a role.
     pub fn process(&mut self, role: Role) -> &mut Process {
-        &mut self.processes[role as usize]
+        &mut self.processes[Self::index(role)]
+    }
+
+    fn index(role: Role) -> usize {
+        Self::ROLES.iter().position(|other| *other == role).expect("a cluster has a process of this role")
     }
 
     /// A metric of the process in a role.
     #[must_use]
     pub fn metric(&self, role: Role, name: &str) -> Option<f64> {
-        self.processes[role as usize].metric(name)
+        self.processes[Self::index(role)].metric(name)
     }
 
     /// The run directory.
@@ -179,13 +161,13 @@ impl Cluster {
     /// Where the replay server listens.
     #[must_use]
     pub fn replay_endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.replay)
+        endpoint(self.replay)
     }
 
     /// Where the learner serves weights.
     #[must_use]
     pub fn learner_endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.learner)
+        endpoint(self.learner)
     }
 
     /// The port on which the replay server listens.
@@ -212,23 +194,24 @@ pub(crate) fn print_log(process: &Process) {
     eprintln!("---- {}, last lines ----\n{}", process.name(), lines[lines.len().saturating_sub(40)..].join("\n"));
 }
 
-fn process(name: &str, admin: u16, directory: &Path, listen: Option<u16>, sets: &[String]) -> anyhow::Result<Process> {
-    let mut arguments = vec!["--config".into(), directory.join("config.toml").display().to_string()];
-    if let Some(port) = listen {
-        arguments.extend(["--listen".into(), format!("127.0.0.1:{port}")]);
-    }
-    arguments.extend(sets.iter().flat_map(|set| ["--set".to_owned(), set.clone()]));
+fn endpoint(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+fn process(
+    name: &str,
+    admin: u16,
+    directory: &Path,
+    listen: Option<u16>,
+    sets: Vec<String>,
+) -> anyhow::Result<Process> {
+    let listen = listen.map(|port| format!("127.0.0.1:{port}"));
+    let arguments = wiring::arguments(&directory.join("config.toml"), listen.as_deref(), sets);
     Process::new(name, name, arguments, admin, directory)
 }
 
-/// Ports that nobody holds now; they are held together, so that they differ.
+/// Ports that were free a moment ago, no two the same.
 pub(crate) fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
-    let mut ports = [0; N];
-    let mut held = Vec::new();
-    for port in &mut ports {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
-        *port = listener.local_addr().context("read the port")?.port();
-        held.push(listener);
-    }
-    Ok(ports)
+    let ports: Vec<u16> = fleet::free_ports(N)?.iter().map(std::net::SocketAddr::port).collect();
+    ports.try_into().map_err(|ports: Vec<u16>| anyhow::anyhow!("{} ports, not {N}", ports.len()))
 }

@@ -1,5 +1,6 @@
 //! An inference server by itself, with weights from a file.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,8 +32,8 @@ impl InferenceServer {
         let [port, admin] = free_ports()?;
         let run = [format!("run.game={game}"), format!("run.directory={}", directory.path().display())];
         let sets = run.into_iter().chain(sets.iter().map(|&set| set.to_owned()));
-        let mut arguments = vec!["--listen".to_owned(), format!("127.0.0.1:{port}")];
-        arguments.extend(sets.flat_map(|set| ["--set".to_owned(), set]));
+        let mut arguments: Vec<OsString> = vec!["--listen".into(), format!("127.0.0.1:{port}").into()];
+        arguments.extend(sets.flat_map(|set| ["--set".into(), set.into()]));
         let process = Process::new("inference-server", "inference-server", arguments, admin, directory.path())?;
         Ok(Self { directory, process, port })
     }

@@ -14,8 +14,9 @@ mod python;
 mod training_run;
 pub mod trajectories;
 
-pub use cluster::{Cluster, Role, SEED, SMALL_TIC_TAC_TOE};
+pub use cluster::{Cluster, SEED, SMALL_TIC_TAC_TOE};
 pub use compose::Compose;
+pub use fleet::Role;
 pub use inference::InferenceServer;
 pub use installation::Installation;
 pub use process::{Output, Process, program, wait_until};

@@ -1,5 +1,6 @@
 //! One real process: started, asked, ended.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -72,7 +73,7 @@ impl Output {
 #[derive(Debug)]
 pub struct Process {
     name: String,
-    arguments: Vec<String>,
+    arguments: Vec<OsString>,
     program: PathBuf,
     log: PathBuf,
     /// Zero for one that has none.
@@ -86,8 +87,8 @@ impl Process {
     ///
     /// # Errors
     /// Its binary is missing.
-    pub fn new(name: &str, program: &str, arguments: Vec<String>, admin: u16, logs: &Path) -> anyhow::Result<Self> {
-        let arguments = [arguments, vec!["--admin".into(), format!("127.0.0.1:{admin}")]].concat();
+    pub fn new(name: &str, program: &str, arguments: Vec<OsString>, admin: u16, logs: &Path) -> anyhow::Result<Self> {
+        let arguments = [arguments, vec!["--admin".into(), format!("127.0.0.1:{admin}").into()]].concat();
         let mut process = Self::without_admin(name, program, arguments, logs)?;
         process.admin = admin;
         Ok(process)
@@ -97,7 +98,7 @@ impl Process {
     ///
     /// # Errors
     /// Its binary is missing.
-    pub fn without_admin(name: &str, program: &str, arguments: Vec<String>, logs: &Path) -> anyhow::Result<Self> {
+    pub fn without_admin(name: &str, program: &str, arguments: Vec<OsString>, logs: &Path) -> anyhow::Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let (name, program) = (name.to_owned(), self::program(program)?);
         Ok(Self { name, arguments, program, log, admin: 0, namespace: None, child: None })
@@ -130,7 +131,7 @@ impl Process {
 
     /// Adds a flag to its command line, for the next start.
     pub fn argue(&mut self, arguments: &[&str]) {
-        self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self.arguments.extend(arguments.iter().map(OsString::from));
     }
 
     /// Gives it another name, and a log by that name.

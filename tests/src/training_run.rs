@@ -31,7 +31,7 @@ impl TrainingRun {
         let [runs_argument, config] = [runs, &config].map(|path| path.display().to_string());
         let arguments = ["train", "--game", "tic_tac_toe", "--actors", "1", "--minutes", "30", "--run", "first"];
         let paths = ["--runs", &runs_argument, "--config", &config];
-        let arguments = arguments.into_iter().chain(paths).map(str::to_owned).collect();
+        let arguments = arguments.into_iter().chain(paths).map(Into::into).collect();
         let supervisor = Process::without_admin("zerofleet", "zerofleet", arguments, logs)?;
         Ok(Self { supervisor, directory: runs.join("first") })
     }

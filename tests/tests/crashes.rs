@@ -25,13 +25,13 @@ const TRAJECTORIES_PER_KILL: u64 = 20;
 #[allow(clippy::print_stderr, reason = "a failed test shows its seeds")]
 async fn ten_kills_lose_no_acknowledged_trajectory_and_count_none_twice() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
-    cluster.start(&Role::ALL).unwrap();
+    cluster.start(&Cluster::ROLES).unwrap();
     let endpoint = cluster.replay_endpoint();
     let witness = writer(&endpoint, WITNESS, 1);
     let mut rng = ChaCha8Rng::seed_from_u64(VICTIMS_SEED);
     // Everyone twice, the rest as it comes.
-    let mut victims = [Role::ALL, Role::ALL].concat();
-    victims.extend((victims.len()..KILLS).map(|_| Role::ALL[rng.random_range(0..Role::ALL.len())]));
+    let mut victims = [Cluster::ROLES, Cluster::ROLES].concat();
+    victims.extend((victims.len()..KILLS).map(|_| Cluster::ROLES[rng.random_range(0..Cluster::ROLES.len())]));
     victims.shuffle(&mut rng);
     eprintln!("seed {SEED}, victims' seed {VICTIMS_SEED}: {victims:?}");
     let mut sequences = 0..;

@@ -19,8 +19,8 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 
 /// Starts everyone and waits until they all work: a process told to end before it listens to signals just ends.
 fn train(cluster: &mut Cluster) {
-    cluster.start(&Role::ALL).unwrap();
-    for role in Role::ALL {
+    cluster.start(&Cluster::ROLES).unwrap();
+    for role in Cluster::ROLES {
         cluster.process(role).ready(DEADLINE).unwrap();
     }
     wait_until("training has begun", DEADLINE, || {
@@ -69,11 +69,11 @@ async fn all_told_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     train(&mut cluster);
     let before = list(&cluster.replay_endpoint()).await.unwrap();
-    for role in Role::ALL {
+    for role in Cluster::ROLES {
         cluster.process(role).terminate();
     }
     let deadline = Instant::now() + DRAIN;
-    for role in Role::ALL {
+    for role in Cluster::ROLES {
         let output = cluster.process(role).ended(deadline.saturating_duration_since(Instant::now())).unwrap();
         assert!(output.status.success(), "{role:?}: {}", output.text);
     }
@@ -117,7 +117,7 @@ async fn an_actor_that_lost_its_epoch_has_every_game_stored_and_none_taken_for_a
 /// The process waits for its configuration, which comes through a named pipe: nothing later than that has begun.
 #[test]
 fn a_process_told_to_drain_while_it_still_reads_its_configuration_ends_well() {
-    for role in Role::ALL {
+    for role in Cluster::ROLES {
         let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
         let path = cluster.directory().join("config.toml");
         let config = std::fs::read(&path).unwrap();

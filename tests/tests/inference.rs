@@ -22,7 +22,7 @@ fn training(settings: &[&str]) -> (Cluster, Process) {
     for setting in [&[endpoint.as_str()], settings].concat() {
         cluster.process(Role::Actor).argue(&["--set", setting]);
     }
-    cluster.start(&Role::ALL).unwrap();
+    cluster.start(&Cluster::ROLES).unwrap();
     server.start().unwrap();
     server.ready(DEADLINE).unwrap();
     rises(&cluster, BY_SERVER, DEADLINE);

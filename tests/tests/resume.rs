@@ -134,7 +134,7 @@ async fn served(cluster: &Cluster) -> Manifest {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_where_it_stopped() {
     let mut cluster = cluster();
-    cluster.start(&Role::ALL).unwrap();
+    cluster.start(&Cluster::ROLES).unwrap();
     beyond(&cluster, &[(Role::Learner, STEPS, WARM_UP_STEPS), (Role::Arena, RATED_GAMES, ANCHOR_GAMES)]);
     let before = drain(&mut cluster).await;
     assert_eq!(before.weights.training_step, before.checkpoint.progress.training_step);

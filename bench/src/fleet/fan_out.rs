@@ -13,7 +13,7 @@ use super::speeds::{FanOutSpeeds, LoadSpeeds};
 
 /// How often the publisher's memory is looked at.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
-/// Shares of the subscribers whose times are told, the first one beside them.
+/// Shares of the subscribers whose times are reported, beside the first one.
 const SHARES: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
 
 /// A subscriber holds a version whole.
@@ -70,7 +70,7 @@ pub(super) async fn measure(args: &LoadArgs, mut publisher: Publisher, report: &
     Ok(())
 }
 
-/// Waits until so many have told that they hold the version, and watches the memory of process `id`.
+/// Waits until so many hold the version, and watches the memory of process `id`.
 async fn all_hold_it(
     count: usize,
     id: Option<u32>,
@@ -104,7 +104,7 @@ fn why(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
     error.context("a subscriber ended")
 }
 
-/// What a subscriber does on the wire, over a connection of its own, without keeping what it gets: a thousand of them would not
+/// Acts as a subscriber on the wire, over a connection of its own, without keeping the bytes: a thousand of them would not
 /// fit one machine with a large network.
 async fn follow(
     endpoint: String,

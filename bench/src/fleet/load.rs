@@ -14,7 +14,7 @@ use crate::latency::Latency;
 use crate::replay::games::Games;
 use crate::usage;
 
-/// Whatever is waited for takes less on any machine.
+/// The deadline of every wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 /// How often is looked whether connections stand.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -23,7 +23,7 @@ const IN_FLIGHT: usize = 64;
 /// Share of the measured time that is spent before it.
 const WARM_UP: f64 = 0.25;
 
-/// What one process does to the servers in the name of many actors.
+/// The load of one process in the name of many actors.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LoadArgs {
     /// Actors that this process is, each with a connection to the replay server and one to the publisher; 0 for none.
@@ -102,7 +102,7 @@ pub(super) fn cpu_seconds(id: Option<u32>) -> Option<f64> {
     Some(usage::of(id?)?.cpu_seconds)
 }
 
-/// What a process has used since it had used `before`.
+/// The CPU time of a process since it had used `before`.
 pub(super) fn cpu_since(id: Option<u32>, before: Option<f64>) -> Option<f64> {
     Some((cpu_seconds(id)? - before?).max(0.0))
 }
@@ -147,8 +147,8 @@ struct Actor {
 }
 
 impl Actor {
-    /// Hands in one trajectory each `interval` until `end`, and tells how long those took that began from `start` on. One that
-    /// is late is followed at once.
+    /// Hands in one trajectory each `interval` until `end`, and returns the latencies of those that began from `start` on. A late
+    /// one is followed at once.
     async fn insert(
         &mut self,
         games: &Games,

@@ -1,4 +1,4 @@
-//! What a fleet needs, reckoned from what was measured of one.
+//! The needs of a fleet, computed from what was measured of one.
 
 use super::speeds::{FanOutSpeeds, LoadSpeeds};
 
@@ -6,10 +6,10 @@ use super::speeds::{FanOutSpeeds, LoadSpeeds};
 pub(super) const LINKS: [(&str, f64); 3] = [("1 Gbit/s", 1e9), ("10 Gbit/s", 10e9), ("25 Gbit/s", 25e9)];
 /// Threads of the publisher that serve sockets.
 const PUBLISHER_THREADS: f64 = 2.0;
-/// How often a learner publishes unless told otherwise, in seconds.
+/// The default of `learner.publish_interval_seconds`.
 pub(super) const PUBLISH_INTERVAL_SECONDS: f64 = 10.0;
 
-/// What holds up a version on its way to every subscriber.
+/// The limit of how fast a version reaches every subscriber.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Limit {
     /// The link of the publisher.
@@ -33,7 +33,7 @@ impl Limit {
 pub(super) struct Delivery {
     /// On the wire.
     pub(super) link_seconds: f64,
-    /// Of the threads that serve sockets, together; unknown where the system does not tell.
+    /// Of the threads that serve sockets, together; unknown where the system has no figure.
     pub(super) cpu_seconds: Option<f64>,
     pub(super) limit: Limit,
 }
@@ -46,7 +46,7 @@ impl Delivery {
         Self { link_seconds, cpu_seconds, limit }
     }
 
-    /// Whichever takes longer: no version can follow sooner to everyone.
+    /// The longer of the two: no version can follow sooner.
     pub(super) fn seconds(&self) -> f64 {
         self.link_seconds.max(self.cpu_seconds.unwrap_or(0.0))
     }

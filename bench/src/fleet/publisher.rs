@@ -1,5 +1,5 @@
-//! What a learner is to its subscribers, in a process of its own whose memory and CPU time are nobody else's: the service, the
-//! server and the shelf of the learner, and networks of random weights. It is told by its standard input when to publish.
+//! The part of a learner that subscribers see, in a process with memory and CPU time of its own: the service, the server and
+//! the version store of the learner, and networks of random weights. A line on its standard input makes it publish.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use weights::{Manifest, WeightsVersion};
 use super::NetworkSize;
 use crate::random_weights::random_weights;
 
-/// Versions on the shelf, as many as the learner keeps unless told otherwise.
+/// Versions kept, as many as the learner keeps by default.
 const KEPT: usize = 4;
 /// Threads for sockets, as every process has.
 const WORKERS: usize = 2;
@@ -80,7 +80,7 @@ pub(super) struct Publisher {
     /// Where it serves.
     pub(super) endpoint: String,
     process: std::process::Child,
-    /// `None` once it was told to end.
+    /// `None` once it is to end.
     orders: Option<ChildStdin>,
     told: BufReader<ChildStdout>,
 }
@@ -89,7 +89,7 @@ impl Publisher {
     /// Starts this program again.
     ///
     /// # Errors
-    /// It cannot be started, or says something else than where it serves.
+    /// It cannot be started, or prints no address.
     pub(super) fn start(networks: &[NetworkSize], fetches: Option<usize>, seed: u64) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
         let networks: Vec<String> = networks.iter().map(NetworkSize::to_string).collect();

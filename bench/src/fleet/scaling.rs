@@ -59,8 +59,8 @@ impl ScalingArgs {
         fleets
     }
 
-    /// The smallest network that there is any sense in: a learner that trains nearly nothing is never the limit by itself, and
-    /// whether it is busy is told.
+    /// The smallest network: a learner that trains nearly nothing is never the limit by itself, and
+    /// the report shows how busy it is.
     pub(super) const NETWORK: &str = "1x8";
 
     fn run(&self, actors: usize, folder: Option<&Path>, seed: u64) -> RunArgs {
@@ -115,7 +115,7 @@ pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64) -> a
     Ok(fleets)
 }
 
-/// What the processes of a fleet told.
+/// Computes the speeds of a fleet from its metrics.
 pub(super) fn scale(window: &Window, actors: usize) -> ScaleSpeeds {
     let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
     let cpu = |role: Role| {
@@ -127,7 +127,7 @@ pub(super) fn scale(window: &Window, actors: usize) -> ScaleSpeeds {
     let inserts = window.rate(Role::Actor, "zerofleet_actor_inserted_total");
     ScaleSpeeds {
         actors,
-        // An actor tells nothing before the first is acknowledged.
+        // An actor has no such metric before the first acknowledgement.
         inserts_per_second: inserts.unwrap_or(0.0),
         share_of_linear: f64::NAN,
         samples_per_second: window.rate(Role::Replay, "zerofleet_replay_samples_total").unwrap_or(0.0),

@@ -1,4 +1,4 @@
-//! What was measured of fleets, before it becomes rows of a report.
+//! The speeds of fleets, before they become rows of a report.
 
 use crate::latency::Latency;
 
@@ -63,7 +63,7 @@ pub(super) struct LoadSpeeds {
 /// Inserts of all actors at one rate.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct InsertsSpeeds {
-    /// What each actor would hand in per second.
+    /// Trajectories that each actor is to upload per second.
     pub(super) asked_per_actor: f64,
     /// Trajectories acknowledged per second, over all actors.
     pub(super) inserts_per_second: f64,

@@ -1,4 +1,4 @@
-//! What to use, from what was measured.
+//! Recommendations from what was measured.
 
 use super::speeds::{Recommended, SettingSpeeds, Speed, Win};
 

@@ -5,7 +5,7 @@ use super::speeds::{SettingSpeeds, Speed};
 use super::work::Work;
 use crate::Turn;
 
-/// What is measured of one workload in one setting.
+/// The measurements of one workload in one setting.
 pub(super) struct Series {
     setting: Setting,
     work: Option<Box<dyn Work>>,
@@ -53,7 +53,7 @@ impl Series {
         }
     }
 
-    /// Whether a call would take too long, by the time of one at the largest size so far that is no larger.
+    /// True if a call would take too long, by the time of one at the largest size so far that is no larger.
     fn takes_too_long(&self, size: usize, limits: Limits) -> bool {
         let Some(work) = &self.work else { return false };
         let Some(nearest) = self.sizes.iter().rfind(|measured| measured.size <= size) else { return false };

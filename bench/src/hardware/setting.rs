@@ -2,7 +2,7 @@ use std::fmt;
 
 use network_torch::{Device, Precision};
 
-/// What computes, and how.
+/// A device, an engine, a precision, and the use of cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
     /// As configuration writes it: `cpu`, `cuda`, `cuda:1`, `mps`.
@@ -59,7 +59,7 @@ impl Setting {
         }
     }
 
-    /// Whether it is no accelerator.
+    /// True if it is no accelerator.
     pub(super) fn is_cpu(&self) -> bool {
         self.device == network_torch::device_name(Device::Cpu)
     }

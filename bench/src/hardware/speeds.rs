@@ -3,7 +3,7 @@
 use super::setting::Setting;
 use crate::report::Unit;
 
-/// What a workload is made of: what its sizes are, and what its speeds count.
+/// The kind of a workload, which decides what sizes and speeds count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Rows of square matrices; multiply-adds.
@@ -17,7 +17,7 @@ pub(super) enum Kind {
 /// One setting of one workload.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SettingSpeeds {
-    /// What computed, and how.
+    /// The setting.
     pub(super) setting: Setting,
     /// By size, ascending.
     pub(super) speeds: Vec<Speed>,
@@ -41,11 +41,11 @@ pub(super) struct Speed {
 /// The setting to use.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Recommended {
-    /// What is to compute, and how.
+    /// The setting to use.
     pub(super) setting: Setting,
     /// The size to use it at.
     pub(super) size: usize,
-    /// What it reached there.
+    /// Its speed there.
     pub(super) per_second: f64,
     /// How long a call took there.
     pub(super) latency_us: f64,
@@ -89,7 +89,7 @@ impl Kind {
 }
 
 impl SettingSpeeds {
-    /// What was measured at a size.
+    /// The speed at a size.
     pub(super) fn at(&self, size: usize) -> Option<&Speed> {
         self.speeds.iter().find(|speed| speed.size == size)
     }

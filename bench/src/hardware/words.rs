@@ -4,7 +4,7 @@ use super::speeds::{Kind, Recommended, Win};
 use crate::digits::time;
 use crate::report::in_unit;
 
-/// What to use, and from where on an accelerator is worth it.
+/// Describes the setting to use, and from where on an accelerator is worth it.
 pub(super) fn in_words(kind: Kind, recommended: Option<&Recommended>, wins: &[Win]) -> String {
     let Some(Recommended { setting, size, per_second, latency_us }) = recommended else {
         return "Nothing was measured.".to_owned();

@@ -15,7 +15,7 @@ const BURST: Duration = Duration::from_millis(2);
 
 /// Something that is timed in one setting.
 pub(super) trait Work {
-    /// What one call of one evaluator comes to: multiply-adds, bytes or evaluations.
+    /// The work of one call of one evaluator: multiply-adds, bytes or evaluations.
     fn units(&self, size: usize) -> f64;
 
     /// Calls/s at a size, over all evaluators.

@@ -33,7 +33,7 @@ pub(super) struct Means {
     pub(super) seed: u64,
 }
 
-/// What libtorch computes networks in.
+/// The precisions of libtorch.
 pub(super) const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
 impl Workload {

@@ -11,7 +11,7 @@ use super::server::Server;
 use crate::latency::Latency;
 use crate::positions;
 
-/// What is asked.
+/// The load that callers make.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     /// How many ask at the same time, each again as soon as it is answered.
@@ -22,7 +22,7 @@ pub(super) struct Load {
     pub(super) timeout: Option<Duration>,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Loaded {
     pub(super) positions_per_second: f64,

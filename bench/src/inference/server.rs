@@ -53,7 +53,7 @@ impl Server {
     /// Drains it; what evaluated, in its own words.
     ///
     /// # Errors
-    /// What ended it early.
+    /// The error that ended it early.
     pub(super) async fn stop(self) -> anyhow::Result<String> {
         let stats = Advisor::new(&self.endpoint)?.stats().await.context("ask the server what it is")?;
         self.drain.start();

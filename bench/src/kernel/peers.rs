@@ -1,6 +1,6 @@
 //! The engines that Python runs: OpenVINO and onnxruntime, in a virtual environment of their own.
 //!
-//! Whatever is missing or fails is a reason in the report, never a failure of the benchmark.
+//! A missing or failing engine is a reason in the report, never a failure of the benchmark.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// A script that measures on request.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// What the script said about itself when it started.
+    /// The versions of the engines.
     pub(super) versions: String,
     child: Child,
     requests: ChildStdin,
@@ -32,7 +32,7 @@ pub(super) struct Peers {
     patience: Duration,
 }
 
-/// What the script is asked.
+/// A request to the script.
 #[derive(Debug, Serialize)]
 struct Request {
     id: u64,
@@ -52,7 +52,7 @@ struct Network {
     actions: usize,
 }
 
-/// What it answers.
+/// Its answer.
 #[derive(Debug, Deserialize)]
 struct Answer {
     id: u64,
@@ -65,7 +65,7 @@ impl Peers {
     /// Starts the script with the Python of `folder`, which is made and filled if it is not there.
     ///
     /// # Errors
-    /// Whatever is missing, in words.
+    /// The missing part, in words.
     pub(super) fn start(folder: &Path, threads: usize, seed: u64) -> anyhow::Result<Self> {
         let python = environment(folder)?;
         let script = folder.join("peers.py");
@@ -75,7 +75,7 @@ impl Peers {
         Self::converse(command, PATIENCE)
     }
 
-    /// Starts `command` and waits until it has said which versions it runs.
+    /// Starts `command` and waits for its line of versions.
     fn converse(mut command: Command, patience: Duration) -> anyhow::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().context("start the script")?;
@@ -96,7 +96,7 @@ impl Peers {
     /// Evaluations/s of one of [`Engine::PEERS`] over all threads.
     ///
     /// # Errors
-    /// What the engine, or the script, has to say.
+    /// The error of the engine or of the script.
     pub(super) fn measure(
         &mut self,
         engine: Engine,
@@ -130,10 +130,10 @@ impl Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        // It may be busy: nobody waits for what it would answer.
+        // It may be busy; its answer is dropped.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A reader that still holds a line gives up when nobody takes it.
+        // A reader that still holds a line ends when the channel closes.
         self.answers = sync_channel(0).1;
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
@@ -161,7 +161,7 @@ fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
         run(command.args(["-m", "venv"]).arg(&folder), "make a virtual environment")?;
     }
     install(&python, &["numpy", "onnx"])?;
-    // One without the other can be measured; the script says which is missing.
+    // One without the other can be measured; the script reports the missing one.
     let found = ["openvino", "onnxruntime"].map(|package| install(&python, &[package]));
     match found {
         [Err(error), Err(_)] => Err(error),
@@ -200,7 +200,7 @@ mod tests {
         NetworkSize { blocks: 1, channels: 16, height: 3, width: 4 }.architecture()
     }
 
-    /// A script that says `answers` in turn, one for each request after the first.
+    /// A script that prints `answers` in turn, one for each request after the first.
     fn script(answers: &[&str]) -> anyhow::Result<Peers> {
         let (first, rest) = answers.split_first().unwrap();
         let said: String = rest.iter().map(|answer| format!("read request; echo '{answer}'; ")).collect();
@@ -211,7 +211,7 @@ mod tests {
 
     const HELLO: &str = r#"{"id": 0, "versions": "openvino 1.2.3"}"#;
 
-    /// What comes of one request that is answered so.
+    /// The result of one request with this answer.
     fn asked(answer: &str) -> Result<f64, String> {
         let mut peers = script(&[HELLO, answer]).unwrap();
         peers.measure(Engine::Onnxruntime, &architecture(), 8, Duration::ZERO).map_err(|error| error.to_string())

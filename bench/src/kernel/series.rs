@@ -16,7 +16,7 @@ const LAYERS_SHARE: f64 = 0.25;
 /// Rounds of a burst: some tenths of a millisecond.
 const BURST_ROUNDS: usize = 100_000;
 
-/// What is measured of one engine on one network.
+/// The measurements of one engine on one network.
 pub(super) struct Series {
     engine: Engine,
     source: Source,
@@ -41,7 +41,7 @@ struct Measured {
     layers: Vec<(Stage, Vec<f64>)>,
 }
 
-/// What all series of a network share.
+/// The settings that all series of a network share.
 pub(super) struct Course<'a> {
     pub(super) architecture: &'a Architecture,
     pub(super) threads: usize,
@@ -93,7 +93,7 @@ impl Series {
         }
     }
 
-    /// Whether a batch would take too long, by the speed at the largest batch size so far that is smaller.
+    /// True if a batch would take too long, by the speed at the largest batch size so far that is smaller.
     fn takes_too_long(&self, batch: usize, course: &Course<'_>) -> bool {
         let smaller = self.batches.iter().rfind(|measured| measured.batch <= batch);
         let Some(speed) = smaller.and_then(|measured| measured.speeds.last()) else { return false };

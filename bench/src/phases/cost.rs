@@ -1,6 +1,6 @@
 use crate::digits::number;
 
-/// What a longer run takes that goes on as it was measured.
+/// Time and price of a longer run at the measured speed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cost {
     /// How many epochs of training.
@@ -11,9 +11,9 @@ pub(super) struct Cost {
     pub(super) hours: Option<f64>,
     /// Moves that self-play makes meanwhile.
     pub(super) positions: Option<f64>,
-    /// What an hour costs, as given.
+    /// The price of an hour, as given.
     pub(super) price_per_hour: Option<f64>,
-    /// What all of it costs, in the same money.
+    /// The price of all of it, in the same money.
     pub(super) price: Option<f64>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Speed {
     pub(super) positions_per_second: Option<f64>,
 }
 
-/// What `epochs` of `epoch_positions` take at this speed.
+/// Computes time and price of `epochs` of `epoch_positions` at this speed.
 pub(super) fn cost(epochs: f64, epoch_positions: f64, price_per_hour: Option<f64>, speed: Speed) -> Cost {
     let rate = speed.training_positions_per_second.filter(|rate| *rate > 0.0);
     let hours = rate.map(|rate| epochs * epoch_positions / rate / 3600.0);

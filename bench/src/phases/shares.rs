@@ -3,7 +3,7 @@ use crate::training_run::{Window, cpu_seconds, of_threads};
 use fleet::Role;
 use fleet::bottleneck::Load;
 
-/// Where a phase is told: a series, and the value of its label `part` or `phase`.
+/// The source of a phase: a series, and the value of its label `part` or `phase`.
 struct Told {
     phase: Phase,
     series: &'static str,
@@ -49,22 +49,22 @@ const TRAINING: [Told; 7] = [
     told(Phase::Checkpoint, PUBLISH, ("part", "checkpoint")),
 ];
 
-/// Threads whose phases are told, with the process they are of and how their names begin.
+/// Threads with phases: the role of their process, and the prefix of their names.
 const KINDS: [(ThreadsName, Role, &str, &[Told]); 3] = [
     (ThreadsName::SelfPlay, Role::Actor, "selfplay-", &SELF_PLAY),
     (ThreadsName::Preparing, Role::Learner, "prepare", &PREPARING),
     (ThreadsName::Training, Role::Learner, "train", &TRAINING),
 ];
 
-/// What a learner on the CPU says it trains on.
+/// The device that a learner on the CPU reports.
 const CPU: &str = "cpu";
 
-/// What the learner trains on.
+/// The device that the learner trains on.
 pub(crate) fn learner_device(window: &Window) -> Option<&str> {
     window.label(Role::Learner, "zerofleet_learner_device", "device")
 }
 
-/// Whether anything is copied between devices, and where that is counted.
+/// Describes the copies between devices, and the phase that includes them.
 pub(super) fn transfers(window: &Window) -> String {
     let text = match learner_device(window) {
         Some(CPU) => "none: the learner trains on the CPU, where tensors lie in the memory they are made in",
@@ -74,7 +74,7 @@ pub(super) fn transfers(window: &Window) -> String {
     text.to_owned()
 }
 
-/// Where the time of threads went, `self_play_threads` of which play.
+/// Divides the time of threads, `self_play_threads` of which play, among their phases.
 pub(super) fn threads(window: &Window, self_play_threads: usize) -> Vec<Threads> {
     let stage = if learner_device(window) == Some(CPU) { Phase::Staging } else { Phase::Transfer };
     let all = KINDS.iter().map(|&(name, role, prefix, told)| {
@@ -95,7 +95,7 @@ fn shares(mut phases: Vec<(Phase, f64)>, time: f64, cpu_seconds: Option<f64>, wi
     let told: f64 = phases.iter().map(|(_, seconds)| seconds).sum();
     phases.retain(|(phase, _)| *phase != Phase::Other);
     let named: f64 = phases.iter().map(|(_, seconds)| seconds).sum();
-    // A round that began before the window may be told within it.
+    // A round that began before the window may be counted within it.
     let whole = time.max(told);
     phases.push((Phase::Other, whole - named));
     let busy: f64 = phases.iter().filter(|(phase, _)| !phase.is_idle()).map(|(_, seconds)| seconds).sum();
@@ -110,7 +110,7 @@ fn shares(mut phases: Vec<(Phase, f64)>, time: f64, cpu_seconds: Option<f64>, wi
     times.collect()
 }
 
-/// What processes took.
+/// The resources that processes used.
 pub(super) fn processes(window: &Window) -> Vec<Process> {
     let all = window.cpu_seconds();
     let processes = window.processes().map(|(begin, end)| {
@@ -132,7 +132,7 @@ pub(super) fn processes(window: &Window) -> Vec<Process> {
     processes.collect()
 }
 
-/// How much was done.
+/// Computes the work done per second.
 pub(crate) fn rates(window: &Window) -> Rates {
     let actors = |name: &str| window.rate(Role::Actor, &format!("zerofleet_actor_{name}_total"));
     let learner = |name: &str| window.rate(Role::Learner, &format!("zerofleet_learner_{name}_total"));

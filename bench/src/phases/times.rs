@@ -9,7 +9,7 @@ pub(crate) struct Threads {
     pub(crate) name: ThreadsName,
     /// How many there are.
     pub(crate) count: usize,
-    /// CPU time of all of them; unknown where the system does not tell.
+    /// CPU time of all of them; unknown where the system has no figure.
     pub(crate) cpu_seconds: Option<f64>,
     /// Where their time went.
     pub(crate) phases: Vec<PhaseTime>,
@@ -103,7 +103,7 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Whether the thread waits in it.
+    /// True if the thread waits in it.
     pub(super) fn is_idle(self) -> bool {
         let waits =
             [Self::WaitingForReplay, Self::WaitingForWeights, Self::WaitingForSamples, Self::WaitingForTraining];
@@ -143,7 +143,7 @@ impl fmt::Display for Phase {
 pub(crate) struct Process {
     /// Its name.
     pub(crate) name: String,
-    /// CPU time; unknown where the system does not tell, as all that follows.
+    /// CPU time; unknown where the system has no figure, as all that follows.
     pub(crate) cpu_seconds: Option<f64>,
     /// Of the CPU time of all processes.
     pub(crate) cpu_share: Option<f64>,

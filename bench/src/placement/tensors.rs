@@ -4,24 +4,24 @@ pub(super) const CPU: &str = "cpu";
 /// A kind of data of a run, and its device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placed {
-    /// What it is.
+    /// The data.
     pub(super) what: String,
     /// The process that holds it.
     pub(super) process: String,
-    /// As configuration writes it; unknown if the process did not tell.
+    /// As configuration writes it; unknown if the process did not report it.
     pub(super) device: Option<String>,
-    /// What computes with it.
+    /// The code that computes with it.
     pub(super) computed_by: Option<String>,
 }
 
-/// What processes say they chose.
+/// The choices that processes report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Devices {
-    /// What the learner trains on.
+    /// The device of the learner.
     pub(super) learner: Option<String>,
-    /// In which precision.
+    /// Its precision.
     pub(super) precision: Option<String>,
-    /// What self-play evaluates with.
+    /// The evaluator of self-play.
     pub(super) evaluator: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn placed(devices: &Devices, arena: &str) -> Vec<Placed> {
         computed_by,
     };
     let (learner, evaluator) = (devices.learner.as_deref(), devices.of_evaluator());
-    // The arena does not tell what it chose.
+    // The arena does not report its choice.
     let arena = Some(arena).filter(|device| *device != "auto");
     let torch = devices.precision.as_ref().map(|precision| format!("libtorch, {precision}"));
     let ours = |what: &str| Some(what.to_owned());

@@ -9,7 +9,7 @@ const BYTES: f64 = 4.0;
 /// Win, draw and loss.
 const OUTCOMES: f64 = 3.0;
 
-/// What is copied between devices: computed from what was done, not measured.
+/// The copies between devices: computed from the work done, not measured.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Transfers {
     /// Batches of the learner that go to its device; 0 on a CPU.
@@ -22,7 +22,7 @@ pub(super) struct Transfers {
     pub(super) evaluated_bytes_per_second: Option<f64>,
 }
 
-/// What is copied for what was done; nothing where everything is on the CPU.
+/// Computes the copies for the work done; nothing where everything is on the CPU.
 pub(super) fn transfers(game: GameKind, devices: &Devices, rates: &Rates) -> Transfers {
     let (planes, actions) = with_game!(game, |game| sizes(&game));
     // What a batch of the learner holds of each position: planes, policy, legal actions, outcome, weight of the policy.

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Writers that fill a table, and what each has unacknowledged.
 const FILLERS: (usize, usize) = (4, 256);
 
-/// What writers made.
+/// The speed of writers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Inserting {
     /// Trajectories acknowledged each second.
@@ -27,7 +27,7 @@ pub(super) struct Inserting {
     pub(super) latency: Latency,
 }
 
-/// What a sampler made.
+/// The speed of a sampler.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sampling {
     /// Samples each second.

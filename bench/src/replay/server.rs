@@ -22,7 +22,7 @@ pub(super) struct Server {
     kept: Kept,
 }
 
-/// What a server leaves behind.
+/// A stopped server: its log and settings.
 pub(super) struct Kept {
     settings: Settings,
 }
@@ -36,7 +36,7 @@ impl Server {
         Kept { settings: settings(&args.sets, folder.to_owned())? }.start_again().await
     }
 
-    /// What it holds.
+    /// The statistics of its table.
     ///
     /// # Errors
     /// It does not answer.
@@ -47,7 +47,7 @@ impl Server {
     /// Drains it; what it wrote stays.
     ///
     /// # Errors
-    /// What ended it early.
+    /// The error that ended it early.
     pub(super) async fn stop(self) -> anyhow::Result<Kept> {
         self.drain.start();
         self.running.finished().await?;

@@ -4,7 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use selfplay::{Step, Temperature};
 
-/// Plays games against itself with an evaluator that says nothing.
+/// Plays games against itself with a constant evaluator.
 pub(super) struct Player<G: Game> {
     game: G,
     algorithm: SearchAlgorithm,
@@ -61,7 +61,7 @@ impl<G: Game> Player<G> {
         simulations
     }
 
-    /// Plays the action of a leaf and tells the tree what it leads to.
+    /// Plays the action of a leaf and answers the request of the tree.
     fn answer(&mut self, request: Request) {
         let mut position = self.tree.parent_state(&request).clone();
         let Step { reward, discount, terminal } = Step::play(&self.game, &mut position, request.action);
@@ -101,7 +101,7 @@ impl<G: Game> Player<G> {
     }
 }
 
-/// What an evaluator says that knows nothing.
+/// The value of every position.
 fn undecided<'a>(legal: &'a [Action], priors: &'a [Vec<f32>]) -> Expansion<'a> {
     Expansion::Evaluated { actions: legal, priors: &priors[legal.len()], value: 0.0 }
 }

@@ -18,7 +18,7 @@ use crate::report::{Report, Unit};
 /// Leaves of the one game that is left when games no longer advance together, so that there still are batches.
 const LEAVES_OF_ONE_GAME: usize = 8;
 
-/// What is taken away, and how.
+/// The name of an optimisation, and how it is taken away.
 type TakeAway = (&'static str, fn(&mut Args));
 
 /// In this order.
@@ -123,7 +123,7 @@ const WORTH: &str = "worth";
 /// Positions/s over those of the last step.
 const OVER_LAST: &str = "over naive";
 
-/// What a command needs to measure a step.
+/// The options of the command that measures a step.
 fn options(args: &Args) -> Vec<String> {
     let Args { game, channels, blocks, threads, games, leaves, simulations, cache_positions, .. } = args;
     let Args { subtree_reuse, symmetry_reuse, experience, device, precision, kernel, in_flight, .. } = args;

@@ -6,7 +6,7 @@ use ::selfplay::FinishedEpisode;
 use game::Game;
 use serde::{Deserialize, Serialize};
 
-/// What the experience of finished games is kept as.
+/// The form in which the experience of finished games is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Experience {

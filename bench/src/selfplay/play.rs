@@ -80,7 +80,7 @@ pub(super) struct SelfplaySpeed {
     pub(super) experience_bytes_per_position: f64,
 }
 
-/// What one thread did.
+/// The games of one thread.
 pub(super) struct Played {
     round: Round,
     seconds: f64,

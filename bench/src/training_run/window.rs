@@ -8,11 +8,11 @@ pub(crate) struct Reading {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) exposition: Exposition,
-    /// Unknown where the system does not tell.
+    /// Unknown where the system has no figures.
     pub(crate) usage: Option<Usage>,
 }
 
-/// What every process of a run told at the beginning and at the end of the time that is measured; in the same order, and no
+/// The readings of all processes of a run at the beginning and at the end of the measured time; in the same order, and no
 /// process was started anew in between.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
@@ -36,7 +36,7 @@ impl Window {
         self.growth(role, name, &[]).filter(|_| self.seconds > 0.0).map(|growth| growth / self.seconds)
     }
 
-    /// What the first process of a role says at the end.
+    /// A metric of the first process of a role at the end.
     pub(crate) fn last(&self, role: Role, name: &str) -> Option<f64> {
         self.end.iter().find(|reading| reading.role == role)?.exposition.get(name, &[])
     }

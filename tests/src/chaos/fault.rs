@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use fleet::Role;
+
 /// Actors of the fleet.
 pub(super) const ACTORS: u8 = 3;
 
@@ -40,14 +42,14 @@ impl Service {
         }
     }
 
-    /// The name of its program.
-    pub(super) fn program(self) -> &'static str {
+    /// Its role in a fleet.
+    pub(super) fn role(self) -> Role {
         match self {
-            Self::Replay => "replay-server",
-            Self::Learner => "learner",
-            Self::Inference => "inference-server",
-            Self::Actor(_) => "actor",
-            Self::Arena => "arena",
+            Self::Replay => Role::Replay,
+            Self::Learner => Role::Learner,
+            Self::Inference => Role::Inference,
+            Self::Actor(_) => Role::Actor,
+            Self::Arena => Role::Arena,
         }
     }
 }
@@ -56,7 +58,7 @@ impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Actor(actor) => write!(f, "actor {actor}"),
-            other => f.write_str(other.program()),
+            other => f.write_str(other.role().program()),
         }
     }
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use experience::TrajectoryId;
+use fleet::Role;
+use fleet::wiring::{self, Wiring};
 use tempfile::TempDir;
 
 use super::fault::{Fault, Kind, Service};
@@ -340,32 +342,22 @@ fn listen(service: Service) -> String {
 }
 
 fn member(service: Service, network: &Network, directory: &Path) -> anyhow::Result<Member> {
-    let learner = endpoint(Service::Learner);
+    let (replay, learner) = (vec![endpoint(Service::Replay)], endpoint(Service::Learner));
+    let mut wiring = Wiring { replay, learner, inference: None };
     let mut sets: Vec<String> = SETTINGS.iter().map(|&set| set.to_owned()).collect();
-    match service {
-        Service::Replay => {}
-        Service::Learner => sets.push(format!("learner.replay={}", endpoint(Service::Replay))),
-        Service::Inference => sets.push(format!("inference.learner={learner}")),
-        Service::Actor(actor) => {
-            let replay = endpoint(Service::Replay);
-            sets.extend([format!("actor.id={actor}"), format!("actor.replay={replay}")]);
-            sets.push(format!("actor.learner={learner}"));
-            if actor + 1 == super::fault::ACTORS {
-                sets.push(format!("actor.inference={}", endpoint(Service::Inference)));
-            }
-        }
-        Service::Arena => sets.push(format!("arena.weights={learner}")),
+    if let Service::Actor(actor) = service {
+        sets.push(format!("actor.id={actor}"));
+        wiring.inference = (actor + 1 == super::fault::ACTORS).then(|| endpoint(Service::Inference));
     }
-    // A run that somebody interrupts leaves nobody behind, where nobody would find them.
-    let mut arguments = vec!["--exit-with-parent".to_owned()];
-    arguments.extend(["--config".into(), directory.join("config.toml").display().to_string()]);
-    if matches!(service, Service::Replay | Service::Learner | Service::Inference) {
-        arguments.extend(["--listen".into(), listen(service)]);
-    }
-    arguments.extend(sets.into_iter().flat_map(|set| ["--set".to_owned(), set]));
+    let role = service.role();
+    let listen = matches!(role, Role::Replay | Role::Learner | Role::Inference).then(|| listen(service));
+    let sets = sets.into_iter().chain(wiring.sets(role));
+    let mut arguments = wiring::arguments(&directory.join("config.toml"), listen.as_deref(), sets);
+    // An interrupted run leaves no process behind in its namespaces.
+    arguments.push("--exit-with-parent".into());
     let name = service.to_string().replace(' ', "-");
     let namespace = network.namespace(host(service));
-    let mut process = Process::new(&name, service.program(), arguments, ADMIN, directory)?;
+    let mut process = Process::new(&name, role.program(), arguments, ADMIN, directory)?;
     process.live_in(namespace.clone());
     let watch = Watch::start(name, namespace, ADMIN, promises(service, directory))?;
     Ok(Member { service, host: host(service), process, watch })

@@ -44,7 +44,7 @@ impl Recoveries {
              |---|---|---|---|---|---|---|---|---|\n",
         );
         for ((service, kind), recoveries) in &self.alone {
-            row(&mut text, &format!("{} | {kind}", service.program()), recoveries);
+            row(&mut text, &format!("{} | {kind}", service.role().program()), recoveries);
         }
         if !self.together.is_empty() {
             row(&mut text, "two of them | any, at once", &self.together);

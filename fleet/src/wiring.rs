@@ -1,0 +1,84 @@
+//! The command lines of the processes of a run, and the settings by which they reach each other.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::Role;
+
+/// The endpoints of the servers of a run: `http://127.0.0.1:7001`.
+#[derive(Debug, Clone, Default)]
+pub struct Wiring {
+    /// Of all replay servers.
+    pub replay: Vec<String>,
+    /// Of the learner, which serves weights.
+    pub learner: String,
+    /// Of the inference server, if actors use one.
+    pub inference: Option<String>,
+}
+
+impl Wiring {
+    /// The settings that a process of this role needs to reach the others: `learner.replay=…`.
+    #[must_use]
+    pub fn sets(&self, role: Role) -> Vec<String> {
+        let Self { replay, learner, inference } = self;
+        let replay = replay.join(",");
+        match role {
+            Role::Replay => Vec::new(),
+            Role::Learner => vec![format!("learner.replay={replay}")],
+            Role::Arena => vec![format!("arena.weights={learner}")],
+            Role::Inference => vec![format!("inference.learner={learner}")],
+            Role::Actor => {
+                let inference = inference.iter().map(|inference| format!("actor.inference={inference}"));
+                let servers = [format!("actor.replay={replay}"), format!("actor.learner={learner}")];
+                servers.into_iter().chain(inference).collect()
+            }
+        }
+    }
+}
+
+impl Role {
+    /// The name of the program, which is also that of its package.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Actor => "actor",
+            Self::Replay => "replay-server",
+            Self::Learner => "learner",
+            Self::Arena => "arena",
+            Self::Inference => "inference-server",
+        }
+    }
+}
+
+/// The command line of a process: its run file, the address that it serves at, and settings over the run file.
+#[must_use]
+pub fn arguments(config: &Path, listen: Option<&str>, sets: impl IntoIterator<Item = String>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["--config".into(), config.into()];
+    arguments.extend(listen.into_iter().flat_map(|listen| ["--listen".into(), listen.into()]));
+    arguments.extend(sets.into_iter().flat_map(|set| ["--set".into(), set.into()]));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_process_is_told_where_the_servers_it_needs_are() {
+        let replay = vec!["http://a:1".to_owned(), "http://b:1".to_owned()];
+        let local = Wiring { replay, learner: "http://l:2".to_owned(), inference: None };
+        assert_eq!(local.sets(Role::Replay), [""; 0]);
+        assert_eq!(local.sets(Role::Learner), ["learner.replay=http://a:1,http://b:1"]);
+        assert_eq!(local.sets(Role::Arena), ["arena.weights=http://l:2"]);
+        assert_eq!(local.sets(Role::Actor), ["actor.replay=http://a:1,http://b:1", "actor.learner=http://l:2"]);
+        let remote = Wiring { inference: Some("http://i:3".to_owned()), ..local };
+        assert_eq!(remote.sets(Role::Inference), ["inference.learner=http://l:2"]);
+        assert_eq!(remote.sets(Role::Actor)[2], "actor.inference=http://i:3");
+    }
+
+    #[test]
+    fn a_command_line_names_run_file_address_and_settings() {
+        let line = arguments(Path::new("config.toml"), Some("127.0.0.1:7001"), ["run.seed=2".to_owned()]);
+        assert_eq!(line, ["--config", "config.toml", "--listen", "127.0.0.1:7001", "--set", "run.seed=2"]);
+    }
+}
