@@ -20,7 +20,7 @@ use arena::solved;
 use game::Game;
 use games::ConnectFour;
 use inference::{Batch, Evaluator, PrecisionPreference, Predictions};
-use network_cpu::{Drift, Kernel, Path, Tower, TowerEvaluator, fastest_first};
+use network_cpu::{Drift, Kernel, KernelVariant, Tower, TowerEvaluator, fastest_first};
 use weights::Manifest;
 
 fn main() -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<()> {
     let stem = arguments.next().context("name a weights version: runs/NAME/weights/v000181")?;
     let openings = arguments.next().map_or(Ok(500), |openings| openings.parse()).context("a number of openings")?;
     let (manifest, bytes) = duel::read(&stem)?;
-    let path: Option<Path> =
+    let path: Option<KernelVariant> =
         arguments.next().map(|path| path.parse()).transpose().map_err(|reason: String| anyhow::anyhow!(reason))?;
     let game = ConnectFour::new();
     let batch = solved_positions(&game)?;
@@ -39,20 +39,21 @@ fn main() -> anyhow::Result<()> {
             Kernel::new(paths, PrecisionPreference::Bf16).evaluator(&manifest, &bytes)?
         }
     };
-    let mut plain = Kernel::new(vec![Path::PortableF32], PrecisionPreference::F32).evaluator(&manifest, &bytes)?;
+    let mut plain =
+        Kernel::new(vec![KernelVariant::PortableF32], PrecisionPreference::F32).evaluator(&manifest, &bytes)?;
     println!("{} against {}, seed {}", wide.attributes().name, plain.attributes().name, duel::SEED);
     compare_answers(&batch, &mut wide, &mut plain)?;
-    let float32 = Path::ALL.into_iter().filter(|path| path.is_available() && !path.is_bf16()).collect();
+    let float32 = KernelVariant::ALL.into_iter().filter(|path| path.is_available() && !path.is_bf16()).collect();
     let mut float32 = Kernel::new(float32, PrecisionPreference::F32).evaluator(&manifest, &bytes)?;
     duel::play(&game, [&mut wide, &mut float32], Default::default(), openings)
 }
 
 /// The version in integers, calibrated on every tenth position.
-fn integers(manifest: &Manifest, bytes: &[u8], path: Path, batch: &Batch) -> anyhow::Result<TowerEvaluator> {
+fn integers(manifest: &Manifest, bytes: &[u8], path: KernelVariant, batch: &Batch) -> anyhow::Result<TowerEvaluator> {
     let architecture = &manifest.architecture;
     let observations: Vec<f32> =
         (0..batch.len()).step_by(10).flat_map(|index| batch.observation(index)).copied().collect();
-    let ranges = Tower::new(architecture, bytes, Path::PortableF32)?.ranges(&observations);
+    let ranges = Tower::new(architecture, bytes, KernelVariant::PortableF32)?.ranges(&observations);
     let tower = Tower::quantised(architecture, bytes, path, &ranges)?;
     Ok(TowerEvaluator::new(tower.into(), manifest.version))
 }

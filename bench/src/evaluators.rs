@@ -81,7 +81,7 @@ impl Evaluators {
 mod tests {
     use game::{Action, ObservationShape};
     use inference::{Batch, Predictions};
-    use network_cpu::Path;
+    use network_cpu::KernelVariant;
     use network_torch::{Device, Network};
     use weights::{Architecture, Digest, WeightsVersion};
 
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn every_variant_of_the_cpu_kernel_answers_as_libtorch_does() {
         let libtorch = answers(&evaluators(PrecisionPreference::F32, KernelPreference::Libtorch));
-        for variant in Path::ALL.into_iter().filter(|variant| variant.is_available()) {
+        for variant in KernelVariant::ALL.into_iter().filter(|variant| variant.is_available()) {
             let (precision, tolerance) = match variant.is_bf16() {
                 true => (PrecisionPreference::Bf16, 5e-3),
                 false => (PrecisionPreference::F32, 1e-5),
@@ -148,7 +148,7 @@ mod tests {
         let of = |kernel| evaluators(PrecisionPreference::F32, kernel).evaluator(&manifest, &bytes);
         let evaluator = of(KernelPreference::Auto).unwrap();
         assert_eq!(&*evaluator.attributes().name, "libtorch cpu f32");
-        let error = of(KernelPreference::Only(Path::PortableF32)).map(drop).unwrap_err().to_string();
+        let error = of(KernelPreference::Only(KernelVariant::PortableF32)).map(drop).unwrap_err().to_string();
         assert!(error.contains("the CPU kernel does not take channels of 12"), "{error}");
     }
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use ::weights::{Architecture, WeightsVersion};
 use anyhow::{Context, anyhow, ensure};
-use network_cpu::{Path, Tower, TowerEvaluator, choose_path, fastest_first};
+use network_cpu::{KernelVariant, Tower, TowerEvaluator, choose_variant, fastest_first};
 use network_torch::{Device, LibtorchEvaluator, Network, Precision};
 
 pub use network_size::NetworkSize;
@@ -52,7 +52,7 @@ pub struct Args {
     pub threads: usize,
     /// Paths of the kernel [default: all that this machine has].
     #[arg(long, value_delimiter = ',')]
-    pub paths: Vec<Path>,
+    pub paths: Vec<KernelVariant>,
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
@@ -147,7 +147,7 @@ struct Bench<'a> {
     args: &'a Args,
     /// Ascending.
     batches: Vec<usize>,
-    paths: Vec<Path>,
+    paths: Vec<KernelVariant>,
     threads: usize,
     time: Duration,
     batch_time_max: Duration,
@@ -161,8 +161,8 @@ impl<'a> Bench<'a> {
         batches.dedup();
         let available = || {
             // Integers in plain Rust are there to hold the others against.
-            let worthwhile = Path::INT8.into_iter().filter(|&path| path != Path::PortableI8);
-            Path::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
+            let worthwhile = KernelVariant::INT8.into_iter().filter(|&path| path != KernelVariant::PortableI8);
+            KernelVariant::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
         };
         Ok(Self {
             args,
@@ -201,7 +201,7 @@ impl<'a> Bench<'a> {
         let bytes = Network::new(&architecture, Device::Cpu, self.args.seed)?.to_safetensors()?;
         let mut allowed = fastest_first(&mut Instant::now);
         allowed.retain(|path| self.paths.contains(path));
-        let choice = choose_path(&architecture, &allowed);
+        let choice = choose_variant(&architecture, &allowed);
         let course = Course {
             architecture: &architecture,
             threads: self.threads,
@@ -233,7 +233,7 @@ impl<'a> Bench<'a> {
 
     /// Every engine, ready or with the reason why not.
     fn series(&self, architecture: &Architecture, bytes: &[u8], peers: Option<&Result<Peers, String>>) -> Vec<Series> {
-        let kernel = |&path: &Path| Series::new(Engine::Kernel(path), self.kernel(architecture, bytes, path));
+        let kernel = |&path: &KernelVariant| Series::new(Engine::Kernel(path), self.kernel(architecture, bytes, path));
         let libtorch =
             |precision| Series::new(Engine::Libtorch(precision), self.libtorch(architecture, bytes, precision));
         let peer = |peers: &Result<Peers, String>, engine| {
@@ -244,7 +244,7 @@ impl<'a> Bench<'a> {
         ours.chain(peers.into_iter().flat_map(|peers| Engine::PEERS.map(|engine| peer(peers, engine)))).collect()
     }
 
-    fn kernel(&self, architecture: &Architecture, bytes: &[u8], path: Path) -> anyhow::Result<Source> {
+    fn kernel(&self, architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> anyhow::Result<Source> {
         let tower = Arc::new(match path.is_int8() {
             true => {
                 let calibration = positions::random(architecture, self.args.seed, CALIBRATION);
@@ -289,8 +289,8 @@ mod tests {
         });
         let report = report.unwrap();
         assert_eq!(seen, [1, 2]);
-        let kernels = Path::ALL.into_iter().chain(Path::INT8).filter(|path| path.is_available());
-        let kernels = kernels.filter(|&path| path != Path::PortableI8).count();
+        let kernels = KernelVariant::ALL.into_iter().chain(KernelVariant::INT8).filter(|path| path.is_available());
+        let kernels = kernels.filter(|&path| path != KernelVariant::PortableI8).count();
         // Two networks, two batches; libtorch in two precisions.
         assert_eq!(of(&report, SPEEDS, EVALUATIONS), 4 * (kernels + 2), "{report:?}");
         assert_eq!(of(&report, SPEEDS, "peak multiply-adds/s"), 4 * kernels);

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
-use proto::inference::{Advisor, BatchesOfSize, InferenceStats, MoveReport, Moves, SearchQuery, SearchReport};
+use proto::inference::{AnalysisClient, BatchesOfSize, InferenceStats, MoveReport, Moves, SearchQuery, SearchReport};
 
 use crate::client_security::ClientSecurity;
 
@@ -48,9 +48,9 @@ struct Server {
 }
 
 impl Server {
-    fn advisor(&self) -> anyhow::Result<Advisor> {
+    fn client(&self) -> anyhow::Result<AnalysisClient> {
         self.security.reach(&self.server)?;
-        Ok(Advisor::new(&self.server)?)
+        Ok(AnalysisClient::new(&self.server)?)
     }
 }
 
@@ -64,13 +64,13 @@ impl Args {
         runtime.block_on(async {
             match self.request {
                 Request::Stats { server } => {
-                    let stats = server.advisor()?.stats().await.context("request statistics")?;
+                    let stats = server.client()?.stats().await.context("request statistics")?;
                     write_stats(&stats, out)
                 }
                 Request::Move { server, moves, simulations, milliseconds } => {
                     let time = milliseconds.map(Duration::from_millis);
                     let query = SearchQuery { game: None, moves: Moves::Notation(moves), simulations, time };
-                    let (best, report) = server.advisor()?.select_move(query).await?;
+                    let (best, report) = server.client()?.select_move(query).await?;
                     write_move(&best, &report, out)
                 }
             }

@@ -1,9 +1,9 @@
 //! Evaluations, moves and analyses by a server that has the weights: `zerofleet.inference.v1`.
 //!
 //! A process that plays holds [`Evaluations`], one stream for all its threads; a process that needs moves uses an
-//! [`Advisor`]. The server reads streams through [`order`] and is added to a server by [`service()`].
+//! [`AnalysisClient`]. The server reads streams through [`order`] and is added to a server by [`service()`].
 
-mod advisor;
+mod analysis;
 mod connection;
 mod evaluations;
 pub mod order;
@@ -13,7 +13,7 @@ mod stats;
 use std::time::Duration;
 
 use ::inference::Batch;
-pub use advisor::{AdviceError, Advisor, MoveReport, Moves, SearchQuery, SearchReport};
+pub use analysis::{AnalysisClient, AnalysisError, MoveReport, Moves, SearchQuery, SearchReport};
 use bytes::Bytes;
 pub use evaluations::{Answered, AskError, Evaluations, EvaluationsSettings, Link};
 use game::ObservationShape;

@@ -18,7 +18,7 @@ use weights::WeightsVersion;
 const MOVES: [&str; 7] = ["", "4", "44", "445", "1212", "123456712", "444444333333222222"];
 
 /// What the server computes with: what the expected answers are computed with too.
-const PATH: network_cpu::Path = network_cpu::Path::PortableF32;
+const PATH: network_cpu::KernelVariant = network_cpu::KernelVariant::PortableF32;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use games::ConnectFour;
 use inference::Cache;
-use network_cpu::{Path, Tower, TowerEvaluator};
+use network_cpu::{KernelVariant, Tower, TowerEvaluator};
 use selfplay::{Episodes, FinishedEpisode, Settings};
 use weights::{Architecture, WeightsVersion};
 
@@ -24,7 +24,7 @@ fn weights() -> Arc<Tower> {
         squeeze_excitation: 0,
         global_pooling: 0,
     };
-    let path = Path::ALL.into_iter().find(|path| path.is_available()).expect("plain Rust is always there");
+    let path = KernelVariant::ALL.into_iter().find(|path| path.is_available()).expect("plain Rust is always there");
     Arc::new(Tower::random(&architecture, SEED, path).expect("a tower"))
 }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use inference::Evaluator;
-use network_cpu::{Error, Path, Tower, TowerEvaluator, choose_path, fastest_first};
+use network_cpu::{Error, KernelVariant, Tower, TowerEvaluator, choose_variant, fastest_first};
 use network_torch::{Device, LibtorchEvaluator, Network, Precision};
 use weights::{Architecture, WeightsVersion};
 
@@ -50,7 +50,7 @@ impl TowerNetwork {
     /// The CPU kernel on its fastest path, in each precision that it has here.
     pub(super) fn kernels(&self, means: &Means) -> Vec<Series> {
         let available = fastest_first(&mut Instant::now);
-        let paths = |precision: Precision| -> Vec<Path> {
+        let paths = |precision: Precision| -> Vec<KernelVariant> {
             available.iter().copied().filter(|path| path.is_bf16() == (precision == Precision::Bf16)).collect()
         };
         let present = PRECISIONS.map(|precision| (precision, paths(precision)));
@@ -59,7 +59,7 @@ impl TowerNetwork {
     }
 
     /// The first of `paths` that works, on one thread and on each.
-    fn kernel(&self, precision: Precision, paths: &[Path], threads: usize) -> Vec<Series> {
+    fn kernel(&self, precision: Precision, paths: &[KernelVariant], threads: usize) -> Vec<Series> {
         let tower = self.packed(paths);
         // The kernel shares no operation out.
         let splits = Split::all(threads).into_iter().filter(|split| split.threads == 1);
@@ -74,8 +74,8 @@ impl TowerNetwork {
         splits.map(series).collect()
     }
 
-    fn packed(&self, paths: &[Path]) -> Result<Arc<Tower>, Error> {
-        let chosen = choose_path(&self.architecture, paths)?;
+    fn packed(&self, paths: &[KernelVariant]) -> Result<Arc<Tower>, Error> {
+        let chosen = choose_variant(&self.architecture, paths)?;
         Ok(Arc::new(Tower::new(&self.architecture, &self.bytes, chosen.path)?))
     }
 

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use inference_server::{Config, Running};
-use proto::inference::Advisor;
+use proto::inference::AnalysisClient;
 use service::config::Sources;
 use service::{Drain, Readiness};
 use tokio::net::TcpListener;
@@ -55,7 +55,7 @@ impl Server {
     /// # Errors
     /// The error that ended it early.
     pub(super) async fn stop(self) -> anyhow::Result<String> {
-        let stats = Advisor::new(&self.endpoint)?.stats().await.context("ask the server what it is")?;
+        let stats = AnalysisClient::new(&self.endpoint)?.stats().await.context("ask the server what it is")?;
         self.drain.start();
         self.running.finished().await?;
         Ok(stats.evaluator)

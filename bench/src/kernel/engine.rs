@@ -1,6 +1,6 @@
 use std::fmt;
 
-use network_cpu::Path;
+use network_cpu::KernelVariant;
 use network_torch::Precision;
 use serde::{Serialize, Serializer};
 
@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Engine {
     /// The kernel, on one of its paths.
-    Kernel(Path),
+    Kernel(KernelVariant),
     /// libtorch.
     Libtorch(Precision),
     /// OpenVINO.

@@ -78,13 +78,13 @@ fn of(engines: &[EngineSpeeds], family: Family, precision: Option<Precision>) ->
 
 #[cfg(test)]
 mod tests {
-    use network_cpu::Path;
+    use network_cpu::KernelVariant;
     use network_torch::Precision;
 
     use super::super::testing::{engine, engines};
     use super::*;
 
-    const CHOSEN: Engine = Engine::Kernel(Path::Avx512Bf16);
+    const CHOSEN: Engine = Engine::Kernel(KernelVariant::Avx512Bf16);
 
     fn numbers(ratio: &Ratio) -> [Option<f64>; 3] {
         [ratio.best_batch, ratio.batch_1, ratio.batch_8]
@@ -105,13 +105,13 @@ mod tests {
     fn float32_is_held_against_float32() {
         let ratios = ratios(&engines(), Some(CHOSEN));
         let [float32] = &ratios[2..] else { panic!("{ratios:?}") };
-        assert_eq!((float32.kernel, float32.precision), (Engine::Kernel(Path::Avx2F32), Some(Precision::F32)));
+        assert_eq!((float32.kernel, float32.precision), (Engine::Kernel(KernelVariant::Avx2F32), Some(Precision::F32)));
         assert_eq!(numbers(float32), [Some(5000.0 / 3000.0), Some(1.5), Some(4000.0 / 3000.0)]);
     }
 
     #[test]
     fn a_chosen_path_in_float32_is_held_against_everything_once() {
-        let ratios = ratios(&engines(), Some(Engine::Kernel(Path::Avx2F32)));
+        let ratios = ratios(&engines(), Some(Engine::Kernel(KernelVariant::Avx2F32)));
         assert_eq!(ratios.iter().map(|ratio| ratio.over).collect::<Vec<_>>(), [Family::Libtorch, Family::Openvino]);
     }
 

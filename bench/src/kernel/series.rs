@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use inference::{Batch, Evaluator, Predictions};
-use network_cpu::{Path, Stage, TowerEvaluator};
+use network_cpu::{KernelVariant, Stage, TowerEvaluator};
 use network_torch::LibtorchEvaluator;
 use weights::Architecture;
 
@@ -171,7 +171,7 @@ fn layers_of(measured: &Measured, turn: Turn) -> LayerTimes {
 }
 
 /// Multiply-adds/s from registers alone, over all threads.
-fn burst(path: Path, course: &Course<'_>) -> anyhow::Result<f64> {
+fn burst(path: KernelVariant, course: &Course<'_>) -> anyhow::Result<f64> {
     threads::rate(&mut vec![(); course.threads], course.time, |()| Ok(path.burst(BURST_ROUNDS)))
 }
 

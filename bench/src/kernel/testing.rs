@@ -1,6 +1,6 @@
 //! Engines with made-up speeds.
 
-use network_cpu::Path;
+use network_cpu::KernelVariant;
 use network_torch::Precision;
 
 use super::engine::Engine;
@@ -21,7 +21,7 @@ pub(super) fn engine(engine: Engine, speeds: &[(usize, f64)]) -> EngineSpeeds {
 
 /// Two paths, libtorch in two precisions, OpenVINO, and no onnxruntime.
 pub(super) fn engines() -> Vec<EngineSpeeds> {
-    let mut chosen = engine(Engine::Kernel(Path::Avx512Bf16), &[(1, 6000.0), (8, 12_000.0), (32, 24_000.0)]);
+    let mut chosen = engine(Engine::Kernel(KernelVariant::Avx512Bf16), &[(1, 6000.0), (8, 12_000.0), (32, 24_000.0)]);
     chosen.peak = Some(4e11);
     chosen.speeds[2].share_of_peak = Some(0.61);
     let block_ns = vec![3000.0, 5000.0];
@@ -31,7 +31,7 @@ pub(super) fn engines() -> Vec<EngineSpeeds> {
     missing.not_measured = Some("it ended".to_owned());
     vec![
         chosen,
-        engine(Engine::Kernel(Path::Avx2F32), &[(1, 3000.0), (8, 4000.0), (32, 5000.0)]),
+        engine(Engine::Kernel(KernelVariant::Avx2F32), &[(1, 3000.0), (8, 4000.0), (32, 5000.0)]),
         engine(Engine::Libtorch(Precision::Bf16), &[(1, 1000.0), (8, 4000.0), (32, 12_000.0)]),
         engine(Engine::Libtorch(Precision::F32), &[(1, 2000.0), (8, 3000.0)]),
         engine(Engine::Openvino(Precision::Bf16), &[(1, 4000.0), (32, 8000.0)]),
@@ -41,7 +41,7 @@ pub(super) fn engines() -> Vec<EngineSpeeds> {
 
 /// One network of [`engines`].
 pub(super) fn network() -> NetworkSpeeds {
-    let (engines, chosen) = (engines(), Some(Engine::Kernel(Path::Avx512Bf16)));
+    let (engines, chosen) = (engines(), Some(Engine::Kernel(KernelVariant::Avx512Bf16)));
     let ratios = ratios(&engines, chosen);
     let (multiply_adds, reason) = (Some(18_900_000), "the widest".to_owned());
     NetworkSpeeds { network: "6x64@6x7".to_owned(), multiply_adds, chosen, reason, engines, ratios }

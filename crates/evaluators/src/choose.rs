@@ -161,7 +161,7 @@ fn libtorch(settings: &Settings, _clock: fn() -> Instant) -> Result<Option<Choic
 
 #[cfg(test)]
 mod tests {
-    use network_cpu::Path;
+    use network_cpu::KernelVariant;
 
     use super::*;
 
@@ -201,12 +201,12 @@ mod tests {
     #[test]
     fn a_named_kernel_is_never_replaced() {
         let only = |variant| Settings { kernel: KernelPreference::Only(variant), ..settings() };
-        for variant in Path::ALL.into_iter().filter(|variant| !variant.is_available()) {
+        for variant in KernelVariant::ALL.into_iter().filter(|variant| !variant.is_available()) {
             let invalid = refused(only(variant));
             assert_eq!(invalid.setting, "kernel");
             assert!(invalid.reason.contains(variant.name()), "{invalid}");
         }
-        let invalid = refused(Settings { device: DevicePreference::Cuda(0), ..only(Path::PortableF32) });
+        let invalid = refused(Settings { device: DevicePreference::Cuda(0), ..only(KernelVariant::PortableF32) });
         assert_eq!(invalid.to_string(), "kernel: `portable-f32` computes on the CPU, and the device is `cuda`");
     }
 

@@ -2,7 +2,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use inference::Evaluator;
-use network_cpu::{ChosenPath, Kernel};
+use network_cpu::{ChosenVariant, Kernel};
 use weights::Manifest;
 
 use crate::{Backend, Error};
@@ -13,7 +13,7 @@ pub(crate) struct Cpu {
     /// How to get a build that takes what the kernel does not; `None` where this build does.
     remedy: Option<&'static str>,
     /// The variant that was logged last: it is known with the first weights and may change with others.
-    announced: Mutex<Option<ChosenPath>>,
+    announced: Mutex<Option<ChosenVariant>>,
 }
 
 impl Cpu {

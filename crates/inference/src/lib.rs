@@ -4,24 +4,24 @@
 //! scripted by a test. No rules or tensors here, and no threads but while evaluators are measured. Start with [`Evaluator`].
 
 mod batch;
+mod buffer_pool;
 mod cache;
 pub mod conformance;
 mod evaluator;
-mod in_order;
+mod pipelined;
 mod prediction;
 mod preference;
 pub mod queue;
 mod routed;
-mod slots;
 pub mod testing;
 mod trial;
 
 pub use batch::Batch;
+pub use buffer_pool::{BufferPool, DEPTH_MAX, PooledBuffer};
 pub use cache::{Cache, CacheKey, PositionHasher};
 pub use evaluator::{Attributes, Error, Evaluator};
-pub use in_order::{Device, Flight, InOrder};
+pub use pipelined::{Device, InFlightBatch, PipelinedEvaluator};
 pub use prediction::{Predictions, Wdl};
 pub use preference::{DevicePreference, PrecisionPreference};
 pub use routed::{Candidate, Route, Routed};
-pub use slots::{DEPTH_MAX, Slot, Slots};
 pub use trial::{Speed, Trial, choose_depth, try_out};

@@ -1,4 +1,4 @@
-use crate::Path;
+use crate::KernelVariant;
 use crate::board::Board;
 use crate::layout::{Layout, TILE_ROWS};
 use crate::line::Line;
@@ -39,7 +39,7 @@ pub(crate) struct Pass {
 
 impl Arrangement {
     /// Those of a path, that of the most positions first; the last takes any number of positions.
-    pub(crate) fn of(path: Path, board: Board, channels: usize) -> Vec<Self> {
+    pub(crate) fn of(path: KernelVariant, board: Board, channels: usize) -> Vec<Self> {
         let blocks = path.base().packing().format.lines(channels);
         let side_by_side = Layout::together(board, TILE_ROWS);
         let fits = path.lays_together() && 2 * side_by_side.bytes(blocks) <= TOGETHER_BYTES;
@@ -49,7 +49,7 @@ impl Arrangement {
         fits.then_some(side_by_side).into_iter().chain([apart]).map(|layout| Self::new(path, layout)).collect()
     }
 
-    fn new(path: Path, layout: Layout) -> Self {
+    fn new(path: KernelVariant, layout: Layout) -> Self {
         let features = match layout.together {
             1 => Layout::apart(layout.board, layout.positions.max(FEATURES)),
             _ => layout,
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_batch_is_passed_whole_and_in_order() {
         let board = Board::new(6, 7);
-        for path in [Path::AmxBf16, Path::PortableF32] {
+        for path in [KernelVariant::AmxBf16, KernelVariant::PortableF32] {
             let all = Arrangement::of(path, board, 64);
             for positions in 0..100 {
                 let mut next = 0;
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn tiles_take_sixteen_positions_side_by_side() {
-        let all = Arrangement::of(Path::AmxBf16, Board::new(6, 7), 64);
+        let all = Arrangement::of(KernelVariant::AmxBf16, Board::new(6, 7), 64);
         assert_eq!(passes(&all, 43), [(0, 16), (0, 16), (1, 11)]);
         assert_eq!(passes(&all, 44), [(0, 16), (0, 16), (0, 12)]);
         assert_eq!(passes(&all, 1), [(1, 1)]);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn positions_that_would_leave_the_cache_lie_by_themselves() {
-        let all = Arrangement::of(Path::AmxBf16, Board::new(19, 19), 256);
+        let all = Arrangement::of(KernelVariant::AmxBf16, Board::new(19, 19), 256);
         assert_eq!(passes(&all, 21), [(0, 16), (0, 5)]);
         assert_eq!(all[0].parts(5).collect::<Vec<_>>(), [0..2, 2..4, 4..5]);
     }

@@ -78,7 +78,7 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Path;
+    use crate::KernelVariant;
 
     #[test]
     fn every_neighbour_of_a_cell_is_a_cell_of_the_board_or_a_border_pixel() {
@@ -111,11 +111,11 @@ mod tests {
     #[test]
     fn a_board_is_turned_where_its_columns_make_fewer_tiles_and_never_for_matrix_tiles() {
         // Six rows in a tile: seven columns of six cells, or six rows of which each takes two.
-        let turns = |path: Path, board: Board| path.turn(board).turned;
-        assert!(!turns(Path::Avx512F32, Board::new(6, 7)));
-        assert!(turns(Path::Avx512F32, Board::new(15, 3)) || !cfg!(target_arch = "x86_64"));
-        assert!(turns(Path::Avx2F32, Board::new(6, 7)) || !cfg!(target_arch = "x86_64"));
-        for path in [Path::AmxBf16, Path::AmxI8] {
+        let turns = |path: KernelVariant, board: Board| path.turn(board).turned;
+        assert!(!turns(KernelVariant::Avx512F32, Board::new(6, 7)));
+        assert!(turns(KernelVariant::Avx512F32, Board::new(15, 3)) || !cfg!(target_arch = "x86_64"));
+        assert!(turns(KernelVariant::Avx2F32, Board::new(6, 7)) || !cfg!(target_arch = "x86_64"));
+        for path in [KernelVariant::AmxBf16, KernelVariant::AmxI8] {
             assert!(!turns(path, Board::new(15, 3)), "{path}");
         }
     }

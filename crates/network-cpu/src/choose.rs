@@ -4,18 +4,18 @@ use weights::Architecture;
 
 use crate::folded::Folded;
 use crate::tower::Tower;
-use crate::{Error, Path, reference};
+use crate::{Error, KernelVariant, reference};
 
 /// A path and why it was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChosenPath {
+pub struct ChosenVariant {
     /// The chosen path.
-    pub path: Path,
+    pub path: KernelVariant,
     /// For people: what was passed over, and why.
     pub reason: String,
 }
 
-impl std::fmt::Display for ChosenPath {
+impl std::fmt::Display for ChosenVariant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.path, self.reason)
     }
@@ -30,13 +30,13 @@ const WORTH_IT: f64 = 1.2;
 /// The widest is not always the fastest: there are CPUs whose instruction for bfloat16 makes twice the products of that for
 /// float32, in four times the time.
 #[must_use]
-pub fn fastest_first(now: &mut dyn FnMut() -> Instant) -> Vec<Path> {
-    let available = Path::ALL.into_iter().filter(|path| path.is_available());
+pub fn fastest_first(now: &mut dyn FnMut() -> Instant) -> Vec<KernelVariant> {
+    let available = KernelVariant::ALL.into_iter().filter(|path| path.is_available());
     order(available.map(|path| (path, speed(path, now))).collect())
 }
 
 /// Multiply-adds a second, the best of a few short turns.
-fn speed(path: Path, now: &mut dyn FnMut() -> Instant) -> f64 {
+fn speed(path: KernelVariant, now: &mut dyn FnMut() -> Instant) -> f64 {
     const ROUNDS: usize = 10_000;
     const TURNS: usize = 5;
     let turn = |_| {
@@ -48,7 +48,7 @@ fn speed(path: Path, now: &mut dyn FnMut() -> Instant) -> f64 {
 }
 
 /// Paths with their speeds, the widest first, in the order to try them in.
-fn order(mut paths: Vec<(Path, f64)>) -> Vec<Path> {
+fn order(mut paths: Vec<(KernelVariant, f64)>) -> Vec<KernelVariant> {
     let mut ordered = Vec::with_capacity(paths.len());
     while !paths.is_empty() {
         let fastest = paths.iter().map(|&(_, speed)| speed).fold(0.0, f64::max);
@@ -65,7 +65,7 @@ fn order(mut paths: Vec<(Path, f64)>) -> Vec<Path> {
 ///
 /// # Errors
 /// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] where no path is left.
-pub fn choose_path(architecture: &Architecture, paths: &[Path]) -> Result<ChosenPath, Error> {
+pub fn choose_variant(architecture: &Architecture, paths: &[KernelVariant]) -> Result<ChosenVariant, Error> {
     // Rejects what the kernel does not compute before anything is made smaller.
     Error::check(architecture)?;
     let mut passed_over = Vec::new();
@@ -73,13 +73,13 @@ pub fn choose_path(architecture: &Architecture, paths: &[Path]) -> Result<Chosen
     for &path in paths {
         match self_check(path, architecture)? {
             Ok(()) => {
-                let wider = Path::ALL.into_iter().find(|other| paths.contains(other) && other.is_available());
+                let wider = KernelVariant::ALL.into_iter().find(|other| paths.contains(other) && other.is_available());
                 let reason = match wider {
                     _ if !passed_over.is_empty() => passed_over.join(", "),
                     Some(wider) if wider != path => format!("faster than {wider}"),
                     _ => "the widest".to_owned(),
                 };
-                return Ok(ChosenPath { path, reason });
+                return Ok(ChosenVariant { path, reason });
             }
             Err(reason) => {
                 passed_over.push(format!("{path}: {reason}"));
@@ -87,17 +87,17 @@ pub fn choose_path(architecture: &Architecture, paths: &[Path]) -> Result<Chosen
             }
         }
     }
-    let (path, reason) = last.unwrap_or((Path::PortableF32, "no path was allowed".to_owned()));
+    let (path, reason) = last.unwrap_or((KernelVariant::PortableF32, "no path was allowed".to_owned()));
     Err(Error::Unavailable { path, reason })
 }
 
 /// Random networks' logits are of the order of one; this much may they be off.
-fn tolerance(path: Path) -> f64 {
+fn tolerance(path: KernelVariant) -> f64 {
     if path.is_bf16() { 0.05 } else { 1e-3 }
 }
 
 /// Holds the path against float64 on a small random network; the inner error is the reason not to use it.
-fn self_check(path: Path, architecture: &Architecture) -> Result<Result<(), String>, Error> {
+fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result<(), String>, Error> {
     const SEED: u64 = 1;
     const TIMES: usize = 9;
     if !path.is_available() {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_faster_path_comes_first_and_of_two_alike_the_wider() {
-        use Path::{Avx2F32, Avx512Bf16, Avx512F32, PortableF32};
+        use KernelVariant::{Avx2F32, Avx512Bf16, Avx512F32, PortableF32};
         let order =
             |speeds: [f64; 4]| order([Avx512Bf16, Avx512F32, Avx2F32, PortableF32].into_iter().zip(speeds).collect());
         assert_eq!(order([160.0, 80.0, 40.0, 3.0]), [Avx512Bf16, Avx512F32, Avx2F32, PortableF32]);
@@ -169,7 +169,8 @@ mod tests {
             Instant::now()
         };
         let paths = fastest_first(&mut now);
-        let mut available: Vec<Path> = Path::ALL.into_iter().filter(|path| path.is_available()).collect();
+        let mut available: Vec<KernelVariant> =
+            KernelVariant::ALL.into_iter().filter(|path| path.is_available()).collect();
         assert!(ticks >= 2 * available.len());
         available.sort_by_key(|path| path.name());
         let mut sorted = paths;

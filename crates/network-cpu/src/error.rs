@@ -1,6 +1,6 @@
 use weights::Architecture;
 
-use crate::Path;
+use crate::KernelVariant;
 
 /// Reasons why this kernel cannot compute a network.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum Error {
     #[error("the CPU kernel's path {path} is not available: {reason}")]
     Unavailable {
         /// The path.
-        path: Path,
+        path: KernelVariant,
         /// The reason.
         reason: String,
     },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use inference::Batch;
 
 use crate::folded::Folded;
-use crate::{Drift, Error, Path, Tower};
+use crate::{Drift, Error, KernelVariant, Tower};
 
 /// A version in integers.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(crate) enum Integers {
 }
 
 /// The widest path of integers that the CPU has; plain Rust is no faster than floating point.
-pub(crate) fn widest() -> Option<Path> {
-    Path::INT8.into_iter().find(|&path| path != Path::PortableI8 && path.is_available())
+pub(crate) fn widest() -> Option<KernelVariant> {
+    KernelVariant::INT8.into_iter().find(|&path| path != KernelVariant::PortableI8 && path.is_available())
 }
 
 /// Calibrates a version on every other position of the sample, and checks it against the same version in floating point on
@@ -26,7 +26,12 @@ pub(crate) fn widest() -> Option<Path> {
 ///
 /// # Errors
 /// As [`Tower::new`].
-pub(crate) fn quantise(folded: &Folded, path: Path, float: &Arc<Tower>, sample: &Batch) -> Result<Integers, Error> {
+pub(crate) fn quantise(
+    folded: &Folded,
+    path: KernelVariant,
+    float: &Arc<Tower>,
+    sample: &Batch,
+) -> Result<Integers, Error> {
     let (calibration, check) = (every_other(sample, 0), every_other(sample, 1));
     let observations = calibration.observations();
     let ranges = match float.path() == path.base() {

@@ -6,11 +6,11 @@ use inference::{Batch, PrecisionPreference};
 use serde::{Deserialize, Serialize};
 use weights::{Architecture, Digest, Manifest};
 
-use crate::choose::{ChosenPath, choose_path, fastest_first};
+use crate::choose::{ChosenVariant, choose_variant, fastest_first};
 use crate::folded::Folded;
 use crate::integers::{self, Integers};
 use crate::recent::Recent;
-use crate::{Drift, Error, Path, Tower, TowerEvaluator};
+use crate::{Drift, Error, KernelVariant, Tower, TowerEvaluator};
 
 /// The engine a user wants on a CPU: `auto`, `libtorch`, or a variant of this kernel by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub enum KernelPreference {
     /// libtorch.
     Libtorch,
     /// This variant of the kernel and no other.
-    Only(Path),
+    Only(KernelVariant),
 }
 
 inference::configured_as_text!(KernelPreference);
@@ -61,8 +61,8 @@ impl std::str::FromStr for KernelPreference {
             "auto" => Ok(Self::Auto),
             "libtorch" => Ok(Self::Libtorch),
             // Integers are a precision: they need a floating-point variant beside them.
-            _ => Path::ALL.into_iter().find(|path| path.name() == text).map(Self::Only).ok_or_else(|| {
-                let paths = Path::ALL.map(Path::name).join(", ");
+            _ => KernelVariant::ALL.into_iter().find(|path| path.name() == text).map(Self::Only).ok_or_else(|| {
+                let paths = KernelVariant::ALL.map(KernelVariant::name).join(", ");
                 format!("`{text}` is not a CPU kernel: expected auto, libtorch, {paths}")
             }),
         }
@@ -77,9 +77,9 @@ impl std::str::FromStr for KernelPreference {
 #[derive(Debug)]
 pub struct Kernel {
     /// The floating-point paths to try, in their order.
-    paths: Vec<Path>,
+    paths: Vec<KernelVariant>,
     /// The path of integers to try.
-    int8: Option<Path>,
+    int8: Option<KernelVariant>,
     /// The positions to check coarse numbers on.
     recent: Option<Arc<Recent>>,
     packed: Mutex<Packed>,
@@ -88,22 +88,22 @@ pub struct Kernel {
 #[derive(Debug, Default)]
 struct Packed {
     /// The last choice of a floating-point path and the network it was made for.
-    choice: Option<(Architecture, ChosenPath)>,
+    choice: Option<(Architecture, ChosenVariant)>,
     /// The last version, and what it is computed with.
     version: Option<(Digest, Arc<Tower>)>,
-    used: Option<ChosenPath>,
+    used: Option<ChosenVariant>,
 }
 
 impl Kernel {
     /// A kernel that uses the first of `paths` that works, and integers if one of them multiplies integers or `precision` is
     /// as coarse. Integers alone have every floating-point path beside them.
     #[must_use]
-    pub fn new(mut paths: Vec<Path>, precision: PrecisionPreference) -> Self {
+    pub fn new(mut paths: Vec<KernelVariant>, precision: PrecisionPreference) -> Self {
         let named = paths.iter().copied().find(|path| path.is_int8());
         let int8 = named.or_else(|| integers::widest().filter(|_| precision == PrecisionPreference::Int8));
         paths.retain(|path| !path.is_int8());
         if paths.is_empty() {
-            paths.extend(Path::ALL);
+            paths.extend(KernelVariant::ALL);
         }
         Self { paths, int8, recent: int8.map(|_| Arc::default()), packed: Mutex::default() }
     }
@@ -119,7 +119,7 @@ impl Kernel {
     /// An evaluator of a published version for one thread.
     ///
     /// # Errors
-    /// As [`choose_path`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is needed, and so does
+    /// As [`choose_variant`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is needed, and so does
     /// [`Error::Unavailable`].
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<TowerEvaluator, Error> {
         // What a thread that panicked left behind is whole: each part is assigned at once.
@@ -143,16 +143,16 @@ impl Kernel {
 
     /// The path of the last version, and the reason for it; `None` before the first.
     #[must_use]
-    pub fn chosen(&self) -> Option<ChosenPath> {
+    pub fn chosen(&self) -> Option<ChosenVariant> {
         self.packed.lock().unwrap_or_else(PoisonError::into_inner).used.clone()
     }
 
     fn pack(
         &self,
-        choice: &mut Option<(Architecture, ChosenPath)>,
+        choice: &mut Option<(Architecture, ChosenVariant)>,
         architecture: &Architecture,
         bytes: &[u8],
-    ) -> Result<(Arc<Tower>, ChosenPath), Error> {
+    ) -> Result<(Arc<Tower>, ChosenVariant), Error> {
         let chosen = self.float_path(choice, architecture)?;
         Error::check(architecture)?;
         let folded = Folded::from_safetensors(architecture, bytes)?;
@@ -166,16 +166,16 @@ impl Kernel {
         let Some(path) = self.int8 else { return Ok((float, chosen)) };
         let Some(sample) = sample else {
             let reason = format!("until {path} has positions to be calibrated on");
-            return Ok((float, ChosenPath { reason, ..chosen }));
+            return Ok((float, ChosenVariant { reason, ..chosen }));
         };
         match integers::quantise(&folded, path, &float, &sample)? {
             Integers::Near(tower) => {
                 let reason = format!("calibrated on recent positions, checked against {}", float.path());
-                Ok((tower, ChosenPath { path, reason }))
+                Ok((tower, ChosenVariant { path, reason }))
             }
             Integers::Far(drift) => {
                 let reason = format!("{path} drifts from it: {drift}");
-                Ok((float, ChosenPath { reason, ..chosen }))
+                Ok((float, ChosenVariant { reason, ..chosen }))
             }
         }
     }
@@ -185,9 +185,9 @@ impl Kernel {
         &self,
         folded: &Folded,
         coarse: Arc<Tower>,
-        chosen: ChosenPath,
+        chosen: ChosenVariant,
         sample: &Batch,
-    ) -> Result<(Arc<Tower>, ChosenPath), Error> {
+    ) -> Result<(Arc<Tower>, ChosenVariant), Error> {
         let float32 = self.paths.iter().copied().find(|path| !path.is_bf16() && path.is_available());
         let Some(path) = float32 else { return Ok((coarse, chosen)) };
         let fine = Arc::new(Tower::from_folded(folded, path, None)?);
@@ -196,20 +196,20 @@ impl Kernel {
             return Ok((coarse, chosen));
         }
         let reason = format!("{} drifts from it: {drift}", chosen.path);
-        Ok((fine, ChosenPath { path, reason }))
+        Ok((fine, ChosenVariant { path, reason }))
     }
 
     fn float_path(
         &self,
-        choice: &mut Option<(Architecture, ChosenPath)>,
+        choice: &mut Option<(Architecture, ChosenVariant)>,
         architecture: &Architecture,
-    ) -> Result<ChosenPath, Error> {
+    ) -> Result<ChosenVariant, Error> {
         if let Some((known, chosen)) = choice
             && known == architecture
         {
             return Ok(chosen.clone());
         }
-        let chosen = choose_path(architecture, &self.paths)?;
+        let chosen = choose_variant(architecture, &self.paths)?;
         *choice = Some((architecture.clone(), chosen.clone()));
         Ok(chosen)
     }

@@ -3,7 +3,7 @@
 //! A position is a stack of pixels with a border of zeros, so that a 3×3 convolution is nine matrix products on the same
 //! memory, shifted (`board`, `planes`); in float32 the convolutions of the blocks make fewer products by minimal filtering
 //! (`winograd`). Weights are packed once per version in the order they are read (`product`) and lie in one piece of memory
-//! (`slab`). One [`Path`] per instruction set multiplies them (`paths`, by way of `multiply`); [`choose_path`] takes the first that gives
+//! (`slab`). One [`KernelVariant`] per instruction set multiplies them (`paths`, by way of `multiply`); [`choose_variant`] takes the first that gives
 //! the right answers. No libtorch, no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`]. [`Kernel`]
 //! builds evaluators of each new version by a [`KernelPreference`], and checks coarse numbers by their [`Drift`]; integers are scaled by [`Ranges`]. [`Error`] names what
 //! the kernel does not compute; [`Stage`]s are for measurements.
@@ -24,7 +24,6 @@ mod layout;
 mod line;
 mod multiplier;
 mod multiply;
-mod path;
 mod paths;
 mod planes;
 mod pooling;
@@ -35,16 +34,17 @@ mod reference;
 mod slab;
 mod tap;
 mod tower;
+mod variant;
 mod winograd;
 
-pub use choose::{ChosenPath, choose_path, fastest_first};
+pub use choose::{ChosenVariant, choose_variant, fastest_first};
 pub use drift::Drift;
 pub use error::Error;
 pub use evaluator::TowerEvaluator;
 pub use kernel::{Kernel, KernelPreference};
-pub use path::Path;
 pub use quantise::Ranges;
 pub use tower::{Stage, Tower};
+pub use variant::KernelVariant;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 use std::marker::PhantomData;
 
-use crate::Path;
+use crate::KernelVariant;
 use crate::layout::{Layout, TILE_ROWS};
 use crate::multiply::{Job, Target};
 use crate::paths;
@@ -16,12 +16,12 @@ macro_rules! of_float32 {
         unsafe {
             match $path {
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx512F32 => paths::avx512::$function($($argument),*),
+                KernelVariant::Avx512F32 => paths::avx512::$function($($argument),*),
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx2F32 => paths::avx2::$function($($argument),*),
+                KernelVariant::Avx2F32 => paths::avx2::$function($($argument),*),
                 #[cfg(target_arch = "aarch64")]
-                Path::NeonF32 => paths::neon::$function($($argument),*),
-                Path::PortableF32 => paths::portable::$function($($argument),*),
+                KernelVariant::NeonF32 => paths::neon::$function($($argument),*),
+                KernelVariant::PortableF32 => paths::portable::$function($($argument),*),
                 path => unreachable!("{path} does not filter"),
             }
         }
@@ -31,7 +31,7 @@ macro_rules! of_float32 {
 /// A path that is ready to multiply on this thread: its matrix tiles, where it has any, are configured until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Multiplier {
-    path: Path,
+    path: KernelVariant,
     /// Tiles belong to a thread.
     here: PhantomData<*const ()>,
 }
@@ -41,7 +41,7 @@ impl Multiplier {
     ///
     /// # Panics
     /// If it is not available.
-    pub(crate) fn new(path: Path) -> Self {
+    pub(crate) fn new(path: KernelVariant) -> Self {
         assert!(path.is_available(), "{path} is not available here");
         #[cfg(target_arch = "x86_64")]
         if path.has_tiles() {
@@ -77,20 +77,20 @@ impl Multiplier {
         unsafe {
             match self.path {
                 #[cfg(target_arch = "x86_64")]
-                Path::AmxBf16 => paths::amx::multiply(&job),
+                KernelVariant::AmxBf16 => paths::amx::multiply(&job),
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx512Bf16 => paths::avx512_bf16::multiply(&job),
+                KernelVariant::Avx512Bf16 => paths::avx512_bf16::multiply(&job),
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx512F32 => paths::avx512::multiply(&job),
+                KernelVariant::Avx512F32 => paths::avx512::multiply(&job),
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx2F32 => paths::avx2::multiply(&job),
+                KernelVariant::Avx2F32 => paths::avx2::multiply(&job),
                 #[cfg(target_arch = "x86_64")]
-                Path::AmxI8 => paths::amx::multiply_i8(&job),
+                KernelVariant::AmxI8 => paths::amx::multiply_i8(&job),
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx512I8 => paths::avx512_i8::multiply(&job),
-                Path::PortableI8 => paths::portable_i8::multiply(&job),
+                KernelVariant::Avx512I8 => paths::avx512_i8::multiply(&job),
+                KernelVariant::PortableI8 => paths::portable_i8::multiply(&job),
                 #[cfg(target_arch = "aarch64")]
-                Path::NeonF32 => paths::neon::multiply(&job),
+                KernelVariant::NeonF32 => paths::neon::multiply(&job),
                 _ => paths::portable::multiply(&job),
             }
         }
@@ -132,7 +132,7 @@ impl Drop for Multiplier {
 const OVERREAD: isize = TILE_ROWS as isize - 1;
 
 /// Everything the leaves rely on.
-fn check(path: Path, product: &Product, input: &Planes, runs: &[Run], output: &Output<'_>) {
+fn check(path: KernelVariant, product: &Product, input: &Planes, runs: &[Run], output: &Output<'_>) {
     let format = path.packing().format;
     assert!(product.format == format && input.format == format, "packed for another path");
     let (before, after) = product.reach(input.layout);
@@ -162,7 +162,7 @@ fn check(path: Path, product: &Product, input: &Planes, runs: &[Run], output: &O
             assert!(end < planes.lines.len(), "a run of rows does not fit the output");
         }
         Output::Matrix { values, .. } => {
-            assert!(path != Path::AmxI8, "integers on tiles go into planes");
+            assert!(path != KernelVariant::AmxI8, "integers on tiles go into planes");
             assert!(runs.len() <= 1, "a matrix takes one run");
             assert!(values.len() >= count * product.padded_outputs(), "the output matrix is too small");
         }

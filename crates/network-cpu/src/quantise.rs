@@ -92,7 +92,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::Path;
+    use crate::KernelVariant;
     use crate::board::Board;
     use crate::layout::Layout;
 
@@ -111,7 +111,7 @@ mod tests {
             let inverse: Vec<f32> = (0..channels).map(|_| rng.random_range(80.0..120.0)).collect();
             let mut padded = vec![[0.0; INTEGERS]; Format::I8.lines(channels)];
             padded.as_flattened_mut()[..channels].copy_from_slice(&inverse);
-            for path in Path::INT8.into_iter().filter(|path| path.is_available()) {
+            for path in KernelVariant::INT8.into_iter().filter(|path| path.is_available()) {
                 let mut output = Planes::new(Format::I8, Layout::apart(board, 3), channels);
                 path.quantise(&input, &padded, 2, &mut output);
                 for (position, cell) in (0..3).flat_map(|position| (0..board.cells()).map(move |cell| (position, cell)))

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use weights::{Architecture, WeightsVersion};
 
 use crate::folded::Folded;
-use crate::{Error, Path, Tower, TowerEvaluator, choose_path, reference};
+use crate::{Error, KernelVariant, Tower, TowerEvaluator, choose_variant, reference};
 
 /// A plain tower for a board.
 fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: usize) -> Architecture {
@@ -26,8 +26,8 @@ fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: us
     }
 }
 
-fn available() -> impl Iterator<Item = Path> {
-    Path::ALL.into_iter().filter(|path| path.is_available())
+fn available() -> impl Iterator<Item = KernelVariant> {
+    KernelVariant::ALL.into_iter().filter(|path| path.is_available())
 }
 
 /// Observations of zeros and ones with a legal action or more each.
@@ -130,7 +130,7 @@ fn batches_larger_than_a_pass_are_answered_in_order() {
 #[test]
 fn every_path_keeps_the_promises_of_an_evaluator() {
     let float = available().map(|path| (path, vec![([2, 6, 7], (0, 0)), ([17, 19, 19], (8, 8)), ([3, 11, 5], (8, 0))]));
-    let int8 = Path::INT8.into_iter().filter(|path| path.is_available());
+    let int8 = KernelVariant::INT8.into_iter().filter(|path| path.is_available());
     for (path, networks) in float.chain(int8.map(|path| (path, vec![([2, 6, 7], (0, 0)), ([5, 3, 4], (8, 8))]))) {
         for (shape, options) in networks {
             let architecture =
@@ -147,23 +147,23 @@ fn every_path_keeps_the_promises_of_an_evaluator() {
 #[test]
 fn the_first_path_that_works_is_chosen() {
     let architecture = architecture([2, 6, 7], 64, 6);
-    let available: Vec<Path> = available().collect();
-    assert_eq!(choose_path(&architecture, &available).unwrap().path, available[0]);
-    let portable = choose_path(&architecture, &[Path::PortableF32]).unwrap();
-    assert_eq!((portable.path, portable.reason.as_str()), (Path::PortableF32, "the widest"));
-    if available[0] != Path::PortableF32 {
-        let slow_first = choose_path(&architecture, &[Path::PortableF32, available[0]]).unwrap();
+    let available: Vec<KernelVariant> = available().collect();
+    assert_eq!(choose_variant(&architecture, &available).unwrap().path, available[0]);
+    let portable = choose_variant(&architecture, &[KernelVariant::PortableF32]).unwrap();
+    assert_eq!((portable.path, portable.reason.as_str()), (KernelVariant::PortableF32, "the widest"));
+    if available[0] != KernelVariant::PortableF32 {
+        let slow_first = choose_variant(&architecture, &[KernelVariant::PortableF32, available[0]]).unwrap();
         assert_eq!(slow_first.reason, format!("faster than {}", available[0]));
     }
-    assert!(matches!(choose_path(&architecture, &[]), Err(Error::Unavailable { .. })));
+    assert!(matches!(choose_variant(&architecture, &[]), Err(Error::Unavailable { .. })));
 }
 
 #[test]
 fn a_path_that_is_not_there_says_so() {
     let architecture = architecture([2, 3, 3], 16, 1);
-    for path in Path::ALL.into_iter().filter(|path| !path.is_available()) {
+    for path in KernelVariant::ALL.into_iter().filter(|path| !path.is_available()) {
         assert!(matches!(Tower::random(&architecture, 1, path), Err(Error::Unavailable { .. })));
-        let error = choose_path(&architecture, &[path]).unwrap_err();
+        let error = choose_variant(&architecture, &[path]).unwrap_err();
         assert!(error.to_string().contains(path.name()), "{error}");
     }
 }
@@ -171,13 +171,13 @@ fn a_path_that_is_not_there_says_so() {
 #[test]
 fn what_the_kernel_does_not_take_it_says() {
     let odd = architecture([2, 6, 7], 40, 1);
-    let error = choose_path(&odd, &Path::ALL).unwrap_err();
+    let error = choose_variant(&odd, &KernelVariant::ALL).unwrap_err();
     assert_eq!(error.to_string(), "the CPU kernel does not take channels of 40: a multiple of 16");
     let wide = architecture([2, 6, 33], 32, 1);
-    assert!(matches!(choose_path(&wide, &Path::ALL), Err(Error::Unsupported { what: "width", .. })));
+    assert!(matches!(choose_variant(&wide, &KernelVariant::ALL), Err(Error::Unsupported { what: "width", .. })));
     let pooled = Architecture { global_pooling: 32, ..architecture([2, 6, 7], 32, 1) };
     assert!(matches!(
-        choose_path(&pooled, &Path::ALL),
+        choose_variant(&pooled, &KernelVariant::ALL),
         Err(Error::Network(network::Error::Architecture { what: "global_pooling", .. }))
     ));
 }
@@ -197,15 +197,15 @@ fn weights_that_overflow_are_refused_as_not_finite() {
 
 #[test]
 fn path_names_are_read_back() {
-    for path in Path::ALL.into_iter().chain(Path::INT8) {
-        assert_eq!(path.name().parse::<Path>(), Ok(path));
+    for path in KernelVariant::ALL.into_iter().chain(KernelVariant::INT8) {
+        assert_eq!(path.name().parse::<KernelVariant>(), Ok(path));
     }
-    let error = "sse".parse::<Path>().unwrap_err();
+    let error = "sse".parse::<KernelVariant>().unwrap_err();
     assert!(error.starts_with("`sse` is not a path of the CPU kernel: expected one of amx-bf16, "), "{error}");
 }
 
 /// Tower `path` of integers of `network`, calibrated on the batch that it will evaluate.
-fn quantised(network: &Folded, path: Path, batch: &Batch) -> Tower {
+fn quantised(network: &Folded, path: KernelVariant, batch: &Batch) -> Tower {
     let ranges = Tower::from_folded(network, path.base(), None).unwrap().ranges(batch.observations());
     Tower::from_folded(network, path, Some(&ranges)).unwrap()
 }
@@ -216,7 +216,7 @@ fn every_path_of_integers_stays_near_float64() {
     for architecture in [architecture([2, 6, 7], 64, 4), architecture([17, 9, 9], 80, 2), excited] {
         let network = Folded::random(&architecture, 7).unwrap();
         let batch = batch(&architecture, 6, 11);
-        for path in Path::INT8.into_iter().filter(|path| path.is_available()) {
+        for path in KernelVariant::INT8.into_iter().filter(|path| path.is_available()) {
             let tower = Arc::new(quantised(&network, path, &batch));
             let worst = distance(&network, &mut TowerEvaluator::new(tower, WeightsVersion(1)), &batch);
             assert!(worst <= 0.01, "{path} on {architecture:?} is off by {worst}");
@@ -229,10 +229,11 @@ fn paths_of_integers_give_the_same_answers() {
     let architecture = architecture([2, 6, 7], 64, 3);
     let network = Folded::random(&architecture, 3).unwrap();
     let batch = batch(&architecture, 5, 2);
-    let mut plain = TowerEvaluator::new(Arc::new(quantised(&network, Path::PortableI8, &batch)), WeightsVersion(1));
+    let mut plain =
+        TowerEvaluator::new(Arc::new(quantised(&network, KernelVariant::PortableI8, &batch)), WeightsVersion(1));
     let (mut want, mut got) = (Predictions::new(), Predictions::new());
     plain.evaluate(&batch, &mut want).unwrap();
-    for path in Path::INT8.into_iter().filter(|path| path.is_available()) {
+    for path in KernelVariant::INT8.into_iter().filter(|path| path.is_available()) {
         TowerEvaluator::new(Arc::new(quantised(&network, path, &batch)), WeightsVersion(1))
             .evaluate(&batch, &mut got)
             .unwrap();
@@ -248,6 +249,6 @@ fn paths_of_integers_give_the_same_answers() {
 #[test]
 fn a_path_of_integers_needs_ranges() {
     let network = Folded::random(&architecture([2, 3, 3], 16, 1), 1).unwrap();
-    let error = Tower::from_folded(&network, Path::PortableI8, None).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { path: Path::PortableI8, .. }), "{error}");
+    let error = Tower::from_folded(&network, KernelVariant::PortableI8, None).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { path: KernelVariant::PortableI8, .. }), "{error}");
 }

@@ -17,7 +17,7 @@ use crate::product::{Output, Product, Run};
 use crate::quantise::Ranges;
 use crate::slab::Slab;
 use crate::winograd::Winograd;
-use crate::{Error, Path};
+use crate::{Error, KernelVariant};
 
 /// Weights that stay in the second-level cache beside the activations.
 const NEAR_BYTES: usize = 1 << 20;
@@ -26,7 +26,7 @@ const NEAR_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Tower {
     architecture: Architecture,
-    path: Path,
+    path: KernelVariant,
     board: Board,
     /// True if weights come from beyond the second-level cache.
     is_far: bool,
@@ -63,7 +63,7 @@ struct Convolution {
 
 impl Convolution {
     /// In floating point.
-    fn new(path: Path, affine: &Affine, board: Board, winograd: Option<&Winograd>) -> Self {
+    fn new(path: KernelVariant, affine: &Affine, board: Board, winograd: Option<&Winograd>) -> Self {
         let products = match winograd {
             Some(winograd) => winograd.products(path.packing(), affine),
             None => vec![Product::convolution(path.packing(), affine, board)],
@@ -72,7 +72,7 @@ impl Convolution {
     }
 
     /// In integers, as convolution `index` of a tower.
-    fn quantised(path: Path, affine: &Affine, board: Board, index: usize, ranges: &Ranges) -> Self {
+    fn quantised(path: KernelVariant, affine: &Affine, board: Board, index: usize, ranges: &Ranges) -> Self {
         let (scaled, inverse) = ranges.scale(index, affine);
         Self { products: vec![Product::convolution(path.packing(), &scaled, board)], inverse }
     }
@@ -135,7 +135,7 @@ impl Tower {
     /// # Errors
     /// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] for a path that
     /// this machine does not have; bytes that are not exactly such a network's are refused by name.
-    pub fn new(architecture: &Architecture, bytes: &[u8], path: Path) -> Result<Self, Error> {
+    pub fn new(architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> Result<Self, Error> {
         Error::check(architecture)?;
         Self::from_folded(&Folded::from_safetensors(architecture, bytes)?, path, None)
     }
@@ -144,7 +144,12 @@ impl Tower {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn quantised(architecture: &Architecture, bytes: &[u8], path: Path, ranges: &Ranges) -> Result<Self, Error> {
+    pub fn quantised(
+        architecture: &Architecture,
+        bytes: &[u8],
+        path: KernelVariant,
+        ranges: &Ranges,
+    ) -> Result<Self, Error> {
         Error::check(architecture)?;
         Self::from_folded(&Folded::from_safetensors(architecture, bytes)?, path, Some(ranges))
     }
@@ -153,7 +158,7 @@ impl Tower {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn random(architecture: &Architecture, seed: u64, path: Path) -> Result<Self, Error> {
+    pub fn random(architecture: &Architecture, seed: u64, path: KernelVariant) -> Result<Self, Error> {
         Error::check(architecture)?;
         let folded = Folded::random(architecture, seed)?;
         if !path.is_int8() {
@@ -167,7 +172,7 @@ impl Tower {
     }
 
     /// Packs for a path; a path of integers needs ranges.
-    pub(crate) fn from_folded(folded: &Folded, path: Path, ranges: Option<&Ranges>) -> Result<Self, Error> {
+    pub(crate) fn from_folded(folded: &Folded, path: KernelVariant, ranges: Option<&Ranges>) -> Result<Self, Error> {
         let unavailable = |reason: &str| Err(Error::Unavailable { path, reason: reason.to_owned() });
         if !path.is_available() {
             return unavailable("this CPU or this system does not have it");
@@ -237,7 +242,7 @@ impl Tower {
 
     /// The path that computes it.
     #[must_use]
-    pub fn path(&self) -> Path {
+    pub fn path(&self) -> KernelVariant {
         self.path
     }
 

@@ -8,7 +8,7 @@
 //! point is then a product of a pixel by itself; there are three times as many weights as of nine taps and more, so that it takes
 //! many squares to be worth reading them. Start with [`Winograd::convolve`].
 
-use crate::Path;
+use crate::KernelVariant;
 use crate::folded::Affine;
 use crate::layout::Layout;
 use crate::line::Format;
@@ -39,11 +39,11 @@ pub(crate) struct Winograd {
 
 impl Winograd {
     /// For convolutions between so many channels of planes that lie so; `None` where nine taps are as fast.
-    pub(crate) fn of(path: Path, layout: Layout, channels: usize) -> Option<Self> {
+    pub(crate) fn of(path: KernelVariant, layout: Layout, channels: usize) -> Option<Self> {
         Cut::of(path, layout.board, channels).map(|cut| Self::new(path, cut, layout.positions))
     }
 
-    fn new(path: Path, cut: Cut, positions: usize) -> Self {
+    fn new(path: KernelVariant, cut: Cut, positions: usize) -> Self {
         let (layout, runs) = match &cut {
             Cut::OneSide(pieces) => {
                 let layout = Layout::apart(pieces.board, positions);

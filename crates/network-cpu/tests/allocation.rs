@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
-use network_cpu::{Path, Tower, TowerEvaluator};
+use network_cpu::{KernelVariant, Tower, TowerEvaluator};
 use weights::{Architecture, WeightsVersion};
 
 #[test]
@@ -30,7 +30,7 @@ fn a_warm_evaluator_allocates_nothing() {
     for position in 0..70 {
         batch.push(&[Action(0), Action(3)], |cells| cells[position % 84] = 1.0);
     }
-    for path in Path::ALL.into_iter().chain(Path::INT8).filter(|path| path.is_available()) {
+    for path in KernelVariant::ALL.into_iter().chain(KernelVariant::INT8).filter(|path| path.is_available()) {
         let tower = Arc::new(Tower::random(&architecture, 1, path).unwrap());
         let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(1));
         let mut predictions = Predictions::new();

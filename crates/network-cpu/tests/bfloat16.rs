@@ -5,14 +5,14 @@ mod published;
 
 use asked::{manifest, positions};
 use inference::{Evaluator, PrecisionPreference, Predictions};
-use network_cpu::{Kernel, Path, Tower, TowerEvaluator};
+use network_cpu::{Kernel, KernelVariant, Tower, TowerEvaluator};
 use published::{Tensors, architecture, file, tensors};
 use weights::WeightsVersion;
 
 /// A path with bfloat16 and one with float32, where this CPU has both.
-fn paths() -> Option<[Path; 2]> {
-    let coarse = Path::ALL.into_iter().find(|path| path.is_bf16() && path.is_available())?;
-    Some([coarse, Path::PortableF32])
+fn paths() -> Option<[KernelVariant; 2]> {
+    let coarse = KernelVariant::ALL.into_iter().find(|path| path.is_bf16() && path.is_available())?;
+    Some([coarse, KernelVariant::PortableF32])
 }
 
 /// A network that makes much of what distinguishes a position from the first one, whose priors are even.
@@ -20,7 +20,7 @@ fn drifting() -> Tensors {
     const SCALE: f32 = 300.0;
     let mut tensors = tensors();
     let bytes = file(&tensors);
-    let calm = Tower::new(&architecture(), &bytes, Path::PortableF32).expect("a tower");
+    let calm = Tower::new(&architecture(), &bytes, KernelVariant::PortableF32).expect("a tower");
     let mut predictions = Predictions::new();
     TowerEvaluator::new(calm.into(), WeightsVersion(1)).evaluate(&positions(), &mut predictions).expect("answers");
     tensors.get_mut("policy.output.weight").expect("weights").1.iter_mut().for_each(|weight| *weight *= SCALE);
@@ -33,7 +33,7 @@ fn drifting() -> Tensors {
 }
 
 /// The path of the second version, after the first evaluated positions.
-fn path_of_second(kernel: &Kernel, second: &Tensors) -> Path {
+fn path_of_second(kernel: &Kernel, second: &Tensors) -> KernelVariant {
     let bytes = file(&tensors());
     let mut evaluator = kernel.evaluator(&manifest(1, &bytes), &bytes).expect("an evaluator");
     evaluator.evaluate(&positions(), &mut Predictions::new()).expect("answers");

@@ -2,11 +2,11 @@
 
 mod published;
 
-use network_cpu::{Error, Path, Tower};
+use network_cpu::{Error, KernelVariant, Tower};
 use published::{Tensors, architecture, file, tensors};
 
 fn read(tensors: &Tensors) -> Result<Tower, Error> {
-    Tower::new(&architecture(), &file(tensors), Path::PortableF32)
+    Tower::new(&architecture(), &file(tensors), KernelVariant::PortableF32)
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn bytes_that_are_no_file_are_refused() {
     let bytes = file(&tensors());
     for bad in [&bytes[..bytes.len() - 1], &bytes[..7], b"", b"not a file of tensors"] {
         assert!(matches!(
-            Tower::new(&architecture(), bad, Path::PortableF32),
+            Tower::new(&architecture(), bad, KernelVariant::PortableF32),
             Err(Error::Network(network::Error::Format(_)))
         ));
     }

@@ -5,7 +5,7 @@ mod published;
 
 use asked::{manifest, positions};
 use inference::{Evaluator, PrecisionPreference, Predictions};
-use network_cpu::{Drift, Kernel, Path, Tower, TowerEvaluator};
+use network_cpu::{Drift, Kernel, KernelVariant, Tower, TowerEvaluator};
 use published::{Tensors, architecture, file, tensors};
 use weights::WeightsVersion;
 
@@ -18,7 +18,7 @@ fn later(mut tensors: Tensors) -> Tensors {
 
 /// A kernel of integers in plain Rust, with the first version in use and positions seen.
 fn warm() -> Kernel {
-    let kernel = Kernel::new(vec![Path::PortableI8], PrecisionPreference::Int8);
+    let kernel = Kernel::new(vec![KernelVariant::PortableI8], PrecisionPreference::Int8);
     let bytes = file(&tensors());
     let mut evaluator = kernel.evaluator(&manifest(1, &bytes), &bytes).expect("an evaluator");
     assert!(!evaluator.tower().path().is_int8(), "nothing has been seen to calibrate on");
@@ -39,9 +39,9 @@ fn the_next_version_is_answered_in_integers() {
     let kernel = warm();
     let bytes = file(&later(tensors()));
     let mut integers = kernel.evaluator(&manifest(2, &bytes), &bytes).expect("an evaluator");
-    assert_eq!(integers.tower().path(), Path::PortableI8, "{:?}", kernel.chosen());
+    assert_eq!(integers.tower().path(), KernelVariant::PortableI8, "{:?}", kernel.chosen());
     assert_eq!(&*integers.attributes().name, "cpu portable-i8");
-    let float = Tower::new(&architecture(), &bytes, Path::PortableF32).expect("a tower");
+    let float = Tower::new(&architecture(), &bytes, KernelVariant::PortableF32).expect("a tower");
     let mut float = TowerEvaluator::new(float.into(), WeightsVersion(2));
     let drift = Drift::between(&answers(&mut float), &answers(&mut integers));
     assert!(drift.is_small() && drift.divergence > 0.0, "{drift}");
@@ -65,5 +65,5 @@ fn a_version_that_drifts_is_answered_in_floating_point() {
     // The version after it may be calm again.
     let bytes = file(&later(later(tensors())));
     let evaluator = kernel.evaluator(&manifest(3, &bytes), &bytes).expect("an evaluator");
-    assert_eq!(evaluator.tower().path(), Path::PortableI8);
+    assert_eq!(evaluator.tower().path(), KernelVariant::PortableI8);
 }

@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use game::{ObservationShape, Outcome};
-use inference::{Attributes, Batch, Evaluator, Flight, InOrder, Predictions, Slots};
+use inference::{Attributes, Batch, BufferPool, Evaluator, InFlightBatch, PipelinedEvaluator, Predictions};
 use tch::{Device, Tensor};
 use weights::{Architecture, WeightsVersion};
 
@@ -21,10 +21,10 @@ const MAX_BATCH: usize = 16_384;
 /// Belongs to one thread at a time. On the CPU a second thread builds its own from the same bytes, and computes in
 /// that thread; on an accelerator it takes one [beside](Self::beside), and batches of both are in flight at once.
 #[derive(Debug)]
-pub struct LibtorchEvaluator(InOrder<Loaded>);
+pub struct LibtorchEvaluator(PipelinedEvaluator<Loaded>);
 
 /// The places for batches under way on a device.
-pub(crate) type FlightSlots = Slots<LibtorchFlight>;
+pub(crate) type BatchBuffers = BufferPool<LibtorchFlight>;
 
 impl LibtorchEvaluator {
     /// Builds the network of `architecture` from the bytes of a published version.
@@ -38,7 +38,7 @@ impl LibtorchEvaluator {
         device: Device,
         precision: Precision,
     ) -> Result<Self, Error> {
-        Self::in_slots(architecture, version, bytes, (device, precision), Arc::new(Slots::new(1)))
+        Self::in_slots(architecture, version, bytes, (device, precision), Arc::new(BufferPool::new(1)))
     }
 
     /// The same in these slots, which weights on one device share.
@@ -50,11 +50,11 @@ impl LibtorchEvaluator {
         version: WeightsVersion,
         bytes: &[u8],
         (device, precision): (Device, Precision),
-        slots: Arc<FlightSlots>,
+        slots: Arc<BatchBuffers>,
     ) -> Result<Self, Error> {
         threads::apply();
         let network = Network::from_safetensors(architecture, bytes, device)?;
-        Ok(Self(InOrder::new(Loaded::new(&network, version, precision)?, slots)))
+        Ok(Self(PipelinedEvaluator::new(Loaded::new(&network, version, precision)?, slots)))
     }
 
     /// Copies `network` as it is now.
@@ -62,7 +62,7 @@ impl LibtorchEvaluator {
     /// # Errors
     /// [`Error::Libtorch`] if the device refuses.
     pub fn from_network(network: &Network, version: WeightsVersion, precision: Precision) -> Result<Self, Error> {
-        Ok(Self(InOrder::new(Loaded::new(network, version, precision)?, Arc::new(Slots::new(1)))))
+        Ok(Self(PipelinedEvaluator::new(Loaded::new(network, version, precision)?, Arc::new(BufferPool::new(1)))))
     }
 
     /// One for another thread: the same weights, once on the device, and the same slots.
@@ -122,7 +122,7 @@ impl Loaded {
 }
 
 impl inference::Device for Loaded {
-    type Flight = LibtorchFlight;
+    type InFlightBatch = LibtorchFlight;
 
     fn attributes(&self) -> Attributes {
         self.attributes.clone()
@@ -194,7 +194,7 @@ impl LibtorchFlight {
     }
 }
 
-impl Flight for LibtorchFlight {
+impl InFlightBatch for LibtorchFlight {
     fn stage(&mut self, batch: &Batch, positions: Range<usize>) -> Result<(), inference::Error> {
         self.write(batch, positions).map_err(failed)
     }

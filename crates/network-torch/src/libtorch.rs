@@ -1,13 +1,13 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use inference::Slots;
+use inference::BufferPool;
 use tch::Device;
 use weights::Manifest;
 
 use crate::{
     Chosen, ChosenPrecision, DevicePreference, Error, LibtorchEvaluator, PrecisionPreference, choose_device,
-    choose_precision, evaluator::FlightSlots, set_threads,
+    choose_precision, evaluator::BatchBuffers, set_threads,
 };
 
 /// Batches in flight on an accelerator before any measurement: one is computed, the next one waits there.
@@ -20,7 +20,7 @@ const IN_FLIGHT: usize = 2;
 #[derive(Debug)]
 pub struct Libtorch {
     device: Chosen,
-    slots: Arc<FlightSlots>,
+    slots: Arc<BatchBuffers>,
     /// On an accelerator, the version that was requested last: the other threads request the same one.
     newest: Mutex<Option<(Manifest, LibtorchEvaluator)>>,
     preference: PrecisionPreference,
@@ -42,7 +42,7 @@ impl Libtorch {
         if device.device == Device::Cpu {
             set_threads(1);
         }
-        let slots = Arc::new(Slots::new(IN_FLIGHT));
+        let slots = Arc::new(BufferPool::new(IN_FLIGHT));
         Ok(Self { device, slots, newest: Mutex::default(), preference, precision: OnceLock::new(), clock })
     }
 
@@ -77,7 +77,7 @@ impl Libtorch {
     /// Weights that are not of the network their manifest names, or a device that refuses.
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<LibtorchEvaluator, Error> {
         if !self.is_accelerated() {
-            return self.load(manifest, bytes, Arc::new(Slots::new(1)));
+            return self.load(manifest, bytes, Arc::new(BufferPool::new(1)));
         }
         // Held while weights are brought to the device: other threads want the same ones meanwhile.
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +89,7 @@ impl Libtorch {
         Ok(evaluator)
     }
 
-    fn load(&self, manifest: &Manifest, bytes: &[u8], slots: Arc<FlightSlots>) -> Result<LibtorchEvaluator, Error> {
+    fn load(&self, manifest: &Manifest, bytes: &[u8], slots: Arc<BatchBuffers>) -> Result<LibtorchEvaluator, Error> {
         let on = (self.device.device, self.precision().precision);
         LibtorchEvaluator::in_slots(&manifest.architecture, manifest.version, bytes, on, slots)
     }

@@ -4,28 +4,28 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::Path;
+use crate::KernelVariant;
 use crate::layout::TILE_ROWS;
 
 /// Multiplies with a path, or with the emulation of one that this machine may not have.
 #[derive(Debug, Clone, Copy)]
 enum Multiplier {
-    Here(Path),
+    Here(KernelVariant),
     /// AMX with bfloat16, or with integers.
     #[cfg(target_arch = "x86_64")]
-    EmulatedAmx(Path),
+    EmulatedAmx(KernelVariant),
 }
 
 impl Multiplier {
     fn all() -> Vec<Self> {
-        let paths = Path::ALL.into_iter().chain(Path::INT8);
+        let paths = KernelVariant::ALL.into_iter().chain(KernelVariant::INT8);
         let here = paths.filter(|path| path.is_available()).map(Self::Here);
         #[cfg(target_arch = "x86_64")]
-        let here = here.chain([Path::AmxBf16, Path::AmxI8].map(Self::EmulatedAmx));
+        let here = here.chain([KernelVariant::AmxBf16, KernelVariant::AmxI8].map(Self::EmulatedAmx));
         here.collect()
     }
 
-    fn path(self) -> Path {
+    fn path(self) -> KernelVariant {
         match self {
             Self::Here(path) => path,
             #[cfg(target_arch = "x86_64")]
@@ -59,7 +59,9 @@ impl Multiplier {
                         _ if matches!(job.target, Target::Matrix { .. }) => {
                             layer_with::<_, Avx512Bf16>(&mut Emulated::<Avx512Bf16>::new(), &job);
                         }
-                        Path::AmxI8 => multiply_with::<_, Anywhere<Avx512I8>>(&mut Emulated::<Avx512I8>::new(), &job),
+                        KernelVariant::AmxI8 => {
+                            multiply_with::<_, Anywhere<Avx512I8>>(&mut Emulated::<Avx512I8>::new(), &job)
+                        }
                         _ => multiply_with::<_, Anywhere<Avx512Bf16>>(&mut Emulated::<Avx512Bf16>::new(), &job),
                     }
                 }
@@ -253,12 +255,12 @@ fn check_layer(multiplier: Multiplier, layout: Layout, positions: usize, outputs
 #[should_panic(expected = "reaches out of its planes")]
 fn rows_outside_the_planes_are_refused() {
     let layout = Layout::apart(Board::new(2, 2), 1);
-    let packing = Path::PortableF32.packing();
+    let packing = KernelVariant::PortableF32.packing();
     let affine = Affine { inputs: 16, taps: 9, weight: vec![0.0; 16 * 16 * 9], bias: vec![0.0; 16] };
     let input = Planes::new(packing.format, layout, 16);
     let product = Product::convolution(packing, &affine, layout.board);
     let mut output = input.clone();
     let rows = [Run::new(input.lines.len() - 1, 1, 1)];
     let output = Output::Planes { planes: &mut output, first: 0, add: false, relu: false };
-    crate::multiplier::Multiplier::new(Path::PortableF32).multiply(&product, &input, &rows, output, None);
+    crate::multiplier::Multiplier::new(KernelVariant::PortableF32).multiply(&product, &input, &rows, output, None);
 }

@@ -1,4 +1,4 @@
-use crate::Path;
+use crate::KernelVariant;
 use crate::board::Board;
 use crate::winograd::pieces::Pieces;
 use crate::winograd::squares::Squares;
@@ -19,7 +19,7 @@ pub(crate) enum Cut {
 
 impl Cut {
     /// The cut that is fastest on a path; `None` where nine taps are, as measured with and without neighbours in a batch.
-    pub(super) fn of(path: Path, board: Board, channels: usize) -> Option<Self> {
+    pub(super) fn of(path: KernelVariant, board: Board, channels: usize) -> Option<Self> {
         if !path.is_float32() || channels < CHANNELS_MIN || board.height.min(board.width) < SIDE_MIN {
             return None;
         }

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use crate::Path;
+use crate::KernelVariant;
 use crate::board::Board;
 use crate::folded::Affine;
 use crate::layout::Layout;
@@ -19,7 +19,7 @@ pub(super) struct Cost {
 impl Cost {
     /// In products. As many are made while a weight is loaded if a position is evaluated alone: the more, the wider the registers
     /// are that multiply.
-    pub(super) fn on(self, path: Path) -> usize {
+    pub(super) fn on(self, path: KernelVariant) -> usize {
         self.products + self.weights * if path.has_wide_registers() { 8 } else { 2 }
     }
 }
@@ -38,7 +38,7 @@ impl Limits {
     const WIDE: Self = Self { outputs_max: 5, rows_min: 10 };
     const NARROW: Self = Self { outputs_max: NUMBERS.len() + 2 - TAPS, rows_min: 6 };
 
-    fn of(path: Path) -> Self {
+    fn of(path: KernelVariant) -> Self {
         if path.has_wide_registers() { Self::WIDE } else { Self::NARROW }
     }
 }
@@ -67,7 +67,7 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     /// The cut that a path computes with the fewest tiles; `None` where weights are read for too few rows.
-    pub(super) fn of(path: Path, board: Board) -> Option<Self> {
+    pub(super) fn of(path: KernelVariant, board: Board) -> Option<Self> {
         [Side::Down, Side::Right]
             .map(|side| Self::along(path, board, side))
             .into_iter()
@@ -75,7 +75,7 @@ impl Pieces {
             .min_by_key(|pieces| pieces.tiles(path))
     }
 
-    pub(super) fn along(path: Path, board: Board, side: Side) -> Self {
+    pub(super) fn along(path: KernelVariant, board: Board, side: Side) -> Self {
         let (cells, lines, along, across) = match side {
             Side::Down => (board.height, board.width, board.down(), board.right()),
             Side::Right => (board.width, board.height, board.right(), board.down()),
@@ -91,7 +91,7 @@ impl Pieces {
     }
 
     /// Tiles of a path at all points of a position.
-    fn tiles(&self, path: Path) -> usize {
+    fn tiles(&self, path: KernelVariant) -> usize {
         let points: usize = self.cuts.iter().map(points_of).sum();
         points * path.tiles(Board::new(1, self.board.width))
     }
@@ -128,7 +128,7 @@ impl Pieces {
     }
 
     /// For each point the rows that are multiplied there: those of the pieces that have it.
-    pub(super) fn runs(&self, path: Path, layout: Layout) -> Vec<Vec<Run>> {
+    pub(super) fn runs(&self, path: KernelVariant, layout: Layout) -> Vec<Vec<Run>> {
         let all = path.cells(layout);
         let of_point = |point| {
             let pieces = self.cuts.iter().filter(|cut| point < points_of(cut)).count();

@@ -1,4 +1,4 @@
-use crate::Path;
+use crate::KernelVariant;
 use crate::board::Board;
 use crate::folded::Affine;
 use crate::layout::Layout;
@@ -22,7 +22,7 @@ pub(crate) struct Squares {
 
 impl Squares {
     /// The cut that costs a path least.
-    pub(super) fn of(path: Path, board: Board) -> Option<Self> {
+    pub(super) fn of(path: KernelVariant, board: Board) -> Option<Self> {
         OUTPUTS.map(|outputs| Self::new(board, outputs)).min_by_key(|squares| squares.cost().on(path))
     }
 
@@ -74,7 +74,7 @@ impl Squares {
     }
 
     /// The rows of the first positions, in as few tiles as there can be.
-    pub(super) fn runs(&self, path: Path, layout: Layout, positions: usize) -> Vec<Run> {
+    pub(super) fn runs(&self, path: KernelVariant, layout: Layout, positions: usize) -> Vec<Run> {
         let (rows, most) = (positions * self.squares(), path.rows_of_run());
         let run = |first: usize| Run::new(layout.index(0, 0, first), most.min(rows - first), 1);
         (0..rows).step_by(most).map(run).collect()

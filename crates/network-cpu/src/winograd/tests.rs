@@ -11,8 +11,8 @@ use super::*;
 use crate::board::Board;
 use crate::line::Line;
 
-fn float32() -> impl Iterator<Item = Path> {
-    Path::ALL.into_iter().filter(|path| path.is_float32() && path.is_available())
+fn float32() -> impl Iterator<Item = KernelVariant> {
+    KernelVariant::ALL.into_iter().filter(|path| path.is_float32() && path.is_available())
 }
 
 fn numbers(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
@@ -62,7 +62,7 @@ fn the_transforms_of_two_outputs_are_those_of_the_paper() {
 #[test]
 fn pieces_cover_a_side_the_largest_first() {
     for cells in SIDE_MIN..=64 {
-        for (path, most) in [(Path::Avx512F32, 5), (Path::PortableF32, 7)] {
+        for (path, most) in [(KernelVariant::Avx512F32, 5), (KernelVariant::PortableF32, 7)] {
             let cuts = Pieces::along(path, Board::new(cells, 5), Side::Down).cuts;
             assert!(cuts.iter().cloned().flatten().eq(0..cells), "{cuts:?}");
             assert!(cuts.is_sorted_by_key(|cut| Reverse(cut.len())) && cuts[0].len() <= most, "{cuts:?}");
@@ -74,22 +74,28 @@ fn pieces_cover_a_side_the_largest_first() {
 
 #[test]
 fn boards_are_cut_where_that_pays_and_in_float32_only() {
-    let cut = |path: Path, height, width, channels| match Cut::of(path, Board::new(height, width), channels)? {
+    let cut = |path: KernelVariant, height, width, channels| match Cut::of(path, Board::new(height, width), channels)? {
         Cut::OneSide(pieces) => Some(pieces.cuts.iter().map(Range::len).collect::<Vec<_>>()),
         Cut::BothSides(squares) => Some(vec![squares.outputs; squares.count[0]]),
     };
-    assert_eq!(cut(Path::PortableF32, 9, 9, 32), Some(vec![5, 4]));
+    assert_eq!(cut(KernelVariant::PortableF32, 9, 9, 32), Some(vec![5, 4]));
     for (height, width) in [(1, 1), (1, 60), (60, 2), (5, 5)] {
-        assert_eq!(cut(Path::PortableF32, height, width, 128), None, "{height}x{width}");
+        assert_eq!(cut(KernelVariant::PortableF32, height, width, 128), None, "{height}x{width}");
     }
-    assert_eq!(cut(Path::PortableF32, 9, 9, 16), None);
-    for path in [Path::AmxBf16, Path::Avx512Bf16, Path::AmxI8, Path::Avx512I8, Path::PortableI8] {
+    assert_eq!(cut(KernelVariant::PortableF32, 9, 9, 16), None);
+    for path in [
+        KernelVariant::AmxBf16,
+        KernelVariant::Avx512Bf16,
+        KernelVariant::AmxI8,
+        KernelVariant::Avx512I8,
+        KernelVariant::PortableI8,
+    ] {
         assert_eq!(cut(path, 9, 9, 128), None, "{path}");
     }
     // Along both sides, where many squares wait for a weight or few take the time of as many products.
     let wide = [(8, vec![4, 4]), (9, vec![3; 3]), (13, vec![5, 4, 4]), (19, vec![5; 4])];
     let narrow = [(8, vec![4; 2]), (9, vec![3; 3]), (13, vec![5; 3]), (19, vec![5; 4])];
-    for (path, cuts) in [(Path::Avx512F32, wide), (Path::Avx2F32, narrow)] {
+    for (path, cuts) in [(KernelVariant::Avx512F32, wide), (KernelVariant::Avx2F32, narrow)] {
         if cfg!(target_arch = "x86_64") {
             for (side, pieces) in cuts {
                 assert_eq!(cut(path, side, side, 128), Some(pieces), "{path}, {side}");
@@ -98,8 +104,8 @@ fn boards_are_cut_where_that_pays_and_in_float32_only() {
     }
     if cfg!(target_arch = "x86_64") {
         // Two pieces of three by seven columns fill fourteen rows; one piece of seven columns by six rows fills six.
-        assert_eq!(cut(Path::Avx512F32, 6, 7, 128), Some(vec![3, 3]));
-        assert_eq!(cut(Path::Avx2F32, 6, 7, 128), Some(vec![7]));
+        assert_eq!(cut(KernelVariant::Avx512F32, 6, 7, 128), Some(vec![3, 3]));
+        assert_eq!(cut(KernelVariant::Avx2F32, 6, 7, 128), Some(vec![7]));
     }
 }
 
@@ -134,7 +140,7 @@ fn random_planes(layout: Layout, channels: usize, rng: &mut ChaCha8Rng) -> (Plan
 }
 
 /// Convolves all positions but the last with a path and holds them against float64.
-fn check(path: Path, board: Board, cut: &Cut, channels: usize) {
+fn check(path: KernelVariant, board: Board, cut: &Cut, channels: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64((board.height * 64 + board.width) as u64);
     let weight = scaled(&mut rng, channels);
     let affine = Affine { inputs: channels, taps: 9, weight, bias: numbers(&mut rng, channels) };
@@ -172,14 +178,14 @@ fn check(path: Path, board: Board, cut: &Cut, channels: usize) {
 }
 
 /// Every cut of a board.
-fn cuts(path: Path, board: Board) -> impl Iterator<Item = Cut> {
+fn cuts(path: KernelVariant, board: Board) -> impl Iterator<Item = Cut> {
     let one_side = [Side::Down, Side::Right].map(|side| Cut::OneSide(Pieces::along(path, board, side)));
     let both_sides = (3..=5).map(move |outputs| Cut::BothSides(Squares::new(board, outputs)));
     one_side.into_iter().chain(both_sides)
 }
 
 /// Lying both ways, with every cut.
-fn check_board(path: Path, height: usize, width: usize, channels: usize) {
+fn check_board(path: KernelVariant, height: usize, width: usize, channels: usize) {
     let board = Board::new(height, width);
     for board in [board, board.turned()] {
         cuts(path, board).for_each(|cut| check(path, board, &cut, channels));

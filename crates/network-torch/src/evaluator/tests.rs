@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use game::{Action, ObservationShape};
-use inference::{Batch, Evaluator, Predictions, Slots};
+use inference::{Batch, BufferPool, Evaluator, Predictions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind};
@@ -90,7 +90,7 @@ fn the_conformance_suite_passes_in_both_precisions() {
 fn in_slots(slots: usize) -> LibtorchEvaluator {
     let bytes = seasoned(&small(), 72).to_safetensors().unwrap();
     let on = (Device::Cpu, Precision::F32);
-    LibtorchEvaluator::in_slots(&small(), WeightsVersion(9), &bytes, on, Arc::new(Slots::new(slots))).unwrap()
+    LibtorchEvaluator::in_slots(&small(), WeightsVersion(9), &bytes, on, Arc::new(BufferPool::new(slots))).unwrap()
 }
 
 #[test]

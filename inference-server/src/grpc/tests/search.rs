@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use game::Action;
-use proto::inference::{AdviceError, Advisor, Moves, SearchQuery};
+use proto::inference::{AnalysisClient, AnalysisError, Moves, SearchQuery};
 use tonic::Code;
 
 use super::{Server, within};
@@ -20,14 +20,14 @@ fn about_to_win() -> SearchQuery {
     SearchQuery { game: Some("tic_tac_toe".into()), ..SearchQuery { moves, ..query(&[]) } }
 }
 
-fn advisor(server: &Server) -> Advisor {
-    Advisor::new(&server.endpoint()).unwrap()
+fn advisor(server: &Server) -> AnalysisClient {
+    AnalysisClient::new(&server.endpoint()).unwrap()
 }
 
-fn refused(error: AdviceError) -> tonic::Status {
+fn refused(error: AnalysisError) -> tonic::Status {
     match error {
-        AdviceError::Status(status) => status,
-        AdviceError::Answer(invalid) => panic!("the answer is invalid: {invalid}"),
+        AnalysisError::Status(status) => status,
+        AnalysisError::Answer(invalid) => panic!("the answer is invalid: {invalid}"),
     }
 }
 

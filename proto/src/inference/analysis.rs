@@ -67,13 +67,13 @@ pub struct MoveReport {
 
 /// Asks an inference server for moves: single requests that are not retried.
 #[derive(Debug, Clone)]
-pub struct Advisor {
+pub struct AnalysisClient {
     client: InferenceClient<Channel>,
 }
 
 /// The reason for which a search request failed.
 #[derive(Debug, thiserror::Error)]
-pub enum AdviceError {
+pub enum AnalysisError {
     /// The server, or the way to it, refused.
     #[error("the inference server refused")]
     Status(#[from] Status),
@@ -82,7 +82,7 @@ pub enum AdviceError {
     Answer(#[from] Invalid),
 }
 
-impl Advisor {
+impl AnalysisClient {
     /// Connects with the first request.
     ///
     /// # Errors
@@ -95,8 +95,8 @@ impl Advisor {
     /// The move to play, and what the search saw.
     ///
     /// # Errors
-    /// [`AdviceError`].
-    pub async fn select_move(&self, query: SearchQuery) -> Result<(MoveReport, SearchReport), AdviceError> {
+    /// [`AnalysisError`].
+    pub async fn select_move(&self, query: SearchQuery) -> Result<(MoveReport, SearchReport), AnalysisError> {
         let response = self.client.clone().select_move(v1::SelectMoveRequest::from(query)).await?.into_inner();
         Ok(convert::analysis::selected_from_wire(response)?)
     }
@@ -105,23 +105,23 @@ impl Advisor {
     /// ends the search.
     ///
     /// # Errors
-    /// [`AdviceError`]; so does the stream.
+    /// [`AnalysisError`]; so does the stream.
     pub async fn analyse(
         &self,
         query: SearchQuery,
         interval: Option<Duration>,
-    ) -> Result<BoxStream<'static, Result<SearchReport, AdviceError>>, AdviceError> {
+    ) -> Result<BoxStream<'static, Result<SearchReport, AnalysisError>>, AnalysisError> {
         let request = convert::analysis::analyse_to_wire(query, interval);
         let reports = self.client.clone().analyse(request).await?.into_inner();
-        let reports = reports.map_err(AdviceError::from);
+        let reports = reports.map_err(AnalysisError::from);
         Ok(reports.and_then(async |report| Ok(SearchReport::try_from(report)?)).boxed())
     }
 
     /// Returns the models served, their load, and the reasons for small batches.
     ///
     /// # Errors
-    /// [`AdviceError::Status`].
-    pub async fn stats(&self) -> Result<InferenceStats, AdviceError> {
+    /// [`AnalysisError::Status`].
+    pub async fn stats(&self) -> Result<InferenceStats, AnalysisError> {
         Ok(self.client.clone().stats(v1::StatsRequest {}).await?.into_inner().into())
     }
 }

@@ -78,7 +78,7 @@ struct OnItsWay {
 }
 
 impl Device for MadeUp {
-    type Flight = OnItsWay;
+    type InFlightBatch = OnItsWay;
 
     fn attributes(&self) -> Attributes {
         Attributes { name: "made up".into(), weights_version: 5, preferred_batch: self.chunk, max_batch: 4096 }
@@ -114,7 +114,7 @@ impl Device for MadeUp {
     }
 }
 
-impl Flight for OnItsWay {
+impl InFlightBatch for OnItsWay {
     fn stage(&mut self, batch: &Batch, positions: Range<usize>) -> Result<(), Error> {
         let mut staged = Batch::new(batch.shape());
         for i in positions {
@@ -136,7 +136,7 @@ impl Flight for OnItsWay {
 }
 
 /// Runs `body` with an evaluator on a machine with so many slots and so much room; says what was counted.
-fn on_a_machine(slots: usize, room: usize, overlaps: usize, body: impl FnOnce(InOrder<MadeUp>)) -> Counts {
+fn on_a_machine(slots: usize, room: usize, overlaps: usize, body: impl FnOnce(PipelinedEvaluator<MadeUp>)) -> Counts {
     /// However the body ends, the machine does.
     struct Over<'a>(&'a Machine);
     impl Drop for Over<'_> {
@@ -150,7 +150,7 @@ fn on_a_machine(slots: usize, room: usize, overlaps: usize, body: impl FnOnce(In
         scope.spawn(|| machine.work(overlaps));
         let _over = Over(&machine);
         let device = MadeUp { machine: Arc::clone(&machine), room, chunk: 64 };
-        body(InOrder::new(device, Arc::new(Slots::new(slots))));
+        body(PipelinedEvaluator::new(device, Arc::new(BufferPool::new(slots))));
     });
     std::mem::take(&mut *machine.counts())
 }
@@ -172,7 +172,7 @@ fn answers(evaluator: &mut dyn Evaluator, batch: &Batch) -> Vec<(Vec<f32>, f32)>
 }
 
 /// So many threads have so many batches answered each, and compare.
-fn ask_from_threads(evaluator: &InOrder<MadeUp>, threads: usize, batches: usize) {
+fn ask_from_threads(evaluator: &PipelinedEvaluator<MadeUp>, threads: usize, batches: usize) {
     thread::scope(|scope| {
         for thread in 0..threads {
             let mut evaluator = evaluator.beside();
@@ -214,10 +214,10 @@ fn no_more_batches_are_under_way_than_there_are_slots_and_each_answer_goes_to_wh
 
 #[test]
 fn weights_that_share_slots_share_their_number() {
-    let slots = Arc::new(Slots::new(1));
+    let slots = Arc::new(BufferPool::new(1));
     let machine = Arc::<Machine>::default();
     let device = || MadeUp { machine: Arc::clone(&machine), room: 64, chunk: 64 };
-    let [old, new] = [(); 2].map(|()| InOrder::new(device(), Arc::clone(&slots)));
+    let [old, new] = [(); 2].map(|()| PipelinedEvaluator::new(device(), Arc::clone(&slots)));
     thread::scope(|scope| {
         scope.spawn(|| machine.work(0));
         thread::scope(|scope| {

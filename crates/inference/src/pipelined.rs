@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use game::ObservationShape;
 
-use crate::{Attributes, Batch, Error, Evaluator, Predictions, Slots};
+use crate::{Attributes, Batch, BufferPool, Error, Evaluator, Predictions};
 
 /// A device that computes what it is given in the order in which it is given, while those who gave it do something else.
 pub trait Device: Send {
     /// A batch on its way through the device: the buffers that it needs there and back.
-    type Flight: Flight;
+    type InFlightBatch: InFlightBatch;
 
     /// What an evaluator on it says about itself.
     fn attributes(&self) -> Attributes;
@@ -21,17 +21,17 @@ pub trait Device: Send {
     fn takes(&self) -> (ObservationShape, usize);
 
     /// A flight that has not been used.
-    fn flight(&self) -> Self::Flight;
+    fn flight(&self) -> Self::InFlightBatch;
 
     /// Queues a batch that is staged and returns; it is asked by one caller at a time. A device without a queue computes here.
     ///
     /// # Errors
     /// What the device refuses. The flight is then not used again: the device may still read from it.
-    fn submit(&mut self, flight: &mut Self::Flight) -> Result<(), Error>;
+    fn submit(&mut self, flight: &mut Self::InFlightBatch) -> Result<(), Error>;
 }
 
 /// A batch on its way. Nothing here knows the device, so that nobody can keep others from it while waiting for an answer.
-pub trait Flight: Send {
+pub trait InFlightBatch: Send {
     /// Gets the positions ready to be submitted.
     ///
     /// # Errors
@@ -48,23 +48,23 @@ pub trait Flight: Send {
 
 /// An evaluator on a device that works in order: as many batches under way as there are slots, so that the next one is queued
 /// there while one is computed. Others on the same device come from [`beside`](Self::beside), one for each thread.
-pub struct InOrder<D: Device> {
+pub struct PipelinedEvaluator<D: Device> {
     device: Arc<Mutex<D>>,
-    slots: Arc<Slots<D::Flight>>,
+    slots: Arc<BufferPool<D::InFlightBatch>>,
     attributes: Attributes,
     takes: (ObservationShape, usize),
     chunk: usize,
 }
 
-impl<D: Device> fmt::Debug for InOrder<D> {
+impl<D: Device> fmt::Debug for PipelinedEvaluator<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InOrder").field("attributes", &self.attributes).finish_non_exhaustive()
+        f.debug_struct("PipelinedEvaluator").field("attributes", &self.attributes).finish_non_exhaustive()
     }
 }
 
-impl<D: Device> InOrder<D> {
+impl<D: Device> PipelinedEvaluator<D> {
     /// The first on `device`. The slots may be those of other weights on the same device.
-    pub fn new(device: D, slots: Arc<Slots<D::Flight>>) -> Self {
+    pub fn new(device: D, slots: Arc<BufferPool<D::InFlightBatch>>) -> Self {
         let (attributes, takes, chunk) = (device.attributes(), device.takes(), device.chunk().max(1));
         Self { device: Arc::new(Mutex::new(device)), slots, attributes, takes, chunk }
     }
@@ -83,7 +83,7 @@ impl<D: Device> InOrder<D> {
     /// One flight there and back.
     fn fly(
         &self,
-        flight: &mut D::Flight,
+        flight: &mut D::InFlightBatch,
         batch: &Batch,
         positions: Range<usize>,
         predictions: &mut Predictions,
@@ -95,7 +95,7 @@ impl<D: Device> InOrder<D> {
     }
 }
 
-impl<D: Device> Evaluator for InOrder<D> {
+impl<D: Device> Evaluator for PipelinedEvaluator<D> {
     fn attributes(&self) -> Attributes {
         self.attributes.clone()
     }

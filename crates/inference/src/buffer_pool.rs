@@ -7,7 +7,7 @@ pub const DEPTH_MAX: usize = 4;
 ///
 /// Who finds none free waits without spinning. How many there may be, the in-flight depth, changes while they are in use.
 #[derive(Debug)]
-pub struct Slots<T> {
+pub struct BufferPool<T> {
     state: Mutex<State<T>>,
     /// A slot came back, or there may be more.
     freed: Condvar,
@@ -21,7 +21,7 @@ struct State<T> {
     idle: Vec<T>,
 }
 
-impl<T> Slots<T> {
+impl<T> BufferPool<T> {
     /// At most `depth` batches under way, at least one.
     #[must_use]
     pub fn new(depth: usize) -> Self {
@@ -45,13 +45,13 @@ impl<T> Slots<T> {
     }
 
     /// Waits until fewer batches are under way than may be. The slot is free again when it is dropped.
-    pub fn take(&self) -> Slot<'_, T> {
+    pub fn take(&self) -> PooledBuffer<'_, T> {
         let mut state = self.state();
         while state.under_way >= state.depth {
             state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.under_way += 1;
-        Slot { slots: self, held: state.idle.pop() }
+        PooledBuffer { slots: self, held: state.idle.pop() }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -61,12 +61,12 @@ impl<T> Slots<T> {
 
 /// A place for one batch under way.
 #[derive(Debug)]
-pub struct Slot<'a, T> {
-    slots: &'a Slots<T>,
+pub struct PooledBuffer<'a, T> {
+    slots: &'a BufferPool<T>,
     held: Option<T>,
 }
 
-impl<T> Slot<'_, T> {
+impl<T> PooledBuffer<'_, T> {
     /// What the slot held when it was last in use; `None` where it never was, or where that use failed. Whoever wants it to be
     /// there for the next batch [keeps](Self::keep) it.
     pub fn reclaim(&mut self) -> Option<T> {
@@ -79,7 +79,7 @@ impl<T> Slot<'_, T> {
     }
 }
 
-impl<T> Drop for Slot<'_, T> {
+impl<T> Drop for PooledBuffer<'_, T> {
     fn drop(&mut self) {
         let mut state = self.slots.state();
         state.under_way -= 1;
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_a_batch_left_is_found_by_the_next_one() {
-        let slots = Slots::new(1);
+        let slots = BufferPool::new(1);
         let mut slot = slots.take();
         assert_eq!(slot.reclaim(), None);
         slot.keep("buffers");
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn never_more_are_taken_than_there_are() {
-        let slots = &Slots::<u32>::new(3);
+        let slots = &BufferPool::<u32>::new(3);
         let (under_way, most) = (&AtomicUsize::new(0), &AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..8 {
@@ -132,12 +132,12 @@ mod tests {
         assert!(most.load(Ordering::SeqCst) <= 3, "{most:?}");
         // Nothing that was kept is lost or doubled.
         let mut held: Vec<_> = (0..3).map(|_| slots.take()).collect();
-        assert_eq!(held.iter_mut().filter_map(Slot::reclaim).sum::<u32>(), 8 * 200);
+        assert_eq!(held.iter_mut().filter_map(PooledBuffer::reclaim).sum::<u32>(), 8 * 200);
     }
 
     #[test]
     fn whoever_waits_goes_on_when_there_may_be_more() {
-        let slots = &Slots::<()>::new(1);
+        let slots = &BufferPool::<()>::new(1);
         let _first = slots.take();
         thread::scope(|scope| {
             let second = scope.spawn(|| drop(slots.take()));
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn fewer_slots_hold_less_once_what_is_under_way_is_done() {
-        let slots = Slots::new(2);
+        let slots = BufferPool::new(2);
         let mut both = [slots.take(), slots.take()];
         both.iter_mut().for_each(|slot| slot.keep(()));
         slots.set_depth(1);
@@ -157,11 +157,11 @@ mod tests {
         assert_eq!(slots.take().reclaim(), Some(()));
         slots.set_depth(2);
         let mut both = [slots.take(), slots.take()];
-        assert_eq!(both.iter_mut().filter_map(Slot::reclaim).count(), 0);
+        assert_eq!(both.iter_mut().filter_map(PooledBuffer::reclaim).count(), 0);
     }
 
     #[test]
     fn there_is_always_one() {
-        assert_eq!(Slots::<()>::new(0).depth(), 1);
+        assert_eq!(BufferPool::<()>::new(0).depth(), 1);
     }
 }

@@ -14,7 +14,7 @@ use crate::tap::Taps;
 
 /// Instructions that a tower is computed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Path {
+pub enum KernelVariant {
     /// AMX tiles: bfloat16 products, float32 sums.
     AmxBf16,
     /// AVX-512 bf16: bfloat16 products, float32 sums.
@@ -57,7 +57,7 @@ macro_rules! of_lanes {
     }};
 }
 
-impl Path {
+impl KernelVariant {
     /// All that take weights as they are, the widest first.
     pub const ALL: [Self; 6] =
         [Self::AmxBf16, Self::Avx512Bf16, Self::Avx512F32, Self::Avx2F32, Self::NeonF32, Self::PortableF32];
@@ -349,13 +349,13 @@ fn has_avx2() -> bool {
     false
 }
 
-impl std::fmt::Display for Path {
+impl std::fmt::Display for KernelVariant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl std::str::FromStr for Path {
+impl std::str::FromStr for KernelVariant {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
