@@ -21,9 +21,9 @@ const THREADS_MAX: usize = 1024;
 const BATCH_MAX: usize = 16_384;
 /// Each keeps all its weights in memory.
 const VERSIONS_MAX: usize = 64;
-/// Who waits longer for company is not served but kept.
+/// A longer delay stalls requests instead of filling batches.
 const QUEUE_DELAY_US_MAX: u64 = 1_000_000;
-/// Nobody waits an hour for an evaluation.
+/// No evaluation is worth waiting an hour for.
 const TIMEOUT_MS_MAX: u64 = 3_600_000;
 
 /// Each has a thread while it lasts.
@@ -31,17 +31,17 @@ const SEARCHES_MAX: usize = 512;
 /// A tree of more does not fit most machines.
 const SIMULATIONS_MAX: u32 = 100_000_000;
 
-/// What this process reads of the run file.
+/// The sections of the run file that this process reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What the run is about.
+    /// The run and its game.
     pub run: RunSection,
-    /// How trees search for whoever wants a move.
+    /// The search settings for clients that request moves.
     pub search: SearchSection,
     /// This process.
     pub inference: InferenceSection,
-    /// Who may connect, and whom it trusts.
+    /// The clients that may connect, and the certificates it trusts.
     pub security: SecuritySection,
 }
 
@@ -49,7 +49,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InferenceSection {
-    /// Where the learner serves weights: `http://127.0.0.1:7002`.
+    /// The learner's endpoint for weights: `http://127.0.0.1:7002`.
     pub learner: String,
     /// Instead of a learner: the manifest of a published version (`runs/NAME/weights/v000012.json`), whose bytes lie beside
     /// it. Empty: the learner's newest.
@@ -63,13 +63,13 @@ pub struct InferenceSection {
     pub precision: PrecisionPreference,
     /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
-    /// How many of the newest weights versions answer.
+    /// The number of newest weights versions that answer.
     pub versions_kept: usize,
     /// Larger weights are refused.
     pub weights_bytes_max: u64,
     /// Positions in a batch; 0 takes what the evaluator prefers.
     pub batch_max: usize,
-    /// How long an ask may wait for others to share its batch while an evaluator is free.
+    /// The time for which a request may wait for others to share its batch while an evaluator is free, in microseconds.
     pub queue_delay_us: u64,
     /// Positions that may wait; beyond, asks are refused.
     pub waiting_positions_max: usize,
@@ -87,7 +87,7 @@ pub struct InferenceSection {
     pub searches_max: usize,
     /// Simulations that one of them may ask for.
     pub simulations_max: u32,
-    /// How long one of them may take.
+    /// The time limit of one search, in milliseconds.
     pub search_ms_max: u64,
 }
 
@@ -121,7 +121,7 @@ impl Default for InferenceSection {
     }
 }
 
-/// Where weights come from.
+/// The source of weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A learner, by its endpoint.
@@ -135,22 +135,22 @@ pub enum Source {
 pub struct Settings {
     /// The game.
     pub game: GameKind,
-    /// Where weights come from.
+    /// The source of weights.
     pub source: Source,
     /// `inference.queue_delay_us`.
     pub queue_delay: Duration,
     /// `inference.timeout_ms`.
     pub timeout: Duration,
-    /// How trees search for whoever wants a move.
+    /// The search settings for clients that request moves.
     pub search: SearchSettings,
-    /// What bounds them.
+    /// The limits of searches.
     pub(crate) searches: Limits,
     /// This process; its ranges are checked.
     pub inference: InferenceSection,
 }
 
 impl Config {
-    /// What it says, checked.
+    /// Checks the configuration.
     ///
     /// # Errors
     /// [`ConfigError`] names the first key that makes no sense.
@@ -207,7 +207,7 @@ impl Settings {
     #[must_use]
     pub fn queue(&self, evaluators: usize) -> QueueSettings {
         QueueSettings {
-            // Until an evaluator says what it prefers.
+            // Used until an evaluator reports its preferred size.
             batch_max: self.inference.batch_max.max(1),
             delay: self.queue_delay,
             waiting_max: self.inference.waiting_positions_max,

@@ -1,7 +1,8 @@
 //! The threads that evaluate, and the queue before them: the one place where they meet tokio.
 //!
-//! Whoever holds a [`Handle`] asks; asks of all connections wait in one queue, and a thread that is free takes what shares a
-//! batch. An ask holds the version that answers it, so that newer weights take nothing from it. Start with [`Handle::evaluate`].
+//! The holder of a [`Handle`] sends requests; requests of all connections wait in one queue, and an idle thread takes
+//! those that share a batch. A request holds the version that answers it, so that newer weights take nothing from it.
+//! Start with [`Handle::evaluate`].
 
 mod counts;
 
@@ -29,36 +30,36 @@ use crate::versions::{Version, Versions};
 #[cfg(test)]
 mod tests;
 
-/// How often asks that nobody waits for any more are looked for.
+/// The interval between searches of the queue for requests without a receiver.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Positions to evaluate, and by when.
 #[derive(Debug)]
 pub struct Ask {
-    /// Who asks: each client gets the same share of every batch.
+    /// The client: each client gets the same share of every batch.
     pub client: u64,
     /// The weights version that must answer; `None`: the newest. One that has not come yet is waited for.
     pub version: Option<u64>,
     /// The positions, at least one.
     pub batch: Batch,
-    /// When the answer is worth nothing any more; `None`: what the configuration says.
+    /// The deadline of the answer; `None`: as configured.
     pub deadline: Option<Instant>,
 }
 
-/// What came of an ask.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
     /// The weights version that answered.
     pub version: u64,
     /// In the order of the batch.
     pub predictions: Predictions,
-    /// How long it waited for its turn.
+    /// The time in the queue.
     pub queued: Duration,
-    /// How long its batch took.
+    /// The duration of its batch.
     pub computed: Duration,
 }
 
-/// Why an ask has no answer.
+/// The reason for which a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No weights have come yet.
@@ -67,9 +68,9 @@ pub enum Refusal {
     /// That version is not resident.
     #[error("weights version {version} is not here; those that answer are {resident:?}")]
     UnknownVersion {
-        /// What was asked for.
+        /// The version requested.
         version: u64,
-        /// What there is.
+        /// The versions held.
         resident: Vec<u64>,
     },
     /// The positions are not of the game that is served, or too many.
@@ -78,15 +79,15 @@ pub enum Refusal {
     /// As many positions wait as may.
     #[error("as many positions wait as inference.waiting_positions_max allows; try again in {retry_after:?}")]
     Full {
-        /// When there may be room.
+        /// The delay before there may be room.
         retry_after: Duration,
     },
     /// It would be answered too late.
     #[error("the answer would take {expected:?}, which is later than it is wanted; try again in {retry_after:?}")]
     Late {
-        /// How long it would take.
+        /// The expected duration.
         expected: Duration,
-        /// When it might be in time.
+        /// The delay before a retry might be in time.
         retry_after: Duration,
     },
     /// It was waiting when its time was up.
@@ -101,7 +102,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// When to try again, where that helps.
+    /// Returns the delay before a retry, where a retry helps.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -110,7 +111,7 @@ impl Refusal {
         }
     }
 
-    /// As the fast path says it.
+    /// Converts the error of the fast path.
     #[must_use]
     pub fn why(&self) -> Why {
         match self {
@@ -138,7 +139,7 @@ impl From<Refusal> for Status {
     }
 }
 
-/// What is served.
+/// The game and versions served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     /// The name of the game, which is the model's.
@@ -193,7 +194,7 @@ struct Waiting {
 }
 
 impl Handle {
-    /// What is served; `None` before the first weights.
+    /// Returns the model served; `None` before the first weights.
     #[must_use]
     pub fn model(&self) -> Option<Model> {
         let newest = self.shared.versions.newest()?;
@@ -274,7 +275,7 @@ impl Handle {
         }
     }
 
-    /// What was done so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let state = self.shared.state.lock();
@@ -286,7 +287,7 @@ impl Handle {
         self.shared.state.lock().queue.set_batch_max(batch_max);
     }
 
-    /// The version that answers whoever names none.
+    /// Returns the version that answers requests without a version.
     pub(crate) fn newest(&self) -> Option<u64> {
         self.shared.versions.newest().map(|version| version.number())
     }
@@ -408,7 +409,7 @@ impl Engine {
 
     /// Waits for all threads, after [`Handle::drain`].
     pub(crate) fn join(self) -> anyhow::Result<()> {
-        // All of them, whatever the first says.
+        // Joins all of them, whatever the result of the first.
         let joined: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
         ensure!(joined.iter().all(Result::is_ok), "an evaluating thread panicked");
         Ok(())
@@ -477,7 +478,7 @@ impl Evaluating {
             next += batch.len();
             let queued = begun.saturating_sub(since);
             metrics::answered(batch.len(), queued, computed);
-            // Whoever asked may have given up.
+            // The caller may have stopped waiting.
             let _ = reply.send(Ok(Answer { version: version.number(), predictions, queued, computed }));
         }
     }

@@ -29,7 +29,7 @@ use evaluate::EvaluateStream;
 #[cfg(test)]
 mod tests;
 
-/// What a stream of answers is to tonic.
+/// A stream of answers, as tonic expects it.
 pub(crate) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Serves what answers behind a handle.
@@ -143,7 +143,7 @@ impl Drop for OpenStream {
     }
 }
 
-/// What stands in the queue for whoever sends single requests: a connection is a client.
+/// Returns the client id of single requests in the queue: a connection is a client.
 pub(crate) fn client_of<T>(request: &Request<T>) -> u64 {
     // Apart from the numbers of streams, which count from 0.
     const OF_CONNECTIONS: u64 = 1 << 63;

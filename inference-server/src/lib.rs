@@ -37,13 +37,13 @@ use load::Loader;
 use open_inference::OpenInference;
 use versions::Versions;
 
-/// How long streams may take to end once the server drains; they only have to hear it.
+/// The time for streams to end once the server drains; they only have to notice the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The body of the process, for [`service::run`].
 ///
 /// # Errors
-/// What keeps it from starting or ended it early, as one chain.
+/// The failure that prevented the start or ended the process early, as one chain.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     metrics::begin();
@@ -59,7 +59,7 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
 /// A server that serves.
 #[derive(Debug)]
 pub struct Running {
-    /// Where.
+    /// The address on which it listens.
     pub address: SocketAddr,
     /// Asks it from within the process.
     pub handle: Handle,
@@ -70,7 +70,7 @@ impl Running {
     /// Waits until it has drained and its threads are joined.
     ///
     /// # Errors
-    /// What ended it early.
+    /// The failure that ended it early.
     pub async fn finished(self) -> anyhow::Result<()> {
         self.serving.await.context("join the server")?
     }
@@ -147,7 +147,7 @@ async fn start_on(
     Ok(Running { address, handle, serving })
 }
 
-/// Serves until drained; then the threads have been told to end.
+/// Serves until drained; by then the threads have been stopped.
 async fn serve(
     settings: &Settings,
     security: Security,

@@ -76,8 +76,8 @@ impl Loader {
         most.clamp(1, attributes.max_batch)
     }
 
-    /// The first batch of a size chooses kernels and grows buffers; nobody should wait for that. Answers that are not finite
-    /// are found here too.
+    /// The first batch of a size chooses kernels and grows buffers; no request should wait for that. Answers that are
+    /// not finite are found here too.
     fn warm_up(&self, evaluator: &mut dyn Evaluator) -> Result<(), inference::Error> {
         let most = self.largest(evaluator);
         let legal: Vec<Action> =
@@ -118,7 +118,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Published> {
     Ok(Published { manifest, bytes: bytes.into() })
 }
 
-/// How the learner's weights are followed.
+/// Returns the settings of the subscription to the learner's weights.
 pub(crate) fn subscription(learner: &str, bytes_max: u64) -> SubscriberSettings {
     SubscriberSettings {
         endpoint: learner.to_owned(),

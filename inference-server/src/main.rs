@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Evaluates positions with the newest weights for whoever calls.
+/// Evaluates positions with the newest weights for its clients.
 #[derive(Debug, Parser)]
 #[command(name = "inference-server", version)]
 struct Args {

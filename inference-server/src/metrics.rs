@@ -1,4 +1,4 @@
-//! What the inference server says about itself. Names are listed in `docs/metrics.md`.
+//! Publishes the metrics of the inference server. Names are listed in `docs/metrics.md`.
 //!
 //! The names that begin with `nv_inference` are those of Triton, so that dashboards made for it show this server too.
 
@@ -9,7 +9,7 @@ use inference::queue::Reason;
 
 use crate::engine::Refusal;
 
-/// Why an ask is refused, and what Triton calls it.
+/// The reason for which a request is rejected, and Triton's name for it.
 type Why = (&'static str, &'static str);
 
 const NO_MODEL: Why = ("no_model", "REJECTED");
@@ -21,7 +21,8 @@ const EXPIRED: Why = ("expired", "CANCELED");
 const DRAINING: Why = ("draining", "CANCELED");
 const FAILED: Why = ("failed", "BACKEND");
 
-/// What happens seldom is counted from zero: a counter that appears with its first event hides that event from every rate.
+/// Starts the counters of rare events at zero: a counter that appears with its first event hides that event from every
+/// rate.
 pub(crate) fn begin() {
     for why in [NO_MODEL, VERSION, SHAPE, FULL, LATE, EXPIRED, DRAINING, FAILED] {
         refusals(why, 0);
@@ -99,7 +100,7 @@ fn refusals((why, triton): Why, number: u64) {
     counter!("nv_inference_request_failure", "reason" => triton).increment(number);
 }
 
-/// Why a batch left.
+/// Returns the label of the reason for which a batch was dispatched.
 fn left(reason: Reason) -> &'static str {
     match reason {
         Reason::Full => "full",

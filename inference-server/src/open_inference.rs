@@ -1,8 +1,8 @@
 //! The Open Inference Protocol, for clients of other projects: convert, ask the engine, convert.
 //!
 //! The model is the game, its versions are the weights versions. Tensors come in (`request`) and go out (`response`) by
-//! name; `description` says which there are. A stream is driven by the connection that reads it; nothing is spawned, so
-//! what a client no longer waits for leaves the queue.
+//! name; `description` lists them. A stream is driven by the connection that reads it; nothing is spawned, so requests
+//! that a client no longer waits for leave the queue.
 
 mod datatype;
 mod deadline;
@@ -33,7 +33,7 @@ const STREAM_IN_FLIGHT_MAX: usize = 64;
 /// The header by which a stream asks for a status instead of an error among its answers.
 const STATUS_HEADER: &str = "triton_grpc_error";
 
-/// The parameter that says, on a stream, that a request has no further answer.
+/// The parameter that marks, on a stream, the last answer to a request.
 const FINAL_PARAMETER: &str = "triton_final_response";
 
 /// Serves the engine behind a handle.
@@ -44,7 +44,7 @@ pub struct OpenInference {
     statistics: Arc<Statistics>,
 }
 
-/// Who asks, and until when.
+/// The client of a request, and the deadline.
 #[derive(Debug, Clone, Copy)]
 struct Caller {
     client: u64,
@@ -178,7 +178,7 @@ impl GrpcInferenceService for OpenInference {
                 async move { service.infer_in_stream(request, caller, end_on_error).await }
             })
             .buffered(STREAM_IN_FLIGHT_MAX);
-        // What was asked before is answered; then the client hears why there is no more.
+        // Earlier requests are answered; then the client receives the reason for the end.
         let farewell = futures::stream::once(async move { drain.is_cancelled() })
             .filter_map(async |draining| draining.then(|| Err(Refusal::Draining.into())));
         Ok(Response::new(Box::pin(answers.chain(farewell))))

@@ -1,5 +1,5 @@
-//! Searches for whoever wants a move: rules and tree on a thread of their own, evaluations from the queue that everybody
-//! shares, so that many searches fill batches together.
+//! Searches for clients that request moves: rules and tree on a thread of their own, evaluations from the shared queue,
+//! so that many searches fill batches together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,19 +28,19 @@ const SLICE_MIN: u32 = 32;
 const SLICE_TIME: Duration = Duration::from_millis(20);
 /// Simulations where neither number nor time was asked for.
 const SIMULATIONS_DEFAULT: u32 = 400;
-/// How often an analysis is told unless asked otherwise.
+/// The default interval between the reports of an analysis.
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(250);
 /// The shortest and the longest wait of a search whose ask was refused because too much is asked.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
 
-/// What bounds the searches of a server.
+/// The limits of the searches of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Searches at once.
     pub(crate) searches_max: usize,
     /// Simulations of one.
     pub(crate) simulations_max: u32,
-    /// How long one may take.
+    /// The time limit of one search.
     pub(crate) time_max: Duration,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Searches {
     drain: CancellationToken,
 }
 
-/// What a search tells, one after another; the last is finished, or says why there is none.
+/// The reports of a search in order; the last is finished, or an error.
 pub(crate) type Reports = mpsc::Receiver<Result<SearchReport, Status>>;
 
 impl Searches {
@@ -70,7 +70,8 @@ impl Searches {
         Self { handle, game, settings, limits, places, drain }
     }
 
-    /// Starts a search. It ends when its reports are dropped. `interval` is how often it tells; `None`: only at its end.
+    /// Starts a search. It ends when its reports are dropped. `interval` is the time between reports; `None`: only one
+    /// at the end.
     pub(crate) fn start(&self, query: SearchQuery, interval: Option<Duration>, client: u64) -> Result<Reports, Status> {
         let budget = Budget::new(&query, &self.limits)?;
         if let Some(game) = query.game.filter(|game| *game != self.game.to_string()) {
@@ -84,7 +85,7 @@ impl Searches {
             convert::retry_after(Status::resource_exhausted(reason), PAUSE[1])
         };
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
-        // One report waits for a client that reads slowly; those after it are told later or not at all.
+        // One report waits for a client that reads slowly; later reports are delayed or skipped.
         let (tell, reports) = mpsc::channel(1);
         let asking = Asking {
             handle: self.handle.clone(),
@@ -113,12 +114,12 @@ impl Searches {
     }
 }
 
-/// How often an analysis is told.
+/// Returns the interval between the reports of an analysis.
 pub(crate) fn interval(asked: Option<Duration>) -> Option<Duration> {
     Some(asked.unwrap_or(INTERVAL_DEFAULT))
 }
 
-/// When a search is over.
+/// The conditions that end a search.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
     simulations: u32,
@@ -192,7 +193,7 @@ struct Search<G: Game> {
     ends: Ends,
 }
 
-/// What ends a search, and who hears of it.
+/// The end of a search and the receiver of its last report.
 struct Ends {
     budget: Budget,
     interval: Option<Duration>,
@@ -209,9 +210,9 @@ impl<G: Game> Search<G> {
             Ok(()) => self.report(true).ok_or_else(|| Status::internal("nothing was searched")),
             Err(status) => Err(status),
         };
-        // Whoever hears the last report may ask for the next search at once.
+        // On the last report a client may start the next search at once.
         drop(self.ends.place);
-        // Whoever asked may have gone.
+        // The caller may have gone.
         let _ = self.ends.tell.blocking_send(last);
     }
 
@@ -315,7 +316,7 @@ impl Evaluator for Asking {
 }
 
 impl Asking {
-    /// What to say of a search that cannot go on.
+    /// Returns the status of a search that cannot go on.
     fn status(&self, error: &Error) -> Status {
         let code = if Instant::now() >= self.until { Code::DeadlineExceeded } else { Code::Unavailable };
         Status::new(code, error.to_string())

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use weights::Manifest;
 
-/// A version that answers. Whoever holds it may have it answer, also when newer ones have taken its place.
+/// A version that answers. It goes on answering for its holders after newer ones have taken its place.
 pub(crate) struct Version {
     manifest: Manifest,
     name: Arc<str>,
@@ -103,7 +103,7 @@ impl Versions {
         numbers
     }
 
-    /// Tells each time another version is the newest.
+    /// Returns a receiver of the newest version.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<u64>> {
         self.newest.subscribe()
     }

@@ -73,7 +73,7 @@ pub(crate) struct Columns {
     layout: Layout,
 }
 
-/// Where each column lies, and what the header says.
+/// The offset of each column, and the fields of the header.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     outcome: Outcome,
@@ -95,7 +95,7 @@ struct Layout {
     full_steps: u32,
 }
 
-/// Whether columns are of all steps.
+/// States if columns cover all steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     Whole,
@@ -280,7 +280,7 @@ fn before<'a>(all: &'a [u8], rest: &[u8]) -> &'a [u8] {
     &all[..all.len() - rest.len()]
 }
 
-/// What stands before the columns.
+/// The fields before the columns.
 #[derive(Debug)]
 struct Header<'a> {
     outcome: Outcome,

@@ -1,4 +1,4 @@
-/// What the items that a table may draw now weigh together: `weight * 2^log2_scale`.
+/// The total weight of the items that a table may draw now: `weight * 2^log2_scale`.
 ///
 /// An item is drawn with its own weight divided by this, so of several tables that are drawn from as one, each gets its
 /// share of the sum of their masses: [`Mass::shares`].

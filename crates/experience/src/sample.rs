@@ -18,11 +18,11 @@ pub struct Segment {
 /// A segment as drawn from a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// What was drawn.
+    /// The segment drawn.
     pub segment: Segment,
     /// With which probability, given the table at that moment.
     pub probability: f64,
-    /// How many items the table could have drawn.
+    /// The number of items that the table could have drawn.
     pub table_items: u64,
 }
 
@@ -52,19 +52,19 @@ impl Segment {
         self.trajectory
     }
 
-    /// How many actions lead to its position.
+    /// Returns the number of actions that lead to its position.
     #[must_use]
     pub fn ply(&self) -> usize {
         self.columns.ply()
     }
 
-    /// How many plies the episode had.
+    /// Returns the number of plies of the episode.
     #[must_use]
     pub fn plies(&self) -> usize {
         self.columns.plies()
     }
 
-    /// How the episode ended.
+    /// Returns the outcome of the episode.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.columns.outcome()
@@ -81,7 +81,7 @@ impl Segment {
         self.columns.first_weights_version().unwrap_or_default()
     }
 
-    /// How many steps it has: `1 + K`, or fewer where the episode ends sooner.
+    /// Returns the number of its steps: `1 + K`, or fewer where the episode ends sooner.
     #[must_use]
     pub fn len(&self) -> usize {
         self.columns.steps_described()

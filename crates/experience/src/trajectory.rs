@@ -45,30 +45,30 @@ pub struct TrajectoryBuilder(ColumnsBuilder);
 /// One move of an episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What was played.
+    /// The action played.
     pub action: Action,
     /// The reward of the player who played it; 0 in games scored by their outcome.
     pub reward: f32,
-    /// How the action was chosen, and so what may be learnt from it.
+    /// The way in which the action was chosen, which decides the training targets.
     pub kind: StepKind,
     /// The weights version that searched this step.
     pub weights_version: WeightsVersion,
 }
 
-/// How a step's action was chosen.
+/// The way in which a step's action was chosen.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepKind {
     /// By a full search: its search policy and value are training targets.
     Full {
         /// The search policy, ascending by action, zero entries left out; sums to one.
         policy: Vec<ActionProbability>,
-        /// What the search policy expects for the player to move, in `[-1, 1]` (times the reward scale in games with
-        /// rewards).
+        /// The expected value of the search policy for the player to move, in `[-1, 1]` (times the reward scale in
+        /// games with rewards).
         value: f32,
     },
     /// By a cheap search (playout cap randomisation): its value may be used, its policy may not.
     Fast {
-        /// What the search policy expects for the player to move.
+        /// The expected value of the search policy for the player to move.
         value: f32,
     },
     /// At random, to vary openings: nothing is learnt from it.
@@ -98,13 +98,13 @@ impl Limits {
     pub(crate) const NONE: Self = Self { steps_max: usize::MAX, actions: 1 << 16 };
 }
 
-/// Why a trajectory is refused: the field and what is wrong with it.
+/// The reason for which a trajectory is rejected: the field and its defect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct Invalid {
     /// The field, with its index: `steps[3].policy`.
     pub field: String,
-    /// What is wrong.
+    /// The defect.
     pub reason: String,
 }
 
@@ -198,13 +198,13 @@ impl Trajectory {
         self.0.columns.game()
     }
 
-    /// How the episode ended.
+    /// Returns the outcome of the episode.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.0.columns.outcome()
     }
 
-    /// How many plies the episode had.
+    /// Returns the number of plies of the episode.
     #[must_use]
     pub fn plies(&self) -> usize {
         self.0.columns.plies()
@@ -226,7 +226,7 @@ impl Trajectory {
         kinds.filter(|(_, kind)| matches!(kind, Kind::Full { .. })).map(|(ply, _)| ply)
     }
 
-    /// How many plies [`Trajectory::full_plies`] has.
+    /// Returns the length of [`Trajectory::full_plies`].
     #[must_use]
     pub fn full_steps(&self) -> usize {
         self.0.columns.full_steps()
@@ -260,14 +260,14 @@ impl Trajectory {
         2 * size_of::<usize>() + size_of::<Inner>() + self.columns().len()
     }
 
-    /// How many clones share the buffer, this one included.
+    /// Returns the number of clones that share the buffer, this one included.
     #[must_use]
     pub fn clones(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
-    /// How far off the searches were: the mean over all searched steps of `|search value - outcome|`, both as the player
-    /// to move sees them, 0 to 2 where values are within `[-1, 1]`. Players are taken to alternate.
+    /// Returns the surprise: the mean over all searched steps of `|search value - outcome|`, both as the player to move
+    /// sees them, 0 to 2 where values are within `[-1, 1]`. Assumes that players alternate.
     ///
     /// `None` without a searched step, and in a game scored by its rewards alone.
     #[must_use]

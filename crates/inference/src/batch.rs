@@ -44,7 +44,7 @@ impl Batch {
         self.ends.len()
     }
 
-    /// Whether it holds none.
+    /// Returns true if it holds no positions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
@@ -56,10 +56,11 @@ impl Batch {
         self.shape
     }
 
-    /// Whether an evaluator of observations of `shape` with `actions` actions takes it, at most `max_batch` positions.
+    /// Checks that an evaluator of observations of `shape` with `actions` actions takes it, at most `max_batch`
+    /// positions.
     ///
     /// # Errors
-    /// [`Error::Shape`] says what does not fit.
+    /// [`Error::Shape`] names the mismatch.
     pub fn check(&self, shape: ObservationShape, actions: usize, max_batch: usize) -> Result<(), Error> {
         let refuse = |expected, got| Err(Error::Shape { expected, got });
         if self.shape != shape {

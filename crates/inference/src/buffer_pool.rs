@@ -5,7 +5,8 @@ pub const DEPTH_MAX: usize = 4;
 
 /// Places for the batches that are under way on one device at once, each with whatever a batch needs there.
 ///
-/// Who finds none free waits without spinning. How many there may be, the in-flight depth, changes while they are in use.
+/// `take` blocks on a condition variable until a slot is free. The number of slots, the in-flight depth, changes while
+/// they are in use.
 #[derive(Debug)]
 pub struct BufferPool<T> {
     state: Mutex<State<T>>,
@@ -17,7 +18,7 @@ pub struct BufferPool<T> {
 struct State<T> {
     depth: usize,
     under_way: usize,
-    /// What those hold that are not in use.
+    /// The contents of the idle slots.
     idle: Vec<T>,
 }
 
@@ -39,7 +40,7 @@ impl<T> BufferPool<T> {
         self.freed.notify_all();
     }
 
-    /// How many batches may be under way at once.
+    /// Returns the maximum number of batches in flight.
     pub fn depth(&self) -> usize {
         self.state().depth
     }

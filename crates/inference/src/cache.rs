@@ -12,7 +12,7 @@ use game::Outcome;
 
 use crate::{Predictions, Wdl};
 
-/// What an answer is kept under.
+/// The key of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheKey {
     /// The position's hash.
@@ -28,9 +28,9 @@ pub struct CacheKey {
 #[derive(Debug)]
 pub struct Cache {
     generations: [Generation; 2],
-    /// Which generation is the young one.
+    /// The index of the young generation.
     young: AtomicUsize,
-    /// Held by whoever makes the generations change places.
+    /// Held by the thread that swaps the generations.
     turning: AtomicBool,
     generation_positions_max: usize,
     /// Answers of earlier versions are not taken any more.
@@ -119,7 +119,7 @@ impl Cache {
         }
     }
 
-    /// How many answers it holds.
+    /// Returns the number of answers it holds.
     #[must_use]
     pub fn positions(&self) -> usize {
         self.generations.iter().map(|generation| generation.answers.len()).sum()
@@ -133,7 +133,7 @@ impl Cache {
     fn keep(&self, key: CacheKey, answer: Answer) {
         let (young, _) = self.young_and_old();
         let Err(answer) = young.insert(key, answer, self.generation_positions_max) else { return };
-        // Whoever finds it full while another thread turns drops one answer: it is a cache.
+        // A thread that finds it full during another's swap drops one answer: it is a cache.
         if self.turn() {
             let _ = self.young_and_old().0.insert(key, answer, self.generation_positions_max);
         }

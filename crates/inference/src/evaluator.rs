@@ -4,7 +4,7 @@ use crate::{Batch, Predictions};
 
 /// Something that turns a batch of observations into priors over the legal actions and win/draw/loss values.
 pub trait Evaluator: Send {
-    /// What it says about itself: which weights answer, and how many positions at once.
+    /// Returns its attributes: the weights that answer, and the maximum batch.
     fn attributes(&self) -> Attributes;
 
     /// Evaluates every position of `batch` and replaces the contents of `predictions`, in the same order.
@@ -17,10 +17,10 @@ pub trait Evaluator: Send {
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error>;
 }
 
-/// What an evaluator says about itself.
+/// The attributes of an evaluator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {
-    /// For people: `libtorch cpu bf16`. Shared, since whoever plays asks once a batch.
+    /// For people: `libtorch cpu bf16`. Shared, since callers read it once a batch.
     pub name: Arc<str>,
     /// The version of the weights behind the answers, 0 where there are none.
     pub weights_version: u64,
@@ -30,15 +30,15 @@ pub struct Attributes {
     pub max_batch: usize,
 }
 
-/// Why a batch was not evaluated.
+/// The reason for which a batch was not evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The batch does not fit the network: another game, or another observation shape.
     #[error("the batch has {got}, the network takes {expected}")]
     Shape {
-        /// What the network takes.
+        /// The shape that the network takes.
         expected: String,
-        /// What the batch has.
+        /// The shape of the batch.
         got: String,
     },
     /// The network answered NaN or an infinity.

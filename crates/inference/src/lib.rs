@@ -1,7 +1,8 @@
 //! Evaluations: the interface every evaluator has, the batch it takes, the predictions it gives.
 //!
-//! Self-play, play and the arena cannot tell an evaluator on the CPU from one on an accelerator, behind a cache or
-//! scripted by a test. No rules or tensors here, and no threads but while evaluators are measured. Start with [`Evaluator`].
+//! Self-play, play and the arena use an evaluator in the same way on the CPU, on an accelerator, behind a cache or
+//! scripted by a test. No rules or tensors here, and no threads but while evaluators are measured. Start with
+//! [`Evaluator`].
 
 mod batch;
 mod buffer_pool;

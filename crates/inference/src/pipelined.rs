@@ -11,7 +11,7 @@ pub trait Device: Send {
     /// A batch on its way through the device: the buffers that it needs there and back.
     type InFlightBatch: InFlightBatch;
 
-    /// What an evaluator on it says about itself.
+    /// Returns the attributes of an evaluator on it.
     fn attributes(&self) -> Attributes;
 
     /// As many positions as it takes at once; larger batches are cut.
@@ -42,7 +42,7 @@ pub trait InFlightBatch: Send {
     /// `predictions`.
     ///
     /// # Errors
-    /// What the device reports late, and answers that are not finite.
+    /// The device reports a late error, or answers that are not finite.
     fn collect(&mut self, batch: &Batch, positions: Range<usize>, predictions: &mut Predictions) -> Result<(), Error>;
 }
 

@@ -51,11 +51,11 @@ impl Predictions {
         self.close(value);
     }
 
-    /// Adds an answer from a network's logits: `[A]` of all actions, of which the `legal` ones count, and of a win, a draw
-    /// and a loss. Says whether all were finite; an answer is added only then.
+    /// Adds an answer from a network's logits: `[A]` of all actions, of which the `legal` ones count, and of a win, a
+    /// draw and a loss. Returns true if all were finite; an answer is added only then.
     #[must_use]
     pub fn push_logits(&mut self, policy: &[f32], legal: &[Action], mut wdl: [f32; Outcome::RESULTS]) -> bool {
-        // Only what is legal is handed out, but a NaN anywhere says that the network is broken.
+        // Only legal actions get a prior, but a NaN anywhere means that the network is broken.
         if policy.iter().chain(&wdl).any(|logit| !logit.is_finite()) {
             return false;
         }
@@ -80,7 +80,7 @@ impl Predictions {
         self.values.len()
     }
 
-    /// Whether it holds none.
+    /// Returns true if it holds no answers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()

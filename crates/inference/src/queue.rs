@@ -6,16 +6,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// How a queue forms batches.
+/// The rules by which a queue forms batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
     /// Positions in a batch. An ask that has more is a batch of its own.
     pub batch_max: usize,
-    /// How long an ask may wait for others to share its batch while an evaluator is free; zero: not at all.
+    /// The time for which a request may wait for others to share its batch while an evaluator is free; zero: it does
+    /// not wait.
     pub delay: Duration,
     /// Positions that may wait.
     pub waiting_max: usize,
-    /// How many batches are evaluated side by side.
+    /// The number of batches evaluated concurrently.
     pub evaluators: usize,
 }
 
@@ -23,22 +24,22 @@ pub struct QueueSettings {
 /// way to go.
 const MARGIN: u32 = 2;
 
-/// Positions that somebody wants evaluated together.
+/// Positions that a client wants evaluated together.
 #[derive(Debug)]
 pub struct Ask<T> {
-    /// Who asks: each client gets the same share of every batch.
+    /// The client: each client gets the same share of every batch.
     pub client: u64,
     /// By which weights version; a batch is of one.
     pub version: u64,
-    /// How many positions.
+    /// The number of positions.
     pub positions: usize,
-    /// When the answer is worth nothing any more.
+    /// The deadline of the answer.
     pub deadline: Option<Duration>,
-    /// What the owner keeps of it.
+    /// The owner's data.
     pub payload: T,
 }
 
-/// Why an ask is not taken; `retry_after` is when it might be.
+/// The reason for which a request is rejected; `retry_after` is the delay before a retry may succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// As many positions wait as may.
@@ -48,32 +49,32 @@ pub enum Refused {
     },
     /// It would be answered after its deadline.
     Late {
-        /// How long it would have to wait for its answer.
+        /// The expected wait for its answer.
         expected: Duration,
-        /// When it might be in time.
+        /// The delay before a retry might be in time.
         retry_after: Duration,
     },
 }
 
-/// Why a batch left.
+/// The reason for which a batch was dispatched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// Nothing more fits in.
     Full,
     /// The first of its asks had waited as long as it may.
     Delay,
-    /// An evaluator was free, and nobody is waited for.
+    /// An evaluator was free, and no request is worth waiting for.
     Idle,
 }
 
-/// What to do with a free evaluator.
+/// The next step of a free evaluator.
 #[derive(Debug)]
 pub enum Next<T> {
     /// Evaluate these.
     Batch {
         /// In the order of their turns; never empty.
         asks: Vec<Ask<T>>,
-        /// Why now.
+        /// The reason for the dispatch.
         reason: Reason,
     },
     /// Wait until then, or until something comes.
@@ -102,7 +103,7 @@ struct Client<T> {
     credit: usize,
 }
 
-/// What an evaluator does, from the batches of the recent past.
+/// The speed of an evaluator, from recent batches.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace {
     positions: f64,
@@ -110,7 +111,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// How much of the past counts when a batch is added: some thirty batches are remembered.
+    /// The share of the past that is kept when a batch is added: about thirty batches are remembered.
     const KEPT: f64 = 0.97;
 
     fn add(&mut self, positions: usize, took: Duration) {
@@ -118,7 +119,7 @@ impl Pace {
         self.seconds = self.seconds * Self::KEPT + took.as_secs_f64();
     }
 
-    /// Seconds a position takes one evaluator; 0 as long as nobody knows.
+    /// Returns the seconds per position of one evaluator; 0 until it is measured.
     fn seconds_per_position(self) -> f64 {
         if self.positions > 0.0 { self.seconds / self.positions } else { 0.0 }
     }
@@ -143,7 +144,7 @@ impl<T> Queue<T> {
         self.settings.batch_max = batch_max;
     }
 
-    /// How many positions a batch holds.
+    /// Returns the number of positions in a batch.
     #[must_use]
     pub fn batch_max(&self) -> usize {
         self.settings.batch_max
@@ -161,7 +162,7 @@ impl<T> Queue<T> {
         self.turns.len()
     }
 
-    /// How long an ask of `positions` would wait for its answer if it came now; zero as long as no batch was measured.
+    /// Returns the expected wait of a request for `positions` that arrives now; zero until a batch was measured.
     #[must_use]
     pub fn expected(&self, positions: usize) -> Duration {
         let ahead = (self.waiting + self.in_flight) as f64 / self.settings.evaluators.max(1) as f64;
@@ -174,7 +175,7 @@ impl<T> Queue<T> {
     /// # Errors
     /// [`Refused`], with the ask, if there is no room or its turn would come too late.
     pub fn push(&mut self, ask: Ask<T>, now: Duration) -> Result<(), (Refused, Ask<T>)> {
-        // An ask that finds nobody waiting is taken however large it is: there would never be more room.
+        // With an empty queue a request is accepted at any size: there would never be more room.
         if self.waiting > 0 && self.waiting + ask.positions > self.settings.waiting_max {
             return Err((Refused::Full { retry_after: self.expected(0) }, ask));
         }
@@ -195,7 +196,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// What a free evaluator should do now. Who takes a batch says so when it is [`done`](Self::done).
+    /// Returns the next step of a free evaluator. The caller reports each batch as [`done`](Self::done).
     pub fn next(&mut self, now: Duration) -> Next<T> {
         let Some(first) = self.first() else { return Next::Wait(None) };
         let (since, version) = (first.0, first.1.version);
@@ -224,8 +225,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes out the asks that nobody waits for any more: those whose deadline has passed, and those of which `is_wanted` says
-    /// so.
+    /// Removes the requests that have no receiver: those whose deadline has passed, and those for which `is_wanted`
+    /// returns false.
     pub fn remove(&mut self, now: Duration, mut is_wanted: impl FnMut(&T) -> bool) -> Vec<Ask<T>> {
         let mut removed = Vec::new();
         for client in self.clients.values_mut() {
@@ -292,7 +293,7 @@ impl<T> Queue<T> {
         // What is saved up is for an ask that did not fit, not for a thousand later ones.
         let most = self.settings.batch_max;
         self.clients.values_mut().for_each(|client| client.credit = client.credit.min(most));
-        // Whoever was first is last in the next batch.
+        // The first client of this batch is last in the next.
         self.turns.rotate_left(1);
         self.forget_idle();
         taken

@@ -1,5 +1,4 @@
-//! Several evaluators of the same weights as one: each batch goes to whoever was measured fastest at its size, and what one
-//! cannot do any more another does.
+//! Routes each batch to the evaluator that benchmarked fastest at that size; fails over to the next one.
 
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ impl Candidate {
     }
 }
 
-/// Which of several evaluators answers batches from which size on.
+/// The batch size from which one of several evaluators answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// The smallest batch that it answers.
@@ -62,12 +61,12 @@ impl std::fmt::Debug for Routed {
 }
 
 impl Routed {
-    /// `report` is told, for people, when a candidate fails and what is done about it.
+    /// `report` receives, for people, each failure of a candidate and the consequence.
     ///
     /// # Panics
     /// Without a candidate.
     pub fn new(candidates: Vec<Candidate>, batch_max: usize, report: Box<dyn Fn(String) + Send>) -> Self {
-        assert!(!candidates.is_empty(), "somebody must evaluate");
+        assert!(!candidates.is_empty(), "there is at least one candidate");
         let all: Vec<Attributes> = candidates.iter().map(|candidate| candidate.evaluator.attributes()).collect();
         let routes = routes(&candidates, batch_max);
         let max_batch = all.iter().map(|attributes| attributes.max_batch).min().unwrap_or(1);
@@ -88,7 +87,7 @@ impl Routed {
         }
     }
 
-    /// Who answers what.
+    /// Returns the routes by batch size.
     #[must_use]
     pub fn routes(&self) -> &[Route] {
         &self.routes
@@ -173,7 +172,7 @@ impl Evaluator for Routed {
     }
 }
 
-/// Who is fastest at each power of two up to `batch_max`, neighbours with the same answer as one.
+/// Returns the fastest evaluator at each power of two up to `batch_max`, with equal neighbours merged.
 fn routes(candidates: &[Candidate], batch_max: usize) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     let mut size = 1;

@@ -24,7 +24,7 @@ fn check(batch: &Batch, shape: ObservationShape) -> Result<(), Error> {
     Ok(())
 }
 
-/// Knows nothing: every legal action is as good as any other, and nobody is ahead.
+/// Returns uniform priors over the legal actions and an even outcome.
 #[derive(Debug, Clone)]
 pub struct Uniform {
     shape: ObservationShape,
@@ -107,7 +107,7 @@ pub(crate) fn unit(hash: u64) -> f32 {
     (hash >> 40) as f32 / (1u64 << 24) as f32
 }
 
-/// Answers what a function says, where nothing may be guessed.
+/// Returns the answers of a function, for exact tests.
 ///
 /// The function sees one position at a time, its observation and its legal actions, and writes one prior per action.
 pub struct Scripted<F> {
@@ -148,12 +148,12 @@ impl<F: FnMut(&[f32], &[Action], &mut [f32]) -> Wdl + Send> Evaluator for Script
     }
 }
 
-/// How a [`Faulty`] evaluator fails.
+/// The failure of a [`Faulty`] evaluator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It says that its device is gone.
+    /// It reports that its device is gone.
     Backend,
-    /// It says that its network answered NaN.
+    /// It reports that its network answered NaN.
     NotFinite,
     /// It breaks its promise and passes NaN on.
     AnswersNan,
@@ -187,7 +187,7 @@ impl Evaluator for Faulty {
             return self.inner.evaluate(batch, predictions);
         }
         match self.fault {
-            Fault::Backend => Err(Error::Backend("it was told to".to_owned())),
+            Fault::Backend => Err(Error::Backend("the test made it fail".to_owned())),
             Fault::NotFinite => Err(Error::NotFinite { weights_version: 0 }),
             Fault::AnswersNan => {
                 predictions.clear();

@@ -7,7 +7,7 @@ use game::{Action, ObservationShape};
 
 use crate::{Batch, Error, Evaluator, Predictions};
 
-/// What an evaluator does at one batch size.
+/// The speed of an evaluator at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
     /// Positions in a batch.
@@ -16,12 +16,12 @@ pub struct Speed {
     pub evaluations_per_second: f64,
 }
 
-/// What came of measuring.
+/// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trial {
     /// Ascending by batch.
     pub speeds: Vec<Speed>,
-    /// Where it failed and why; larger batches were not tried.
+    /// The batch size and the reason of the failure; larger batches were not tried.
     pub failure: Option<(usize, String)>,
 }
 
@@ -115,7 +115,7 @@ fn rate(
     Ok(spans.iter().map(|span| span.positions).sum::<usize>() as f64 / seconds.max(1e-9))
 }
 
-/// What one thread was answered, and when.
+/// The answers of one thread, and their times.
 struct Span {
     begin: Instant,
     end: Instant,
@@ -131,7 +131,7 @@ fn ask(
 ) -> Result<Span, Error> {
     let mut predictions = Predictions::new();
     let first = evaluator.evaluate(batch, &mut predictions);
-    // Whoever fails still meets the others.
+    // A thread that fails still meets the others.
     barrier.wait();
     first?;
     let (begin, mut positions) = (now(), 0);
@@ -226,7 +226,7 @@ mod tests {
         let trial = try_out(&mut [&mut evaluator], (SHAPE, 9), 64, Duration::from_millis(20), &now);
         assert_eq!(trial.speeds.iter().map(|speed| speed.batch).collect::<Vec<_>>(), [1, 2]);
         let (batch, why) = trial.failure.unwrap();
-        assert!(batch == 4 && why.contains("it was told to"), "{batch}: {why}");
+        assert!(batch == 4 && why.contains("the test made it fail"), "{batch}: {why}");
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
         let zero = zero();
         let now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
         let trial = try_out(&mut [&mut one, &mut other], (SHAPE, 9), 4, Duration::from_millis(20), &now);
-        // The clock goes on by a millisecond for each of the batches, whoever asked for it: one that cannot compute two at once.
+        // The clock advances by a millisecond for each batch of any thread: a device that cannot compute two at once.
         for Speed { batch, evaluations_per_second } in trial.speeds {
             let share = evaluations_per_second / (1000.0 * batch as f64);
             assert!((0.5..=1.1).contains(&share), "{batch}: {evaluations_per_second}");
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(trial.failure.unwrap().0, 1);
     }
 
-    /// A device that needs so long for a batch, which somebody needs so long to bring and to read; speeds of each depth.
+    /// A device that takes this long for a batch, with this long to bring and to read it; speeds of each depth.
     fn overlapped(compute_us: u64, bring_us: u64) -> impl FnMut(usize) -> Trial {
         move |depth| {
             let batch_us = compute_us.max((compute_us + bring_us) / depth as u64);

@@ -11,18 +11,19 @@ pub struct RateLimiter {
     counts: RateLimiterCounts,
 }
 
-/// What the limiter holds to.
+/// The settings of the limiter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateLimiterSettings {
-    /// How often an item is drawn on average over its lifetime. Above zero.
+    /// The average number of times that an item is drawn over its lifetime. Above zero.
     pub samples_per_insert: f64,
     /// Items that must be held before any may be drawn. At least one.
     pub min_items: u64,
-    /// How many samples the ratio may be off, either way, before one side waits. At least `max(1, samples_per_insert)`.
+    /// The tolerated deviation from the ratio, in samples either way, before one side waits. At least `max(1,
+    /// samples_per_insert)`.
     pub error: f64,
 }
 
-/// What the limiter has counted, in items.
+/// The limiter's counters, in items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateLimiterCounts {
     /// Ever inserted.
@@ -33,7 +34,7 @@ pub struct RateLimiterCounts {
     pub sampled: u64,
 }
 
-/// Why one side has to wait.
+/// The reason for which one side has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Wait {
     /// The table does not yet hold its minimum.
@@ -76,7 +77,7 @@ pub enum Wait {
     },
 }
 
-/// Why limiter settings make no sense.
+/// The reason for which limiter settings are rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidRateLimiter {
     /// The ratio is not a number above zero.
@@ -138,10 +139,10 @@ impl RateLimiter {
         self.counts = counts;
     }
 
-    /// Whether `items` more may come in now.
+    /// Checks that `items` more may be inserted now.
     ///
     /// # Errors
-    /// [`Wait`] says what they wait for.
+    /// [`Wait`] gives the reason.
     pub fn can_insert(&self, items: u64) -> Result<(), Wait> {
         let RateLimiterSettings { samples_per_insert, min_items, error } = self.settings;
         let RateLimiterCounts { inserted, sampled, .. } = self.counts;
@@ -155,10 +156,10 @@ impl RateLimiter {
         Err(Wait::Samples { sampled, inserted, samples_per_insert, error })
     }
 
-    /// Whether `items` may be drawn now.
+    /// Checks that `items` may be drawn now.
     ///
     /// # Errors
-    /// [`Wait`] says what they wait for.
+    /// [`Wait`] gives the reason.
     pub fn can_sample(&self, items: u64) -> Result<(), Wait> {
         let RateLimiterSettings { samples_per_insert, min_items, error } = self.settings;
         let RateLimiterCounts { inserted, sampled, .. } = self.counts;
@@ -202,13 +203,13 @@ impl RateLimiter {
         self.counts.sampled += items;
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn counts(&self) -> RateLimiterCounts {
         self.counts
     }
 
-    /// What it holds to.
+    /// Returns the settings in force.
     #[must_use]
     pub fn settings(&self) -> RateLimiterSettings {
         self.settings

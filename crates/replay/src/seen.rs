@@ -20,7 +20,7 @@ impl SeenIds {
         Self::default()
     }
 
-    /// Whether `id` came in before.
+    /// Returns true if `id` was inserted before.
     #[must_use]
     pub fn contains(&self, id: TrajectoryId) -> bool {
         let Some(intervals) = self.intervals.get(&(id.actor, id.epoch)) else { return false };
@@ -43,7 +43,7 @@ impl SeenIds {
         true
     }
 
-    /// Remembers a whole interval of sequences, as [`SeenIds::intervals`] told it. It may touch what is there.
+    /// Adds a whole interval of sequences, as [`SeenIds::intervals`] returned it. It may touch existing intervals.
     pub fn insert_interval(&mut self, actor: u64, epoch: u64, sequences: RangeInclusive<u64>) {
         if sequences.is_empty() {
             return;

@@ -1,4 +1,4 @@
-/// Which item of the window is drawn next.
+/// The rule that chooses the next item of the window.
 ///
 /// Equals are drawn oldest first. An item whose weight is zero is never drawn, and where the whole window weighs
 /// nothing, nothing is drawn.
@@ -27,7 +27,7 @@ pub enum Selector {
     },
 }
 
-/// Why a selector makes no sense.
+/// The reason for which a selector is rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidSelector {
     /// The exponent of priorities is below zero or not finite.
@@ -57,7 +57,7 @@ impl Selector {
         }
     }
 
-    /// Whether what it draws depends on priorities.
+    /// Returns true if its draws depend on priorities.
     #[must_use]
     pub fn uses_priorities(self) -> bool {
         matches!(self, Self::Prioritised { .. } | Self::MinHeap | Self::MaxHeap)

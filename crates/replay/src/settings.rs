@@ -2,21 +2,21 @@ use std::num::NonZeroU32;
 
 use crate::{InvalidSelector, InvalidWindow, Retention, Selector, Window};
 
-/// What a [`Table`](crate::Table) holds to; all of it may change while it holds trajectories.
+/// The settings of a [`Table`](crate::Table); all of them may change while it holds trajectories.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TableSettings {
-    /// Which item of the window is drawn next.
+    /// The rule that chooses the next item of the window.
     pub selector: Selector,
-    /// How far back it draws, and how many items it holds.
+    /// The window of the draws, and the capacity in items.
     pub window: Window,
-    /// What makes trajectories leave before the capacity does.
+    /// The rules by which trajectories leave before the capacity is reached.
     pub retention: Retention,
-    /// How often an item may be drawn: afterwards it is deleted from sampling. `None`: any number of times, and draws
-    /// are not counted.
+    /// The maximum number of draws of an item: afterwards it is deleted from sampling. `None`: unlimited, and draws are
+    /// not counted.
     pub max_times_sampled: Option<NonZeroU32>,
 }
 
-/// Why the settings of a table make no sense.
+/// The reason for which the settings of a table are rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidTable {
     /// The selector's.
@@ -44,7 +44,7 @@ impl TableSettings {
         Ok(self)
     }
 
-    /// Whether the table must know something about each item: all but plain uniform draws do.
+    /// Returns true if the table keeps state for each item: all selectors and limits but plain uniform draws need it.
     pub(crate) fn tells_items_apart(&self) -> bool {
         self.selector != Selector::Uniform || self.max_times_sampled.is_some()
     }

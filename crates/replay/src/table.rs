@@ -35,8 +35,8 @@ use weigh::Weigh;
 /// with a place for each item, quarantined or not, and draw in O(log items). Draws read nothing of a trajectory, and
 /// are looked up in groups, since what they cost in a large table is waiting for memory.
 ///
-/// It trusts that each trajectory comes once; [`SeenIds`](crate::SeenIds) tells. Several tables may share trajectories:
-/// each counts their bytes.
+/// The caller inserts each trajectory once, which [`SeenIds`](crate::SeenIds) checks. Several tables may share
+/// trajectories: each counts their bytes.
 ///
 /// Another life begins with [`Table::remember_priority_max`] and [`Table::quarantine_actor`], goes on with the inserts
 /// and quarantines of the earlier one in their order, and ends with [`Table::update_priorities`] and
@@ -53,15 +53,16 @@ pub struct Table {
     held_items: u64,
     /// Unless draws are uniform and not counted.
     tree: Option<Tree>,
-    /// Where priorities are used: without it, each of them would look through all trajectories.
+    /// The index of trajectories, kept where priorities are used: without it, each of them would look through all
+    /// trajectories.
     index: Option<Index>,
     /// Entries that ever left, which makes a position in the deque a number for life.
     entries_removed: u64,
     quarantined_actors: BTreeSet<u64>,
     /// Of trajectories that are not in quarantine.
     versions: Versions,
-    /// The newest version, as the learner last said; zero before, when nothing is behind it. What trajectories claim does
-    /// not count: one broken actor would make all others stale.
+    /// The newest version that the learner announced; zero before, when nothing is behind it. The versions of
+    /// trajectories do not count: one broken actor would make all others stale.
     newest_published: WeightsVersion,
     /// The weights version that weighs one in the tree.
     base: WeightsVersion,
@@ -108,7 +109,7 @@ impl Table {
         self.newest_published = version;
     }
 
-    /// Whether the bound on lag refuses what these weights searched last.
+    /// Returns true if the bound on lag rejects a trajectory that these weights searched last.
     #[must_use]
     pub fn is_stale(&self, version: WeightsVersion) -> bool {
         let lag = self.newest_published.0.saturating_sub(version.0);
@@ -189,19 +190,19 @@ impl Table {
         Weigh::new(&self.settings, self.base)
     }
 
-    /// What it holds to.
+    /// Returns the settings in force.
     #[must_use]
     pub fn settings(&self) -> &TableSettings {
         &self.settings
     }
 
-    /// How far back it draws.
+    /// Returns the window of the draws.
     #[must_use]
     pub fn window(&self) -> &Window {
         &self.settings.window
     }
 
-    /// What ever came in.
+    /// Returns the totals of all inserts.
     #[must_use]
     pub fn totals(&self) -> TableTotals {
         self.totals
@@ -247,7 +248,7 @@ impl Table {
         self.trajectory_bytes + self.mark_bytes + (entries + tree + index) as u64
     }
 
-    /// Bytes of the trajectories alone, whoever else shares them.
+    /// Returns the bytes of the trajectories alone, shared or not.
     #[must_use]
     pub fn trajectory_bytes(&self) -> u64 {
         self.trajectory_bytes
@@ -259,7 +260,7 @@ impl Table {
         self.versions.newest()
     }
 
-    /// What is held, newest first.
+    /// Returns the trajectories held, newest first.
     pub fn held(&self) -> impl Iterator<Item = Held<'_>> + '_ {
         self.entries.iter().rev().map(|entry| Held {
             trajectory: &entry.trajectory,

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-/// What each block of leaves shares one node for: few enough to read at once, enough that nodes cost little memory.
+/// The number of leaves that share one node: few enough to read at once, enough that nodes cost little memory.
 const BLOCK: usize = 16;
 
 /// One place for every item of a table, oldest first, and what sampling asks about all of them from one place on.
@@ -21,7 +21,7 @@ pub(crate) struct Tree {
     end: u64,
 }
 
-/// What stands at one place: the weight of an item, or that nothing there may be drawn.
+/// The content of one place: the weight of an item, or a mark that it may not be drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Leaf(f64);
 
@@ -40,7 +40,7 @@ impl Leaf {
     }
 }
 
-/// What some places hold together.
+/// The sum of several places.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     /// Places that are not vacant.

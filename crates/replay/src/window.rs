@@ -1,4 +1,5 @@
-/// How far back the table may draw: a power law in the number of items ever inserted, under a hard capacity.
+/// The number of newest items that the table may draw: a power law in the number of items ever inserted, under a hard
+/// capacity.
 ///
 /// `N_w = c · (1 + β · ((N / c)^α − 1) / α)`, KataGo (Wu 2020), appendix C. Up to `c` items the window is everything;
 /// there its slope is β, later it flattens. Early data are the worst, so the window lets go of them while it grows.
@@ -10,11 +11,11 @@ pub struct Window {
     pub exponent: f64,
     /// β: in `(0, 1]`; the share of each new item by which the window grows at `c`.
     pub slope: f64,
-    /// What is never exceeded; items further back are forgotten. At least `items_min`.
+    /// The capacity, which is never exceeded; older items are removed. At least `items_min`.
     pub capacity_items: u64,
 }
 
-/// Why a window makes no sense.
+/// The reason for which a window is rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidWindow {
     /// c is zero.
@@ -58,7 +59,7 @@ impl Window {
         Ok(self)
     }
 
-    /// How many of the newest items may be drawn once `inserted_items` have ever come in.
+    /// Returns the number of newest items that may be drawn once `inserted_items` have ever been inserted.
     ///
     /// Never more than came in, because α and β are at most one; never less than one item once there is one.
     #[must_use]

@@ -3,7 +3,7 @@ use std::time::Duration;
 use inference::queue::Reason;
 use proto::inference::BatchesOfSize;
 
-/// What was done since the start.
+/// The counters since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Asks that were answered.
@@ -16,9 +16,9 @@ pub struct Counts {
     pub refused: u64,
     /// Asks that the evaluator failed.
     pub failed: u64,
-    /// How long asks waited for their turn, all together.
+    /// The sum of the times in the queue.
     pub queue_time: Duration,
-    /// How long batches took, all together.
+    /// The sum of the durations of batches.
     pub compute_time: Duration,
     /// By how many positions they hold, rounded up to a power of two; ascending.
     pub by_batch_size: Vec<BatchesOfSize>,

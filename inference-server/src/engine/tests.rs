@@ -208,7 +208,7 @@ async fn a_thread_that_panics_ends_the_process_in_order() {
 
 #[tokio::test]
 async fn what_waits_when_the_process_drains_is_refused_and_nothing_is_taken_afterwards() {
-    // Nobody evaluates.
+    // No evaluator runs.
     let fixture = Fixture::new(QueueSettings { evaluators: 0, ..settings() });
     fixture.versions.add(hashing(1, 1));
     let waiting = {

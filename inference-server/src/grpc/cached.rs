@@ -20,7 +20,7 @@ pub(super) struct Cached {
 #[derive(Debug)]
 struct Memory {
     answers: Cache,
-    /// Keyed anew in every process: nobody outside can know which positions share a key.
+    /// Keyed anew in every process: no client can know which positions share a key.
     hashes: RandomState,
     hits: AtomicU64,
     /// The version that answered last.
@@ -89,7 +89,7 @@ impl Cached {
 }
 
 impl Memory {
-    /// Drops what nobody can ask for any more.
+    /// Drops the answers of versions that are no longer served.
     fn forget(&self, resident: &[u64]) {
         if let Some(&oldest) = resident.first() {
             self.answers.forget_before(oldest);

@@ -122,7 +122,7 @@ fn response(id: u64, answer: Answered) -> Message {
     }
 }
 
-/// Whether what a client would ask is what is served.
+/// Checks that the client's game is the one served.
 fn fits(hello: &Hello, model: &Model) -> Result<(), Status> {
     let asks = (hello.game.as_str(), hello.shape, hello.actions);
     let serves = (model.game.as_str(), model.shape, model.actions);

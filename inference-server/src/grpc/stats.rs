@@ -2,7 +2,7 @@ use proto::inference::InferenceStats;
 
 use crate::engine::Handle;
 
-/// What is served and how it goes.
+/// Returns the model served, its load and its counters.
 pub(super) fn of(handle: &Handle, cached_positions: u64, streams: usize) -> InferenceStats {
     let (model, counts) = (handle.model(), handle.counts());
     let explanation = counts.explain(model.as_ref().map_or(1, |model| model.batch_max));

@@ -44,7 +44,7 @@ fn hello() -> Hello {
     Hello { name: "test".into(), game: spec.name, shape: spec.observation, actions: spec.actions }
 }
 
-/// A version of a network that nobody builds.
+/// Returns a version of a network that is never built.
 fn published(version: u64) -> (weights::Manifest, bytes::Bytes) {
     let spec = TicTacToe::new().spec().clone();
     let shape = spec.observation;
@@ -215,7 +215,7 @@ async fn a_client_of_another_game_is_told_what_is_served() {
     server.stop().await;
 }
 
-/// How many: `ZEROFLEET_MALFORMED`, or few.
+/// The number of requests: `ZEROFLEET_MALFORMED`, or few.
 fn malformed_requests() -> u64 {
     std::env::var("ZEROFLEET_MALFORMED").ok().and_then(|requests| requests.parse().ok()).unwrap_or(200)
 }
@@ -260,7 +260,7 @@ async fn malformed_requests_end_their_own_stream_with_the_field_and_nobody_else_
     server.stop().await;
 }
 
-/// What ends a stream of these messages.
+/// Returns the status that ends a stream of these messages.
 async fn first_status(server: &Server, messages: Vec<Message>) -> tonic::Status {
     let (requests, receiver) = tokio::sync::mpsc::channel(4);
     let mut messages = messages.into_iter().map(|message| v1::EvaluateRequest { message: Some(message) });

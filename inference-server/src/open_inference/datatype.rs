@@ -22,7 +22,7 @@ impl Datatype {
             .find(|datatype| datatype.name() == text)
     }
 
-    /// What the protocol calls it.
+    /// Returns the protocol's name for it.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Fp32 => "FP32",
@@ -57,7 +57,7 @@ pub(super) enum Elements<'a> {
 impl Elements<'_> {
     /// Writes the elements of `range`, as many as `values` has, as numbers.
     ///
-    /// The range is one of the elements that there are: whoever calls has counted them.
+    /// The range lies within the elements: the caller has counted them.
     pub(super) fn read(self, range: Range<usize>, values: &mut [f32]) {
         match self {
             Self::Floats(floats) => values.copy_from_slice(&floats[range]),

@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
 
-/// The header by which every gRPC client says how long it waits.
+/// The header with the timeout of a gRPC client.
 const HEADER: &str = "grpc-timeout";
 /// gRPC allows no more digits.
 const DIGITS_MAX: usize = 8;
 
-/// When whoever sent these headers at `now` stops waiting; `None` where they do not say, or not in words of gRPC.
+/// Returns the deadline of a client that sent these headers at `now`; `None` without a timeout, or with one that is not
+/// valid gRPC.
 pub(super) fn of(headers: &MetadataMap, now: Instant) -> Option<Instant> {
-    // A time beyond what the clock can tell is none.
+    // A time beyond the range of the clock is no deadline.
     now.checked_add(parse(headers.get(HEADER)?.to_str().ok()?)?)
 }
 
@@ -73,6 +74,6 @@ mod tests {
         assert_eq!(earlier(None, Some(5), now), at(5));
         assert_eq!(earlier(at(9), Some(5), now), at(5));
         assert_eq!(earlier(at(3), Some(5), now), at(3));
-        assert_eq!(earlier(at(3), Some(u64::MAX), now), at(3), "a time that no clock tells is no bound");
+        assert_eq!(earlier(at(3), Some(u64::MAX), now), at(3), "a time beyond the range of the clock is no deadline");
     }
 }

@@ -1,4 +1,4 @@
-//! What is served, in the words of the protocol: a game is a model, a weights version is a version of it.
+//! Describes the model in the terms of the protocol: a game is a model, a weights version is a version of it.
 
 use proto::open_inference::v2;
 use tonic::Status;
@@ -8,7 +8,7 @@ use super::request::{self, INPUTS, Input, quoted};
 use super::response::Output;
 use crate::engine::Model;
 
-/// What the protocol calls what computes.
+/// The protocol's name for the backend.
 const PLATFORM: &str = "zerofleet";
 
 /// The extensions of the protocol that all of is here.
@@ -170,7 +170,7 @@ mod tests {
             let status = resolve(model, name, version).unwrap_err();
             assert_eq!(status.code(), code, "{name} {version}: {status}");
             for word in words {
-                assert!(status.message().contains(word), "`{}` does not say {word}", status.message());
+                assert!(status.message().contains(word), "`{}` does not contain {word}", status.message());
             }
         }
     }

@@ -22,7 +22,7 @@ const QUOTED_CHARS_MAX: usize = 64;
 pub(super) enum Input {
     /// Observations `[B, C, H, W]`, between 0 and 1.
     Observations,
-    /// Which actions count, `[B, A]`. Without it, all do.
+    /// The legal actions, `[B, A]`. Without it, all are legal.
     Legal,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn dim(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// How contents came, and go back.
+/// The form of the contents, in requests and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// As bytes.
@@ -85,7 +85,7 @@ pub(super) enum Form {
     Typed,
 }
 
-/// Which actions count.
+/// The legal actions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Legal {
     /// Every one.
@@ -94,13 +94,13 @@ pub(super) enum Legal {
     Flags(Vec<bool>),
 }
 
-/// What a request asks.
+/// A decoded request.
 #[derive(Debug)]
 pub(super) struct Asked {
     /// The positions, at least one and at most [`positions_max`].
     pub(super) batch: Batch,
     pub(super) legal: Legal,
-    /// What is wanted, in this order.
+    /// The outputs requested, in this order.
     pub(super) outputs: Vec<Output>,
     pub(super) form: Form,
 }
@@ -132,7 +132,7 @@ pub(super) fn read(request: &ModelInferRequest, model: &Model) -> Result<Asked, 
     Ok(Asked { batch, legal, outputs, form })
 }
 
-/// How contents come, once it is sure that every input has some and there is no input that nobody knows.
+/// Returns the form of the contents, once every input has some and no input is unknown.
 fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
     // Before anything else: further names need not be looked at.
     if request.inputs.len() > INPUTS.len() {
@@ -210,7 +210,8 @@ impl<'a> Tensor<'a> {
         Ok(Some(Self { input, datatype, positions, stride, contents }))
     }
 
-    /// Its elements, as many as its shape says. Its positions are no more than a model takes: nothing overflows.
+    /// Returns its elements, as many as its shape requires. Its positions are no more than a model takes: nothing
+    /// overflows.
     fn elements(&self) -> Result<Elements<'a>, Invalid> {
         let (name, expected) = (self.input.name(), self.positions * self.stride);
         match self.contents {
@@ -255,7 +256,7 @@ fn list(datatype: Datatype, contents: &InferTensorContents) -> Option<(Elements<
     }
 }
 
-/// How many elements all lists hold together.
+/// Returns the number of elements of all lists.
 fn held(contents: &InferTensorContents) -> usize {
     let InferTensorContents {
         bool_contents,
@@ -271,7 +272,7 @@ fn held(contents: &InferTensorContents) -> usize {
     bool_contents.len() + integers + fp32_contents.len() + fp64_contents.len() + bytes_contents.len()
 }
 
-/// Which actions count, `[B, A]`: at least one of each position.
+/// Returns the legal actions, `[B, A]`: at least one of each position.
 fn flags(elements: Elements<'_>, positions: usize, actions: usize) -> Result<Vec<bool>, Invalid> {
     let flags = match elements {
         Elements::Flags(flags) => flags.to_vec(),
@@ -354,7 +355,7 @@ fn refuse_shared_memory(tensor: &str, parameters: &Parameters) -> Result<(), Inv
     Ok(())
 }
 
-/// How long the request may take, in microseconds, if it says so; 0 is no bound.
+/// Returns the timeout of the request in microseconds, if it has one; 0 is no bound.
 ///
 /// # Errors
 /// The parameter is no such number.

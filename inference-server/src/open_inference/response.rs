@@ -75,7 +75,7 @@ fn priors(predictions: &Predictions, legal: &Legal, actions: usize) -> Vec<f32> 
     dense
 }
 
-/// What goes back: the wanted outputs in the form in which the inputs came. Names, version and id are the caller's.
+/// Writes the requested outputs in the form in which the inputs came. Names, version and id are the caller's.
 pub(super) fn write(
     predictions: &Predictions,
     legal: &Legal,

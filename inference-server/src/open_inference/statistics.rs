@@ -1,4 +1,4 @@
-//! What was done, as the protocol counts it.
+//! The counters of requests, as the protocol defines them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use proto::open_inference::v2::{InferBatchStatistics, InferStatistics, ModelStat
 
 use crate::engine::Counts;
 
-/// What only this service knows: how long tensors took in and out, and when the last answer left.
+/// The counters of this service alone: the time to decode and encode tensors, and the time of the last answer.
 #[derive(Debug, Default)]
 pub(super) struct Statistics {
     inputs: Timed,
@@ -15,7 +15,7 @@ pub(super) struct Statistics {
     last_unix_ms: AtomicU64,
 }
 
-/// How often, and how long in sum.
+/// A count, and the sum of the durations.
 #[derive(Debug, Default)]
 struct Timed {
     count: AtomicU64,

@@ -92,7 +92,7 @@ impl Server {
     }
 }
 
-/// Answers like [`Hashing`] once nobody holds it any more.
+/// Answers like [`Hashing`] once it is released.
 struct Held {
     inner: Hashing,
     held: mpsc::Receiver<()>,
@@ -151,7 +151,7 @@ fn request(seed: usize, count: usize) -> v2::ModelInferRequest {
     }
 }
 
-/// What a version answers to [`request`]: priors with zeros where illegal, and win, draw, loss.
+/// Returns the answers of a version to [`request`]: priors with zeros where illegal, and win, draw, loss.
 fn expected(version: u64, seed: usize, count: usize) -> (Vec<f32>, Vec<f32>) {
     let (observations, legal) = positions(seed, count);
     let mut batch = Batch::new(SHAPE);

@@ -1,6 +1,6 @@
 use game::Action;
 
-/// How many bytes every action of one trajectory takes: most games have at most 256 actions.
+/// The number of bytes of every action of one trajectory: most games have at most 256 actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ActionWidth {
     One,

@@ -1,6 +1,7 @@
 use super::leb128;
 
-/// How a step was chosen and how much there is of it in the other columns: one number, one byte up to 126 entries.
+/// The way in which a step was chosen and the number of its entries in the other columns: one number, one byte up to
+/// 126 entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Opening,
@@ -27,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// How many values the step has.
+    /// Returns the number of values of the step.
     pub(super) fn values(self) -> usize {
         match self {
             Self::Opening => 0,
@@ -35,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// How many entries its policy has, if it has one.
+    /// Returns the number of entries of its policy, if it has one.
     pub(super) fn entries(self) -> Option<usize> {
         match self {
             Self::Opening | Self::Fast => None,

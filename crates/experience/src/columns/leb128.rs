@@ -19,7 +19,7 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
         let group = u64::from(byte & 0x7f);
         number |= group << shift;
         if byte < 0x80 {
-            // A group of zeros on top says nothing, and the tenth one has room for a single bit.
+            // A group of zeros on top is redundant, and the tenth one has room for a single bit.
             let is_shortest = (shift == 0 || byte > 0) && (group << shift) >> shift == group;
             return is_shortest.then_some(number);
         }

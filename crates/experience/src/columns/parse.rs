@@ -104,7 +104,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
     })
 }
 
-/// What the kinds of all steps sum to.
+/// The sums over the kinds of all steps.
 #[derive(Default)]
 struct KindTotals {
     values: usize,
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         Ok((plies, ply, steps))
     }
 
-    /// Whether there are rewards: the only optional column so far.
+    /// Returns true if there are rewards: the only optional column so far.
     fn optional_columns(&mut self, steps: usize) -> Result<bool, Invalid> {
         let [count] = self.take()?;
         let mut last = 0;

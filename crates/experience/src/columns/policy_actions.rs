@@ -3,7 +3,7 @@ use game::Action;
 use super::action_width::ActionWidth;
 use crate::ActionProbability;
 
-/// How one trajectory writes which actions a policy has: for all of its policies in the same way, the one that takes
+/// The encoding of the actions of policies in one trajectory: the same for all of its policies, the one that takes
 /// fewer bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PolicyActions {
@@ -33,7 +33,7 @@ impl PolicyActions {
         if is_shorter { Self::BitSet { bytes } } else { Self::List(action_width) }
     }
 
-    /// How many bytes the actions of a policy take.
+    /// Returns the number of bytes of the actions of a policy.
     pub(super) fn bytes(self, entries: usize) -> usize {
         match self {
             Self::List(action_width) => entries.saturating_mul(action_width.bytes()),

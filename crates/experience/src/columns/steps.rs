@@ -70,7 +70,7 @@ impl Iterator for Steps<'_> {
 /// Steps in a row that one weights version searched.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VersionRun {
-    /// How many, at least one.
+    /// The number of steps, at least one.
     pub(super) steps: usize,
     pub(super) weights_version: WeightsVersion,
 }

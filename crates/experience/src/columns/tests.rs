@@ -112,7 +112,7 @@ proptest! {
         (0..full.len() + 2).for_each(|item| trajectory.fetch(item));
     }
 
-    /// Whatever is accepted is the one encoding of what it says: nothing is kept that was not read.
+    /// Every accepted buffer is the one encoding of its content: no byte is left unread.
     #[test]
     fn bytes_that_were_changed_are_refused_or_are_the_encoding_of_another_trajectory(
         steps in steps(),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{ObservationShape, Spec};
 
-/// What one variant of the game below gets wrong.
+/// The fault of one variant of the game below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,
@@ -192,7 +192,7 @@ impl Game for Nim {
     }
 }
 
-/// Runs the suite on a flawed game and returns what it says.
+/// Runs the suite on a flawed game and returns its report.
 fn verdict(flaw: Flaw) -> String {
     let result = std::panic::catch_unwind(|| run(&Nim::new(flaw), 1));
     let payload = result.expect_err("the suite finds the flaw");

@@ -11,7 +11,7 @@ use crate::{Candidate, Routed, conformance};
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 const ACTIONS: usize = 9;
-/// Whoever waits for so long waits for something that will not come.
+/// A wait that lasts this long has failed.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A machine beside this one: it answers what is queued one after another, and counts.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use experience::{Trajectory, TrajectoryId, WeightsVersion};
 
-/// What ever came in, removed or not.
+/// The totals of all inserts, removed or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableTotals {
     /// Trajectories ever inserted.
@@ -11,7 +11,7 @@ pub struct TableTotals {
     pub items: u64,
 }
 
-/// What became of an insert.
+/// The outcome of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "the limiter counts what came in and what left"]
 pub struct Insertion {
@@ -20,20 +20,20 @@ pub struct Insertion {
     /// Those of its items that may not be drawn, because its actor is in quarantine: all or none. They count as
     /// inserted and deleted.
     pub quarantined_items: u64,
-    /// What fell out at the old end.
+    /// The trajectories that the capacity removed.
     pub removed: Vec<Removed>,
 }
 
 /// A trajectory that left the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// Which one.
+    /// The trajectory.
     pub id: TrajectoryId,
     /// Items that could be drawn until now: none if it was in quarantine, and without those that had their last draw.
     pub items: u64,
 }
 
-/// What became of a quarantine.
+/// The outcome of a quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the limiter counts what can no longer be drawn"]
 pub enum Quarantine {
@@ -48,7 +48,7 @@ pub enum Quarantine {
     Unknown,
 }
 
-/// What became of a release from quarantine.
+/// The outcome of a release from quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the limiter counts what can be drawn again"]
 pub enum Release {
@@ -64,7 +64,7 @@ pub enum Release {
     Unknown,
 }
 
-/// What became of a change of settings.
+/// The outcome of a change of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use = "the limiter counts what can no longer, or again, be drawn"]
 pub struct Changed {
@@ -79,22 +79,22 @@ pub struct Changed {
 pub struct Drawn {
     /// From which trajectory.
     pub trajectory: Trajectory,
-    /// Which of its items: of its plies that have one, the one that so many come before.
+    /// The index of the item among the trajectory's plies that have one.
     pub item: usize,
-    /// Which weights searched its trajectory's last step.
+    /// The weights version that searched its trajectory's last step.
     pub weights_version: WeightsVersion,
     /// With which probability, given the table at that moment; one where the selector leaves no choice.
     pub probability: f64,
-    /// How many items the window held, this one included.
+    /// The number of items in the window, this one included.
     pub table_items: u64,
-    /// Whether this was its last draw: it is deleted from sampling.
+    /// True if this was its last draw: it is deleted from sampling.
     pub exhausted: bool,
-    /// When its trajectory came in, since the epoch of the caller's clock.
+    /// The time at which its trajectory was inserted, since the epoch of the caller's clock.
     pub inserted: Duration,
 }
 
 impl Drawn {
-    /// Which ply of the trajectory it is. O(plies), and reads the trajectory, which drawing does not.
+    /// Returns the ply of the trajectory. O(plies), and reads the trajectory, which drawing does not.
     #[must_use]
     pub fn ply(&self) -> usize {
         self.trajectory.full_plies().nth(self.item).expect("the next entry begins after as many items")
@@ -106,10 +106,10 @@ impl Drawn {
 pub struct Held<'a> {
     /// The trajectory itself.
     pub trajectory: &'a Trajectory,
-    /// How many of its items may be drawn if the window reaches them.
+    /// The number of its items that may be drawn if the window reaches them.
     pub items: u64,
-    /// Whether it was taken out of sampling, by its id or with its actor.
+    /// True if it is excluded from sampling, by its id or with its actor.
     pub quarantined: bool,
-    /// When it came in, since the epoch of the caller's clock.
+    /// The time of its insert, since the epoch of the caller's clock.
     pub inserted: Duration,
 }

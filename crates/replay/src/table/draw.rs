@@ -11,11 +11,11 @@ use crate::tree::Leaf;
 /// waits for all of a group at once. More than a core has reads under way.
 const GROUP: usize = 32;
 
-/// What the window may weigh before weights by version are taken from another base: 2^±512, so that no weight that
+/// The range of the window's weight within which weights by version keep their base: 2^±512, so that no weight that
 /// matters is near the ends of f64.
 const STALENESS_SUMS: RangeInclusive<f64> = 7.458_340_731_200_207e-155..=1.340_780_792_994_259_7e154;
 
-/// How items come up, as long as the table stays as it is.
+/// The probabilities of items, as long as the table does not change.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Odds {
     /// Each of the newest `items` like the others.
@@ -37,9 +37,9 @@ struct Pick {
 }
 
 impl Table {
-    /// Draws so many items from the window, as the selector says, one after the other, and appends them to `drawn`;
-    /// fewer where there is none, or none that weighs anything. The same rng gives the same items however many are
-    /// asked for at once; together they come faster.
+    /// Draws that many items from the window, as the selector chooses, one after the other, and appends them to
+    /// `drawn`; fewer if there is none, or none with a weight. The same rng gives the same items for any size of
+    /// request; larger requests are faster.
     ///
     /// A draw that is the item's last deletes it from sampling. Its trajectory stays listed: where all items had their
     /// last draw, it leaves with the next insert or [`Table::expire`] that finds it at the front. With counted draws a
@@ -61,7 +61,7 @@ impl Table {
         }
     }
 
-    /// How the next of the window's `items` come up; `None` while there is none, or none that weighs anything.
+    /// Returns the probabilities of the window's `items`; `None` while there is none, or none with a weight.
     pub(super) fn odds(&mut self, items: u64) -> Option<Odds> {
         if items == 0 {
             return None;
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    /// Which item is next, without counting it as drawn.
+    /// Returns the next item, without counting it as drawn.
     fn pick(&self, odds: Odds, rng: &mut (impl Rng + ?Sized)) -> Pick {
         let (number, probability) = match (odds, &self.tree) {
             (Odds::Even { items }, None) => (self.end - items + rng.random_range(0..items), 1.0 / items as f64),
@@ -149,7 +149,7 @@ impl Table {
         if exhausted {
             entry.drawable -= 1;
             self.items -= 1;
-            let tree = self.tree.as_mut().expect("a table that counts draws tells items apart");
+            let tree = self.tree.as_mut().expect("a table that counts draws keeps state for each item");
             tree.replace(entry.first + item as u64, std::iter::once(Leaf::VACANT));
         }
         exhausted

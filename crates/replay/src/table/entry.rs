@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) first: u64,
     /// The one that searched its last step.
     pub(super) last_weights_version: WeightsVersion,
-    /// When it came in, in nanoseconds since the epoch of the caller's clock.
+    /// The time of the insert, in nanoseconds since the epoch of the caller's clock.
     inserted_ns: u64,
     marks: Option<Box<Marks>>,
     /// Its items that may be drawn.
@@ -25,14 +25,14 @@ pub(super) struct Entry {
     pub(super) actor_quarantined: bool,
 }
 
-/// What a table that tells items apart knows of each; in step with the trajectory's full plies, or empty.
+/// The state of each item, in tables that keep it; in step with the trajectory's full plies, or empty.
 #[derive(Debug, Default)]
 struct Marks {
     priorities: Box<[Mark]>,
     times_sampled: Box<[u32]>,
 }
 
-/// A priority, and in its sign whether somebody set it or it was assumed for a new item.
+/// A priority, and in its sign if it was set or assumed for a new item.
 #[derive(Debug, Clone, Copy)]
 struct Mark(f64);
 
@@ -76,23 +76,23 @@ impl Entry {
         Duration::from_nanos(self.inserted_ns)
     }
 
-    /// How many items it has, whether they may be drawn or not.
+    /// Returns the number of its items, whether they may be drawn or not.
     pub(super) fn items(&self) -> usize {
         self.trajectory.full_steps()
     }
 
-    /// Whether it is out of sampling, for whatever reason.
+    /// Returns true if it is excluded from sampling, for any reason.
     pub(super) fn is_quarantined(&self) -> bool {
         self.quarantined || self.actor_quarantined
     }
 
-    /// Whether each of its items had its last draw; not if it has none.
+    /// Returns true if each of its items had its last draw; false if it has none.
     pub(super) fn is_exhausted(&self, weigh: Weigh) -> bool {
         let items = self.items();
         items > 0 && (0..items).all(|item| self.is_exhausted_at(item, weigh))
     }
 
-    /// Whether one of its items had its last draw.
+    /// Returns true if this item had its last draw.
     pub(super) fn is_exhausted_at(&self, item: usize, weigh: Weigh) -> bool {
         weigh.exhausts(self.times_sampled(item))
     }
@@ -114,7 +114,7 @@ impl Entry {
         *mark.expect("a table with priorities keeps one for each item") = Mark::set(priority);
     }
 
-    /// Each item's ply and priority, of those that somebody set.
+    /// Returns each item's ply and priority, of those that were set.
     pub(super) fn set_priorities(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
         let marks = self.marks.iter().flat_map(|marks| &marks.priorities);
         let set = self.trajectory.full_plies().zip(marks).filter(|(_, mark)| mark.is_set());

@@ -3,7 +3,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use experience::TrajectoryId;
 
-/// Where each trajectory is held, by the number of its entry. Never iterated, so that no order can come from its
+/// The position of each trajectory, by the number of its entry. Never iterated, so that no order can come from its
 /// hashes, which have no seed.
 #[derive(Debug, Default)]
 pub(super) struct Index {

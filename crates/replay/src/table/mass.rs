@@ -4,7 +4,7 @@ use super::Table;
 use crate::Selector;
 
 impl Table {
-    /// What the items of the window weigh together: a draw takes an item with its weight divided by this. Where the
+    /// Returns the total weight of the window's items: a draw takes an item with its weight divided by this. Where the
     /// selector leaves no choice each item weighs one, so that of several tables the larger is drawn from more often.
     ///
     /// Masses of tables with the same settings have the same unit, whatever each takes for the version that weighs one.

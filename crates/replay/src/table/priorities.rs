@@ -5,12 +5,12 @@ use experience::{Trajectory, TrajectoryId};
 use super::weigh::PRIORITY_DEFAULT;
 use super::{Entry, Insertion, Table};
 
-/// Which item: unique for ever, since ids of trajectories are.
+/// The key of an item: unique for ever, since ids of trajectories are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemKey {
     /// Of which trajectory.
     pub trajectory: TrajectoryId,
-    /// Which of its plies.
+    /// The ply within the trajectory.
     pub ply: usize,
 }
 
@@ -20,7 +20,7 @@ impl std::fmt::Display for ItemKey {
     }
 }
 
-/// What became of new priorities.
+/// The outcome of a priority update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PriorityUpdate {
     /// Keys whose item has the new priority.
@@ -31,7 +31,7 @@ pub struct PriorityUpdate {
     pub unused: u64,
 }
 
-/// Why a priority is refused.
+/// The reason for which a priority is rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the priority {priority} of item {key} is not a finite number of at least 0")]
 pub struct InvalidPriority {
@@ -93,13 +93,13 @@ impl Table {
         let item = entry.trajectory.full_plies().position(|ply| ply == key.ply)?;
         entry.set_priority(item, priority);
         self.priority_max = self.priority_max.max(priority);
-        let tree = self.tree.as_mut().expect("a table with priorities tells items apart");
+        let tree = self.tree.as_mut().expect("a table with priorities keeps state for each item");
         tree.replace(entry.first + item as u64, std::iter::once(weigh.leaf(entry, item)));
         Some(())
     }
 
-    /// The priorities that somebody set, oldest trajectory first: with [`Table::priority_max`] what has to be saved for
-    /// another life, which takes them back by [`Table::update_priorities`]. Those of items in quarantine are among
+    /// Returns the priorities that were set, oldest trajectory first: with [`Table::priority_max`] the state to save
+    /// for a restart, which restores them with [`Table::update_priorities`]. Those of items in quarantine are among
     /// them.
     pub fn priorities(&self) -> impl Iterator<Item = (ItemKey, f64)> + '_ {
         self.entries.iter().flat_map(|entry| {
@@ -123,7 +123,7 @@ impl Table {
         self.priority_max = self.priority_max.max(priority);
     }
 
-    /// What a new item starts with. The greatest ever set may be zero, with which it would never be drawn.
+    /// Returns the priority of a new item. The greatest ever set may be zero, with which it would never be drawn.
     pub(super) fn initial_priority(&self) -> f64 {
         if self.priority_max > 0.0 { self.priority_max } else { PRIORITY_DEFAULT }
     }

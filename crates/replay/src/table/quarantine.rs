@@ -61,7 +61,7 @@ impl Table {
         self.entries.iter().filter(|entry| entry.quarantined).map(|entry| entry.trajectory.id())
     }
 
-    /// Where a trajectory is held. O(trajectories) without an index.
+    /// Returns the position of a trajectory. O(trajectories) without an index.
     pub(super) fn find(&self, id: TrajectoryId) -> Option<usize> {
         let Some(index) = &self.index else {
             return self.entries.iter().position(|entry| entry.trajectory.id() == id);

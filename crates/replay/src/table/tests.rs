@@ -89,7 +89,7 @@ fn draw(table: &mut Table, draws: usize) -> Vec<(u64, usize)> {
     drawn.take(draws).map(|drawn| (drawn.trajectory.id().sequence, drawn.ply())).collect()
 }
 
-/// What comes up in many draws, each once.
+/// Returns the items of many draws, each once.
 fn drawable(table: &mut Table) -> Vec<(u64, usize)> {
     let mut drawn = draw(table, 300);
     drawn.sort_unstable();

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use experience::WeightsVersion;
 
-/// How many trajectories have which weights version: a few hundred versions, whatever the trajectories.
+/// The number of trajectories of each weights version: a few hundred versions, whatever the trajectories.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     trajectories: BTreeMap<WeightsVersion, u64>,

@@ -9,10 +9,10 @@ use crate::{Selector, TableSettings};
 /// The greatest weight of an item: 10^12 of them still have a finite sum.
 const WEIGHT_MAX: f64 = 1e296;
 
-/// What a priority is taken for where nothing is known.
+/// The priority that is assumed where none is known.
 pub(super) const PRIORITY_DEFAULT: f64 = 1.0;
 
-/// How settings weigh items.
+/// The weights of items under the settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weigh {
     selector: Selector,
@@ -27,18 +27,18 @@ impl Weigh {
         Self { selector, max_times_sampled, base }
     }
 
-    /// Whether an item drawn so often is deleted from sampling.
+    /// Returns true if an item drawn that many times is deleted from sampling.
     pub(super) fn exhausts(self, times_sampled: u32) -> bool {
         self.max_times_sampled.is_some_and(|max| times_sampled >= max.get())
     }
 
-    /// What stands in the tree for each of an entry's `items` items.
+    /// Returns the tree's leaves for an entry's `items` items.
     pub(super) fn leaves(self, entry: &Entry, items: usize) -> impl ExactSizeIterator<Item = Leaf> + '_ {
         let staleness = self.staleness(entry);
         (0..items).map(move |item| self.leaf_of(entry, item, staleness))
     }
 
-    /// What stands in the tree for one item of an entry.
+    /// Returns the tree's leaf for one item of an entry.
     pub(super) fn leaf(self, entry: &Entry, item: usize) -> Leaf {
         self.leaf_of(entry, item, self.staleness(entry))
     }

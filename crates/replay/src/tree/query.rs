@@ -31,7 +31,7 @@ impl Tree {
         }
         let items = self.block(node).filter(|&(_, leaf)| leaf.is_item());
         let index = usize::try_from(rank).expect("a rank within a block");
-        let (at, _) = items.into_iter().nth(index).expect("the block holds as many items as its node says");
+        let (at, _) = items.into_iter().nth(index).expect("the block holds as many items as its node counts");
         self.place(at)
     }
 

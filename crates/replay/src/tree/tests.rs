@@ -120,7 +120,7 @@ proptest! {
         }
     }
 
-    /// Whatever happened before, a tree is bit for bit the one that is made of its leaves.
+    /// After any sequence of changes, a tree is bit for bit the one that is made of its leaves.
     #[test]
     fn no_sum_drifts(script in prop::collection::vec(change(), 1..60)) {
         let mut tree = Tree::new(0);

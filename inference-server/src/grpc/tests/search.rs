@@ -38,7 +38,7 @@ async fn the_winning_move_is_selected_whatever_the_network_says() {
     within(server.running.handle.served()).await;
     let (best, report) = within(advisor(&server).select_move(about_to_win())).await.unwrap();
     assert_eq!((best.action, report.version, report.is_finished), (Action(2), 1, true));
-    assert_eq!(report.moves.len(), 5, "every legal move is told");
+    assert_eq!(report.moves.len(), 5, "every legal move is reported");
     assert_eq!(report.principal_variation.first(), Some(&best.notation));
     server.stop().await;
 }

@@ -141,7 +141,7 @@ fn requested_outputs_come_in_the_order_asked_and_unknown_parameters_are_ignored(
     assert_eq!(read(&request, &model()).unwrap().outputs, [Output::Value, Output::Priors]);
 }
 
-/// A change to a good request, the field that the error must name, and a word that it must say.
+/// A change to a valid request, the field that the error must name, and a word that it must contain.
 type Illegal = (fn(&mut ModelInferRequest), &'static str, &'static str);
 
 fn check_refused(good: &ModelInferRequest, cases: &[Illegal]) {
@@ -150,7 +150,7 @@ fn check_refused(good: &ModelInferRequest, cases: &[Illegal]) {
         spoil(&mut request);
         let error = read(&request, &model()).map(|asked| asked.batch.len()).unwrap_err();
         assert_eq!(error.field, *field, "case {index}: {error}");
-        assert!(error.reason.contains(word), "case {index}: `{error}` does not say `{word}`");
+        assert!(error.reason.contains(word), "case {index}: `{error}` does not contain `{word}`");
     }
 }
 

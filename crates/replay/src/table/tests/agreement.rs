@@ -77,7 +77,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A table, its model, and a limiter that is told what the answers say.
+/// A table, its model, and a limiter that counts their answers.
 struct Pair {
     table: Table,
     model: Model,
@@ -225,7 +225,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What every item of the window weighs in the tree, without a draw.
+    /// Checks the weight of every item of the window in the tree, without a draw.
     fn check_weights(&mut self) -> Result<(), TestCaseError> {
         let candidates = self.model.candidates();
         let weighted =

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// How often each item came up in 100 000 draws, with its probability.
+/// Returns the count of each item in 100 000 draws, with its probability.
 fn counts(table: &mut Table, seed: u64) -> HashMap<(u64, usize), (f64, f64)> {
     let mut counts: HashMap<_, (f64, f64)> = HashMap::new();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);

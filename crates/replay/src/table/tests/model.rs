@@ -25,7 +25,7 @@ struct HeldTrajectory {
 #[derive(Clone, Copy)]
 struct ModelItem {
     ply: usize,
-    /// What somebody set, or what was assumed when the table first needed one.
+    /// The priority that was set, or the one assumed when the table first needed one.
     priority: Option<f64>,
     set: bool,
     times_sampled: u32,

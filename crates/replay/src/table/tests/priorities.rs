@@ -87,7 +87,7 @@ fn a_restored_table_weighs_as_the_one_that_was_saved() {
     }
     let update = restored.update_priorities(&set(&saved)).unwrap();
     assert_eq!((update.updated, set(&restored)), (3, set(&saved)));
-    // What nobody set starts with the greatest priority ever set, also where it had come in before that was set.
+    // Items without a set priority start with the greatest ever set, even if they were inserted before it was.
     let weights = |table: &Table| (0..5).map(|place| table.tree.as_ref().unwrap().weight(place)).collect::<Vec<_>>();
     let initial = 7_f64.sqrt();
     assert_eq!(weights(&saved), [0.0, 1.0, initial, 3_f64.sqrt(), initial]);

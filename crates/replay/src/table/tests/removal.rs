@@ -75,7 +75,7 @@ fn a_version_that_a_trajectory_claims_makes_nothing_leave() {
     let mut left =
         |sequence, version| ids(&table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO).removed);
     assert_eq!(left(0, 5), []);
-    assert_eq!(left(1, u64::MAX), [], "before anybody said which is the newest");
+    assert_eq!(left(1, u64::MAX), [], "before a newest version is announced");
     table.hold_to_newest(WeightsVersion(8));
     assert_eq!(ids(&table.expire(Duration::ZERO)), []);
     table.hold_to_newest(WeightsVersion(9));
