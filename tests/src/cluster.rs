@@ -110,8 +110,8 @@ impl Cluster {
         Ok((process, endpoint(listen)))
     }
 
-    /// An inference server for the weights of the cluster's learner, and where it will listen. It is the caller's to start,
-    /// and to tell the actor.
+    /// Returns an inference server for the weights of the cluster's learner, and its address. The caller starts it and
+    /// configures the actor with its address.
     ///
     /// # Errors
     /// A binary is missing, or no port is free.
@@ -158,13 +158,13 @@ impl Cluster {
         self.directory.path()
     }
 
-    /// Where the replay server listens.
+    /// Returns the endpoint of the replay server.
     #[must_use]
     pub fn replay_endpoint(&self) -> String {
         endpoint(self.replay)
     }
 
-    /// Where the learner serves weights.
+    /// Returns the learner's endpoint for weights.
     #[must_use]
     pub fn learner_endpoint(&self) -> String {
         endpoint(self.learner)
@@ -187,7 +187,7 @@ impl Drop for Cluster {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "a failed test shows what its processes said")]
+#[allow(clippy::print_stderr, reason = "a failed test shows the output of its processes")]
 pub(crate) fn print_log(process: &Process) {
     let text = process.log_text();
     let lines: Vec<&str> = text.lines().collect();

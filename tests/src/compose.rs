@@ -32,7 +32,7 @@ pub struct Compose {
     folder: TempDir,
     project: String,
     environment: Vec<(&'static str, String)>,
-    /// What follows the logs of containers that will be removed.
+    /// The processes that follow the logs of containers that will be removed.
     followers: Vec<Child>,
 }
 
@@ -42,7 +42,7 @@ impl Compose {
     ///
     /// # Errors
     /// An image cannot be made.
-    #[allow(clippy::print_stderr, reason = "whoever runs the test hears why it does nothing")]
+    #[allow(clippy::print_stderr, reason = "a skipped test prints the reason")]
     pub fn new(game: &str, changes: &str) -> anyhow::Result<Option<Self>> {
         let local = cfg!(target_os = "linux") && std::env::var_os("DOCKER_HOST").is_none();
         if !local || docker(&["version"]).is_err() {
@@ -95,20 +95,20 @@ impl Compose {
         self.environment.push((name, value.to_owned()));
     }
 
-    /// Where certificates and tokens lie, a folder for each service.
+    /// Returns the folder of certificates and tokens, with a folder for each service.
     #[must_use]
     pub fn secrets(&self) -> PathBuf {
         self.folder.path().join("secrets")
     }
 
-    /// Runs a command of compose; what it said.
+    /// Runs a command of compose; returns its output.
     ///
     /// # Errors
-    /// It fails, with what it said.
+    /// The command fails; the error contains its output.
     pub fn run(&self, arguments: &[&str]) -> anyhow::Result<String> {
         use std::os::unix::fs::MetadataExt as _;
 
-        let owner = std::fs::metadata(self.secrets().join("actor")).context("look at who owns the secrets")?;
+        let owner = std::fs::metadata(self.secrets().join("actor")).context("read the owner of the secrets")?;
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/compose.yaml");
         let mut command = self.program.command();
         command.arg("--file").arg(file).arg("--env-file").arg(self.folder.path().join("env"));
@@ -131,7 +131,7 @@ impl Compose {
     /// Waits until a service has so many containers, all of them healthy.
     ///
     /// # Errors
-    /// Not by the deadline, with what they say.
+    /// The service is not healthy by the deadline; the error contains the output of its containers.
     pub fn healthy(&self, service: &str, count: usize, deadline: Duration) -> anyhow::Result<()> {
         wait_until(&format!("{count} of {service} are healthy"), deadline, || {
             let containers = self.containers(service)?;
@@ -145,7 +145,7 @@ impl Compose {
         self.containers(service).ok()?.first()?.metric(name)
     }
 
-    /// Writes what a container says from now on, and what it has said, to a file, which outlives the container.
+    /// Writes the past and future output of a container to a file, which outlives the container.
     ///
     /// # Errors
     /// The engine cannot be asked.
@@ -159,7 +159,7 @@ impl Compose {
         Ok(path)
     }
 
-    /// What all containers have said, those too that were stopped.
+    /// Returns the output of all containers, also of those that were stopped.
     #[must_use]
     pub fn logs(&self) -> String {
         self.run(&["logs", "--no-color"]).unwrap_or_default()
@@ -171,7 +171,8 @@ impl Compose {
         format!("zerofleet/{name}:{}", self.project.trim_start_matches("zerofleet-"))
     }
 
-    /// Which of some texts are in these images: in a layer, in the names of its files, in how it is run.
+    /// Returns those of some texts that are in these images: in a layer, in the names of its files, in its
+    /// configuration.
     ///
     /// # Errors
     /// The engine cannot write them.
@@ -188,7 +189,7 @@ impl Compose {
 }
 
 impl Drop for Compose {
-    #[allow(clippy::print_stderr, reason = "a failed test shows what its processes said")]
+    #[allow(clippy::print_stderr, reason = "a failed test shows the output of its processes")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let logs = self.logs();
@@ -196,7 +197,7 @@ impl Drop for Compose {
             eprintln!("---- containers, last lines ----\n{}", lines[lines.len().saturating_sub(120)..].join("\n"));
         }
         for follower in &mut self.followers {
-            // Whoever has ended by itself cannot be killed.
+            // A process that has ended by itself cannot be killed.
             let _ = follower.kill();
             let _ = follower.wait();
         }
@@ -219,7 +220,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// What the engine knows of it, by a template.
+    /// Returns the engine's record of it, by a template.
     ///
     /// # Errors
     /// It is gone.
@@ -265,7 +266,7 @@ fn docker(arguments: &[&str]) -> anyhow::Result<String> {
     run(Command::new("docker").args(arguments))
 }
 
-/// Runs a command to its end; what it said on standard output.
+/// Runs a command to its end; returns its standard output.
 fn run(command: &mut Command) -> anyhow::Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {command:?}"))?;
     if !output.status.success() {

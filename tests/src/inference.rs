@@ -48,13 +48,13 @@ impl InferenceServer {
         self.process.ready(START_DEADLINE)
     }
 
-    /// Where it may write, and the test too.
+    /// Returns the folder in which it and the test may write.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Where it listens: `127.0.0.1:PORT`.
+    /// Returns its address: `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)

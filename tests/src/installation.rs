@@ -13,7 +13,7 @@ use crate::process::{Output, program, wait_until};
 
 /// The library that a program linked with libtorch asks for.
 const LIBTORCH: &[u8] = b"libtorch_cpu.so\0";
-/// Where a loader looks first.
+/// The path that a loader searches first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// Programs in a folder that is deleted at the end.
@@ -23,7 +23,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// What a program asks for instead of libtorch after [`lose_libtorch`](Self::lose_libtorch).
+    /// The library that a program requires instead of libtorch after [`lose_libtorch`](Self::lose_libtorch).
     pub const LOST: &'static str = "libtorch_xyz.so";
 
     /// Puts these programs there; they find libtorch as they do where they were built.
@@ -45,8 +45,8 @@ impl Installation {
         Ok(Self { directory })
     }
 
-    /// Makes a program ask its loader for a library that nobody has, as if libtorch were missing to it alone: builds
-    /// without link-time optimisation link also those with libtorch that never call it.
+    /// Makes a program require a library that does not exist, as if libtorch were missing to it alone: builds without
+    /// link-time optimisation link also those with libtorch that never call it.
     ///
     /// # Errors
     /// The program does not ask for libtorch, or cannot be replaced.
@@ -66,7 +66,7 @@ impl Installation {
         fs::set_permissions(&path, permissions).context("restore its permissions")
     }
 
-    /// Where its programs are, and where they may write.
+    /// Returns the folder of its programs, in which they may write.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -106,12 +106,12 @@ impl Installation {
     }
 }
 
-/// A test that fails leaves nobody behind.
+/// A process that is killed when the test fails.
 struct KilledOnDrop(Child);
 
 impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        // Whoever has ended by itself cannot be killed.
+        // A process that has ended by itself cannot be killed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::chaos::Namespace;
 
-/// How often a wait looks.
+/// The interval between polls.
 const POLL: Duration = Duration::from_millis(25);
 /// An admin port that takes longer does not count as answering.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,10 +52,10 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// What a process that ended by itself left behind.
+/// The exit status and output of a process that ended by itself.
 #[derive(Debug)]
 pub struct Output {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
     /// Everything it wrote.
     pub text: String,
@@ -191,7 +191,7 @@ impl Process {
         }
     }
 
-    /// Whether it was started and has not ended.
+    /// Returns true if it was started and has not ended.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
@@ -217,7 +217,7 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Whether it says that it is ready.
+    /// Returns true if it reports that it is ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ask("readyz").is_ok()
@@ -255,7 +255,7 @@ impl Process {
     }
 }
 
-/// What an admin port answers.
+/// Returns the answer of an admin port.
 pub(crate) fn ask(admin: &str, path: &str) -> anyhow::Result<String> {
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ADMIN_TIMEOUT)).build().into();
     Ok(agent.get(&format!("http://{admin}/{path}")).call()?.body_mut().read_to_string()?)
@@ -268,7 +268,7 @@ pub(crate) fn value_of(name: &str, metrics: &str) -> Option<f64> {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A test that fails leaves nobody behind; whoever has ended by itself cannot be killed.
+        // A failed test leaves no process behind; a process that has ended by itself cannot be killed.
         let _ = self.kill();
     }
 }

@@ -15,7 +15,7 @@ use crate::process::wait_until;
 
 /// Instead of the intervals of the deployed configuration: a test does not wait.
 const INTERVAL: &str = "1s";
-/// What a query may take.
+/// The time limit of a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `prometheus` and `promtool`.
@@ -27,7 +27,7 @@ pub struct PrometheusTools {
 
 impl PrometheusTools {
     /// `$PROMETHEUS` or the one on the path, each with `promtool` beside it; else Debian's package, unpacked below `folder`.
-    /// Why there is none, for people.
+    /// The reason for which there is none, for people.
     ///
     /// # Errors
     /// The folder cannot be used.
@@ -68,16 +68,16 @@ impl PrometheusTools {
         (runs(&tools.prometheus) && runs(&tools.promtool)).then_some(tools)
     }
 
-    /// Runs `promtool` to its end; what it said.
+    /// Runs `promtool` to its end; returns its output.
     ///
     /// # Errors
-    /// It fails, with what it said.
+    /// The command fails; the error contains its output.
     pub fn promtool(&self, arguments: &[&str]) -> anyhow::Result<String> {
         run(Command::new(&self.promtool).args(arguments))
     }
 }
 
-/// What Prometheus is to scrape: the name of the service, and its admin port on this machine.
+/// A target for Prometheus to scrape: the name of the service, and its admin port on this machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     /// As DNS would know it.
@@ -144,22 +144,22 @@ impl Prometheus {
         Ok(started)
     }
 
-    /// Where its HTTP API is: host and port.
+    /// Returns the host and port of its HTTP API.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// What it has logged.
+    /// Returns its log.
     #[must_use]
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// What an expression is now.
+    /// Returns the current value of an expression.
     ///
     /// # Errors
-    /// Prometheus refuses it, with what it said.
+    /// Prometheus rejects it; the error contains its answer.
     pub fn query(&self, expression: &str) -> anyhow::Result<Vec<Sample>> {
         let data = self.ask("query", &[("query", expression)])?;
         if data["resultType"] == "scalar" {
@@ -172,11 +172,11 @@ impl Prometheus {
     /// The `data` of an answer of its HTTP API.
     ///
     /// # Errors
-    /// Prometheus refuses to answer, with what it said.
+    /// Prometheus rejects the request; the error contains its answer.
     pub fn ask(&self, what: &str, arguments: &[(&str, &str)]) -> anyhow::Result<Value> {
         let request = agent().get(format!("http://127.0.0.1:{}/api/v1/{what}", self.port));
         let mut answer = request.query_pairs(arguments.iter().copied()).call().context("ask Prometheus")?;
-        let text = answer.body_mut().read_to_string().context("read what Prometheus said")?;
+        let text = answer.body_mut().read_to_string().context("read the answer of Prometheus")?;
         let mut answer: Value = serde_json::from_str(&text).with_context(|| format!("read {text}"))?;
         ensure!(answer["status"] == "success", "Prometheus refuses {arguments:?}: {}", answer["error"]);
         Ok(answer["data"].take())
@@ -185,7 +185,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // Nobody needs its data.
+        // Its data are not needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -224,14 +224,14 @@ fn with_targets(deployed: &str, targets: &[Target], interval: &str) -> anyhow::R
     }
     config += "    static_configs:\n";
     for Target { service, admin } in targets {
-        ensure!(names.contains(service), "nobody asks DNS for {service}");
+        ensure!(names.contains(service), "no target is discovered by DNS for {service}");
         config +=
             &format!("      - targets: [\"127.0.0.1:{admin}\"]\n        labels: {{ __meta_dns_name: {service} }}\n");
     }
     Ok(config + &rest.join("\n") + "\n")
 }
 
-/// Runs a command to its end; what it said.
+/// Runs a command to its end; returns its output.
 fn run(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;

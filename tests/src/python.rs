@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, bail};
 
-/// What the packages of most requirements need.
+/// The oldest Python that the packages of most requirements support.
 const OLDEST: (u8, u8) = (3, 10);
 /// Written last, so that what was installed halfway is installed again.
 const STAMP: &str = "requirements.installed";
@@ -24,7 +24,7 @@ impl Python {
     /// asks for: installed below `folder`, unless it is there. `None` where there is no such Python.
     ///
     /// # Errors
-    /// The packages cannot be installed, with what pip said.
+    /// The packages cannot be installed; the error contains pip's output.
     pub fn with(requirements: &Path, folder: &Path) -> anyhow::Result<Option<Self>> {
         Self::with_version(requirements, folder, OLDEST)
     }
@@ -48,12 +48,12 @@ impl Python {
         let stamp = packages.join(STAMP);
         if !std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
             install(&program, requirements, &packages)?;
-            std::fs::write(stamp, wanted).context("say what was installed")?;
+            std::fs::write(stamp, wanted).context("record the installed packages")?;
         }
         Ok(Some(Self { program, packages }))
     }
 
-    /// Runs a script to its end; it finds modules in `modules` beside the packages. Says what it wrote.
+    /// Runs a script to its end; it finds modules in `modules` beside the packages. Returns its output.
     ///
     /// # Errors
     /// It cannot be started or fails, with what it wrote.

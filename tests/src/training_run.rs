@@ -10,7 +10,7 @@ use crate::cluster::print_log;
 use crate::process::{Output, Process, ask, value_of, wait_until};
 use crate::{SEED, SMALL_TIC_TAC_TOE};
 
-/// The supervisor ends everybody within ten seconds; a busy machine draws the picture slowly.
+/// The supervisor ends all processes within ten seconds; a busy machine draws the picture slowly.
 const END_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A run of `zerofleet train`. Its output is printed if the test panics.
@@ -21,7 +21,7 @@ pub struct TrainingRun {
 }
 
 impl TrainingRun {
-    /// A run of tic-tac-toe below `runs`, which has not begun. What the supervisor says goes to `logs`.
+    /// Returns a run of tic-tac-toe below `runs`, which has not begun. The supervisor's output goes to `logs`.
     ///
     /// # Errors
     /// Its binary is missing, or a folder cannot be written to.
@@ -66,7 +66,7 @@ impl TrainingRun {
         })
     }
 
-    /// What the supervisor has said, over all its lives.
+    /// Returns the supervisor's output, over all its starts.
     #[must_use]
     pub fn said(&self) -> String {
         self.supervisor.log_text()
@@ -86,7 +86,7 @@ impl TrainingRun {
         self.admins().into_iter().filter(|(_, admin)| answers(admin)).map(|(name, _)| name).collect()
     }
 
-    /// Where it lies.
+    /// Returns the folder of the run.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory

@@ -17,7 +17,7 @@ fn id(sequence: u64) -> TrajectoryId {
     TrajectoryId { actor: 7, epoch: 1, sequence }
 }
 
-/// Starts a role that must refuse, with exactly one error line that says all of `words`.
+/// Starts a role that must fail, with exactly one error line that contains all of `words`.
 fn check_refused(cluster: &mut Cluster, role: Role, words: &[&str]) {
     cluster.process(role).start().unwrap();
     let output = cluster.process(role).ended(DEADLINE).unwrap();
@@ -25,7 +25,7 @@ fn check_refused(cluster: &mut Cluster, role: Role, words: &[&str]) {
     let errors = output.errors();
     assert_eq!(errors.len(), 1, "one error: {}", output.text);
     for word in words {
-        assert!(errors[0].contains(word), "`{}` does not say `{word}`", errors[0]);
+        assert!(errors[0].contains(word), "`{}` does not contain `{word}`", errors[0]);
     }
 }
 
@@ -55,7 +55,7 @@ fn a_port_in_use_is_named() {
 fn a_run_directory_that_cannot_be_written_is_named() {
     for role in [Role::Replay, Role::Learner, Role::Actor] {
         let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
-        // Below a file nobody can make a directory, not even root.
+        // Below a file no user can make a directory, not even root.
         let blocked = cluster.directory().join("config.toml").join("run").display().to_string();
         cluster.process(role).argue(&["--set", &format!("run.directory={blocked}")]);
         check_refused(&mut cluster, role, &[&blocked]);
@@ -127,7 +127,7 @@ async fn a_trajectory_that_breaks_the_rules_is_taken_out_and_named_by_the_learne
         cluster.start(&[role]).unwrap();
     }
     let writer = writer(&cluster.replay_endpoint(), 7, 1);
-    // The fourth step takes a square that is taken: only the rules can tell.
+    // The fourth step takes a square that is taken: only the rules can detect it.
     for trajectory in [won(id(0)), of_actions(id(1), &[0, 3, 1, 0, 2])] {
         writer.insert(trajectory).await.unwrap();
     }
@@ -136,7 +136,7 @@ async fn a_trajectory_that_breaks_the_rules_is_taken_out_and_named_by_the_learne
         Ok(cluster.metric(Role::Replay, "zerofleet_replay_quarantined") == Some(1.0))
     })
     .unwrap();
-    assert_eq!(list(&cluster.replay_endpoint()).await.unwrap(), [id(0), id(1)], "it is kept for whoever wants to look");
+    assert_eq!(list(&cluster.replay_endpoint()).await.unwrap(), [id(0), id(1)], "it is kept for inspection");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

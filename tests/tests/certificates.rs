@@ -1,4 +1,4 @@
-//! What `cargo xtask certs` makes, in the hands of real processes.
+//! Real processes use the certificates that `cargo xtask certs` makes.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::Path;
@@ -35,7 +35,7 @@ async fn a_server_with_certificates_of_xtask_accepts_our_clients_and_refuses_one
     settings.extend(["--set".to_owned(), format!("actor.replay={endpoint}")]);
     cluster.process(Role::Actor).argue(&settings.iter().map(String::as_str).collect::<Vec<_>>());
     cluster.start(&[Role::Actor]).unwrap();
-    wait_until("a client without a certificate is told so", DEADLINE, || {
+    wait_until("a client without a certificate receives the reason", DEADLINE, || {
         Ok(cluster.process(Role::Actor).log_text().contains("requires a client certificate"))
     })
     .unwrap();

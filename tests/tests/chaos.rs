@@ -7,7 +7,7 @@ use std::time::Instant;
 use tests::chaos::{Fleet, Network, Plan, Recoveries, Round, Schedule, Witness};
 
 /// The network, where there can be one. With `ZEROFLEET_CHAOS_SECONDS` set there must be.
-#[allow(clippy::print_stderr, reason = "whoever reads the output of tests must see what was left out")]
+#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn network(seed: u64) -> Option<Network> {
     match Network::new(Fleet::hosts(), seed) {
         Ok(network) => Some(network),
@@ -52,7 +52,7 @@ fn whatever_befalls_anyone_nothing_acknowledged_is_lost_or_doubled_and_everyone_
             broken.push(format!("{}: actors were back after {actors:.1} s", told.join(", and ")));
         }
         for what in runtime.block_on(fleet.check(&witness)).unwrap() {
-            // What is lost stays so: it is told with what lost it.
+            // A loss is permanent: it is reported with its cause.
             if told_once.insert(what.clone()) {
                 broken.push(format!("{}: {what}", told.join(", and ")));
             }

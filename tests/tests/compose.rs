@@ -71,7 +71,7 @@ fn all_healthy(cluster: &Compose, actors: usize) {
     }
 }
 
-/// What an actor that has drained says it handed in and left behind.
+/// Returns the numbers of trajectories that a drained actor logged as inserted and as left behind.
 fn handed_in(log: &Path) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(log).ok()?;
     let line = text.lines().rev().find(|line| line.contains("handed in; what is spooled"))?;
@@ -93,7 +93,7 @@ fn runs_as_nobody_in_particular(container: &Container) {
     assert!(options.contains("no-new-privileges") && options.contains("max-size"), "{options}");
 }
 
-/// What must be in no image and no log: tokens, and a line of each key.
+/// Returns the texts that no image and no log may contain: tokens, and a line of each key.
 fn secrets(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let folders = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -148,7 +148,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     cluster.run(&["stop", "actor"]).unwrap();
     let mut sum = 0;
     for log in logs.values() {
-        wait_until("an actor has said what it handed in", START, || Ok(handed_in(log).is_some())).unwrap();
+        wait_until("an actor has logged the number of its inserts", START, || Ok(handed_in(log).is_some())).unwrap();
         let (trajectories, spooled) = handed_in(log).unwrap();
         assert_eq!(spooled, 0, "nothing is left behind");
         sum += trajectories;
@@ -197,7 +197,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     assert_eq!(in_images, there.iter().map(String::as_str).collect(), "secrets, or less than all that is in images");
 }
 
-/// Where the files of compose lie.
+/// Returns the folder of the compose files.
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
@@ -216,7 +216,7 @@ fn profiles() -> BTreeSet<String> {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "whoever runs the test hears what was asked")]
+#[allow(clippy::print_stderr, reason = "the test prints the name of compose")]
 fn every_profile_and_override_is_taken_by_each_compose_without_a_warning() {
     let each = profiles();
     let together = each.iter().map(String::as_str).collect::<Vec<_>>().join(",");

@@ -17,7 +17,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(10);
 const STEPS: &str = "zerofleet_learner_steps_total";
 
-/// Starts everyone and waits until they all work: a process told to end before it listens to signals just ends.
+/// Starts all processes and waits until they all work: a process that receives a signal before it handles signals just
+/// ends.
 fn train(cluster: &mut Cluster) {
     cluster.start(&Cluster::ROLES).unwrap();
     for role in Cluster::ROLES {
@@ -63,7 +64,7 @@ async fn everyone_drains_within_ten_seconds_and_a_second_start_goes_on() {
     .unwrap();
 }
 
-/// Ctrl-C in a terminal reaches every process at once: the actor drains while nobody answers it any more.
+/// Ctrl-C in a terminal reaches every process at once: the actor drains although its servers no longer answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_told_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
@@ -139,7 +140,7 @@ fn make_pipe(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The writing end of a pipe, once somebody has opened the other: before that it cannot be opened without waiting.
+/// Returns the writing end of a pipe, once the other end was opened: before that it cannot be opened without waiting.
 fn writing_end_of(path: &Path) -> File {
     let mut pipe = None;
     wait_until("the configuration is being read", DEADLINE, || {

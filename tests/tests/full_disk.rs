@@ -52,11 +52,11 @@ fn newest_checkpoint(run: &Path) -> Option<u64> {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+#[allow(clippy::print_stderr, reason = "a skipped test prints the reason")]
 fn a_full_disk_is_told_ends_nothing_and_spoils_nothing_and_checkpoints_go_on_once_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let Some(disk) = Disk::mount(folder.path().join("disk")) else {
-        eprintln!("skipped: nobody but root can mount a small disk");
+        eprintln!("skipped: only root can mount a small disk");
         return;
     };
     let mut run = TrainingRun::new(&disk.0, folder.path()).unwrap();

@@ -7,7 +7,7 @@ use proto::replay;
 use tests::{Cluster, Process, Role, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What an actor may take to ask a server again that is back.
+/// The time in which an actor must use a server that is back.
 const BACK: Duration = Duration::from_secs(5);
 const BY_SERVER: &str = "zerofleet_actor_remote_positions_total{by=\"server\"}";
 const BY_ACTOR: &str = "zerofleet_actor_remote_positions_total{by=\"actor\"}";
@@ -72,7 +72,7 @@ fn an_actor_that_may_not_evaluate_itself_waits_for_its_server() {
     rises(&cluster, STEPS, DEADLINE);
 }
 
-/// What a loader would look for.
+/// The libraries that a loader would look for.
 #[test]
 fn the_default_actor_and_inference_server_have_no_libtorch_in_them() {
     for name in ["actor", "inference-server"] {

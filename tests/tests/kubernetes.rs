@@ -35,7 +35,7 @@ fn manifests(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the process makes of the run file and these variables.
+/// Returns the configuration of a process with the run file and these variables.
 fn configuration(program: &str, variables: &BTreeMap<String, String>) -> anyhow::Result<String> {
     let mut command = Command::new(tests::program(program)?);
     let file = kubernetes().join("base/zerofleet.toml");

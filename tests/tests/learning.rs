@@ -17,7 +17,7 @@ struct Measured {
     lost: u32,
 }
 
-/// The metrics hold the newest measurement of each kind; only the log says which two are of one version.
+/// The metrics hold the newest measurement of each kind; only the log shows which two are of one version.
 fn measured(cluster: &mut Cluster) -> Vec<Measured> {
     let log = cluster.process(Role::Arena).log_text();
     let field = |line: &str, name: &str| Some(line.split_once(name)?.1.split_whitespace().next()?.to_owned());

@@ -11,9 +11,9 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 const DEADLINE: Duration = Duration::from_secs(90);
 const INSERTS: &str = "zerofleet_replay_inserts_total";
 const LOST: &str = "zerofleet_replay_actors_lost_total";
-/// Three heartbeats of two seconds, half of one until somebody looks, and a machine that is busy.
+/// Three heartbeats of two seconds, half of one until the next sweep, and a margin for a busy machine.
 const LOST_WITHIN: Duration = Duration::from_secs(20);
-/// What is promised is 5 s; a tenth of the speed of any machine that this was measured on is allowed.
+/// The promise is 5 s; a tenth of the speed of any machine that this was measured on is allowed.
 const BACK_WITHIN: Duration = Duration::from_secs(50);
 
 /// The one actor that the replay server knows.
@@ -69,7 +69,7 @@ async fn an_actor_that_is_stopped_is_lost_and_back_within_seconds_with_no_game_l
     wait_until("the actor leaves a server that answers nothing", DEADLINE, || Ok(left(&mut cluster) > before)).unwrap();
     cluster.process(Role::Replay).resume();
     more_inserts(&cluster, BACK_WITHIN);
-    assert_eq!(cluster.metric(Role::Replay, LOST), Some(2.0), "a server that was stopped itself blames nobody");
+    assert_eq!(cluster.metric(Role::Replay, LOST), Some(2.0), "a server that was stopped itself counts no actor as lost");
 
     cluster.process(Role::Actor).terminate();
     assert!(cluster.process(Role::Actor).ended(Duration::from_secs(10)).unwrap().status.success());

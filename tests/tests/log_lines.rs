@@ -1,4 +1,4 @@
-//! What processes write about themselves: who speaks, and no secret.
+//! The log lines of processes name their process and contain no secret.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::process::Command;
@@ -10,8 +10,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// The token of the actor, and its digest as `sha256sum` prints it.
 const TOKEN: &str = "correct-horse-battery-staple-8153";
 const DIGEST: &str = "0d09082d6dee777937ead54ec3f340cd5bf9126a388572fbd12a0be843185ea0";
-/// What the learner shows, and no server knows.
-const UNKNOWN: &str = "hunter2-of-somebody-else";
+/// The token of the learner, which no server knows.
+const UNKNOWN: &str = "hunter2-of-another-fleet";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_log_line_and_no_printed_configuration_holds_a_token_and_each_line_says_who_speaks() {
@@ -38,7 +38,7 @@ async fn no_log_line_and_no_printed_configuration_holds_a_token_and_each_line_sa
         Ok(cluster.metric(Role::Replay, "zerofleet_replay_trajectories").is_some_and(|held| held > 0.0))
     })
     .unwrap();
-    wait_until("the learner is told that nobody knows its token", DEADLINE, || {
+    wait_until("the learner receives the rejection of its token", DEADLINE, || {
         Ok(cluster.process(Role::Learner).log_text().contains("token"))
     })
     .unwrap();
@@ -67,6 +67,6 @@ fn printed_configuration(name: &str, setting: &str) -> String {
 fn holds_no_secret(text: &str) {
     for secret in [TOKEN, UNKNOWN] {
         let line = text.lines().find(|line| line.contains(secret));
-        assert_eq!(line, None, "a token is told");
+        assert_eq!(line, None, "a token is logged");
     }
 }

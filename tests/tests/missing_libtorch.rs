@@ -1,4 +1,4 @@
-//! Without libtorch, or with a damaged one, there is one error that names it and says what to do.
+//! Without libtorch, or with a damaged one, there is one error that names it and the remedy.
 //!
 //! The message is that of the loader of Linux; elsewhere a program may not be changed once it is built.
 #![cfg(target_os = "linux")]
@@ -13,13 +13,13 @@ const REMEDY: &str = "libtorch is missing or damaged; run cargo xtask libtorch";
 /// A command of a program that is linked with libtorch.
 const BENCH: &[&str] = &["bench", "selfplay"];
 
-/// Exactly one error line, which says all of `words`.
+/// Checks for exactly one error line, which contains all of `words`.
 fn check_refused(output: &Output, words: &[&str]) {
     assert!(!output.status.success(), "{}", output.text);
     let errors = output.errors();
     assert_eq!(errors.len(), 1, "one error: {}", output.text);
     for word in words {
-        assert!(errors[0].contains(word), "`{}` does not say `{word}`", errors[0]);
+        assert!(errors[0].contains(word), "`{}` does not contain `{word}`", errors[0]);
     }
 }
 

@@ -17,7 +17,7 @@ use weights::WeightsVersion;
 /// Lines of play; the longest fills three columns.
 const MOVES: [&str; 7] = ["", "4", "44", "445", "1212", "123456712", "444444333333222222"];
 
-/// What the server computes with: what the expected answers are computed with too.
+/// The kernel of the server, with which the expected answers are computed too.
 const PATH: network_cpu::KernelVariant = network_cpu::KernelVariant::PortableF32;
 
 fn repository() -> PathBuf {
@@ -25,7 +25,7 @@ fn repository() -> PathBuf {
 }
 
 /// Python with the packages that the clients need. `None` where there is no Python; in CI there is.
-#[allow(clippy::print_stderr, reason = "whoever reads the output of tests must see what was left out")]
+#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn python() -> Option<Python> {
     let requirements = repository().join("tests/python/requirements.txt");
     let python = Python::with(&requirements, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -51,7 +51,7 @@ fn server_of(spec: &Spec) -> (InferenceServer, Published) {
     (server, published)
 }
 
-/// What the weights say about the lines of play, as JSON; a prior for every action.
+/// Returns the expected answers for the lines of play, as JSON; a prior for every action.
 fn expected(published: &Published) -> String {
     let game = ConnectFour::new();
     let spec = game.spec();
@@ -113,7 +113,7 @@ fn the_examples_evaluate_a_batch_and_play_a_game() {
 }
 
 #[test]
-#[allow(clippy::print_stdout, reason = "what the servers said is worth reading")]
+#[allow(clippy::print_stdout, reason = "the output of the servers is worth reading")]
 fn every_call_by_hand_in_the_docs_is_answered() {
     let Some(python) = python() else { return };
     let (connect_four, _) = server();

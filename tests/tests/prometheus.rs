@@ -11,13 +11,13 @@ use serde_json::Value;
 use tests::{Prometheus, PrometheusTools, Python, Role, SMALL_TIC_TAC_TOE, Sample, wait_until};
 use watched_fleet::{Fleet, Panel, deployed, panels};
 
-/// What Grafana's types are written for.
+/// The Python version that Grafana's types require.
 const GRAFANA_PYTHON: (u8, u8) = (3, 11);
 
-/// How long the fleet of the pictures plays.
+/// The time for which the fleet of the pictures plays.
 const PLAYED: Duration = Duration::from_secs(360);
 
-/// What the slowest machine may take until everything that panels show has happened.
+/// The time in which the slowest machine must produce everything that panels show.
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Alerts about the machine and its speed: this one may be full, busy and slow. They may be pending, and must not fire.
@@ -39,7 +39,7 @@ const EVERYTHING: [(Role, &str); 7] = [
 ];
 
 /// Prometheus and `promtool`. `None` where they cannot be had; in CI they can.
-#[allow(clippy::print_stderr, reason = "whoever reads the output of tests must see what was left out")]
+#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn tools() -> Option<PrometheusTools> {
     match PrometheusTools::find(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap() {
         Ok(tools) => Some(tools),
@@ -76,7 +76,7 @@ fn every_alert_fires_on_made_up_series_and_no_other_does() {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "whoever reads the output of tests must see what was left out")]
+#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn dashboards_are_of_the_types_that_grafana_publishes() {
     let requirements = python_folder().join("grafana-requirements.txt");
     // Of its own: what clients need is installed beside.
@@ -157,7 +157,7 @@ fn metrics_are_as_listed(prometheus: &Prometheus) {
         let name = [Some(exported), part].into_iter().flatten().find(|name| listed.contains_key(*name));
         let name = name.unwrap_or_else(|| panic!("{exported} is not listed in docs/metrics.md"));
         let wanted = &listed[name];
-        // A label of ours that the target has as well is told apart by Prometheus.
+        // Prometheus renames a label of ours that the target has as well.
         let of_targets = ["__name__", "job", "instance", "role", "le"];
         let ours = labels.iter().filter(|(label, _)| !of_targets.contains(&label.as_str()));
         let ours: BTreeMap<&str, &str> = ours

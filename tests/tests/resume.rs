@@ -24,13 +24,13 @@ const RATED_GAMES: &str = "zerofleet_arena_games_total";
 const WARM_UP_STEPS: f64 = 20.0;
 /// One match between the two fixed opponents; all further games are those of weights versions.
 const ANCHOR_GAMES: f64 = 4.0;
-/// What AdamW keeps of its second moment in a step.
+/// The share of its second moment that AdamW keeps in a step.
 const SECOND_MOMENT_KEPT: f64 = 0.999;
 
-/// What a drained fleet left behind.
+/// The state that a drained fleet left behind.
 struct Left {
     checkpoint: Checkpoint,
-    /// As the learner said it last.
+    /// The learning rate that the learner logged last.
     learning_rate: f64,
     weights: Manifest,
     trajectories: Vec<TrajectoryId>,
@@ -130,7 +130,7 @@ async fn served(cluster: &Cluster) -> Manifest {
     published.manifest.clone()
 }
 
-/// Each process is started before those it hears from: without them it stands still where it stopped, to be looked at.
+/// Each process is started before its servers: without them it stays where it stopped and can be inspected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_where_it_stopped() {
     let mut cluster = cluster();

@@ -1,4 +1,4 @@
-//! One seed, one set of weights: the same games, bit for bit, whoever plays beside them.
+//! One seed, one set of weights: the same games, bit for bit, whatever plays beside them.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn weights() -> Arc<Tower> {
     Arc::new(Tower::random(&architecture, SEED, path).expect("a tower"))
 }
 
-/// What one thread plays: the first episodes of each slot, in order.
+/// Returns the games of one thread: the first episodes of each slot, in order.
 fn play(tower: &Arc<Tower>, cache: Option<&Cache>, thread: u64) -> Vec<FinishedEpisode> {
     let settings = Settings { games: 8, full_simulations: 32, fast_simulations: 8, ..Settings::default() };
     let wanted = settings.games * usize::try_from(EPISODES).expect("a few");

@@ -31,7 +31,7 @@ fn both_serve_and_training_goes_on(cluster: &Cluster, second: &Process) {
     grows("training goes on", || cluster.metric(Role::Learner, STEPS));
 }
 
-/// What the actor numbered is all there: on one of the servers, or kept for its next start.
+/// Every trajectory that the actor numbered exists: on one of the servers, or kept for its next start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_server_comes_and_is_killed_without_a_restart_of_the_others_and_nothing_is_lost_or_stored_twice() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();

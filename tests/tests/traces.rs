@@ -11,12 +11,13 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const STEPS: &str = "zerofleet_learner_steps_total";
-/// How far the clocks of two processes of one machine may seem apart, where somebody sets the date or a process is held up.
+/// The tolerated difference between the clocks of two processes of one machine, where the date is set or a process is
+/// stalled.
 const CLOCKS_NS: u64 = 1_000_000_000;
 /// The table of spans.
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/traces.md");
 
-/// What the table says of a span.
+/// The row of a span in the documented table.
 #[derive(Debug, Default)]
 struct Documented {
     services: BTreeSet<String>,
@@ -44,7 +45,7 @@ fn documented() -> BTreeMap<String, Documented> {
     rows.map(row).collect()
 }
 
-/// Whether a trace has these, each below the one before.
+/// Returns true if a trace has these spans, each below the one before.
 fn has_chain(trace: &[&Seen], chain: &[&str]) -> bool {
     let Some((first, rest)) = chain.split_first() else { return true };
     let mut above: BTreeSet<&[u8]> =
@@ -124,7 +125,8 @@ fn parents_are_right(seen: &[Seen]) {
     }
 }
 
-/// What came in is in the table of docs/traces.md as it is there, and everything that is there came in.
+/// Checks that the received spans are in the table of docs/traces.md as documented there, and that every documented
+/// span was received.
 fn spans_are_documented(seen: &[Seen]) {
     let (table, by_id) = (documented(), seen.iter().map(|span| (span.id.as_slice(), span)).collect::<BTreeMap<_, _>>());
     let mut found = BTreeMap::<&str, Documented>::new();
@@ -148,13 +150,13 @@ fn spans_are_documented(seen: &[Seen]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_is_away_costs_a_warning_and_the_fleet_trains_and_ends_in_order() {
-    // Nobody listens there.
+    // No collector listens there.
     let mut cluster = Cluster::new("tic_tac_toe", &telemetry("http://127.0.0.1:1")).unwrap();
     let roles = [Role::Replay, Role::Learner, Role::Actor];
     cluster.start(&roles).unwrap();
     wait_until("it trains", DEADLINE, || Ok(cluster.metric(Role::Learner, STEPS).is_some_and(|steps| steps >= 20.0)))
         .unwrap();
-    wait_until("the actor says so", DEADLINE, || {
+    wait_until("the actor logs it", DEADLINE, || {
         Ok(cluster.process(Role::Actor).log_text().contains("traces are not taken"))
     })
     .unwrap();

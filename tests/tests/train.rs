@@ -13,7 +13,7 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 const VERSION: &str = "zerofleet_learner_weights_version";
 const TRAJECTORIES: &str = "zerofleet_replay_trajectories";
 
-/// What lies in the folder of a run between two sessions.
+/// The files of a run's folder between two sessions.
 struct Left {
     step: u64,
     version: u64,

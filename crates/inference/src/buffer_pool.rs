@@ -68,8 +68,8 @@ pub struct PooledBuffer<'a, T> {
 }
 
 impl<T> PooledBuffer<'_, T> {
-    /// What the slot held when it was last in use; `None` where it never was, or where that use failed. Whoever wants it to be
-    /// there for the next batch [keeps](Self::keep) it.
+    /// Returns the content of the slot from its last use; `None` if it was never used, or if that use failed. A caller
+    /// that needs it for the next batch [keeps](Self::keep) it.
     pub fn reclaim(&mut self) -> Option<T> {
         self.held.take()
     }

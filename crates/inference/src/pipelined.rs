@@ -26,11 +26,11 @@ pub trait Device: Send {
     /// Queues a batch that is staged and returns; it is asked by one caller at a time. A device without a queue computes here.
     ///
     /// # Errors
-    /// What the device refuses. The flight is then not used again: the device may still read from it.
+    /// The device rejects the batch. The flight is then not used again: the device may still read from it.
     fn submit(&mut self, flight: &mut Self::InFlightBatch) -> Result<(), Error>;
 }
 
-/// A batch on its way. Nothing here knows the device, so that nobody can keep others from it while waiting for an answer.
+/// A batch in flight. It has no access to the device, so that waiting for an answer blocks no other batch.
 pub trait InFlightBatch: Send {
     /// Gets the positions ready to be submitted.
     ///

@@ -1,4 +1,4 @@
-//! What can go wrong with whom.
+//! The faults and their targets.
 
 use std::fmt;
 use std::time::Duration;
@@ -63,16 +63,16 @@ impl fmt::Display for Service {
     }
 }
 
-/// What goes wrong.
+/// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The process is killed; others are told by the system that its connections are gone. Healed by a start.
+    /// The process is killed; the system closes its connections, which its peers notice. Healed by a start.
     Kill,
-    /// The machine is gone: cut off, and killed where nobody is told. Healed by a start with its network.
+    /// The machine is gone: cut off, and killed without notice to its peers. Healed by a start with its network.
     Vanish,
     /// The process stands still (SIGSTOP).
     Pause,
-    /// No packet comes or goes, and nobody is told.
+    /// No packet comes or goes, without notice to any peer.
     Cut,
     /// Every packet takes 100 ms longer each way, and of each way one in fifty is lost.
     Slow,
@@ -82,7 +82,7 @@ impl Kind {
     /// Every kind.
     pub const ALL: [Self; 5] = [Self::Kill, Self::Vanish, Self::Pause, Self::Cut, Self::Slow];
 
-    /// Whether the process ends by it, so that what it does begins anew.
+    /// Returns true if the fault ends the process, so that its work begins anew.
     #[must_use]
     pub fn ends_process(self) -> bool {
         matches!(self, Self::Kill | Self::Vanish)
@@ -106,11 +106,11 @@ impl fmt::Display for Kind {
 pub struct Fault {
     /// With whom.
     pub service: Service,
-    /// What.
+    /// The kind of the fault.
     pub kind: Kind,
-    /// How long after the beginning of its round.
+    /// The delay from the beginning of its round.
     pub after: Duration,
-    /// How long until it is healed.
+    /// The time until it is healed.
     pub length: Duration,
 }
 

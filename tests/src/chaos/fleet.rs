@@ -21,19 +21,19 @@ use crate::cluster::{SEED, SMALL_TIC_TAC_TOE, print_log};
 use crate::process::{Output, Process};
 use crate::trajectories::list;
 
-/// Where the test itself lives.
+/// The host of the test itself.
 const HOME: Host = Host(0);
 /// Each process has it on its own loopback.
 const ADMIN: u16 = 9100;
 /// Starting libtorch on a busy machine takes a while.
 const START_DEADLINE: Duration = Duration::from_secs(60);
-/// Who is not back then does not come back.
+/// A process that is not back by then does not come back.
 const RECOVERY_DEADLINE: Duration = Duration::from_secs(90);
-/// How long who is told to end may take.
+/// The time limit of a drain.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
-/// How often a wait looks.
+/// The interval between polls.
 const POLL: Duration = Duration::from_millis(20);
-/// What a slow network does, each way.
+/// A slow network, each way.
 const SLOW: Link = Link::Slow { delay: Duration::from_millis(100), loss: 0.02 };
 
 const INSERTED: &str = "zerofleet_actor_inserted_total";
@@ -54,7 +54,7 @@ const SETTINGS: [&str; 8] = [
     "inference.threads=1",
 ];
 
-/// A process, its host, and whoever watches it.
+/// A process, its host, and its watcher.
 #[derive(Debug)]
 struct Member {
     service: Service,
@@ -74,7 +74,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Who there will be, on how many hosts.
+    /// Returns the processes to start and their hosts.
     #[must_use]
     pub fn hosts() -> u8 {
         let services = u8::try_from(Service::all().len()).expect("services are a handful");
@@ -107,7 +107,7 @@ impl Fleet {
     /// Starts everyone, and waits until everyone does their work.
     ///
     /// # Errors
-    /// Somebody does not.
+    /// A process does not start.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let start = Instant::now();
         for member in &mut self.members {
@@ -123,7 +123,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Where the replay server listens.
+    /// Returns the endpoint of the replay server.
     #[must_use]
     pub fn replay_endpoint(&self) -> String {
         endpoint(Service::Replay)
@@ -222,7 +222,7 @@ impl Fleet {
         })
     }
 
-    /// What a service counts while it does its work; what the replay server does, the witness sees.
+    /// Returns the counter of a service's own work; the work of the replay server is visible to the witness.
     fn own_work(&self, service: Service) -> Option<At<'_>> {
         let last_actor = Service::all().into_iter().rfind(|service| matches!(service, Service::Actor(_)));
         let (of, metric) = match service {
@@ -242,7 +242,8 @@ impl Fleet {
         steps.max().map_or(0.0, f64::from)
     }
 
-    /// What is stored now is all that was acknowledged, and each of it once; the promises that were broken since the last time.
+    /// Checks that the trajectories stored now are those acknowledged, each of them once; returns the promises that
+    /// were broken since the last check.
     ///
     /// # Errors
     /// The replay server does not answer.
@@ -262,10 +263,11 @@ impl Fleet {
         Ok(faults)
     }
 
-    /// Tells everyone to end, actors first; what is stored then, or kept by an actor for its next start.
+    /// Drains every process, actors first; returns the trajectories then stored, or kept by an actor for its next
+    /// start.
     ///
     /// # Errors
-    /// Somebody does not end well.
+    /// A process does not drain.
     pub async fn finish(&mut self) -> anyhow::Result<Ledger> {
         self.end(|service| matches!(service, Service::Actor(_)))?;
         let endpoint = self.replay_endpoint();
@@ -273,7 +275,7 @@ impl Fleet {
         let table = proto::replay::stats(&endpoint).await?;
         ensure!(table.trajectories_inserted_total == held.len() as u64, "{table:?}, but {} are held", held.len());
         let spooled = (0..super::fault::ACTORS).flat_map(|actor| self.spooled(u64::from(actor)));
-        // What was stored and not heard of is sent again, and counts once.
+        // A trajectory that was stored but not acknowledged is sent again, and counts once.
         let spooled: Vec<TrajectoryId> = spooled.filter(|id| !held.contains(id)).collect();
         self.end(|service| service == Service::Arena)?;
         self.end(|service| service == Service::Inference)?;
@@ -293,7 +295,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// What an actor keeps for its next start.
+    /// Returns the trajectories that an actor keeps for its next start.
     fn spooled(&self, actor: u64) -> Vec<TrajectoryId> {
         crate::trajectories::spooled(&self.home(actor).join("unacknowledged.spool"))
     }
@@ -302,7 +304,7 @@ impl Fleet {
         self.directory().join("actors").join(actor.to_string())
     }
 
-    /// The lines of every log that say that a human must look.
+    /// Returns the lines of every log that require a human.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
         let of = |member: &Member| {
@@ -380,7 +382,7 @@ fn promises(service: Service, directory: &Path) -> Promises {
     Promises { never_falls, falls_to_floor, acknowledged }
 }
 
-/// A metric of somebody.
+/// A metric of a process.
 #[derive(Debug, Clone, Copy)]
 struct At<'a> {
     watch: &'a Watch,
@@ -408,7 +410,7 @@ struct Growth<'a> {
 }
 
 impl Growth<'_> {
-    /// How long it took, if it has grown.
+    /// Returns the time it took, if it has grown.
     fn time(&mut self) -> Option<Duration> {
         let Seen { began, ended, life, value } = self.at.watch.seen(self.at.metric)?;
         if began < self.since || life != self.life {

@@ -1,4 +1,4 @@
-//! What is stored, held against what was acknowledged.
+//! Compares the stored trajectories with the acknowledged ones.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use experience::TrajectoryId;
 
 use super::witness::{EPOCH, WITNESS};
 
-/// Sequence numbers that are told of one epoch: a person needs to see where they are, not all of them.
+/// The number of sequence numbers reported of one epoch: a person needs to see where they are, not all of them.
 const TOLD_MAX: usize = 5;
 
 /// The ids that are stored, or kept by their actor for its next start.
@@ -27,19 +27,20 @@ impl Ledger {
         ledger
     }
 
-    /// How many there are.
+    /// Returns the number of trajectories.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sequences.values().map(Vec::len).sum()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sequences.is_empty()
     }
 
-    /// What is doubled, or missing between others: actors number without gaps, and are acknowledged in order.
+    /// Returns the sequence numbers that are doubled, or missing between others: actors number without gaps, and are
+    /// acknowledged in order.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -57,7 +58,8 @@ impl Ledger {
         faults
     }
 
-    /// What is missing of an actor's epochs that was acknowledged: so many of each.
+    /// Returns the acknowledged trajectories that are missing of an actor's epochs, of which the given numbers were
+    /// acknowledged.
     #[must_use]
     pub fn lost(&self, actor: u64, acknowledged: &BTreeMap<u64, u64>) -> Vec<String> {
         let held = |epoch| self.sequences.get(&(actor, epoch)).map_or(0, Vec::len) as u64;
@@ -66,7 +68,7 @@ impl Ledger {
             .collect()
     }
 
-    /// What is missing of the witness, to whom all below `acknowledged` were.
+    /// Returns the missing trajectories of the witness, of which all below `acknowledged` were acknowledged.
     #[must_use]
     pub fn lost_to_witness(&self, acknowledged: u64) -> Vec<String> {
         self.lost(WITNESS, &BTreeMap::from([(EPOCH, acknowledged)]))

@@ -1,4 +1,4 @@
-//! A network namespace without a name: it is gone when nobody is in it and nobody holds it, however the test ends.
+//! A network namespace without a name: it is gone when no process is in it and none holds it, however the test ends.
 
 use std::fs::File;
 use std::process::Command;

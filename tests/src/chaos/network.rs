@@ -17,7 +17,7 @@ use super::system;
 
 /// The name of the tunnel in every namespace.
 const DEVICE: &str = "chaos0";
-/// What devices are set to: as on an Ethernet, so that a share of lost packets means what it does there.
+/// The MTU of the devices: as on an Ethernet, so that a share of lost packets means the same.
 const MTU: usize = 1500;
 /// Packets taken from one host before the others have their turn.
 const TURN_PACKETS: usize = 64;
@@ -53,7 +53,7 @@ impl Network {
         Ok(Self { namespaces, switch, stop, thread: Some(thread.context("start the switch")?) })
     }
 
-    /// Where the processes of a host live.
+    /// Returns the namespace of a host's processes.
     #[must_use]
     pub fn namespace(&self, host: Host) -> Arc<Namespace> {
         Arc::clone(&self.namespaces[usize::from(host.0)])
@@ -69,7 +69,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of it has been told by itself.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
     }
@@ -124,7 +124,7 @@ impl Forwarding {
         // Rounded up: it would turn around its own axis for the last millisecond.
         let timeout_ms = libc::c_int::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(libc::c_int::MAX);
         let count = libc::nfds_t::try_from(polls.len()).expect("hosts are counted in a byte");
-        // SAFETY: the array is as long as it says and outlives the call; the descriptors are open.
+        // SAFETY: the array has the given length and outlives the call; the descriptors are open.
         let ready = unsafe { libc::poll(polls.as_mut_ptr(), count, timeout_ms) };
         if ready <= 0 {
             return Vec::new();

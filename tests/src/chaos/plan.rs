@@ -1,4 +1,4 @@
-//! How long the chaos lasts and how hard it is judged: asked of the environment.
+//! The duration of the chaos test and its limits, read from the environment.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,30 +8,30 @@ use anyhow::anyhow;
 
 use super::schedule::Lengths;
 
-/// Without being told: what CI has time for.
+/// The default: CI has time for this.
 const SECONDS: u64 = 25;
-/// Without being told: the same faults in every run of CI.
+/// The default: the same faults in every run of CI.
 const SEED: u64 = 7;
-/// Without being told: a machine that does ten other things at once is not what is tested. The chore asks for 5.
+/// The default: generous, since a machine under other load is not under test. The chore sets 5.
 const REJOIN_SECONDS: f64 = 20.0;
 /// From here on there is time for faults as long as in the field.
 const WHOLE_FROM: Duration = Duration::from_secs(90);
 
-/// What a run of the chaos test does.
+/// The settings of a run of the chaos test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// How long things go wrong: `ZEROFLEET_CHAOS_SECONDS`.
+    /// The duration of the faults: `ZEROFLEET_CHAOS_SECONDS`.
     pub length: Duration,
-    /// What goes wrong, and when: `ZEROFLEET_CHAOS_SEED`.
+    /// The seed of the schedule: `ZEROFLEET_CHAOS_SEED`.
     pub seed: u64,
     /// Within what time everyone must be back after a heal: `ZEROFLEET_CHAOS_REJOIN_SECONDS`.
     pub rejoin_max: Duration,
-    /// Where the table of recovery times goes, as Markdown: `ZEROFLEET_CHAOS_REPORT`.
+    /// The file for the table of recovery times, as Markdown: `ZEROFLEET_CHAOS_REPORT`.
     pub report: Option<PathBuf>,
 }
 
 impl Plan {
-    /// What the environment says.
+    /// Reads the settings from the environment.
     ///
     /// # Errors
     /// A variable that is set is no number.
@@ -45,7 +45,7 @@ impl Plan {
         })
     }
 
-    /// How long the faults of such a run are.
+    /// Returns the durations of the faults of such a run.
     #[must_use]
     pub fn lengths(&self) -> Lengths {
         if self.length >= WHOLE_FROM { Lengths::whole() } else { Lengths::short() }

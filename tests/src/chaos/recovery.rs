@@ -1,4 +1,4 @@
-//! How long it took until all was well again.
+//! The time from a repair until the fleet works again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::fault::{Kind, Service};
 
-/// What is measured after a fault was healed.
+/// The recovery times after a fault was healed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recovery {
-    /// Until whoever suffered did its own work again.
+    /// The time until the affected process did its own work again.
     pub service: Duration,
     /// Until every actor had another trajectory acknowledged.
     pub actors: Duration,

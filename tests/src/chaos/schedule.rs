@@ -1,4 +1,4 @@
-//! What goes wrong one after another: a seed decides, and nothing else.
+//! The sequence of faults: a seed decides, and nothing else.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use rand_chacha::ChaCha8Rng;
 
 use super::fault::{Fault, Kind, Service};
 
-/// How long faults last, in seconds.
+/// The durations of faults, in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lengths {
-    /// Until somebody who was killed is started again.
+    /// The time until a killed process is started again.
     pub kill: Range<f64>,
     /// Until a machine that vanished is back.
     pub vanish: Range<f64>,
@@ -61,9 +61,9 @@ const ALONE: usize = 4;
 /// at once, whichever.
 #[derive(Debug)]
 pub struct Schedule {
-    /// What is still to come before everything comes again.
+    /// The faults that are still to come before all of them come again.
     alone: Vec<(Service, Kind)>,
-    /// How many came alone since two came at once.
+    /// The number of single faults since the last pair.
     since_two: usize,
     lengths: Lengths,
     rng: ChaCha8Rng,

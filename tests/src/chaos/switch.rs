@@ -1,4 +1,4 @@
-//! Which packet goes where, and when: what a faulty network does, without a network. Time is an argument.
+//! Delivers and delays packets: a faulty network, simulated. Time is an argument.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,13 +33,13 @@ impl Host {
     }
 }
 
-/// How the way between a host and all others is.
+/// The state of the link between a host and all others.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Link {
     /// Nothing is wrong.
     #[default]
     Good,
-    /// Every packet is lost, and nobody is told.
+    /// Every packet is lost, without notice.
     Cut,
     /// Every packet takes this much longer, each way, and this share of them is lost.
     Slow {
@@ -111,7 +111,7 @@ impl Switch {
         None
     }
 
-    /// When the next packet is due.
+    /// Returns the time at which the next packet is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.waiting.peek().map(|Reverse(waiting)| waiting.due)
     }

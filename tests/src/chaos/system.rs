@@ -1,4 +1,5 @@
-//! What is asked of Linux and of nobody else: network namespaces and tunnels. Elsewhere every call says that there are none.
+//! The Linux calls of the chaos test: network namespaces and tunnels. On other systems every call fails as not
+//! supported.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Somebody who looks at a process all the while, from inside its own namespace, so that no fault of the network is in the way.
+//! Watches a process continuously, from inside its own namespace, so that no fault of the network is in the way.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use anyhow::Context;
 
 use super::namespace::Namespace;
 
-/// How often it looks: recovery times are this exact.
+/// The polling interval: recovery times are this exact.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A process that takes longer stands still.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is looked at in a process, beside whatever is asked for.
+/// The metrics that are read of every process, beside those requested.
 #[derive(Debug, Clone, Default)]
 pub struct Promises {
     /// A metric that never falls, also over lives: the weights version. 0 is none yet.
@@ -43,7 +43,7 @@ struct State {
     newest: Option<Sample>,
     highest: f64,
     latest: f64,
-    /// What was acknowledged, by epoch.
+    /// The number of acknowledged trajectories, by epoch.
     acknowledged: BTreeMap<u64, u64>,
     broken: Vec<String>,
 }
@@ -69,7 +69,7 @@ impl Watch {
         Ok(Self { state, stop, thread: Some(thread.context("start a watch")?) })
     }
 
-    /// What is seen from now on is of another life of the process; `floor` is what may be lost with the last one.
+    /// Starts a new life of the process; `floor` is the number that may be lost with the last one.
     pub fn begin_life(&self, floor: f64) {
         let mut state = locked(&self.state);
         state.life += 1;
@@ -91,7 +91,7 @@ impl Watch {
         locked(&self.state).life
     }
 
-    /// What was acknowledged to it, by epoch.
+    /// Returns the number of trajectories acknowledged to it, by epoch.
     #[must_use]
     pub fn acknowledged(&self) -> BTreeMap<u64, u64> {
         locked(&self.state).acknowledged.clone()
@@ -108,7 +108,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of it has been told by itself.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
     }

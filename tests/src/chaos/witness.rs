@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 pub struct Witness {
     writer: Arc<Writer>,
     sent: Arc<AtomicU64>,
-    /// Whoever has it may insert.
+    /// The permit to insert.
     turn: Arc<Semaphore>,
     task: JoinHandle<()>,
 }
@@ -40,7 +40,7 @@ impl Witness {
         Self { writer, sent, turn, task }
     }
 
-    /// How many were acknowledged.
+    /// Returns the number acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         let WriterStats { inserted, duplicates, .. } = self.writer.stats();
@@ -57,7 +57,7 @@ impl Witness {
         answered(&self.writer, deadline).await.context("wait until the witness has its answers")?;
         let (sent, acknowledged) = (self.sent.load(Ordering::SeqCst), self.acknowledged());
         ensure!(self.writer.stats().refused == 0, "the witness was refused");
-        ensure!(acknowledged == sent, "the witness sent {sent}, and heard {acknowledged} acknowledgements");
+        ensure!(acknowledged == sent, "the witness sent {sent}, and received {acknowledged} acknowledgements");
         Ok(Rest { acknowledged, _turn: turn })
     }
 }
@@ -71,7 +71,7 @@ impl Drop for Witness {
 /// Nothing is under way.
 #[derive(Debug)]
 pub struct Rest<'a> {
-    /// How many were acknowledged.
+    /// The number acknowledged.
     pub acknowledged: u64,
     _turn: SemaphorePermit<'a>,
 }
@@ -79,7 +79,7 @@ pub struct Rest<'a> {
 async fn insert(writer: Arc<Writer>, sent: Arc<AtomicU64>, turn: Arc<Semaphore>) {
     for sequence in 0.. {
         {
-            let _turn = turn.acquire().await.expect("nobody closes it");
+            let _turn = turn.acquire().await.expect("the semaphore is never closed");
             let id = TrajectoryId { actor: WITNESS, epoch: EPOCH, sequence };
             writer.insert(won(id)).await.expect("the writer takes what is its own");
             sent.store(sequence + 1, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Which of some texts are in a stream of bytes that is too long to hold. By hand, because the search of streams that libraries have
-//! passes over a text that overlaps another one.
+//! Finds texts in a stream of bytes that is too long to hold. By hand, because the search of streams that libraries
+//! have passes over a text that overlaps another one.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Which compose a cluster is run by.
+//! The compose program that runs a cluster.
 
 use std::process::Command;
 
@@ -42,7 +42,7 @@ impl Program {
         self.version().is_ok()
     }
 
-    /// What it says it is.
+    /// Returns its version.
     ///
     /// # Errors
     /// It does not answer.

@@ -20,7 +20,7 @@ use prost::Message as _;
 pub(crate) struct Seen {
     /// The process: `zerofleet-actor`.
     pub(crate) service: String,
-    /// What else it says about itself.
+    /// The other attributes of its resource.
     pub(crate) resource: BTreeMap<String, String>,
     pub(crate) trace: Vec<u8>,
     pub(crate) id: Vec<u8>,

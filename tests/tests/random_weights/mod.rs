@@ -40,7 +40,7 @@ impl Published {
         Self { manifest, bytes }
     }
 
-    /// Writes both files, and says where the manifest is.
+    /// Writes both files, and returns the path of the manifest.
     pub(crate) fn write(&self, folder: &Path) -> PathBuf {
         let stem = format!("v{:06}", self.manifest.version.0);
         std::fs::write(folder.join(format!("{stem}.safetensors")), &self.bytes).unwrap();

@@ -81,7 +81,7 @@ impl Fleet {
         Ok(Self { cluster, inference })
     }
 
-    /// Whoever serves first, so that the actor need not do without.
+    /// Starts servers first, so that the actor finds them.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
         self.cluster.start(&[Role::Replay, Role::Learner])?;
         self.inference.start()?;
@@ -89,7 +89,7 @@ impl Fleet {
         self.cluster.start(&[Role::Actor, Role::Arena])
     }
 
-    /// What Prometheus is to scrape.
+    /// Returns the targets for Prometheus to scrape.
     pub(crate) fn targets(&mut self) -> Vec<Target> {
         let roles =
             [(Role::Replay, "replay"), (Role::Learner, "learner"), (Role::Actor, "actor"), (Role::Arena, "arena")];

@@ -135,7 +135,7 @@ impl InFlightBatch for OnItsWay {
     }
 }
 
-/// Runs `body` with an evaluator on a machine with so many slots and so much room; says what was counted.
+/// Runs `body` with an evaluator on a machine with that many slots and that much room; returns the counters.
 fn on_a_machine(slots: usize, room: usize, overlaps: usize, body: impl FnOnce(PipelinedEvaluator<MadeUp>)) -> Counts {
     /// However the body ends, the machine does.
     struct Over<'a>(&'a Machine);
