@@ -69,7 +69,11 @@ async fn an_actor_that_is_stopped_is_lost_and_back_within_seconds_with_no_game_l
     wait_until("the actor leaves a server that answers nothing", DEADLINE, || Ok(left(&mut cluster) > before)).unwrap();
     cluster.process(Role::Replay).resume();
     more_inserts(&cluster, BACK_WITHIN);
-    assert_eq!(cluster.metric(Role::Replay, LOST), Some(2.0), "a server that was stopped itself counts no actor as lost");
+    assert_eq!(
+        cluster.metric(Role::Replay, LOST),
+        Some(2.0),
+        "a server that was stopped itself counts no actor as lost"
+    );
 
     cluster.process(Role::Actor).terminate();
     assert!(cluster.process(Role::Actor).ended(Duration::from_secs(10)).unwrap().status.success());
