@@ -1,6 +1,6 @@
-//! What coarser numbers change: a path of the CPU kernel, the fastest unless one is named, against its plainest float32 path,
-//! with trained weights of Connect Four, on all solved positions and in a match. Integers are calibrated on 128 of the
-//! positions.
+//! Measures the effect of lower precision: compares a path of the CPU kernel, by default the fastest, with its portable
+//! float32 path, with trained weights of Connect Four, on all solved positions and in a match. Integers are calibrated
+//! on 128 of the positions.
 //!
 //! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH]`
 

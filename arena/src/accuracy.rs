@@ -1,4 +1,4 @@
-//! Accuracy on solved positions: which of them are searched, and how the moves are judged. Start with [`measure`].
+//! Measures accuracy on solved positions. Start with [`measure`].
 
 use std::ops::ControlFlow;
 
@@ -7,22 +7,23 @@ use game::Game;
 use crate::contestant::Contestant;
 use crate::solved::{Accuracy, SolvedPosition};
 
-/// Positions searched before the next pause.
+/// Number of positions searched between pauses.
 const CHUNK: usize = 100;
 
-/// At most `count_max` of the positions, evenly spaced, so that every band keeps its share; always the same ones.
+/// Returns at most `count_max` of the positions, evenly spaced so that every band keeps its share, and always the same
+/// ones.
 #[must_use]
 pub fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPosition> {
     let all = positions.len();
     if all <= count_max {
         return positions;
     }
-    // Position i is taken if a new multiple of all / count_max begins there.
+    // Position i is taken if a new multiple of all / count_max starts there.
     let is_taken = |index: usize| (index + 1) * count_max / all > index * count_max / all;
     positions.into_iter().enumerate().filter(|(index, _)| is_taken(*index)).map(|(_, position)| position).collect()
 }
 
-/// How well `contestant` answers `positions`; `None` if `pause`, called between chunks, broke off.
+/// Measures the accuracy of `contestant` on `positions`; `None` if `pause`, called between chunks, stopped it.
 ///
 /// # Errors
 /// If an evaluator fails.
@@ -49,7 +50,7 @@ pub fn measure<G: Game>(
 
 #[cfg(test)]
 mod tests {
-    //! Claims about measuring on solved positions.
+    //! Tests measurements on solved positions.
 
     use std::ops::ControlFlow;
 
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subset_has_the_size_asked_for_and_spreads_over_all_bands() {
+    fn a_subset_has_the_requested_size_and_spreads_over_all_bands() {
         let all = positions();
         let band = |of: &[SolvedPosition], name: &str| of.iter().filter(|p| p.band().name() == name).count() as f64;
         let some = subset(all.clone(), 300);
@@ -83,8 +84,8 @@ mod tests {
         assert!(subset(all, 0).is_empty());
     }
 
-    /// Random play keeps the outcome in 37 % of the bundled positions. All of them are judged; five standard errors
-    /// of that many coin tosses.
+    /// Random play keeps the outcome in 37 % of the bundled positions. All are scored; the tolerance is five standard
+    /// errors of that many coin tosses.
     #[test]
     fn random_play_has_the_accuracy_that_is_known_of_it() {
         let all = positions();
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_that_is_broken_off_has_no_result() {
+    fn a_measurement_that_is_stopped_has_no_result() {
         let broken = measure(&ConnectFour::new(), &positions(), &mut random(), &mut || ControlFlow::Break(())).unwrap();
         assert_eq!(broken, None);
     }

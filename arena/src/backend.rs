@@ -1,4 +1,4 @@
-//! The evaluators of weights versions.
+//! Builds the evaluators of weights versions.
 
 use std::time::Instant;
 
@@ -20,7 +20,11 @@ pub(crate) fn evaluator_of(
     manifest: &Manifest,
     bytes: &Bytes,
 ) -> anyhow::Result<Box<dyn Evaluator>> {
-    anyhow::ensure!(manifest.architecture.game == game, "they are of {}, not {game}", manifest.architecture.game);
+    anyhow::ensure!(
+        manifest.architecture.game == game,
+        "weights of {}, not {game}",
+        manifest.architecture.game
+    );
     Ok(backend.build(manifest, bytes)?)
 }
 
@@ -33,7 +37,7 @@ pub(crate) fn choose(settings: &Settings) -> Result<Chosen, ConfigError> {
         device: settings.device,
         precision: settings.precision,
         kernel: settings.kernel,
-        // The games of a match would depend on the positions that were evaluated before.
+        // Without this, the games of a match would depend on earlier evaluations.
         calibration: Calibration::Off,
         threads: Threads::exactly(1),
         // The games of a match are searched together, from both sides; solved positions come in such batches too.

@@ -1,4 +1,4 @@
-//! The arena's part of the run file, as written and as used.
+//! The arena's sections of the run file, and the settings checked from them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,39 +19,39 @@ use crate::matches;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What the run is about.
+    /// Game, seed and folder of the run.
     pub run: RunSection,
-    /// How every tree searches.
+    /// The search settings.
     pub search: SearchSection,
-    /// How strength is measured.
+    /// The settings of strength measurement.
     pub arena: ArenaSection,
-    /// Whom it trusts, and who it is.
+    /// Certificates and tokens.
     pub security: SecuritySection,
 }
 
-/// `[arena]`.
+/// The section `[arena]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArenaSection {
-    /// Where the learner serves weights: `http://127.0.0.1:7002`.
+    /// Endpoint of the learner's weights: `http://127.0.0.1:7002`.
     pub weights: String,
     /// Simulations per move of a weights version, in matches and on solved positions.
     pub simulations: u32,
-    /// The most solved positions measured per version, spread evenly over all; 0 measures all.
+    /// Maximum number of solved positions measured per version, spread evenly over all; 0 measures all.
     pub positions: usize,
     /// Rated games per version.
     pub games_per_version: u64,
     /// Openings of a match; each is played from both sides.
     pub openings_per_match: usize,
-    /// The most random plies of an opening.
+    /// Maximum number of random plies of an opening.
     pub opening_plies_max: u16,
     /// Simulations per move of the opponents that search with random playouts, in any order.
     pub playouts: Vec<u32>,
-    /// Earlier versions kept as opponents.
+    /// Number of earlier versions kept as opponents.
     pub past_versions: usize,
-    /// A version is measured at least this long before the next one.
+    /// Shortest time between the starts of two versions' measurements.
     pub version_interval_seconds: f64,
-    /// The share of one core that measuring may take, on average.
+    /// Share of one core that measuring may use, on average.
     pub cpu_share: f64,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: DevicePreference,
@@ -75,7 +75,7 @@ impl Default for ArenaSection {
             playouts: vec![50, 200, 1000],
             past_versions: 4,
             version_interval_seconds: 30.0,
-            // Training needs the cores more than its measurement does.
+            // Training has priority over measurement.
             cpu_share: 0.1,
             device: DevicePreference::Cpu,
             precision: PrecisionPreference::Auto,
@@ -84,55 +84,55 @@ impl Default for ArenaSection {
     }
 }
 
-/// The configuration as used: checked, in domain types.
+/// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The game.
     pub game: GameKind,
-    /// Every draw descends from it.
+    /// The seed of all random draws.
     pub seed: u64,
     /// The run directory.
     pub directory: PathBuf,
-    /// Where the learner serves weights.
+    /// The endpoint of the learner's weights.
     pub weights: String,
-    /// How weights versions are measured.
+    /// The settings of measuring weights versions.
     pub measurement: Measurement,
-    /// The share of one core that measuring may take.
+    /// Share of one core that measuring may use.
     pub cpu_share: f64,
     /// The device of evaluators.
     pub device: DevicePreference,
-    /// Their precision.
+    /// The precision of evaluators.
     pub precision: PrecisionPreference,
-    /// Their engine on a CPU.
+    /// The engine of evaluators on a CPU.
     pub kernel: KernelPreference,
 }
 
-/// How weights versions are measured.
+/// The settings of measuring weights versions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
     /// Simulations per move of a weights version.
     pub simulations: u32,
-    /// How it searches.
+    /// The search settings of a weights version.
     pub search: SearchSettings,
-    /// The most solved positions measured per version.
+    /// Maximum number of solved positions measured per version.
     pub positions_max: usize,
     /// Rated games per version.
     pub games_per_version: u64,
-    /// How a match is played.
+    /// The settings of a match.
     pub matches: matches::Settings,
     /// Simulations per move of the opponents that search with random playouts: ascending, each once.
     pub playouts: Vec<u32>,
-    /// Earlier versions kept as opponents.
+    /// Number of earlier versions kept as opponents.
     pub past_versions: usize,
-    /// A version is measured at least this long before the next one.
+    /// Shortest time between the starts of two versions' measurements.
     pub version_interval: Duration,
 }
 
 impl Config {
-    /// Checks every key once.
+    /// Checks every key and converts the configuration to settings.
     ///
     /// # Errors
-    /// Names the first key that is out of range.
+    /// [`ConfigError`] names the first key that is out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let arena = &self.arena;
         let game = self.run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
@@ -185,7 +185,7 @@ fn at_least_one(key: &str, value: u64) -> Result<(), ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    //! Claims about the configuration.
+    //! Tests the configuration.
 
     use super::{ArenaSection, Config};
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_range_are_refused_by_key() {
+    fn values_out_of_range_are_rejected_by_key() {
         assert!(refusal(|config| config.run.game = "chess".into()).starts_with("run.game: `chess` is not a game"));
         assert!(
             arena(|arena| arena.weights = "127.0.0.1:7002".into())

@@ -1,4 +1,4 @@
-//! Contestants of a match, which choose actions in many positions at once.
+//! The contestants of a match, which choose actions in many positions at once.
 
 use game::{Action, Game};
 use inference::Evaluator;
@@ -8,10 +8,10 @@ use selfplay::playouts::analyse_with_playouts;
 use selfplay::{AnalysisSettings, SearchSettings, analyse};
 use weights::WeightsVersion;
 
-/// Positions evaluated together at most; beyond it nothing is gained on a CPU.
+/// Largest number of positions evaluated together; more gain nothing on a CPU.
 const BATCH: usize = 256;
 
-/// A player of one game that chooses in many positions at once.
+/// A player of one game that chooses actions in many positions at once.
 pub trait Contestant<G: Game> {
     /// Replaces `actions` with a legal action for each of `positions`, none of which is over.
     ///
@@ -25,10 +25,10 @@ pub trait Contestant<G: Game> {
     ) -> Result<(), inference::Error>;
 }
 
-/// Plays any legal action, each as likely.
+/// Plays uniformly random legal actions.
 #[derive(Debug)]
 pub struct RandomMover {
-    /// Where its choices come from.
+    /// The random number generator.
     pub rng: ChaCha8Rng,
 }
 
@@ -57,8 +57,8 @@ pub struct PlayoutMover {
 }
 
 impl PlayoutMover {
-    /// A player of so many simulations per move, searching with the settings that never change: those of the
-    /// published algorithm, whatever the run is trying.
+    /// Creates a player with this many simulations per move and fixed search settings, those of the published
+    /// algorithm, independent of the run.
     #[must_use]
     pub fn new(simulations: u32, rng: ChaCha8Rng) -> Self {
         Self { settings: analysis(simulations, &SearchSettings::default(), Fidelity::Exact), rng }
@@ -79,16 +79,16 @@ impl<G: Game> Contestant<G> for PlayoutMover {
     }
 }
 
-/// How faithful a search is to the one that waits for each leaf.
+/// The number of leaves in flight per tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fidelity {
-    /// One leaf of each position at a time.
+    /// One leaf of each position at a time, as in a sequential search.
     Exact,
-    /// A few leaves of each position share a batch, where there are not enough positions to fill one.
+    /// A few leaves of each position share a batch, if there are too few positions to fill one.
     Batched,
 }
 
-/// The settings of an analysis; without simulations the evaluation of the position alone.
+/// Returns the settings of an analysis; without simulations it is one evaluation of the position.
 #[must_use]
 pub fn analysis(simulations: u32, search: &SearchSettings, fidelity: Fidelity) -> AnalysisSettings {
     let leaves_per_tree = match fidelity {
@@ -100,11 +100,11 @@ pub fn analysis(simulations: u32, search: &SearchSettings, fidelity: Fidelity) -
 
 /// Searches with an evaluator and plays the best action.
 pub struct Searcher<'a> {
-    /// Judges positions.
+    /// The evaluator.
     pub evaluator: &'a mut dyn Evaluator,
-    /// How it searches.
+    /// The search settings.
     pub settings: AnalysisSettings,
-    /// Where the search draws from.
+    /// The random number generator of the search.
     pub rng: ChaCha8Rng,
 }
 
@@ -122,7 +122,7 @@ impl<G: Game> Contestant<G> for Searcher<'_> {
     }
 }
 
-/// A generator of its own for every version and stream.
+/// Returns a random number generator of its own for every version and stream.
 pub(crate) fn draws(seed: u64, version: WeightsVersion, stream: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ version.0.rotate_left(32));
     rng.set_stream(stream);

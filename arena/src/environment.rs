@@ -1,4 +1,4 @@
-//! What the measuring thread needs from its process: weights, time, and the order to stop.
+//! The interface of the measuring thread to its process: weights, time and the drain.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use proto::weights::Published;
 
-/// The process around the measuring thread; a script in tests.
+/// The process around the measuring thread; tests script it.
 pub trait Environment {
-    /// The newest weights, if any have arrived.
+    /// Returns the newest weights, if any have arrived.
     fn newest(&mut self) -> Option<Arc<Published>>;
 
-    /// The time.
+    /// Returns the current time.
     fn now(&mut self) -> Instant;
 
-    /// Sleeps; breaks off when the process drains.
+    /// Sleeps; stops early when the process drains.
     fn sleep(&mut self, duration: Duration) -> ControlFlow<()>;
 
-    /// Waits for newer weights, at most so long; breaks off when the process drains.
+    /// Waits for newer weights up to a time limit; stops early when the process drains.
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()>;
 }

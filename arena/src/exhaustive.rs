@@ -1,7 +1,7 @@
-//! Perfect play, proven: one player against every reply there is. For games as small as tic-tac-toe.
+//! Proves perfect play by playing one player against every reply, in games as small as tic-tac-toe.
 //!
-//! The player must be a function of the position, as a search without noise is; each position is searched once. Start with
-//! [`check`].
+//! The player must be a function of the position, as a search without noise is; each position is searched once. Start
+//! with [`check`].
 
 use std::collections::HashSet;
 
@@ -9,24 +9,24 @@ use game::{Action, Game, Player};
 
 use crate::contestant::Contestant;
 
-/// What came of playing every line.
+/// The result of playing every line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Positions in which the contestant chose.
+    /// Number of positions in which the contestant chose.
     pub decisions: usize,
-    /// Ends of games it won; positions that several lines reach count once.
+    /// Number of final positions that it won; a position that several lines reach counts once.
     pub won: usize,
-    /// Ends of drawn games.
+    /// Number of drawn final positions.
     pub drawn: usize,
-    /// Ends of games it lost.
+    /// Number of lost final positions.
     pub lost: usize,
-    /// One line it lost, if there is one.
+    /// One lost line, if there is any.
     pub lost_line: Option<Vec<Action>>,
 }
 
 /// Plays `contestant` from both sides against every sequence of replies.
 ///
-/// The number of positions must be small: all of one ply are held at once.
+/// The game must be small: all positions of one ply are held at once.
 ///
 /// # Errors
 /// If an evaluator fails.
@@ -108,7 +108,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    //! The check against a perfect player and players with known faults.
+    //! Tests the check with a perfect player and players with known faults.
 
     use game::{Action, Game, Player};
     use games::TicTacToe;
@@ -118,11 +118,11 @@ mod tests {
     use super::check;
     use crate::contestant::{Contestant, RandomMover};
 
-    /// Looks at every line to its end.
+    /// A perfect player, which searches every line to its end.
     struct Minimax;
 
     impl Minimax {
-        /// The best outcome for the player to move, and the first action that reaches it.
+        /// Returns the best outcome for the player to move, and the first action that reaches it.
         fn solve(game: &TicTacToe, position: &<TicTacToe as Game>::Position) -> (f32, Action) {
             let mover = game.to_move(position);
             let mut legal = Vec::new();
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Perfect but for one position: it lets the centre go when the opponent began in a corner.
+    /// A player that is perfect except in one position: it leaves the centre after a corner opening.
     struct OneBlunder;
 
     impl Contestant<TicTacToe> for OneBlunder {

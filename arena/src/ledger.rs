@@ -1,4 +1,4 @@
-//! All rated games of a run, and the ratings they give. Kept in `ratings.json`; start with [`Ledger`].
+//! Stores all rated games of a run, and computes their ratings, in `ratings.json`. Start with [`Ledger`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,10 +11,11 @@ use crate::player::Player;
 use crate::rating::{Pairing, Prior, Rating, rate};
 use crate::tally::Tally;
 
-/// The form of the file; another number is refused.
+/// Version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
 
-/// The results of all games of a run, by pair of players: the lesser one, the greater one, and the results of the lesser.
+/// The results of all games of a run, by pair of players: the lesser player, the greater player, and the tally of the
+/// lesser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     game: String,
@@ -26,39 +27,39 @@ pub struct Ledger {
 pub struct Rated {
     /// The player.
     pub player: Player,
-    /// How strong; random play is at 0.
+    /// The rating; random play is at 0.
     pub rating: Rating,
-    /// From how many of its games.
+    /// The number of its games.
     pub games: u64,
 }
 
-/// Why a file is not a ledger of this run.
+/// The reason for rejecting a file, or for a failed write.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is there and cannot be read.
+    /// The file exists but cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The file is damaged, or of another form.
-    #[error("{} is not a file of ratings; move it away to begin anew", path.display())]
+    /// The file is damaged or of another format.
+    #[error("{} is not a file of ratings; move it away to start again", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: serde_json::Error,
     },
     /// The file belongs to another run, or to another release.
-    #[error("{} holds {got}, this run needs {expected}; move it away to begin anew", path.display())]
+    #[error("{} holds {got}, this run needs {expected}; move it away to start again", path.display())]
     Other {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// The value in the file.
         got: String,
-        /// What was expected.
+        /// The value of this run.
         expected: String,
     },
     /// The file cannot be written.
@@ -71,7 +72,7 @@ pub enum Error {
 struct Document {
     format: u32,
     game: String,
-    /// For readers; computed anew from the results.
+    /// The ratings, for readers of the file; they are computed again from the results.
     ratings: Vec<RatingLine>,
     results: Vec<ResultLine>,
 }
@@ -91,21 +92,21 @@ struct RatingLine {
 struct ResultLine {
     a: Player,
     b: Player,
-    /// Openings in whose two games `a` scored 0 to 4 half points.
+    /// Numbers of openings in whose two games `a` scored 0 to 4 half points.
     pairs: Tally,
 }
 
 impl Ledger {
-    /// No games yet.
+    /// Returns a ledger without games.
     #[must_use]
     pub fn new(game: &str) -> Self {
         Self { game: game.to_owned(), results: BTreeMap::new() }
     }
 
-    /// Reads what [`save`](Self::save) wrote; without a file, no games yet.
+    /// Reads the file that [`save`](Self::save) wrote; without a file, the ledger is empty.
     ///
     /// # Errors
-    /// See [`Error`]; a file is never overwritten because it could not be read.
+    /// [`Error`]; an unreadable file is never overwritten.
     pub fn load(path: &Path, game: &str) -> Result<Self, Error> {
         let text = match std::fs::read(path) {
             Ok(text) => text,
@@ -127,13 +128,13 @@ impl Ledger {
             if a == b {
                 return Err(other(format!("games of {a} against itself"), "games between two".to_owned()));
             }
-            // A line that stands twice counts twice: it was written by hand.
+            // A duplicate line, which only an edit can produce, counts twice.
             ledger.add(a, b, pairs);
         }
         Ok(ledger)
     }
 
-    /// Writes all games and ratings; a crash leaves the old file or the new one.
+    /// Writes all games and ratings, atomically.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -156,20 +157,20 @@ impl Ledger {
     /// Adds the results of `a` in a match against `b`.
     ///
     /// # Panics
-    /// If they are the same player: such games are no evidence.
+    /// If both are the same player, whose games would be no evidence.
     pub fn add(&mut self, a: Player, b: Player, tally: Tally) {
         assert_ne!(a, b, "a match is between two");
         let (players, tally) = if a < b { ((a, b), tally) } else { ((b, a), tally.reversed()) };
         *self.results.entry(players).or_default() += tally;
     }
 
-    /// How many games there are.
+    /// Returns the number of games.
     #[must_use]
     pub fn games(&self) -> u64 {
         self.results.values().map(Tally::games).fold(0, u64::saturating_add)
     }
 
-    /// How many games `player` took part in.
+    /// Returns the number of games of `player`.
     #[must_use]
     pub fn games_of(&self, player: Player) -> u64 {
         let took_part =
@@ -177,13 +178,13 @@ impl Ledger {
         self.results.iter().filter_map(took_part).fold(0, u64::saturating_add)
     }
 
-    /// How many games two players had against each other.
+    /// Returns the number of games between two players.
     #[must_use]
     pub fn games_between(&self, a: Player, b: Player) -> u64 {
         self.results.get(&(a.min(b), a.max(b))).map_or(0, Tally::games)
     }
 
-    /// The players that took part, and random play, with their ratings from all games.
+    /// Returns the players with games, and random play, with their ratings from all games.
     #[must_use]
     pub fn ratings(&self) -> Vec<Rated> {
         let took_part = self.results.keys().flat_map(|&(a, b)| [a, b]);
@@ -200,7 +201,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    //! Claims about the ledger and its file.
+    //! Tests the ledger and its file.
 
     use std::fs;
     use std::path::Path;
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_player_who_scores_more_is_rated_higher_and_random_is_at_zero() {
+    fn a_player_that_scores_more_is_rated_higher_and_random_is_at_zero() {
         let ratings = sample().ratings();
         let elo = |player| ratings.iter().find(|rated| rated.player == player).unwrap().rating.elo;
         assert!(elo(V1) > 150.0 && elo(WEAK) > 150.0, "{ratings:?}");
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_or_one_of_another_run_is_refused_and_left_alone() {
+    fn a_damaged_file_or_one_of_another_run_is_rejected_and_left_unchanged() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("ratings.json");
         for (text, reason) in [

@@ -1,9 +1,11 @@
-//! The rating process: matches, solved positions, Elo with error bars.
+//! Measures the strength of a run's weights versions: solved positions, rated games, Elo with confidence intervals.
 //!
-//! For each weights version it takes up, as the learner publishes them: the share of solved positions answered well with
-//! search, and without, which is kept that of the newest weights; rated games against random play, random-playout
-//! searches and earlier versions; and, in tiny games, every line there is. Ratings come from all games of the run. It takes
-//! a small share of one core, never plays for training, and no other process waits for it. Start with [`worker`].
+//! [`run`] is the process and [`worker::Worker`] its measuring thread, which reaches the process through
+//! [`environment::Environment`]. For each weights version that it takes up, it computes the [`accuracy`] on [`solved`]
+//! positions with search and, always for the newest weights, without; plays [`matches`] of rated games against random
+//! play, random-playout searches and [`past_versions`]; and, in tiny games, checks every line ([`exhaustive`]). The
+//! [`ledger`] holds all games of the run, from which [`rating`] computes Elo. [`pacing`] limits the work to a small
+//! share of one core. The arena plays no training games, and no other process waits for it. Start with [`worker`].
 
 pub mod accuracy;
 mod backend;

@@ -1,10 +1,10 @@
-//! The arena: `arena --config runs/NAME/config.toml`.
+//! The program `arena`: `arena --config runs/NAME/config.toml`.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Measures how strong the weights of a run are: solved positions, rated games, Elo.
+/// Measures the strength of a run's weights: solved positions, rated games, Elo.
 #[derive(Parser)]
 #[command(name = "arena", version)]
 struct Args {

@@ -1,4 +1,4 @@
-//! Matches: many games at once between two contestants, each opening played from both sides. Start with [`play`].
+//! Plays matches: many games at once between two contestants, each opening from both sides. Start with [`play`].
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -9,41 +9,41 @@ use rand::{Rng, RngExt};
 use crate::contestant::Contestant;
 use crate::tally::Tally;
 
-/// How a match is played.
+/// The settings of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Openings; each makes two games, with sides exchanged.
+    /// The number of openings; each makes two games, with sides exchanged.
     pub openings: usize,
-    /// An opening is up to so many random plies: without them two deterministic players would play one game over and over.
+    /// The most random plies of an opening. Without random plies, two deterministic players would repeat one game.
     pub opening_plies_max: u16,
 }
 
-/// Draws in a row that bring no new opening, before openings are made longer.
+/// Number of consecutive draws without a new opening after which openings become longer.
 const REPEATS_MAX: usize = 64;
 
 struct Board<P> {
     position: P,
     /// The index of its opening.
     opening: usize,
-    /// Which contestant has the first player's side.
+    /// The index of the contestant that moves first.
     first: usize,
 }
 
-/// An evaluator failed in the middle of a match.
+/// The failure of an evaluator during a match.
 #[derive(Debug, thiserror::Error)]
 #[error("contestant {contestant} cannot choose")]
 pub struct Error {
-    /// Whose it is: 0 or 1.
+    /// The index of the contestant: 0 or 1.
     pub contestant: usize,
-    /// Why it failed.
+    /// The error of the evaluator.
     pub source: inference::Error,
 }
 
-/// The next `settings.openings` openings of the sequence that `rng` fixes, after the first `skipped`.
+/// Returns the next `settings.openings` openings of the sequence that `rng` fixes, after the first `skipped`.
 ///
-/// No two of a sequence are the same up to the symmetries of the game: a second game between deterministic players would be
-/// no second piece of evidence. Where so many openings of so few plies do not exist, later ones have more plies; a game that
-/// has too few at any length repeats them.
+/// No two openings of a sequence are equal up to the symmetries of the game, because a repeated game between
+/// deterministic players adds no evidence. If there are too few openings of that length, later ones have more plies; a
+/// game with too few openings of any length repeats them.
 pub fn openings<G: Game>(game: &G, settings: Settings, skipped: usize, rng: &mut impl Rng) -> Vec<G::Position> {
     let (mut openings, mut seen) = (Vec::new(), HashSet::new());
     let mut plies_max = settings.opening_plies_max;
@@ -69,10 +69,10 @@ pub fn openings<G: Game>(game: &G, settings: Settings, skipped: usize, rng: &mut
     openings.split_off(skipped)
 }
 
-/// Plays each opening twice between two contestants, with sides exchanged; all games advance together. The tally is contestant
-/// 0's.
+/// Plays each opening twice between two contestants, with sides exchanged; all games advance together. The tally is
+/// contestant 0's.
 ///
-/// `pause` is called after every round of moves: it may sleep, or break off; then there is no tally.
+/// `pause` is called after every round of moves: it may sleep, or stop the match; then there is no tally.
 ///
 /// # Errors
 /// If an evaluator fails; [`Error`] names the contestant.
@@ -88,7 +88,7 @@ pub fn play<G: Game>(
     let mut boards: Vec<Board<G::Position>> = openings.iter().enumerate().flat_map(board).collect();
     let mut half_points = vec![0; openings.len()];
     while !boards.is_empty() {
-        // Who is to move is decided before either moves: a board advances by one ply per round.
+        // The boards are divided by the player to move before either moves: a board advances by one ply per round.
         let (of_a, of_b): (Vec<usize>, Vec<usize>) =
             (0..boards.len()).partition(|&index| boards[index].contestant_to_move(game) == 0);
         advance(game, a, &mut boards, &of_a).map_err(|source| Error { contestant: 0, source })?;
@@ -109,7 +109,7 @@ pub fn play<G: Game>(
     Ok(Some(tally))
 }
 
-/// One ply on each of the boards at `indices`.
+/// Plays one ply on each of the boards at `indices`.
 fn advance<G: Game>(
     game: &G,
     contestant: &mut dyn Contestant<G>,
@@ -136,7 +136,7 @@ impl<P> Board<P> {
         }
     }
 
-    /// What the outcome is worth to contestant 0.
+    /// Returns the points of contestant 0, in half points.
     fn half_points(&self, outcome: Outcome) -> usize {
         let side = if self.first == 0 { Player::First } else { Player::Second };
         match outcome {
@@ -146,7 +146,7 @@ impl<P> Board<P> {
     }
 }
 
-/// The position after a few random plies, never one that is over.
+/// Returns a position after at most `plies_max` random plies, never a final one.
 fn opening<G: Game>(game: &G, plies_max: u16, rng: &mut impl Rng) -> G::Position {
     let mut legal = Vec::new();
     let mut position = game.start();
@@ -164,7 +164,7 @@ fn opening<G: Game>(game: &G, plies_max: u16, rng: &mut impl Rng) -> G::Position
 
 #[cfg(test)]
 mod tests {
-    //! Claims about matches, between contestants that need no network.
+    //! Tests matches between contestants that need no network.
 
     use std::collections::HashSet;
     use std::ops::ControlFlow;
@@ -190,7 +190,7 @@ mod tests {
         Settings { openings, opening_plies_max }
     }
 
-    /// Always the lowest legal action.
+    /// A contestant that plays the lowest legal action.
     struct Lowest;
 
     impl<G: Game> Contestant<G> for Lowest {
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Has no answer.
+    /// A contestant that fails.
     struct Failing;
 
     impl<G: Game> Contestant<G> for Failing {
@@ -224,7 +224,7 @@ mod tests {
         play(game, contestants, &openings, &mut || ControlFlow::Continue(())).unwrap().unwrap()
     }
 
-    /// Counts how often it is to move at the start of the game.
+    /// A contestant that counts its moves at the start of a game.
     struct Beginner {
         began: usize,
     }
@@ -249,14 +249,14 @@ mod tests {
         assert_eq!((a.began, b.began, tally.games()), (1, 1, 2));
     }
 
-    /// Filling the lowest cell, the first player completes a diagonal: cells 2, 4 and 6.
+    /// With both players on the lowest free cell, the first player completes a diagonal: cells 2, 4 and 6.
     #[test]
     fn a_known_game_is_won_by_the_first_player_so_that_its_pair_is_shared() {
         let tally = complete(&TicTacToe::new(), [&mut Lowest, &mut Lowest], settings(1, 0));
         assert_eq!(tally, Tally { pairs: [0, 0, 1, 0, 0] });
     }
 
-    /// What is the same for a position and its images.
+    /// Returns a key that is equal for a position and its images.
     fn canonical<G: Game>(game: &G, position: &G::Position) -> u64 {
         (0..game.symmetries().len()).map(|symmetry| game.hash(&game.image(position, symmetry))).min().unwrap()
     }
@@ -265,7 +265,7 @@ mod tests {
     fn no_two_openings_of_a_version_are_the_same_up_to_symmetry() {
         let game = ConnectFour::new();
         for seed in 0..20 {
-            // Three matches, as the worker plays them.
+            // Plays three matches, as the worker does.
             let openings = (0..3).flat_map(|of| openings(&game, settings(8, 4), 8 * of, &mut rng(seed)));
             let distinct: HashSet<u64> = openings.map(|position| canonical(&game, &position)).collect();
             assert_eq!(distinct.len(), 24);
@@ -273,20 +273,20 @@ mod tests {
     }
 
     #[test]
-    fn openings_are_longer_where_there_are_too_few_and_repeat_where_the_game_has_no_more() {
+    fn openings_become_longer_where_there_are_too_few_and_repeat_where_the_game_has_no_more() {
         let game = TicTacToe::new();
         let distinct = |count: usize, plies: u16| {
             let openings = openings(&game, settings(count, plies), 0, &mut rng(1));
             assert_eq!(openings.len(), count);
             openings.iter().map(|position| canonical(&game, position)).collect::<HashSet<u64>>().len()
         };
-        // The empty board; the corner, the edge and the middle.
+        // These are the empty board, a corner, an edge and the centre.
         assert_eq!(distinct(4, 1), 4);
         assert_eq!(distinct(50, 0), 50);
         assert!(distinct(1000, 9) < 765, "tic-tac-toe has 765 positions up to symmetry");
     }
 
-    /// 200 simulations score above 90 % against random moves in Connect Four: 40 games, measured at 100 %.
+    /// A search of 200 simulations scores above 90 % against random moves in Connect Four: 40 games, measured at 100 %.
     #[test]
     fn playouts_beat_random_moves() {
         let mut strong = PlayoutMover::new(200, rng(4));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_that_is_broken_off_has_no_tally() {
+    fn a_match_that_is_stopped_has_no_tally() {
         let mut rounds = 0;
         let mut pause = || {
             rounds += 1;
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_that_cannot_go_on_names_the_contestant_that_cannot_choose() {
+    fn a_failed_match_names_the_contestant_that_cannot_choose() {
         let fails = |contestants: [&mut dyn Contestant<TicTacToe>; 2]| {
             let go_on = &mut || ControlFlow::Continue(());
             let game = TicTacToe::new();

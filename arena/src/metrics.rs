@@ -1,4 +1,4 @@
-//! Metrics of the arena; docs/metrics.md lists the names.
+//! Exports the metrics of the arena; docs/metrics.md lists the names.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::ledger::Rated;
 use crate::player::Player;
 use crate::solved::{Accuracy, Tally};
 
-/// How an answer to a solved position was found.
+/// The method by which an action in a solved position was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
     /// The highest prior of the network.
@@ -42,17 +42,17 @@ pub fn describe() {
     describe_gauge!("zerofleet_arena_busy_seconds_total", "Time spent measuring");
 }
 
-/// The version being measured.
+/// Publishes the version being measured.
 pub fn version(version: WeightsVersion) {
     gauge!("zerofleet_arena_weights_version").set(version.0 as f64);
 }
 
-/// The evaluator of a version; that of the newest version is in use.
+/// Publishes the evaluator of a version; that of the newest version is in use.
 pub fn evaluator(name: &str, version: WeightsVersion) {
     gauge!("zerofleet_arena_evaluator", "evaluator" => name.to_owned()).set(version.0 as f64);
 }
 
-/// How well solved positions were answered.
+/// Publishes the accuracy on solved positions.
 pub fn accuracy(answered: Answered, accuracy: &Accuracy) {
     let search = answered.label();
     let set = |band: &str, tally: &Tally| {
@@ -68,7 +68,7 @@ pub fn accuracy(answered: Answered, accuracy: &Accuracy) {
     }
 }
 
-/// Everyone's rating; `current` is the version being measured.
+/// Publishes the ratings; `current` is the version being measured.
 pub fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games: u64) {
     counter!("zerofleet_arena_games_total").absolute(games);
     for Rated { player, rating, .. } in ratings {
@@ -78,7 +78,7 @@ pub fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games: u64) {
                 gauge!("zerofleet_arena_elo_low").set(rating.low);
                 gauge!("zerofleet_arena_elo_high").set(rating.high);
             }
-            // Earlier versions come and go; a series each would never end.
+            // Earlier versions change, so a series for each would grow without bound.
             Player::Version(_) => {}
             Player::Random | Player::Playouts { .. } => {
                 gauge!("zerofleet_arena_opponent_elo", "opponent" => player.to_string()).set(rating.elo);
@@ -87,12 +87,12 @@ pub fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games: u64) {
     }
 }
 
-/// What came of playing against every reply.
+/// Publishes the result of playing against every reply.
 pub fn exhaustive(answered: Answered, report: &Report) {
     gauge!("zerofleet_arena_exhaustive_lost", "search" => answered.label()).set(report.lost as f64);
 }
 
-/// Time spent measuring.
+/// Publishes the time spent measuring.
 pub fn busy(busy: Duration) {
     gauge!("zerofleet_arena_busy_seconds_total").set(busy.as_secs_f64());
 }

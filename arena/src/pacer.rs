@@ -1,8 +1,8 @@
-//! Pauses between stretches of measuring: sleeps for as long as the pacing requires, and meanwhile evaluates the raw policy of
-//! the newest weights, whichever version is being searched and plays its games.
+//! Pauses the measuring thread as the pacing requires, and meanwhile evaluates the raw policy of the newest weights,
+//! independently of the version that is being searched and plays its games.
 //!
-//! Without search a position costs one evaluation, next to nothing beside the rest, so newer weights need not wait for their
-//! turn, and a short run ends with the accuracy of its last version. Start with [`Pacer::take`].
+//! Without search a position costs only one evaluation, so newer weights need not wait for the end of a measurement,
+//! and a short run ends with the accuracy of its last version. Start with [`Pacer::take`].
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -24,28 +24,28 @@ use crate::metrics::{self, Answered};
 use crate::pacing::Pacing;
 use crate::solved::SolvedPosition;
 
-/// Newer weights are evaluated this long after the last ones at the earliest.
+/// Shortest time between two evaluations of newer weights.
 const ASK_INTERVAL: Duration = Duration::from_secs(10);
-/// How often a sleep is interrupted to look for newer weights.
+/// Interval between checks for newer weights during a sleep.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long to wait for weights before looking again.
+/// Longest wait for weights before the next check.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// How the raw policy of weights is evaluated.
+/// The parts that evaluate the raw policy of weights.
 pub(crate) struct RawEval<G> {
     /// The rules.
     pub(crate) game: G,
-    /// The solved positions; none in games without.
+    /// The solved positions; empty for games without any.
     pub(crate) positions: Rc<[SolvedPosition]>,
     /// Builds evaluators.
     pub(crate) backend: Arc<dyn Backend>,
     /// An analysis without simulations.
     pub(crate) settings: AnalysisSettings,
-    /// Every draw descends from it.
+    /// The seed of all random draws.
     pub(crate) seed: u64,
 }
 
-/// The pauses of the measuring thread. Its environment is used here and nowhere else.
+/// The pauses of the measuring thread. Only this type uses its environment.
 pub(crate) struct Pacer<G, O> {
     environment: O,
     pacing: Pacing,
@@ -60,13 +60,13 @@ struct Evaluated {
 }
 
 impl<G: Game, O: Environment> Pacer<G, O> {
-    /// Work begins now, and takes at most `cpu_share` of one core.
+    /// Starts a period of work now, limited to `cpu_share` of one core.
     pub(crate) fn new(mut environment: O, cpu_share: f64, raw_eval: RawEval<G>) -> Self {
         let pacing = Pacing::new(cpu_share, environment.now());
         Self { environment, pacing, raw_eval, evaluated: None }
     }
 
-    /// Ends a stretch of work and sleeps for as long as the pacing requires; breaks off when the process drains.
+    /// Ends a period of work and sleeps for as long as the pacing requires; stops early when the process drains.
     pub(crate) fn take(&mut self) -> ControlFlow<()> {
         loop {
             self.evaluate_newest();
@@ -79,8 +79,8 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         }
     }
 
-    /// Nothing to do before `remaining` has passed, or, if that is nothing, before newer weights come. Returns early, so
-    /// that the caller looks again.
+    /// Waits until `remaining` has passed, or without it until newer weights arrive. May return early, so that the
+    /// caller checks again.
     pub(crate) fn idle(&mut self, remaining: Duration) -> ControlFlow<()> {
         self.evaluate_newest();
         self.pacing.pause(self.environment.now());
@@ -93,25 +93,25 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         flow
     }
 
-    /// The newest weights, if any have arrived.
+    /// Returns the newest weights, if any have arrived.
     pub(crate) fn newest(&mut self) -> Option<Arc<Published>> {
         self.environment.newest()
     }
 
-    /// The time.
+    /// Returns the current time.
     pub(crate) fn now(&mut self) -> Instant {
         self.environment.now()
     }
 
-    /// How long was worked in all.
+    /// Returns the total working time.
     pub(crate) fn busy(&self) -> Duration {
         self.pacing.busy()
     }
 
-    /// Measures raw accuracy, unless it was the last version to be measured; breaks off when the process drains.
+    /// Measures raw accuracy, unless this version was the last one measured; stops early when the process drains.
     ///
     /// # Errors
-    /// Those of the evaluator.
+    /// An error of the evaluator.
     pub(crate) fn evaluate(
         &mut self,
         version: WeightsVersion,
@@ -124,7 +124,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         }
         self.evaluated = Some(Evaluated { version, at: self.environment.now() });
         let mut searcher = Searcher { evaluator, settings: settings.clone(), rng: draws(*seed, version, 0) };
-        // Short enough to be slept for afterwards, as part of the stretch of work around it.
+        // This work is short; the sleep after the period of work around it accounts for it.
         let mut look = || self.environment.sleep(Duration::ZERO);
         let Some(measured) = accuracy::measure(game, positions, &mut searcher, &mut look)? else {
             return Ok(ControlFlow::Break(()));
@@ -135,7 +135,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Evaluates the newest weights if they are newer than the last ones evaluated, and that was a while ago.
+    /// Evaluates the newest weights if they are newer than the last evaluated ones and the shortest time has passed.
     fn evaluate_newest(&mut self) {
         let Some(published) = self.environment.newest() else { return };
         let now = self.environment.now();
@@ -147,7 +147,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
             return;
         }
         if let Err(error) = self.evaluate_published(&published) {
-            // Should it ever be measured as a whole, it is refused then.
+            // A full measurement of this version would reject it with the error.
             tracing::warn!(%version, error = service::chain(&error), "newer weights cannot be evaluated");
             self.evaluated = Some(Evaluated { version, at: now });
         }
@@ -157,7 +157,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         let Published { manifest, bytes } = published;
         let RawEval { game, backend, .. } = &self.raw_eval;
         let mut evaluator = evaluator_of(&**backend, &game.spec().name, manifest, bytes)?;
-        // The sleep that follows breaks off again if the process drains.
+        // The sleep that follows stops early if the process drains.
         let _ = self.evaluate(manifest.version, &mut *evaluator)?;
         Ok(())
     }

@@ -1,30 +1,30 @@
-//! A small share of one core: how long to sleep after having worked.
+//! Limits the measuring thread to a share of one core by computing its sleeps.
 
 use std::time::{Duration, Instant};
 
-/// Keeps the share of time spent working at or below a bound, on average since it began.
+/// Keeps the share of working time at or below a bound, on average since its creation.
 #[derive(Debug, Clone)]
 pub struct Pacing {
     share: f64,
-    /// When the stretch of work or sleep under way began.
+    /// The start of the current period of work or sleep.
     resumed: Instant,
     busy: Duration,
-    /// Sleep that is still owed.
+    /// The sleep that is still due.
     owed: Duration,
 }
 
 impl Pacing {
-    /// Works for at most `share` of the time, above 0 and at most 1.
+    /// Creates a limiter to `share` of the time, above 0 and at most 1.
     ///
     /// # Panics
-    /// If `share` is outside; the configuration has checked it.
+    /// If `share` is out of range; the configuration has checked it.
     #[must_use]
     pub fn new(share: f64, now: Instant) -> Self {
         assert!(share > 0.0 && share <= 1.0, "a share of time");
         Self { share, resumed: now, busy: Duration::ZERO, owed: Duration::ZERO }
     }
 
-    /// Ends a stretch of work: returns how long to sleep now. Call [`resume`](Self::resume) when the sleep is over.
+    /// Ends a period of work and returns the sleep that is due. Call [`resume`](Self::resume) after the sleep.
     pub fn pause(&mut self, now: Instant) -> Duration {
         let worked = now.saturating_duration_since(self.resumed);
         self.resumed = now;
@@ -33,13 +33,13 @@ impl Pacing {
         self.owed
     }
 
-    /// Begins a stretch of work. Time slept counts against what is owed; time spent idle beyond that earns nothing.
+    /// Starts a period of work. Time slept is deducted from the due sleep; more idle time is not credited.
     pub fn resume(&mut self, now: Instant) {
         self.owed = self.owed.saturating_sub(now.saturating_duration_since(self.resumed));
         self.resumed = now;
     }
 
-    /// How long it has worked in all.
+    /// Returns the total working time.
     #[must_use]
     pub fn busy(&self) -> Duration {
         self.busy
@@ -48,13 +48,13 @@ impl Pacing {
 
 #[cfg(test)]
 mod tests {
-    //! Claims about pacing, on a clock of our own.
+    //! Tests pacing with a simulated clock.
 
     use std::time::{Duration, Instant};
 
     use super::Pacing;
 
-    /// Works for each of `stretches` and sleeps as required; the share of time worked.
+    /// Works for each of `stretches`, sleeps as required, and returns the share of working time.
     fn share_of(share: f64, stretches: impl Iterator<Item = u64>) -> f64 {
         let start = Instant::now();
         let mut now = start;

@@ -1,7 +1,7 @@
-//! Earlier weights versions, kept as opponents, spread evenly over the run on a scale of ratios.
+//! Keeps earlier weights versions as opponents, spread evenly over the run on a logarithmic scale.
 //!
-//! They lie in a folder of their own, a manifest and a file of weights each, so that a restart finds them. Bytes are read
-//! when a match needs them. Start with [`PastVersions`].
+//! Each has a manifest and a file of weights in a folder of their own, which survive a restart. Bytes are read when a
+//! match needs them. Start with [`PastVersions`].
 
 use std::fs;
 use std::io;
@@ -10,46 +10,46 @@ use std::path::{Path, PathBuf};
 use service::directory::{WriteError, replace};
 use weights::{Digest, Manifest, WeightsVersion};
 
-/// The versions kept, and where.
+/// The kept versions and their folder.
 #[derive(Debug)]
 pub struct PastVersions {
     folder: PathBuf,
     kept_max: usize,
-    /// Ascending.
+    /// The manifests by ascending version.
     manifests: Vec<Manifest>,
 }
 
-/// Why a version cannot be kept or read.
+/// The reason why a version cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system refuses.
+    /// A file or folder cannot be used.
     #[error("cannot use {}", path.display())]
     File {
         /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// A file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The bytes are not the ones the manifest names.
+    /// The digest of the bytes differs from that of the manifest.
     #[error("{} is damaged: its digest is {got} instead of {expected}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The version of the manifest.
+        /// The digest in the manifest.
         expected: Digest,
-        /// What is there.
+        /// The digest of the bytes.
         got: Digest,
     },
 }
 
 impl PastVersions {
-    /// Finds what an earlier process kept; a manifest that cannot be read is passed over, and its path returned.
+    /// Finds the versions that an earlier process kept. Skips manifests that cannot be read, and returns their paths.
     ///
     /// # Errors
-    /// If the folder cannot be made or listed.
+    /// If the folder cannot be created or listed.
     pub fn open(folder: &Path, kept_max: usize) -> Result<(Self, Vec<PathBuf>), Error> {
         let refused = |source| Error::File { path: folder.to_owned(), source };
         fs::create_dir_all(folder).map_err(refused)?;
@@ -70,13 +70,13 @@ impl PastVersions {
         Ok((Self { folder: folder.to_owned(), kept_max, manifests }, unreadable))
     }
 
-    /// The manifests of the versions kept, ascending.
+    /// Returns the manifests of the kept versions, ascending.
     #[must_use]
     pub fn manifests(&self) -> &[Manifest] {
         &self.manifests
     }
 
-    /// The bytes of a version, proved by its digest.
+    /// Reads the bytes of a version and checks their digest.
     ///
     /// # Errors
     /// See [`Error`].
@@ -90,7 +90,7 @@ impl PastVersions {
         Ok(bytes)
     }
 
-    /// Keeps a version and, if there are too many now, gives up the one whose absence leaves the smallest gap.
+    /// Keeps a version; if there are too many, removes the one whose absence leaves the smallest gap.
     ///
     /// # Errors
     /// If a file cannot be written or removed.
@@ -102,7 +102,7 @@ impl PastVersions {
         let write =
             |extension, contents: &[u8]| replace(&Self::path(&self.folder, manifest.version, extension), contents);
         write("safetensors", bytes)?;
-        // The manifest comes last: a version is there once its manifest is.
+        // The manifest is written last: a version exists once its manifest does.
         write("json", &serde_json::to_vec_pretty(manifest).expect("a manifest has a form in JSON"))?;
         let place = self.manifests.partition_point(|kept| kept.version < manifest.version);
         self.manifests.insert(place, manifest.clone());
@@ -113,7 +113,7 @@ impl PastVersions {
         Ok(())
     }
 
-    /// Gives up a version, because it turned out to be unusable.
+    /// Removes an unusable version.
     ///
     /// # Errors
     /// If a file cannot be removed.
@@ -141,9 +141,9 @@ impl PastVersions {
     }
 }
 
-/// The version between the two neighbours that are closest in ratio; never the newest.
+/// Returns the version between the two neighbours that are closest in ratio; never the newest.
 fn most_dispensable(manifests: &[Manifest]) -> usize {
-    // Version 0 is no network; one more keeps the logarithm finite all the same.
+    // Versions start at 1; adding one keeps the logarithm finite in any case.
     let place = |index: usize| (manifests[index].version.0 as f64 + 1.0).ln();
     let gap = |index: usize| place(index + 1) - if index == 0 { 0.0 } else { place(index - 1) };
     let candidates = 0..manifests.len().saturating_sub(1);
@@ -152,7 +152,7 @@ fn most_dispensable(manifests: &[Manifest]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    //! Claims about the versions that are kept.
+    //! Tests the selection and storage of versions.
 
     use std::fs;
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_manifest_is_passed_over_and_named() {
+    fn an_unreadable_manifest_is_skipped_and_named() {
         let folder = TempDir::new().unwrap();
         keep_upto(&folder, 3, 2);
         fs::write(folder.path().join("v2.json"), "{").unwrap();
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_where_nothing_shall_be() {
+    fn no_version_is_kept_with_a_limit_of_zero() {
         let folder = TempDir::new().unwrap();
         assert!(versions(&keep_upto(&folder, 0, 5)).is_empty());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn an_unusable_version_is_given_up() {
+    fn an_unusable_version_is_removed() {
         let folder = TempDir::new().unwrap();
         let mut past = keep_upto(&folder, 3, 3);
         past.drop_version(WeightsVersion(2)).unwrap();

@@ -10,9 +10,9 @@ use weights::WeightsVersion;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Player {
-    /// Uniformly random legal actions: the anchor of the scale, at 0.
+    /// Plays uniformly random legal actions; the anchor of the scale, at 0.
     Random,
-    /// pUCT with random playouts instead of a network.
+    /// Searches by pUCT with random playouts instead of a network.
     Playouts {
         /// Simulations per move.
         simulations: u32,
@@ -21,11 +21,11 @@ pub enum Player {
     Version(WeightsVersion),
 }
 
-/// A name that is no player.
+/// An invalid name of a player.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` is not a player: expected `random`, `playouts-200` or a weights version such as `v12`")]
 pub struct UnknownPlayer {
-    /// What was read.
+    /// The invalid name.
     pub name: String,
 }
 
@@ -72,7 +72,7 @@ impl From<Player> for String {
 
 #[cfg(test)]
 mod tests {
-    //! Claims about names of players.
+    //! Tests names of players.
 
     use weights::WeightsVersion;
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_refused_and_named() {
+    fn other_names_are_rejected_and_named() {
         for name in ["", "Random", "playouts-", "playouts-0", "playouts--1", "v", "vx", "12"] {
             let error = name.parse::<Player>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("`{name}` is not a player")), "{error}");

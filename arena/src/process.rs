@@ -1,4 +1,4 @@
-//! The arena as a process: where the measuring thread meets tokio, over a watch of the newest weights.
+//! Runs the arena as a process: connects the measuring thread to tokio through a watch of the newest weights.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::past_versions::PastVersions;
 use crate::solved;
 use crate::worker::{Worker, WorkerConfig};
 
-/// Larger weights are refused before anything is allocated.
+/// Largest accepted weights in bytes; larger ones are rejected before any allocation.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
 
 /// Runs the arena until it is drained.
 ///
 /// # Errors
-/// If the configuration is refused, the run directory cannot be used, or what it holds is not this run's.
+/// An invalid configuration, an unusable run directory, or files of another run in it.
 pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     proto::security::use_credentials(&config.security)?;
@@ -48,7 +48,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     let thread = with_game!(settings.game, |game| {
         let parts = parts(game, bridge, Arc::clone(&evaluators.backend), &settings)?;
         thread::Builder::new().name("measure".to_owned()).spawn(move || {
-            // The receiver is gone only if the process is being torn down.
+            // The receiver is dropped only when the process ends.
             let _ = done.send(Worker::new(parts).run());
         })
     });
@@ -62,7 +62,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     }
 }
 
-/// Everything the worker starts with, from the run directory and the settings.
+/// Builds the worker from the run directory and the settings.
 fn parts<G: Game>(
     game: G,
     bridge: Bridge,
@@ -93,7 +93,7 @@ fn parts<G: Game>(
     })
 }
 
-/// What the measuring thread sees of the runtime.
+/// The environment of the measuring thread in the runtime.
 struct Bridge {
     runtime: Handle,
     weights: watch::Receiver<Option<Arc<Published>>>,
@@ -128,7 +128,7 @@ impl Environment for Bridge {
         self.runtime.block_on(async {
             let changed = async {
                 if self.weights.changed().await.is_err() {
-                    // The subscriber is gone, so there is nothing to wait for but the drain.
+                    // The subscriber has ended, so only the drain remains to be waited for.
                     std::future::pending::<()>().await;
                 }
             };

@@ -1,8 +1,8 @@
-//! Strengths from results, after Bradley and Terry 1952.
+//! Computes ratings from results, after Bradley and Terry 1952.
 //!
-//! Players have strengths θ in natural units; player i is expected to score σ(θᵢ − θⱼ) against j. A draw counts as half a
-//! win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit, with the anchor at 0. Who
-//! moves first is not modelled: every opening is played from both sides. Start with [`rate`].
+//! Players have strengths θ in natural units; player i is expected to score σ(θᵢ − θⱼ) against j. A draw counts as half
+//! a win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit, with the anchor at
+//! 0. The first move is not modelled: every opening is played from both sides. Start with [`rate`].
 
 use std::collections::BTreeSet;
 
@@ -17,15 +17,15 @@ const NORMAL_95: f64 = 1.959_963_984_540_054;
 /// The dispersion is 1 before any game, with the weight of this much variance: 16 pairs between equals.
 const DISPERSION_WEIGHT: f64 = 8.0;
 
-/// Newton steps; the likelihood is concave, a dozen suffice from anywhere.
+/// Maximum number of Newton steps; the likelihood is concave, so that a dozen suffice from any start.
 const STEPS_MAX: usize = 200;
 
 /// The results of one player against another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairing {
-    /// Index of the one player.
+    /// Index of the first player.
     pub a: usize,
-    /// Index of the other.
+    /// Index of the second player.
     pub b: usize,
     /// The results of `a`.
     pub tally: Tally,
@@ -42,28 +42,29 @@ pub struct Rating {
     pub high: f64,
 }
 
-/// What is believed before any game.
+/// The prior distribution of ratings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prior {
-    /// Standard deviation of the difference between two players that have met, in Elo. Without it a player that won every
-    /// game would be infinitely strong; this wide, a handful of games outweighs it.
+    /// Standard deviation, in Elo, of the difference between two players that have met. Without a prior, a player that
+    /// won every game would have an infinite rating; a few games outweigh a prior this wide.
     ///
-    /// Of differences and not of strengths: were each player believed to be near the anchor, hundreds of versions of one run
-    /// would together pull the whole scale towards it.
+    /// The prior applies to differences, not to strengths: if every player had a prior around the anchor, hundreds of
+    /// versions of one run would together pull the whole scale towards it.
     pub deviation_elo: f64,
 }
 
 impl Prior {
-    /// A deviation of 1,500 Elo: from random to perfect play in any of our games.
+    /// Returns a deviation of 1,500 Elo, the distance from random to perfect play in the games of this project.
     pub const WEAK: Self = Self { deviation_elo: 1500.0 };
 }
 
-/// The ratings of `players` players that maximise the likelihood of all games under `prior`, with player `anchor` at 0.
+/// Computes the ratings of `players` players that maximise the likelihood of all games under `prior`, with player
+/// `anchor` at 0.
 ///
 /// Intervals come from the curvature at the maximum (the inverse of the observed information): they are those of the
-/// difference to the anchor. The information of the games is divided by their dispersion (quasi-likelihood; McCullagh and
-/// Nelder 1989, section 9.2): the variance of pairs of games with sides exchanged, as a multiple of what independent games
-/// without draws would have.
+/// difference to the anchor. The information of the games is divided by their dispersion (quasi-likelihood; McCullagh
+/// and Nelder 1989, section 9.2): the variance of pairs of games with sides exchanged, as a multiple of what
+/// independent games without draws would have.
 ///
 /// # Panics
 /// If a pairing names a player that does not exist, or a player against itself.
@@ -87,7 +88,7 @@ pub fn rate(players: usize, anchor: usize, pairings: &[Pairing], prior: Prior) -
     ratings
 }
 
-/// What a player rated `elo` is expected to score against one rated `opponent_elo`, 0 to 1.
+/// Returns the expected score, 0 to 1, of a player rated `elo` against one rated `opponent_elo`.
 #[must_use]
 pub fn expected_score(elo: f64, opponent_elo: f64) -> f64 {
     sigmoid((elo - opponent_elo) / ELO_PER_UNIT)
@@ -97,7 +98,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// ln σ(x), also where σ(x) is too small to be a number.
+/// Computes ln σ(x), also where σ(x) underflows.
 fn ln_sigmoid(x: f64) -> f64 {
     if x < 0.0 { x - x.exp().ln_1p() } else { -(-x).exp().ln_1p() }
 }
@@ -106,14 +107,14 @@ struct Model<'a> {
     players: usize,
     anchor: usize,
     pairings: &'a [Pairing],
-    /// Who is believed to be near whom.
+    /// The pairs of players to which the prior applies.
     links: Vec<(usize, usize)>,
-    /// 1 / σ² of the prior, in natural units.
+    /// The precision 1 / σ² of the prior, in natural units.
     precision: f64,
 }
 
-/// The pairs of players that have met, each once; of players that no chain of games links to the anchor, the first and the
-/// anchor.
+/// Returns the pairs of players that have met, each once. In every group of players that no chain of games links to the
+/// anchor, the first is paired with the anchor.
 fn links(players: usize, anchor: usize, pairings: &[Pairing]) -> Vec<(usize, usize)> {
     let met: BTreeSet<_> = pairings.iter().map(|&Pairing { a, b, .. }| (a.min(b), a.max(b))).collect();
     let mut links: Vec<(usize, usize)> = met.into_iter().collect();
@@ -136,7 +137,7 @@ fn links(players: usize, anchor: usize, pairings: &[Pairing]) -> Vec<(usize, usi
 }
 
 impl Model<'_> {
-    /// Newton's method with halved steps: the anchor stays at 0.
+    /// Maximises the likelihood by Newton's method with halved steps; the anchor stays at 0.
     fn maximise(&self) -> Vec<f64> {
         let mut strengths = vec![0.0; self.players];
         let mut likelihood = self.log_likelihood(&strengths);
@@ -193,7 +194,8 @@ impl Model<'_> {
         gradient
     }
 
-    /// The variance of pairs of games around their expectation, as a multiple of that of independent games without draws.
+    /// Returns the variance of pairs of games around their expectation, as a multiple of that of independent games
+    /// without draws.
     fn dispersion(&self, strengths: &[f64]) -> f64 {
         let (mut observed, mut independent) = (DISPERSION_WEIGHT, DISPERSION_WEIGHT);
         for pairing in self.pairings {
@@ -204,8 +206,8 @@ impl Model<'_> {
         observed / independent
     }
 
-    /// The negative second derivative of the log-likelihood, that of the games divided by `dispersion`; the anchor's row is
-    /// that of the identity.
+    /// Returns the negative second derivative of the log-likelihood, with the part of the games divided by
+    /// `dispersion`; the anchor's row is that of the identity.
     fn information(&self, strengths: &[f64], dispersion: f64) -> Symmetric {
         let mut matrix = Symmetric::zero(self.players);
         let mut couple = |a: usize, b: usize, weight: f64| {
@@ -231,7 +233,7 @@ impl Pairing {
     }
 }
 
-/// A symmetric positive definite matrix; the lower triangle is kept.
+/// A symmetric positive definite matrix, stored as its lower triangle.
 struct Symmetric {
     size: usize,
     lower: Vec<f64>,
@@ -246,7 +248,7 @@ impl Symmetric {
         self.lower[row * self.size + column]
     }
 
-    /// Adds below or on the diagonal: `row ≥ column`.
+    /// Adds to an entry on or below the diagonal: `row ≥ column`.
     fn add(&mut self, row: usize, column: usize, value: f64) {
         self.lower[row * self.size + column] += value;
     }
@@ -259,7 +261,7 @@ impl Symmetric {
         }
     }
 
-    /// The lower triangle L of the Cholesky decomposition L · Lᵀ.
+    /// Computes the lower triangle L of the Cholesky decomposition L · Lᵀ.
     fn cholesky(mut self) -> Self {
         for row in 0..self.size {
             for column in 0..=row {
@@ -276,13 +278,13 @@ impl Symmetric {
         self
     }
 
-    /// x with A · x = b.
+    /// Solves A · x = b.
     fn solve(self, b: &[f64]) -> Vec<f64> {
         let lower = self.cholesky();
         lower.back(lower.forward(b))
     }
 
-    /// The diagonal of A⁻¹, column by column: |L⁻¹ eᵢ|².
+    /// Computes the diagonal of A⁻¹, column by column: |L⁻¹ eᵢ|².
     fn inverse_diagonal(self) -> Vec<f64> {
         let lower = self.cholesky();
         let column = |index: usize| {
@@ -317,15 +319,15 @@ impl Symmetric {
 
 #[cfg(test)]
 mod tests {
-    //! Ratings against closed forms, a grid, and what they promise in extremes.
+    //! Tests ratings against closed forms, a grid, and in extreme cases.
 
     use super::{DISPERSION_WEIGHT, ELO_PER_UNIT, NORMAL_95, Pairing, Prior, Rating, expected_score, ln_sigmoid, rate};
     use crate::tally::Tally;
 
-    /// As good as none: the closed forms below know no prior.
+    /// A prior of negligible weight, because the closed forms below have none.
     const FLAT: Prior = Prior { deviation_elo: 1e7 };
 
-    /// So many openings won, shared and lost by `a`, each with both of its games.
+    /// Returns a tally of openings won, shared and lost by `a`, each with both of its games.
     fn pairing(a: usize, b: usize, won: u64, shared: u64, lost: u64) -> Pairing {
         Pairing { a, b, tally: Tally { pairs: [lost, 0, shared, 0, won] } }
     }
@@ -334,8 +336,8 @@ mod tests {
         assert!((got - expected).abs() <= tolerance, "got {got}, expected {expected} ± {tolerance}");
     }
 
-    /// Two players: θ = ln(score / (games − score)), variance φ / (n p (1 − p)) with φ the variance of pairs of games over that of
-    /// independent ones.
+    /// The closed form of two players: θ = ln(score / (games − score)), with variance φ / (n p (1 − p)), where φ is the
+    /// variance of pairs of games over that of independent ones.
     #[test]
     fn two_players_have_the_closed_form() {
         for (won, shared, lost) in [(30, 0, 10), (7, 6, 27), (50, 0, 50), (1, 0, 99), (1, 200, 0)] {
@@ -352,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Three players: no point of a fine grid is more likely than the answer.
+    /// No point of a fine grid is more likely than the ratings of three players.
     #[test]
     fn no_point_of_a_grid_is_more_likely_than_the_answer() {
         let pairings = [pairing(0, 1, 3, 2, 9), pairing(1, 2, 4, 0, 6), pairing(2, 0, 11, 1, 1)];
@@ -407,7 +409,7 @@ mod tests {
         near(idle.high, NORMAL_95 * Prior::WEAK.deviation_elo, 1e-6);
     }
 
-    /// A ladder of fixed players below versions that lose hardly a game: what is known of the ladder does not change.
+    /// Versions that lose hardly a game do not change the ratings of the fixed players below them.
     #[test]
     fn more_and_more_versions_do_not_move_the_ratings_below_them() {
         let ladder = [pairing(1, 0, 14, 0, 2), pairing(2, 1, 12, 0, 4)];
@@ -448,7 +450,7 @@ mod tests {
     #[test]
     fn more_games_make_the_interval_narrower_by_the_square_root() {
         let width = |factor: u64| {
-            // 0.6 of the points, and pairs that vary as two independent games do.
+            // The score is 0.6, and pairs vary as two independent games do.
             let tally = Tally { pairs: [4, 0, 12, 0, 9].map(|pairs| pairs * factor) };
             let rating = rate(2, 0, &[Pairing { a: 1, b: 0, tally }], FLAT)[1];
             rating.high - rating.low
@@ -465,13 +467,13 @@ mod tests {
     }
 
     #[test]
-    fn the_prior_of_players_that_have_met_is_as_wide_as_it_says() {
+    fn the_prior_of_players_that_have_met_has_the_configured_width() {
         let met = rate(2, 0, &[pairing(1, 0, 0, 0, 0), pairing(0, 1, 0, 0, 0)], Prior::WEAK)[1];
         near(met.high, NORMAL_95 * Prior::WEAK.deviation_elo, 1e-6);
     }
 
     #[test]
-    fn openings_that_both_players_win_once_say_that_they_are_equal() {
+    fn openings_that_both_players_win_once_rate_them_as_equal() {
         let width = |tally: Tally| {
             let rating = rate(2, 0, &[Pairing { a: 1, b: 0, tally }], FLAT)[1];
             rating.high - rating.low
@@ -483,7 +485,7 @@ mod tests {
     fn a_hundred_players_in_a_chain_are_rated() {
         let pairings: Vec<Pairing> = (1..100).map(|player| pairing(player, player - 1, 15, 0, 5)).collect();
         let ratings = rate(100, 0, &pairings, FLAT);
-        // Each is ln 3 above the one below.
+        // Each player is ln 3 above the one below.
         for (player, rating) in ratings.iter().enumerate() {
             near(rating.elo, player as f64 * 400.0 * 3_f64.log10(), 0.1);
         }

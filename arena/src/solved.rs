@@ -1,12 +1,12 @@
-//! Solved positions: reading them, and judging chosen moves by them.
+//! Parses solved positions, and scores chosen moves by them.
 //!
-//! The form is CSV: a header `moves,band,…`, then one position a line: the moves from the start in the game's notation, a
-//! band (a name under which positions are counted together), and one score per action, the i-th being that of
-//! `Action(i)`; empty where the action is illegal. A score is positive where the player to move then wins, 0 for a draw,
-//! negative where they lose, and larger is better. Moves are separated by spaces, or run together in games whose every
-//! move is one character.
+//! The form is CSV: a header `moves,band,…`, then one position a line: the moves from the start in the game's notation,
+//! a band (a name under which positions are counted together), and one score per action, the i-th being that of
+//! `Action(i)`; empty where the action is illegal. A score is positive where the player to move then wins, 0 for a
+//! draw, negative where they lose, and larger is better. Moves are separated by spaces, or run together in games whose
+//! every move is one character.
 //!
-//! Nothing here searches or evaluates: the caller chooses the moves. Start with [`parse`] and [`Accuracy`].
+//! This module does not search or evaluate: the caller chooses the moves. Start with [`parse`] and [`Accuracy`].
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ use game::{Action, Game};
 use games::{GameKind, SolvedPositions};
 use serde::{Serialize, Serializer};
 
-/// The name under which positions are counted together, such as `early`.
+/// The name of a group of positions, such as `early`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Band(String);
 
 impl Band {
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0
@@ -28,57 +28,57 @@ impl Band {
 
 impl fmt::Display for Band {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Through `pad`, so that tables can align it.
+        // Uses `pad`, so that tables can align it.
         f.pad(&self.0)
     }
 }
 
-/// A position with the exact score of every move. Not over; every legal action has a score, and no other.
+/// A position with the exact score of every move. It is not final; every legal action has a score, and no other action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SolvedPosition {
     moves: Vec<Action>,
     band: Band,
-    /// `[A]`, empty for illegal actions.
+    /// The scores, `[A]`; `None` for illegal actions.
     scores: Vec<Option<i32>>,
     best: i32,
 }
 
 impl SolvedPosition {
-    /// The actions that lead here from the start.
+    /// Returns the actions that lead here from the start.
     #[must_use]
     pub fn moves(&self) -> &[Action] {
         &self.moves
     }
 
-    /// What it is counted under.
+    /// Returns the band.
     #[must_use]
     pub fn band(&self) -> &Band {
         &self.band
     }
 
-    /// The score of an action, `None` if it is illegal.
+    /// Returns the score of an action, `None` if it is illegal.
     #[must_use]
     pub fn score_of(&self, action: Action) -> Option<i32> {
         self.scores.get(action.index()).copied().flatten()
     }
 
-    /// The best score of any action.
+    /// Returns the best score of any action.
     #[must_use]
     pub fn best(&self) -> i32 {
         self.best
     }
 
-    /// The position itself.
+    /// Returns the position.
     ///
     /// # Panics
-    /// If `game` has other rules than those the position was read with.
+    /// If `game` has other rules than those with which the position was parsed.
     #[must_use]
     pub fn position<G: Game>(&self, game: &G) -> G::Position {
         game.replay(&self.moves).expect("the moves were played when the position was read")
     }
 }
 
-/// Why a file of solved positions was refused.
+/// The reason for rejecting a file of solved positions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The first line is not the header of such a file.
@@ -88,9 +88,9 @@ pub enum Error {
     Header {
         /// The file.
         file: String,
-        /// What the first line holds.
+        /// The first line.
         got: String,
-        /// A: how many actions the game has.
+        /// The number of actions A of the game.
         actions: usize,
     },
     /// A line has too few or too many fields.
@@ -105,7 +105,7 @@ pub enum Error {
         /// Fields in the header.
         expected: usize,
     },
-    /// A field does not hold what it should.
+    /// A field has an invalid value.
     #[error("{file}, line {line}, field `{field}`: {problem}")]
     Field {
         /// The file.
@@ -114,10 +114,10 @@ pub enum Error {
         line: usize,
         /// The name of the field in the header.
         field: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// There is a header and nothing else.
+    /// There are no lines after the header.
     #[error("{file}: no positions")]
     NoPositions {
         /// The file.
@@ -125,9 +125,9 @@ pub enum Error {
     },
 }
 
-/// Reads solved positions of `game` from the text of `file`, whose name is used in errors only.
+/// Parses solved positions of `game` from the text of `file`, whose name is used only in errors.
 ///
-/// Empty lines are skipped. Fields are not quoted: no notation has commas.
+/// Empty lines are skipped. Fields are not quoted, because no notation has commas.
 ///
 /// # Errors
 /// [`Error`] names the file, the line, the field and what was expected.
@@ -167,7 +167,7 @@ pub fn bundled<G: Game>(game: &G) -> Option<Vec<SolvedPosition>> {
     Some(parse(game, file, csv).expect("a test reads the bundled positions of every game"))
 }
 
-/// How the `moves` of a file are written.
+/// The format of the `moves` of a file.
 #[derive(Debug, Clone, Copy)]
 enum Notation {
     RunTogether,
@@ -235,7 +235,7 @@ fn parse_score(text: &str, legal: bool) -> Result<Option<i32>, String> {
     }
 }
 
-/// As much of a text as an error should repeat.
+/// Truncates a text to the length that an error repeats.
 fn abridged(text: &str) -> String {
     const CHARACTERS: usize = 60;
     match text.char_indices().nth(CHARACTERS) {
@@ -244,16 +244,16 @@ fn abridged(text: &str) -> String {
     }
 }
 
-/// How good a chosen action was.
+/// The quality of a chosen action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Judgement {
-    /// Its score has the sign of the best score: the theoretical win, draw or loss is kept.
+    /// True if its score has the sign of the best score: the theoretical win, draw or loss is kept.
     pub outcome_preserving: bool,
-    /// It has the best score.
+    /// True if it has the best score.
     pub optimal: bool,
 }
 
-/// Judges an action. An illegal action is neither optimal nor keeps the outcome.
+/// Scores an action. An illegal action is neither optimal nor outcome-preserving.
 #[must_use]
 pub fn score(chosen: Action, position: &SolvedPosition) -> Judgement {
     let score = position.score_of(chosen);
@@ -263,32 +263,32 @@ pub fn score(chosen: Action, position: &SolvedPosition) -> Judgement {
     }
 }
 
-/// How many of some positions were answered well.
+/// Counts of good actions among scored positions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many were judged.
+    /// The number of scored positions.
     pub positions: u64,
-    /// How many answers kept the outcome.
+    /// The number of outcome-preserving actions.
     pub outcome_preserving: u64,
-    /// How many answers were optimal.
+    /// The number of optimal actions.
     pub optimal: u64,
 }
 
 impl Tally {
-    /// Counts one judgement.
+    /// Counts one scored action.
     pub fn add(&mut self, judgement: Judgement) {
         self.positions += 1;
         self.outcome_preserving += u64::from(judgement.outcome_preserving);
         self.optimal += u64::from(judgement.optimal);
     }
 
-    /// The share of answers that kept the outcome, in `[0, 1]`; 0 where nothing was judged.
+    /// Returns the share of outcome-preserving actions, in `[0, 1]`; 0 without positions.
     #[must_use]
     pub fn outcome_preserving_share(&self) -> f64 {
         share(self.outcome_preserving, self.positions)
     }
 
-    /// The share of optimal answers, in `[0, 1]`; 0 where nothing was judged.
+    /// Returns the share of optimal actions, in `[0, 1]`; 0 without positions.
     #[must_use]
     pub fn optimal_share(&self) -> f64 {
         share(self.optimal, self.positions)
@@ -299,7 +299,7 @@ fn share(count: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { count as f64 / of as f64 }
 }
 
-/// Written with its shares, so that no reader divides.
+/// Serialises the counts with their shares.
 impl Serialize for Tally {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
@@ -327,14 +327,14 @@ pub struct BandTally {
 /// Tallies by band and overall.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Accuracy {
-    /// Over all positions.
+    /// The tally of all positions.
     pub overall: Tally,
-    /// By band, in the order in which bands first appeared.
+    /// The tallies by band, in the order of first appearance.
     pub bands: Vec<BandTally>,
 }
 
 impl Accuracy {
-    /// The accuracy of one chosen action per position. The shorter of the two decides how many are judged.
+    /// Computes the accuracy of one chosen action per position, up to the length of the shorter argument.
     pub fn of<'a>(
         positions: impl IntoIterator<Item = &'a SolvedPosition>,
         chosen: impl IntoIterator<Item = Action>,
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!(bundled(&TicTacToe::new()), None);
     }
 
-    /// A property of the data: a uniformly random player keeps the outcome in 37.5 % of the positions.
+    /// A uniformly random player keeps the outcome in 37.5 % of the bundled positions, as is known of the data.
     #[test]
     fn random_play_keeps_the_outcome_of_three_eighths_of_the_bundled_positions() {
         let positions = bundled(&ConnectFour::new()).unwrap();

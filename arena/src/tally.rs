@@ -1,18 +1,18 @@
-//! Results of games in pairs: each opening is played twice, with sides exchanged.
+//! Counts results of pairs of games: each opening is played twice, with sides exchanged.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// The results of a number of openings as one of two players sees them.
+/// The results of openings from the point of view of one of two players.
 ///
-/// `pairs[k]` counts the openings in whose two games the player scored `k` half points: 0 for two losses, 4 for two wins. The
-/// two games of an opening are not independent (an opening that favours a side brings each player a win), so variances are
-/// taken over pairs.
+/// `pairs[k]` counts the openings in whose two games the player scored `k` half points: 0 for two losses, 4 for two
+/// wins. The two games of an opening are not independent (an opening that favours a side brings each player a win), so
+/// variances are taken over pairs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tally {
-    /// Openings by half points.
+    /// The number of openings by half points.
     pub pairs: [u64; 5],
 }
 
@@ -25,32 +25,33 @@ impl Tally {
         self.pairs[half_points] += 1;
     }
 
-    /// How many openings were played.
+    /// Returns the number of openings played.
     #[must_use]
     pub fn openings(&self) -> u64 {
         self.pairs.iter().fold(0, |sum, &pairs| sum.saturating_add(pairs))
     }
 
-    /// How many games were played.
+    /// Returns the number of games played.
     #[must_use]
     pub fn games(&self) -> u64 {
         self.openings().saturating_mul(2)
     }
 
-    /// Points of the player: one for a win, half for a draw.
+    /// Returns the points of the player: one for a win, half for a draw.
     #[must_use]
     pub fn points(&self) -> f64 {
         (0_u32..).zip(self.pairs).map(|(half_points, pairs)| 0.5 * f64::from(half_points) * pairs as f64).sum()
     }
 
-    /// The same results as the other player sees them.
+    /// Returns the same results from the point of view of the other player.
     #[must_use]
     pub fn reversed(mut self) -> Self {
         self.pairs.reverse();
         self
     }
 
-    /// The squared deviations of each pair's points from what was expected, twice `score` for a score from 0 to 1, summed.
+    /// Returns the sum over pairs of the squared deviation of the points from the expected 2 · `score`, with `score`
+    /// from 0 to 1.
     #[must_use]
     pub fn squared_error(&self, score: f64) -> f64 {
         let error = |half_points: u32| 0.5 * f64::from(half_points) - 2.0 * score;

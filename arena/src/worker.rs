@@ -1,6 +1,6 @@
-//! The measuring thread: adopts a weights version, measures it, plays its rated games, waits for the next.
+//! The measuring thread: takes a weights version, measures it, plays its rated games and waits for the next.
 //!
-//! It has no sockets and no runtime: weights, time and the order to stop come through [`Environment`]. Start with
+//! It has no sockets and no runtime: weights, time and the drain come through [`Environment`]. Start with
 //! [`Worker::run`].
 
 use std::ops::ControlFlow;
@@ -35,45 +35,45 @@ use crate::rating::expected_score;
 use crate::solved::SolvedPosition;
 use crate::tally::Tally;
 
-/// After this many intervals a version makes room for a newer one even if it has games left.
+/// Number of intervals after which a newer version replaces one that has games left.
 const PATIENCE: u32 = 4;
 
-/// After so many openings the sequence of a version begins again: a bound on what is drawn for one match.
+/// Number of openings after which the sequence of a version repeats, which bounds the draws of one match.
 const OPENINGS_MAX: u64 = 1 << 14;
 
-/// The stream that the openings of a version are drawn from; those of its matches count up from zero.
+/// The random stream of a version's openings; the streams of its matches count up from zero.
 const OPENINGS_STREAM: u64 = u64::MAX;
 
-/// What every opponent is worth trying at least: a rating may be wrong.
+/// Smallest information assigned to an opponent, because a rating may be wrong.
 const INFORMATION_MIN: f64 = 0.01;
 
-/// The parts a worker is made of.
+/// The parts of a worker.
 pub struct WorkerConfig<G, O> {
     /// The rules.
     pub game: G,
-    /// Weights, time and the order to stop.
+    /// The source of weights, time and the drain.
     pub environment: O,
-    /// How to measure.
+    /// The settings of measurement.
     pub measurement: Measurement,
-    /// Every draw descends from it.
+    /// The seed of all random draws.
     pub seed: u64,
-    /// The share of one core to take.
+    /// The share of one core that measuring may use.
     pub cpu_share: f64,
     /// Builds evaluators.
     pub backend: Arc<dyn Backend>,
     /// All games so far.
     pub ledger: Ledger,
-    /// Where they are kept.
+    /// The path of their file.
     pub ratings_path: PathBuf,
     /// Opponents from earlier in the run.
     pub past: PastVersions,
-    /// The solved positions each version is measured on; none for games without.
+    /// The solved positions on which each version is measured; empty for games without any.
     pub positions: Vec<SolvedPosition>,
-    /// Whether perfect play is checked.
+    /// Enables the check of perfect play.
     pub exhaustive: Exhaustive,
 }
 
-/// The measuring thread's state; see the module.
+/// The state of the measuring thread; see the module.
 pub struct Worker<G, O> {
     game: G,
     measurement: Measurement,
@@ -87,7 +87,7 @@ pub struct Worker<G, O> {
     pacer: Pacer<G, O>,
     ratings: Vec<Rated>,
     current: Option<Current>,
-    /// A version whose weights turned out to be unusable: not tried again.
+    /// A version with unusable weights, which is not tried again.
     refused: Option<WeightsVersion>,
 }
 
@@ -98,7 +98,7 @@ struct Current {
     adopted: Instant,
 }
 
-/// Why a measurement did not come to its end.
+/// The reason for an incomplete measurement.
 enum Stop {
     /// The process drains.
     Drain,
@@ -112,7 +112,7 @@ impl From<inference::Error> for Stop {
     }
 }
 
-/// Why a match has no tally.
+/// The reason for a match without a tally.
 enum Unfinished {
     /// The process drains.
     Drain,
@@ -129,7 +129,7 @@ impl From<matches::Error> for Unfinished {
 }
 
 impl<G: Game, O: Environment> Worker<G, O> {
-    /// Ready to run.
+    /// Creates a worker.
     pub fn new(parts: WorkerConfig<G, O>) -> Self {
         let WorkerConfig {
             game,
@@ -172,10 +172,10 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
     }
 
-    /// Measures version after version until the process drains; everything measured is on disk by then.
+    /// Measures version after version until the process drains; all results are on disk when it returns.
     ///
     /// # Errors
-    /// If ratings or earlier versions cannot be written. Weights that cannot be used are reported and passed over.
+    /// If ratings or earlier versions cannot be written. Unusable weights are reported and skipped.
     pub fn run(mut self) -> anyhow::Result<()> {
         self.publish_ratings();
         loop {
@@ -194,7 +194,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
     }
 
-    /// The version to measure next, if it is time for it.
+    /// Returns the version to measure next, if its time has come.
     fn due(&mut self) -> Option<Arc<Published>> {
         let newest = self.pacer.newest()?;
         let version = newest.manifest.version;
@@ -217,7 +217,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.measurement.games_per_version.saturating_sub(played)
     }
 
-    /// Nothing to do until newer weights come, or until the interval of the current ones is over.
+    /// Waits until newer weights arrive or the interval of the current ones is over.
     fn idle(&mut self) -> ControlFlow<()> {
         let now = self.pacer.now();
         let measured = self.current.as_ref().map(|current| now.saturating_duration_since(current.adopted));
@@ -225,7 +225,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.pacer.idle(remaining.unwrap_or_default())
     }
 
-    /// Makes `published` the version being measured, and measures everything but its games.
+    /// Makes `published` the version being measured, and runs all measurements except its games.
     fn adopt(&mut self, published: Arc<Published>) -> anyhow::Result<ControlFlow<()>> {
         if let Some(Current { published, .. }) = self.current.take() {
             try_again_later(self.past.keep(&published.manifest, &published.bytes).context("keep an earlier version"));
@@ -252,7 +252,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         evaluator_of(&*self.backend, &self.game.spec().name, manifest, bytes)
     }
 
-    /// Solved positions, without search and with it, and every line of a tiny game.
+    /// Measures solved positions, without search and with it, and every line of a tiny game.
     fn measure(&mut self, current: &mut Current) -> Result<(), Stop> {
         let version = current.published.manifest.version;
         if self.pacer.evaluate(version, &mut *current.evaluator)?.is_break() {
@@ -268,7 +268,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(())
     }
 
-    /// Solved positions with search.
+    /// Measures solved positions with search.
     fn measure_search(&mut self, current: &mut Current) -> Result<(), Stop> {
         if self.positions.is_empty() {
             return Ok(());
@@ -285,7 +285,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(())
     }
 
-    /// Perfect play, checked against every reply.
+    /// Checks perfect play against every reply.
     fn play_every_line(&mut self, current: &mut Current, answered: Answered, simulations: u32) -> Result<(), Stop> {
         let version = current.published.manifest.version;
         let settings = analysis(simulations, &self.measurement.search, Fidelity::Exact);
@@ -297,14 +297,15 @@ impl<G: Game, O: Environment> Worker<G, O> {
         if self.pacer.take().is_break() { Err(Stop::Drain) } else { Ok(()) }
     }
 
-    /// Neighbours among the fixed opponents that have never met: until they have, the scale hangs on the prior alone.
+    /// Returns neighbouring fixed opponents that have not met: until they do, only the prior fixes the scale between
+    /// them.
     fn unanchored(&self) -> Option<(Player, Player)> {
         let fixed: Vec<Player> = self.fixed_opponents().collect();
         let met = |pair: &[Player]| self.ledger.games_between(pair[0], pair[1]) > 0;
         fixed.windows(2).find(|pair| !met(pair)).map(|pair| (pair[0], pair[1]))
     }
 
-    /// One match between two fixed opponents, once in a run.
+    /// Plays one match between two fixed opponents, once per run.
     fn anchor(&mut self, weaker: Player, stronger: Player) -> anyhow::Result<ControlFlow<()>> {
         let Self { game, measurement, seed, ledger, pacer, .. } = self;
         let draws = |stream| draws(*seed, WeightsVersion(0), ledger.games().wrapping_mul(4).wrapping_add(stream));
@@ -323,7 +324,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
     }
 
-    /// Enters a match into the ledger, on the disk before it counts; if it finds no room there, with the next match.
+    /// Adds a match to the ledger and writes the file; after a failed write, the next match writes both.
     fn enter(&mut self, player: Player, opponent: Player, tally: Tally) {
         self.ledger.add(player, opponent, tally);
         try_again_later(self.ledger.save(&self.ratings_path).context("keep the ratings"));
@@ -334,13 +335,13 @@ impl<G: Game, O: Environment> Worker<G, O> {
         tracing::info!(%player, %opponent, points, games, elo, "match");
     }
 
-    /// Random play, then random playouts from the smallest budget to the greatest.
+    /// Returns random play, then random playouts by ascending budget.
     fn fixed_opponents(&self) -> impl Iterator<Item = Player> + '_ {
         let playouts = self.measurement.playouts.iter().map(|&simulations| Player::Playouts { simulations });
         [Player::Random].into_iter().chain(playouts)
     }
 
-    /// One match of the current version against the most informative opponent.
+    /// Plays one match of the current version against the most informative opponent.
     fn play_match(&mut self) -> anyhow::Result<ControlFlow<()>> {
         let Some(mut current) = self.current.take() else { return Ok(ControlFlow::Continue(())) };
         let player = current.player();
@@ -359,17 +360,17 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Gives up an earlier version that cannot be used; there are others to measure against.
+    /// Removes an earlier version that cannot be used; other opponents remain.
     fn give_up(&mut self, opponent: Player, error: anyhow::Error) -> anyhow::Result<()> {
         let Player::Version(version) = opponent else { return Err(error.context(format!("play against {opponent}"))) };
         tracing::warn!(%version, error = service::chain(&error), "an earlier version cannot be used");
         self.past.drop_version(version).context("give up an earlier version")
     }
 
-    /// The opponent whose next match is the most informative: strength nearest to the player's, and few games between them.
+    /// Returns the opponent whose next match is the most informative: of similar strength, and with few games so far.
     fn opponent_of(&self, player: Player) -> Player {
         let elo_of = |player| self.ratings.iter().find(|rated| rated.player == player).map(|rated| rated.rating.elo);
-        // A version without games is probably about as strong as the one before it.
+        // A version without games is assumed to be as strong as the one before it.
         let before = self.ratings.iter().rev().find(|rated| matches!(rated.player, Player::Version(_)));
         let elo = elo_of(player).or(before.map(|rated| rated.rating.elo)).unwrap_or(0.0);
         let information = |opponent: Player| {
@@ -386,7 +387,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
             .unwrap_or(Player::Random)
     }
 
-    /// What an opponent needs to choose; nothing, unless it is an earlier version.
+    /// Returns the weights of an opponent; `None` unless it is an earlier version.
     fn evaluator_of_opponent(&self, opponent: Player) -> anyhow::Result<Option<Box<dyn Evaluator>>> {
         let Player::Version(version) = opponent else { return Ok(None) };
         let manifests = self.past.manifests();
@@ -402,7 +403,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     ) -> Result<Tally, Unfinished> {
         let version = current.published.manifest.version;
         let Self { game, measurement, seed, ledger, pacer, .. } = self;
-        // Other openings for every match of a version, the same again if it is repeated.
+        // Every match of a version has other openings, and a repeated match has the same ones.
         let played = (ledger.games_of(current.player()) / 2 % OPENINGS_MAX) as usize;
         let openings =
             matches::openings(game, measurement.matches, played, &mut draws(*seed, version, OPENINGS_STREAM));
@@ -420,7 +421,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         tally.ok_or(Unfinished::Drain)
     }
 
-    /// What follows from how a measurement ended: weights that cannot be evaluated are not tried again.
+    /// Handles the end of a measurement: weights that cannot be evaluated are not tried again.
     fn settle(&mut self, measured: Result<(), Stop>) -> ControlFlow<()> {
         match measured {
             Ok(()) => ControlFlow::Continue(()),
@@ -448,14 +449,14 @@ impl Current {
     }
 }
 
-/// A full disk must not end the measuring: what could not be kept is kept with what comes next.
+/// Logs a failed write: a full disk must not end the measuring, and the next write includes this one.
 fn try_again_later(kept: anyhow::Result<()>) {
     if let Err(error) = kept {
         tracing::error!("measuring goes on: {error:#}");
     }
 }
 
-/// An opponent that needs no weights.
+/// Returns an opponent that needs no weights.
 fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Box<dyn Contestant<G>> {
     match player {
         Player::Playouts { simulations } => Box::new(PlayoutMover::new(simulations, rng)),

@@ -1,4 +1,4 @@
-//! A match of two evaluators of weights versions, and the difference in strength it shows.
+//! Plays a match of two evaluators of weights versions, and computes the difference in strength.
 
 use std::ops::ControlFlow;
 
@@ -13,19 +13,19 @@ use rand_chacha::ChaCha8Rng;
 use selfplay::SearchSettings;
 use weights::Manifest;
 
-/// Everything random descends from it.
+/// The seed of all random draws.
 pub(crate) const SEED: u64 = 1;
 
 /// Simulations per move.
 const SIMULATIONS: u32 = 64;
 
-/// A published version and its bytes: of `runs/NAME/weights/v000181`, the files with `.json` and `.safetensors`.
+/// Reads a published version and its bytes: for `runs/NAME/weights/v000181`, the files with `.json` and `.safetensors`.
 pub(crate) fn read(stem: &str) -> anyhow::Result<(Manifest, Vec<u8>)> {
     let manifest = serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
     Ok((manifest, std::fs::read(format!("{stem}.safetensors"))?))
 }
 
-/// Plays each of so many openings twice, with either evaluator first, and prints the score of the first evaluator.
+/// Plays each opening twice, with either evaluator first, and prints the score of the first evaluator.
 pub(crate) fn play(
     game: &ConnectFour,
     evaluators: [&mut TowerEvaluator; 2],
@@ -41,7 +41,7 @@ pub(crate) fn play(
     let settings = matches::Settings { openings, opening_plies_max: 8 };
     let positions = matches::openings(game, settings, 0, &mut rng(SEED + 2));
     let tally = matches::play(game, [&mut a, &mut b], &positions, &mut || ControlFlow::Continue(()))?
-        .context("the match was broken off")?;
+        .context("the match was stopped")?;
     let (games, points, pairs) = (tally.games(), tally.points(), tally.pairs);
     let score = points / games as f64;
     // The score's standard error from the variance of pairs of games with sides exchanged.

@@ -1,4 +1,4 @@
-//! Pacer on a clock of our own, in a world that publishes a version every five seconds.
+//! Tests the pacer with a simulated clock, in an environment that publishes a version every five seconds.
 
 use std::sync::Mutex;
 
@@ -15,12 +15,12 @@ use crate::solved;
 
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The clock moves with sleeping only.
+/// An environment whose clock only sleeps advance.
 struct World {
     begin: Instant,
     now: Instant,
     game: String,
-    /// Drains then, if ever.
+    /// The time at which the process drains, if any.
     end: Option<Instant>,
 }
 
@@ -68,7 +68,7 @@ fn published(version: u64, game: &str) -> Arc<Published> {
     Arc::new(Published { manifest, bytes })
 }
 
-/// A pacer in a world, and the versions whose raw policy it evaluates.
+/// A pacer in an environment, and the versions whose raw policy it evaluated.
 struct Stage {
     pacer: Pacer<ConnectFour, World>,
     evaluated: Arc<Mutex<Vec<u64>>>,
@@ -100,7 +100,7 @@ impl Stage {
         Self { pacer: Pacer::new(world, 0.1, raw_eval), evaluated }
     }
 
-    /// Works for `seconds`, then takes a break.
+    /// Works for `seconds`, then pauses.
     fn work(&mut self, seconds: u64) -> ControlFlow<()> {
         self.pacer.environment.now += Duration::from_secs(seconds);
         self.pacer.take()
@@ -115,14 +115,14 @@ impl Stage {
 fn newer_weights_are_evaluated_while_a_long_stretch_of_work_is_slept_for() {
     let mut stage = Stage::new(3);
     assert!(stage.work(4).is_continue());
-    // Four seconds of work at a tenth of the time end 40 seconds after their beginning.
+    // Four seconds of work at a share of a tenth take 40 seconds, with the sleep.
     assert_eq!(stage.pacer.now() - stage.pacer.environment.begin, Duration::from_secs(40));
-    // At 4, 14, 24 and 34 seconds.
+    // Evaluations occur at 4, 14, 24 and 34 seconds.
     assert_eq!(stage.evaluated(), [1, 3, 5, 7]);
 }
 
 #[test]
-fn nobody_is_evaluated_twice_or_without_positions() {
+fn no_version_is_evaluated_twice_or_without_positions() {
     let mut stage = Stage::new(3);
     let mut evaluator = Uniform::new(ConnectFour::new().spec().observation);
     assert!(stage.pacer.evaluate(WeightsVersion(1), &mut evaluator).unwrap().is_continue());
@@ -134,7 +134,7 @@ fn nobody_is_evaluated_twice_or_without_positions() {
 }
 
 #[test]
-fn weights_that_cannot_be_used_are_passed_over_for_a_while() {
+fn unusable_weights_are_skipped_for_an_interval() {
     let mut stage = Stage::with_weights_of("tic_tac_toe", 3);
     assert!(stage.work(4).is_continue());
     assert!(stage.evaluated().is_empty());
@@ -144,7 +144,7 @@ fn weights_that_cannot_be_used_are_passed_over_for_a_while() {
 }
 
 #[test]
-fn being_idle_keeps_raw_accuracy_that_of_the_newest_weights_too() {
+fn an_idle_worker_evaluates_the_newest_weights() {
     let mut stage = Stage::new(3);
     while stage.pacer.now() - stage.pacer.environment.begin < Duration::from_secs(30) {
         assert!(stage.pacer.idle(Duration::from_secs(30)).is_continue());

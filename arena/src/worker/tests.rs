@@ -1,4 +1,4 @@
-//! The worker in a world that is scripted: published versions, a clock that only sleeping moves, a drain.
+//! Tests the worker in a scripted environment: published versions, a clock that only sleeps advance, a drain.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use crate::matches;
 use crate::past_versions::PastVersions;
 use crate::player::Player;
 
-/// Every action is as good as any; or, if it is to break, an error.
+/// An evaluator with uniform priors, or one that fails.
 struct Uniform {
     breaks: bool,
 }
@@ -68,12 +68,12 @@ fn published(version: u64, game: &str) -> Arc<Published> {
     Arc::new(Published { manifest, bytes })
 }
 
-/// Weights arrive one by one whenever the worker waits; after the last, the process drains.
+/// An environment in which weights arrive one by one when the worker waits; after the last, the process drains.
 struct Script {
     now: Instant,
     newest: Option<Arc<Published>>,
     coming: VecDeque<Arc<Published>>,
-    /// Drains at this many sleeps, if ever.
+    /// The number of sleeps after which the process drains, if any.
     sleeps_left: usize,
 }
 
@@ -191,7 +191,7 @@ fn fixed_opponents_meet_their_neighbours_once_so_that_the_scale_does_not_hang_on
 }
 
 #[test]
-fn a_restart_goes_on_with_the_games_that_are_left() {
+fn a_restart_plays_the_remaining_games() {
     let stage = Stage::new();
     // Each match of tic-tac-toe pauses once per round: it drains within one of the later matches.
     stage.run([version(1)], 24);
@@ -202,21 +202,21 @@ fn a_restart_goes_on_with_the_games_that_are_left() {
 }
 
 #[test]
-fn weights_of_another_game_are_passed_over_and_the_next_are_taken() {
+fn weights_of_another_game_are_skipped_and_the_next_are_taken() {
     let stage = Stage::new();
     stage.run([published(1, "connect_four"), version(2)], FOR_EVER);
     assert_eq!((stage.games_of(1), stage.games_of(2)), (0, 12));
 }
 
 #[test]
-fn weights_that_answer_nan_are_passed_over_and_the_next_are_taken() {
+fn weights_that_return_nan_are_skipped_and_the_next_are_taken() {
     let stage = Stage::new();
     stage.run([version(13), version(14)], FOR_EVER);
     assert_eq!((stage.games_of(13), stage.games_of(14)), (0, 12));
 }
 
 #[test]
-fn an_earlier_version_that_answers_nan_is_given_up_and_the_one_that_met_it_plays_all_its_games() {
+fn an_earlier_version_that_returns_nan_is_removed_and_its_opponent_plays_all_its_games() {
     let stage = Stage::new();
     let earlier = version(13);
     stage.past().keep(&earlier.manifest, &earlier.bytes).unwrap();

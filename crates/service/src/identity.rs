@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn every_process_says_in_its_metrics_what_it_is() {
+    fn every_process_exports_its_identity() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let identity = Identity { version: "1.2.3+abc".to_owned(), ..Identity::new("arena", &run("runs/hex"), "") };
         metrics::with_local_recorder(&recorder, || identity.export_metric());

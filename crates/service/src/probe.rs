@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_probe_says_what_the_admin_port_says() {
+    async fn a_probe_prints_the_response_of_the_admin_port() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let readiness = Readiness::starting();
         let listener = net::bind("0.0.0.0:0".parse().unwrap()).await.unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_without_a_port_says_what_it_needs() {
+    fn a_probe_without_a_port_is_an_error_with_a_remedy() {
         let error = Probe::Ready.send("127.0.0.1:0".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("--admin"), "{error}");
     }

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_line_says_which_run_role_version_and_instance_speaks() {
+    fn a_json_line_carries_run_role_version_and_instance() {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()

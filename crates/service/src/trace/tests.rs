@@ -48,7 +48,7 @@ fn a_trace_that_is_not_recorded_is_none() {
 }
 
 #[test]
-fn the_share_of_traces_is_what_was_asked_for() {
+fn the_share_of_traces_is_the_configured_one() {
     let begun = |share| {
         let (tracer, _records) = Tracer::new(share);
         (0..10_000).filter(|_| tracer.root("game").is_some()).count()
@@ -89,7 +89,7 @@ fn a_full_queue_drops_and_counts_and_never_blocks() {
 }
 
 #[test]
-fn a_moment_has_the_date_it_had_whenever_it_is_asked() {
+fn a_moment_keeps_its_date() {
     let epoch = Epoch { instant: Instant::now(), since_1970: Duration::from_secs(100) };
     assert_eq!(epoch.unix_ns(epoch.instant), 100_000_000_000);
     assert_eq!(epoch.unix_ns(epoch.instant + Duration::from_millis(5)), 100_005_000_000);
