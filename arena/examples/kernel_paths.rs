@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
     duel::play(&game, [&mut wide, &mut float32], Default::default(), openings)
 }
 
-/// The version in integers, calibrated on every tenth position.
+/// Converts the version to integers, calibrated on every tenth position.
 fn integers(manifest: &Manifest, bytes: &[u8], path: KernelVariant, batch: &Batch) -> anyhow::Result<TowerEvaluator> {
     let architecture = &manifest.architecture;
     let observations: Vec<f32> =

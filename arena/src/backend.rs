@@ -20,11 +20,7 @@ pub(crate) fn evaluator_of(
     manifest: &Manifest,
     bytes: &Bytes,
 ) -> anyhow::Result<Box<dyn Evaluator>> {
-    anyhow::ensure!(
-        manifest.architecture.game == game,
-        "weights of {}, not {game}",
-        manifest.architecture.game
-    );
+    anyhow::ensure!(manifest.architecture.game == game, "weights of {}, not {game}", manifest.architecture.game);
     Ok(backend.build(manifest, bytes)?)
 }
 
