@@ -71,9 +71,9 @@ pub struct InferenceSection {
     pub batch_max: usize,
     /// The time for which a request may wait for others to share its batch while an evaluator is free, in microseconds.
     pub queue_delay_us: u64,
-    /// Positions that may wait; beyond, asks are refused.
+    /// The maximum number of positions in the queue; further requests are rejected.
     pub waiting_positions_max: usize,
-    /// Within what time an ask is answered or refused where its client sets no limit.
+    /// The time limit of a request whose client sets none, in milliseconds.
     pub timeout_ms: u64,
     /// Positions that the cache of the fast path holds; 0 switches it off.
     pub cache_positions: usize,
@@ -83,9 +83,9 @@ pub struct InferenceSection {
     pub streams_max: usize,
     /// Connections that may be open at once.
     pub connections_max: usize,
-    /// Searches for a move that may be under way at once.
+    /// The maximum number of concurrent searches.
     pub searches_max: usize,
-    /// Simulations that one of them may ask for.
+    /// The maximum number of simulations of one search.
     pub simulations_max: u32,
     /// The time limit of one search, in milliseconds.
     pub search_ms_max: u64,

@@ -154,7 +154,7 @@ pub struct Model {
     pub newest: u64,
     /// Positions in a batch.
     pub batch_max: usize,
-    /// Positions that an ask may have.
+    /// The maximum number of positions in a request.
     pub positions_max: usize,
     /// For people: what evaluates.
     pub evaluator: Arc<str>,
@@ -184,7 +184,7 @@ struct State {
     counts: Counts,
 }
 
-/// An ask in the queue.
+/// A request in the queue.
 #[derive(Debug)]
 struct Waiting {
     version: Arc<Version>,
@@ -223,7 +223,7 @@ impl Handle {
         }
     }
 
-    /// Evaluates in turn. Dropping the future takes the ask out of the queue.
+    /// Evaluates in turn. Dropping the future removes the request from the queue.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -247,7 +247,7 @@ impl Handle {
             .check(version.shape(), version.actions(), ask_positions_max(version.shape(), version.actions()))
             .map_err(|error| Refusal::Shape(error.to_string()))?;
         if ask.batch.is_empty() {
-            return Err(Refusal::Shape("an ask has at least one position".to_owned()));
+            return Err(Refusal::Shape("a request has at least one position".to_owned()));
         }
         let (reply, answer) = oneshot::channel();
         self.shared.push(ask, version, deadline, reply)?;
@@ -266,7 +266,7 @@ impl Handle {
             if let Some(version) = versions.get(wanted) {
                 return Ok(version);
             }
-            // One that is newer than all is on its way; an older one will not come back.
+            // A version newer than all others will arrive; an older one will not come back.
             let may_come = newest.borrow_and_update().is_none_or(|newest| newest < wanted);
             let comes = async { may_come && newest.changed().await.is_ok() };
             if !tokio::time::timeout_at(deadline.into(), comes).await.unwrap_or(false) {
@@ -420,7 +420,7 @@ impl Engine {
 struct Evaluating {
     shared: Arc<Shared>,
     index: usize,
-    /// Reused where several asks share a batch.
+    /// Reused where several requests share a batch.
     merged: Option<Batch>,
     predictions: Predictions,
 }
@@ -461,7 +461,7 @@ impl Evaluating {
         }
     }
 
-    /// Gives each ask its part of the predictions.
+    /// Gives each request its part of the predictions.
     fn answer(&mut self, waiting: Vec<Waiting>, version: &Version, begun: Duration, computed: Duration) {
         let mut next = 0;
         let is_alone = waiting.len() == 1;

@@ -65,7 +65,7 @@ pub(crate) fn batch(positions: usize, reason: Reason, computed: Duration) {
     counter!("nv_inference_compute_infer_duration_us").increment(microseconds(computed));
 }
 
-/// An ask that was answered.
+/// Records a request that was answered.
 pub(crate) fn answered(positions: usize, queued: Duration, computed: Duration) {
     counter!("zerofleet_inference_asks_total").increment(1);
     counter!("zerofleet_inference_positions_total").increment(positions as u64);
@@ -80,7 +80,7 @@ pub(crate) fn cached(hits: usize, misses: usize) {
     counter!("zerofleet_inference_cache_misses_total").increment(misses as u64);
 }
 
-/// An ask that was not.
+/// Records a request that was rejected.
 pub(crate) fn refused(refusal: &Refusal) {
     let why = match refusal {
         Refusal::NoModel => NO_MODEL,

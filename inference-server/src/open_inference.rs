@@ -1,4 +1,4 @@
-//! The Open Inference Protocol, for clients of other projects: convert, ask the engine, convert.
+//! The Open Inference Protocol, for clients of other projects: convert, call the engine, convert.
 //!
 //! The model is the game, its versions are the weights versions. Tensors come in (`request`) and go out (`response`) by
 //! name; `description` lists them. A stream is driven by the connection that reads it; nothing is spawned, so requests
@@ -30,7 +30,7 @@ use statistics::Statistics;
 /// batch.
 const STREAM_IN_FLIGHT_MAX: usize = 64;
 
-/// The header by which a stream asks for a status instead of an error among its answers.
+/// The header with which a client requests a status instead of an error among the answers of a stream.
 const STATUS_HEADER: &str = "triton_grpc_error";
 
 /// The parameter that marks, on a stream, the last answer to a request.
@@ -199,7 +199,7 @@ impl GrpcInferenceService for OpenInference {
     ) -> Result<Response<v2::ModelStatisticsResponse>, Status> {
         let v2::ModelStatisticsRequest { name, version } = request.into_inner();
         let model = self.engine.model();
-        // No name asks for every model, also when that is none yet.
+        // An empty name stands for every model, even if there is none yet.
         if name.is_empty() && model.is_none() {
             return Ok(Response::new(v2::ModelStatisticsResponse::default()));
         }

@@ -22,15 +22,15 @@ use crate::engine::{Answer, Ask, Handle, Refusal};
 /// Leaves of one tree that are evaluated together: enough to fill a batch with a few searches, few enough to go where a
 /// search with one leaf would.
 const LEAVES_PER_BATCH: usize = 8;
-/// Simulations between two looks at the clock, at first.
+/// The number of simulations between two readings of the clock, at first.
 const SLICE_MIN: u32 = 32;
 /// About how long a slice takes later on.
 const SLICE_TIME: Duration = Duration::from_millis(20);
-/// Simulations where neither number nor time was asked for.
+/// The number of simulations if neither a number nor a time limit was requested.
 const SIMULATIONS_DEFAULT: u32 = 400;
 /// The default interval between the reports of an analysis.
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(250);
-/// The shortest and the longest wait of a search whose ask was refused because too much is asked.
+/// The shortest and the longest wait of a search before it retries an evaluation that was rejected under load.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
 
 /// The limits of the searches of a server.
@@ -124,7 +124,7 @@ pub(crate) fn interval(asked: Option<Duration>) -> Option<Duration> {
 struct Budget {
     simulations: u32,
     until: Instant,
-    /// Until when it should be, if time was asked for.
+    /// The deadline, if a time limit was requested.
     soft_until: Option<Instant>,
 }
 

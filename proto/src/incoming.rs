@@ -134,7 +134,7 @@ fn warn_of_few_descriptors(connections_max: usize) {
     }
 }
 
-/// The client has gone before it was accepted.
+/// The client closed the connection before it was accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

@@ -46,7 +46,7 @@ pub struct Hello {
 pub struct Welcome {
     /// The newest weights version.
     pub version: u64,
-    /// Positions that an ask may have.
+    /// The maximum number of positions in a request.
     pub positions_max: usize,
     /// Asks that may be unanswered.
     pub asks_max: usize,
@@ -55,7 +55,7 @@ pub struct Welcome {
 /// Positions to evaluate together, as they came in.
 #[derive(Debug)]
 pub struct Asked {
-    /// Of the ask.
+    /// The id of the request.
     pub id: u64,
     /// The weights version that must answer; `None`: the newest.
     pub version: Option<u64>,
@@ -102,7 +102,7 @@ pub enum Why {
     Failed,
 }
 
-/// An ask that is not answered.
+/// A request that is not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the inference server refused: {reason}")]
 pub struct Refusal {

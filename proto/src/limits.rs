@@ -61,10 +61,11 @@ pub const REASON_BYTES_MAX: usize = 1024;
 /// The largest size in an architecture: far above any network that fits a machine.
 pub const DIMENSION_MAX: u32 = 1 << 20;
 
-/// The most positions of an ask.
+/// The most positions of an evaluation request.
 const ASK_POSITIONS_MAX: usize = 4096;
 
-/// The most numbers in the observations of an ask: sent as bits, they take 32 times the memory when they are unpacked.
+/// The most numbers in the observations of a request: sent as bits, they take 32 times the memory when they are
+/// unpacked.
 const ASK_NUMBERS_MAX: usize = 16 << 20;
 
 /// The most positions of an ask whose observations have `shape`, of `actions` actions each: ask and answer fit a message,

@@ -99,7 +99,7 @@ impl<C: Client> Reconnecting<C> {
         Self { task, stop: stop.drop_guard() }
     }
 
-    /// Ends the stream under way and hands the client back.
+    /// Ends the current stream and returns the client.
     pub(crate) async fn stop(self) -> C {
         self.finish(std::future::ready(())).await
     }

@@ -166,7 +166,7 @@ fn set_of(names: &[Name]) -> Arc<[Server]> {
     servers.into()
 }
 
-/// An endpoint without the name whose certificate is asked for.
+/// An endpoint without the name on the certificate.
 fn address_of(endpoint: &str) -> &str {
     endpoint.rsplit_once(['@', '/']).map_or(endpoint, |(_, address)| address)
 }

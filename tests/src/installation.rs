@@ -55,7 +55,7 @@ impl Installation {
         let mut bytes = fs::read(&path).with_context(|| format!("read {program}"))?;
         let places: Vec<usize> =
             bytes.windows(LIBTORCH.len()).enumerate().filter(|(_, name)| *name == LIBTORCH).map(|(at, _)| at).collect();
-        ensure!(!places.is_empty(), "{program} does not ask for libtorch");
+        ensure!(!places.is_empty(), "{program} does not require libtorch");
         for at in places {
             bytes[at..][..Self::LOST.len()].copy_from_slice(Self::LOST.as_bytes());
         }

@@ -175,7 +175,7 @@ impl Prometheus {
     /// Prometheus rejects the request; the error contains its answer.
     pub fn ask(&self, what: &str, arguments: &[(&str, &str)]) -> anyhow::Result<Value> {
         let request = agent().get(format!("http://127.0.0.1:{}/api/v1/{what}", self.port));
-        let mut answer = request.query_pairs(arguments.iter().copied()).call().context("ask Prometheus")?;
+        let mut answer = request.query_pairs(arguments.iter().copied()).call().context("query Prometheus")?;
         let text = answer.body_mut().read_to_string().context("read the answer of Prometheus")?;
         let mut answer: Value = serde_json::from_str(&text).with_context(|| format!("read {text}"))?;
         ensure!(answer["status"] == "success", "Prometheus refuses {arguments:?}: {}", answer["error"]);
@@ -215,7 +215,7 @@ fn with_targets(deployed: &str, targets: &[Target], interval: &str) -> anyhow::R
     let rest: Vec<&str> = discovery.lines().skip_while(is_inside).collect();
     let inside: Vec<&str> = discovery.lines().take_while(is_inside).collect();
     let names = inside.iter().find_map(|line| line.split_once("names: [")?.1.strip_suffix(']'));
-    let names: Vec<&str> = names.context("find the names that are asked for")?.split(", ").collect();
+    let names: Vec<&str> = names.context("find the names that DNS resolves")?.split(", ").collect();
     let mut config = String::new();
     for line in before.lines() {
         let key = line.split_once("_interval:").map(|(key, _)| key);

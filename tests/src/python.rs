@@ -81,7 +81,7 @@ fn install(program: &OsString, requirements: &Path, packages: &Path) -> anyhow::
     let mut command = Command::new(program);
     command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--target"]);
     command.arg(packages).arg("--requirement").arg(requirements);
-    output(&mut command).with_context(|| format!("install what {} asks for", requirements.display()))?;
+    output(&mut command).with_context(|| format!("install the requirements of {}", requirements.display()))?;
     Ok(())
 }
 

@@ -223,7 +223,7 @@ fn every_profile_and_override_is_taken_by_each_compose_without_a_warning() {
     let alone = each.iter().map(|profile| (profile.as_str(), &FILES[..1]));
     let cases: Vec<_> = alone.chain([("native-learner", &FILES[..]), (&together, &FILES[..])]).collect();
     for program in Program::on_this_machine().unwrap() {
-        eprintln!("asked: compose {}", program.version().unwrap());
+        eprintln!("tested: compose {}", program.version().unwrap());
         for (profile, files) in &cases {
             let mut command = program.command();
             let files = files.iter().flat_map(|&file| ["--file", file]);

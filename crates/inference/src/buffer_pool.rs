@@ -3,7 +3,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// More batches in flight on one device gain nothing: each waits for those before it.
 pub const DEPTH_MAX: usize = 4;
 
-/// Places for the batches that are under way on one device at once, each with whatever a batch needs there.
+/// The buffers of the batches in flight on one device, each with everything that a batch needs there.
 ///
 /// `take` blocks on a condition variable until a slot is free. The number of slots, the in-flight depth, changes while
 /// they are in use.
@@ -23,14 +23,14 @@ struct State<T> {
 }
 
 impl<T> BufferPool<T> {
-    /// At most `depth` batches under way, at least one.
+    /// Returns a pool for at most `depth` batches in flight, at least one.
     #[must_use]
     pub fn new(depth: usize) -> Self {
         let state = State { depth: depth.max(1), under_way: 0, idle: Vec::new() };
         Self { state: Mutex::new(state), freed: Condvar::new() }
     }
 
-    /// At most `depth` batches under way from now on, at least one. What is under way beyond it is finished.
+    /// Limits the batches in flight to `depth` from now on, at least one. Batches in flight beyond it are finished.
     pub fn set_depth(&self, depth: usize) {
         let mut state = self.state();
         state.depth = depth.max(1);
@@ -45,7 +45,7 @@ impl<T> BufferPool<T> {
         self.state().depth
     }
 
-    /// Waits until fewer batches are under way than may be. The slot is free again when it is dropped.
+    /// Waits until fewer batches are in flight than the limit. The slot is free again when it is dropped.
     pub fn take(&self) -> PooledBuffer<'_, T> {
         let mut state = self.state();
         while state.under_way >= state.depth {
@@ -60,7 +60,7 @@ impl<T> BufferPool<T> {
     }
 }
 
-/// A place for one batch under way.
+/// The slot of one batch in flight.
 #[derive(Debug)]
 pub struct PooledBuffer<'a, T> {
     slots: &'a BufferPool<T>,

@@ -33,7 +33,7 @@ pub struct Cache {
     /// Held by the thread that swaps the generations.
     turning: AtomicBool,
     generation_positions_max: usize,
-    /// Answers of earlier versions are not taken any more.
+    /// Answers of earlier versions are rejected.
     oldest_version: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ type Answers = DashMap<CacheKey, Answer, BuildHasherDefault<PositionHasher>>;
 #[derive(Debug, Default)]
 struct Generation {
     answers: Answers,
-    /// Answers held plus inserts under way: never less than what the map holds, and cheaper to ask.
+    /// The number of answers plus inserts in progress: never less than the map holds, and cheaper to read.
     positions: AtomicUsize,
 }
 
@@ -109,7 +109,7 @@ impl Cache {
         }
     }
 
-    /// Forgets every answer of versions before `weights_version`, and takes none of them any more.
+    /// Removes every answer of versions before `weights_version`, and rejects further ones.
     pub fn forget_before(&self, weights_version: u64) {
         if self.oldest_version.fetch_max(weights_version, Ordering::Relaxed) >= weights_version {
             return;

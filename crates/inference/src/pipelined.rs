@@ -6,9 +6,9 @@ use game::ObservationShape;
 
 use crate::{Attributes, Batch, BufferPool, Error, Evaluator, Predictions};
 
-/// A device that computes what it is given in the order in which it is given, while those who gave it do something else.
+/// A device that computes batches in the order of their submission, concurrently with its callers.
 pub trait Device: Send {
-    /// A batch on its way through the device: the buffers that it needs there and back.
+    /// A batch in flight on the device: the buffers of its input and output.
     type InFlightBatch: InFlightBatch;
 
     /// Returns the attributes of an evaluator on it.
@@ -23,7 +23,7 @@ pub trait Device: Send {
     /// A flight that has not been used.
     fn flight(&self) -> Self::InFlightBatch;
 
-    /// Queues a batch that is staged and returns; it is asked by one caller at a time. A device without a queue computes here.
+    /// Queues a staged batch and returns; called by one thread at a time. A device without a queue computes here.
     ///
     /// # Errors
     /// The device rejects the batch. The flight is then not used again: the device may still read from it.

@@ -1,4 +1,4 @@
-//! The queue before a model: who shares the next batch, and what is refused because its turn would come too late.
+//! The queue before a model: forms batches, and rejects requests whose answer would come too late.
 //!
 //! Time is an argument: a [`Duration`] since whatever moment the owner chose. Nothing here waits, locks or evaluates; who
 //! owns it calls [`Queue::push`] as asks come and [`Queue::next`] when an evaluator is free. Start with [`Queue`].
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The rules by which a queue forms batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// Positions in a batch. An ask that has more is a batch of its own.
+    /// The maximum number of positions in a batch. A larger request is a batch of its own.
     pub batch_max: usize,
     /// The time for which a request may wait for others to share its batch while an evaluator is free; zero: it does
     /// not wait.
@@ -61,7 +61,7 @@ pub enum Refused {
 pub enum Reason {
     /// Nothing more fits in.
     Full,
-    /// The first of its asks had waited as long as it may.
+    /// The oldest of its requests had waited for the maximum time.
     Delay,
     /// An evaluator was free, and no request is worth waiting for.
     Idle,
@@ -89,7 +89,7 @@ pub enum Next<T> {
 pub struct Queue<T> {
     settings: QueueSettings,
     clients: HashMap<u64, Client<T>>,
-    /// The clients that have asks, by whose turn it is.
+    /// The clients that have requests, in the order of their turns.
     turns: VecDeque<u64>,
     waiting: usize,
     in_flight: usize,
@@ -170,10 +170,10 @@ impl<T> Queue<T> {
             .unwrap_or(Duration::MAX)
     }
 
-    /// Takes an ask.
+    /// Adds a request.
     ///
     /// # Errors
-    /// [`Refused`], with the ask, if there is no room or its turn would come too late.
+    /// [`Refused`], with the request, if there is no room or its answer would come too late.
     pub fn push(&mut self, ask: Ask<T>, now: Duration) -> Result<(), (Refused, Ask<T>)> {
         // With an empty queue a request is accepted at any size: there would never be more room.
         if self.waiting > 0 && self.waiting + ask.positions > self.settings.waiting_max {
@@ -244,19 +244,19 @@ impl<T> Queue<T> {
         removed
     }
 
-    /// Takes out all asks.
+    /// Removes all requests.
     pub fn clear(&mut self) -> Vec<Ask<T>> {
         self.turns.clear();
         self.waiting = 0;
         self.clients.drain().flat_map(|(_, client)| client.asks).map(|(_, ask)| ask).collect()
     }
 
-    /// The ask whose turn is next.
+    /// The next request in turn.
     fn first(&self) -> Option<&(Duration, Ask<T>)> {
         self.turns.front().and_then(|id| self.clients.get(id)).and_then(|client| client.asks.front())
     }
 
-    /// Since when the ask waits that waits longest; those of one client are in order.
+    /// Returns the time since which the oldest request waits; those of one client are in order.
     fn oldest(&self) -> Option<Duration> {
         self.clients.values().filter_map(|client| client.asks.front()).map(|(since, _)| *since).min()
     }
@@ -290,7 +290,7 @@ impl<T> Queue<T> {
                 break;
             }
         }
-        // What is saved up is for an ask that did not fit, not for a thousand later ones.
+        // Saved credit is for a request that did not fit, not for a thousand later ones.
         let most = self.settings.batch_max;
         self.clients.values_mut().for_each(|client| client.credit = client.credit.min(most));
         // The first client of this batch is last in the next.

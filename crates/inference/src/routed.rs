@@ -9,7 +9,7 @@ use crate::{Attributes, Batch, Error, Evaluator, Predictions};
 pub struct Candidate {
     /// It.
     pub evaluator: Box<dyn Evaluator>,
-    /// Ascending by batch; an evaluator without speeds is asked only where every other one has failed.
+    /// Ascending by batch; an evaluator without speeds is used only where every other one has failed.
     pub speeds: Vec<Speed>,
 }
 
@@ -221,7 +221,7 @@ mod tests {
 
     const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 
-    /// Answers as [`Hashing`] does, remembers the batches it was asked for, and fails above a size.
+    /// Answers as [`Hashing`] does, records the batches it received, and fails above a size.
     struct Limited {
         inner: Hashing,
         name: &'static str,
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Evaluators with these names and limits, what they were asked, and what was reported.
+    /// Returns evaluators with these names and limits, the batches they received, and the reports.
     struct Bench {
         routed: Routed,
         asked: Arc<Mutex<Vec<(&'static str, usize)>>>,

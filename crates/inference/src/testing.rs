@@ -68,7 +68,7 @@ pub struct Hashing {
 }
 
 impl Hashing {
-    /// For observations of `shape`; the seed stands in for the weights, and is their version.
+    /// Returns an evaluator for observations of `shape`; the seed stands in for the weights, and is their version.
     #[must_use]
     pub fn new(shape: ObservationShape, seed: u64) -> Self {
         Self { shape, seed, priors: Vec::new() }

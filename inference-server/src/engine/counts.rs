@@ -57,7 +57,7 @@ impl Counts {
     #[must_use]
     pub fn explain(&self, batch_max: usize) -> String {
         if self.batches == 0 {
-            return "nothing was asked yet".to_owned();
+            return "no requests yet".to_owned();
         }
         let sum = |of: fn(&BatchesOfSize) -> u64| self.by_batch_size.iter().map(of).sum::<u64>();
         let (full, delay, idle) = (sum(|b| b.full), sum(|b| b.delay), sum(|b| b.idle));
@@ -65,14 +65,14 @@ impl Counts {
         let share = |part: u64| 100.0 * part as f64 / self.batches as f64;
         let asked = self.positions as f64 / self.asks.max(1) as f64;
         let why = match full.max(delay).max(idle) {
-            most if most == full => format!("{:.0} % left full: more is asked than one batch holds", share(full)),
+            most if most == full => format!("{:.0} % were dispatched full: requests exceed one batch", share(full)),
             most if most == idle => format!(
-                "{:.0} % left because an evaluator was free, with asks of {asked:.1} positions: more asks at once, or larger \
+                "{:.0} % were dispatched because an evaluator was free, with requests of {asked:.1} positions: more requests at once, or larger \
                  ones, make larger batches; inference.queue_delay_us makes a free evaluator wait for them",
                 share(idle)
             ),
             _ => format!(
-                "{:.0} % left because an ask had waited for inference.queue_delay_us: no more is asked within that time",
+                "{:.0} % were dispatched because a request had waited for inference.queue_delay_us",
                 share(delay)
             ),
         };
@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn why_batches_are_small_is_said_in_words() {
-        assert_eq!(Counts::default().explain(64), "nothing was asked yet");
+        assert_eq!(Counts::default().explain(64), "no requests yet");
         let said = |batches: &[(usize, Reason)]| counts(batches).explain(64);
         assert!(said(&[(64, Reason::Full); 3]).contains("hold 64.0 of 64 positions on average; 100 % left full"));
-        assert!(said(&[(2, Reason::Idle); 3]).contains("an evaluator was free, with asks of 2.0 positions"));
+        assert!(said(&[(2, Reason::Idle); 3]).contains("an evaluator was free, with requests of 2.0 positions"));
         assert!(said(&[(2, Reason::Delay); 3]).contains("inference.queue_delay_us"));
     }
 }

@@ -10,7 +10,7 @@ use super::traced::Traced;
 use crate::engine::{Ask, Handle, Refusal};
 use crate::metrics;
 
-/// Answers positions from memory that any client asked before, and asks the threads for the others.
+/// Answers positions from the cache that all clients share, and evaluates the others.
 #[derive(Debug, Clone)]
 pub(super) struct Cached {
     handle: Handle,

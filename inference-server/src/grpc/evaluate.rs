@@ -17,7 +17,7 @@ use crate::engine::{Model, Refusal};
 /// The version that answered and its answer, or why there is none.
 pub(super) type Answered = Result<(u64, Predictions), Refusal>;
 
-/// One client's stream: asks in, an answer for each out, in whatever order they come.
+/// One client's stream: requests in, an answer for each out, in any order.
 pub(super) struct EvaluateStream {
     inbound: Streaming<v1::EvaluateRequest>,
     order: EvaluateOrder,
@@ -92,7 +92,7 @@ impl EvaluateStream {
                     () = drain.cancelled() => return Err(Refusal::Draining.into()),
                 };
                 fits(&hello, &model)?;
-                tracing::info!(client = hello.name, "a client asks for evaluations");
+                tracing::info!(client = hello.name, "a client requests evaluations");
                 let Model { newest, positions_max, .. } = model;
                 let welcome = Welcome { version: newest, positions_max, asks_max: self.asks_max };
                 self.order.welcomed(welcome);
@@ -129,7 +129,7 @@ fn fits(hello: &Hello, model: &Model) -> Result<(), Status> {
     if asks == serves {
         return Ok(());
     }
-    Err(Status::failed_precondition(format!("you ask for {}, this server has weights for {}", say(asks), say(serves))))
+    Err(Status::failed_precondition(format!("the client requests {}, this server has weights for {}", say(asks), say(serves))))
 }
 
 fn say((game, shape, actions): (&str, game::ObservationShape, usize)) -> String {

@@ -167,7 +167,7 @@ async fn asks_of_many_clients_are_answered_as_the_evaluator_answers() {
     for task in tasks {
         within(task).await.unwrap();
     }
-    // What was asked at the same time may have been evaluated twice; what is asked once more is not.
+    // Concurrent requests for a position may be evaluated twice; a later one is not.
     let again = batch(0, 1);
     assert_answers(&within(clients[1].ask(&again, None, None)).await.unwrap().predictions, &again, 1);
     let stats = server.stats().await;

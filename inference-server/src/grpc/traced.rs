@@ -4,7 +4,7 @@ use service::trace::{self, Kind, Span};
 use super::evaluate::Answered;
 use crate::engine::Answer;
 
-/// The server's part of a traced evaluation; nothing for an ask that is of no trace.
+/// The server's span of a traced evaluation; `None` for a request without a trace.
 pub(super) struct Traced(Option<Span>);
 
 impl Traced {

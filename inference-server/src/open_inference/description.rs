@@ -14,7 +14,7 @@ const PLATFORM: &str = "zerofleet";
 /// The extensions of the protocol that all of is here.
 const EXTENSIONS: [&str; 2] = ["model_configuration", "statistics"];
 
-/// The version that a request asks of a model, `None` for the newest.
+/// Returns the version that a request names, `None` for the newest.
 ///
 /// # Errors
 /// `NOT_FOUND` for another model and for a version that is not resident, `INVALID_ARGUMENT` for what is no version,

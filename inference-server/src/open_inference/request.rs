@@ -1,4 +1,4 @@
-//! Tensors in: what a request asks, checked whole before anything is allocated for it.
+//! Decodes requests: each is checked whole before anything is allocated for it.
 //!
 //! Each error names the tensor, in the words of the request: `observations.shape`, `legal[3]`.
 
@@ -134,7 +134,7 @@ pub(super) fn read(request: &ModelInferRequest, model: &Model) -> Result<Asked, 
 
 /// Returns the form of the contents, once every input has some and no input is unknown.
 fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
-    // Before anything else: further names need not be looked at.
+    // First of all: further names need no check.
     if request.inputs.len() > INPUTS.len() {
         return Err(invalid("inputs", format!("has {} tensors, at most {}", request.inputs.len(), INPUTS.len())));
     }
@@ -162,7 +162,7 @@ fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
     Ok(Form::Raw)
 }
 
-/// An input whose shape is right, and its contents, not looked at yet.
+/// An input with a valid shape, and its contents, not checked yet.
 struct Tensor<'a> {
     input: Input,
     datatype: Datatype,
@@ -338,7 +338,7 @@ fn outputs(requested: &[InferRequestedOutputTensor]) -> Result<Vec<Output>, Inva
             return Err(invalid(name, "cannot come as classes: there is no such extension here"));
         }
         if outputs.contains(&output) {
-            return Err(invalid(name, "is asked for twice"));
+            return Err(invalid(name, "is requested twice"));
         }
         outputs.push(output);
     }

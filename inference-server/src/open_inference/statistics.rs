@@ -46,7 +46,7 @@ impl Statistics {
         self.last_unix_ms.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Everything so far. The counts are those of all versions of the model, and of every service that asks its engine.
+    /// Returns the counters so far: those of all versions of the model, and of every service that uses its engine.
     pub(super) fn of(&self, counts: &Counts, name: &str, version: u64) -> ModelStatistics {
         let done = |count, took| Some(StatisticDuration { count, ns: nanoseconds(took) });
         let none = || Some(StatisticDuration::default());

@@ -81,7 +81,7 @@ impl TryFrom<v1::Welcome> for Welcome {
     }
 }
 
-/// A batch as an ask without an id: bits where all numbers are 0 or 1.
+/// Converts a batch to a request without an id: bits where all numbers are 0 or 1.
 pub(crate) fn ask_to_wire(batch: &Batch, actions: usize, version: Option<u64>, timeout: Option<Duration>) -> v1::Ask {
     v1::Ask {
         id: 0,
@@ -130,7 +130,7 @@ fn legal_to_wire(batch: &Batch, actions: usize) -> Bytes {
     legal.into()
 }
 
-/// An ask of positions of `shape` with `actions` actions, at most `positions_max` of them.
+/// Converts a request for positions of `shape` with `actions` actions, at most `positions_max` of them.
 pub(crate) fn ask_from_wire(
     message: v1::Ask,
     shape: ObservationShape,
@@ -217,7 +217,7 @@ fn read(floats: &[u8], planes: &mut [f32]) -> bool {
     are_in_range
 }
 
-/// The answer to the ask `id`.
+/// Converts the answer to the request `id`.
 #[must_use]
 pub fn predictions_to_wire(id: u64, version: u64, predictions: &Predictions) -> v1::Predictions {
     let (mut priors, mut wdl) = (Vec::new(), Vec::with_capacity(predictions.len() * Outcome::RESULTS * HALF_BYTES));
@@ -268,7 +268,7 @@ fn normalise(probabilities: &mut [f32]) -> Result<(), String> {
     Ok(())
 }
 
-/// The refusal of the ask `id`.
+/// Converts the rejection of the request `id`.
 #[must_use]
 pub fn refusal_to_wire(id: u64, refusal: Refusal) -> v1::Refusal {
     let Refusal { why, reason, retry_after } = refusal;
@@ -282,7 +282,7 @@ pub fn refusal_to_wire(id: u64, refusal: Refusal) -> v1::Refusal {
     v1::Refusal { id, why: why.into(), reason: super::cut(reason), retry_after_us }
 }
 
-/// The id of the ask, and why it is refused.
+/// Returns the id of the request, and the reason for its rejection.
 pub(crate) fn refusal_from_wire(message: v1::Refusal) -> Result<(u64, Refusal), Invalid> {
     let why = match message.why() {
         refusal::Why::Full => Why::Full,

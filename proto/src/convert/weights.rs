@@ -99,7 +99,7 @@ impl TryFrom<v1::FetchRequest> for FetchQuery {
     }
 }
 
-/// The name of who subscribes.
+/// Returns the name of the subscriber.
 pub(crate) fn subscribe_from_wire(
     v1::SubscribeRequest { name: subscriber }: v1::SubscribeRequest,
 ) -> Result<String, Invalid> {

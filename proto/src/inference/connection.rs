@@ -33,10 +33,10 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The health status of a server that evaluates.
 const SERVICE: &str = "zerofleet.inference.v1.Inference";
 
-/// A look at a server that failed, under way.
+/// A health check in progress of a server that failed.
 type Look = Pin<Box<dyn Future<Output = (Server, bool)> + Send>>;
 
-/// Something to ask, and who waits for the answer.
+/// A request, and the channel for its answer.
 #[derive(Debug)]
 pub(super) struct Command {
     /// Its id is given here.
@@ -86,7 +86,7 @@ impl Connection {
             }
         };
         let Some(reply) = self.unanswered.remove(&id) else {
-            return Err(invalid("id", format!("{id} was not asked, or is answered twice")).into());
+            return Err(invalid("id", format!("{id} was not requested, or is answered twice")).into());
         };
         // The caller may have stopped waiting.
         let _ = reply.send(answer);

@@ -18,7 +18,7 @@ mod tests;
 /// Requests that may wait for the connection's task; further callers block.
 const COMMANDS_MAX: usize = 64;
 
-/// Whom [`Evaluations`] ask.
+/// The servers, client and game of [`Evaluations`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvaluationsSettings {
     /// The endpoints of the inference servers: [`Endpoints`] as written, where each address of a host name is one
@@ -31,9 +31,9 @@ pub struct EvaluationsSettings {
 /// The state of the connection to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// It cannot be asked since then.
+    /// The time since which no server is connected.
     Away(Instant),
-    /// It can be asked.
+    /// A server is connected.
     Up(Welcome),
 }
 
@@ -104,7 +104,7 @@ impl Evaluations {
         *self.link.borrow()
     }
 
-    /// Resolves once the server can be asked.
+    /// Resolves once a server is connected.
     pub async fn up(&self) -> Welcome {
         let mut link = self.link.clone();
         loop {
@@ -159,7 +159,7 @@ impl Evaluations {
     }
 }
 
-/// An answer that has not come in time, wherever it was held up.
+/// An answer that did not arrive in time, whatever delayed it.
 fn too_late(timeout: Duration) -> Refusal {
     Refusal { why: Why::Late, reason: format!("no answer came within {timeout:?}"), retry_after: None }
 }

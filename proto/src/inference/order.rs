@@ -59,7 +59,7 @@ impl EvaluateOrder {
         }
     }
 
-    /// The server has answered or refused an ask.
+    /// Records that the server has answered or rejected a request.
     pub fn answered(&mut self, id: u64) {
         self.unanswered.remove(&id);
     }

@@ -30,7 +30,7 @@ pub(super) struct Replicas {
 struct Failure {
     at: Instant,
     times: u32,
-    /// It has been looked at since, and serves.
+    /// A health check since then has succeeded.
     serves: bool,
 }
 
@@ -50,7 +50,7 @@ impl Replicas {
         Self { servers, client, ranked, ranked_set, current: None, failed: HashMap::new() }
     }
 
-    /// The server to ask next, which is the current one from then on; waits until there is one.
+    /// Returns the next server, which is the current one from then on; waits until there is one.
     pub(super) async fn choose(&mut self) -> Arc<str> {
         loop {
             if let Some(server) = self.next() {

@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(usize::from(length), bytes.len() - 2);
         let inside = |field: &[u8]| [&[tag, length + field.len() as u8], &bytes[2..], field].concat();
         decoded(&inside(&[0x48, 1])).unwrap_err();
-        // An empty id once more: fields that stand twice are merged.
+        // A repeated empty id: fields that appear twice are merged.
         decoded(&inside(&[0x0a, 0])).unwrap_err();
         // The length of the trajectory in two bytes.
         decoded(&[&[tag, length | 0x80, 0], &bytes[2..]].concat()).unwrap_err();

@@ -9,11 +9,11 @@ use super::TableStats;
 /// A table, and the server that keeps it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerStats {
-    /// The table that was asked about.
+    /// The table of the request.
     pub table: TableStats,
     /// The names of all tables, the main one first.
     pub tables: Vec<String>,
-    /// Bytes of memory that all tables together keep, and trajectories on their way into them.
+    /// The memory of all tables together and of trajectories in flight, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -26,7 +26,7 @@ pub enum Suspect {
     Actor(u64),
 }
 
-/// A quarantine that is asked for.
+/// A request for a quarantine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantine {
     /// The target that is excluded from sampling.
@@ -73,9 +73,9 @@ pub struct PriorityUpdate {
 pub struct UpdatedPriorities {
     /// These have the new priority.
     pub updated: u64,
-    /// These are not held any more, or never were.
+    /// The number of items that are not held, or never were.
     pub unknown: u64,
-    /// These were not looked at, because the table's selector uses no priorities.
+    /// The number of items skipped because the table's selector uses no priorities.
     pub unused: u64,
 }
 

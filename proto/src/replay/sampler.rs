@@ -43,9 +43,9 @@ pub struct Sampler {
 pub(super) enum State {
     /// No stream was opened yet.
     Opening,
-    /// Batches come, or will as soon as they are asked for.
+    /// Batches arrive, or will as soon as they are requested.
     Serving,
-    /// A batch is held up, for this reason.
+    /// A batch is blocked, for this reason.
     Waiting(Arc<str>),
     /// There is no stream, for this reason.
     Away(Arc<str>),
@@ -119,7 +119,7 @@ struct Drawing {
     endpoint: Arc<str>,
     query: SampleQuery,
     batches: mpsc::Sender<SampleBatch>,
-    /// A reserved slot is a credit: nothing is asked for that could not be put down.
+    /// A reserved slot is a credit: no batch is requested without room for it.
     slots: Vec<mpsc::OwnedPermit<SampleBatch>>,
     newest: NewestWeights,
     tell: watch::Sender<State>,

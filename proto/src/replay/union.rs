@@ -44,7 +44,8 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Samples drawn from all servers together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnionBatch {
-    /// The samples, as many as were asked for. Their probabilities and numbers of items are those in all tables together.
+    /// The samples, as many as were requested. Their probabilities and numbers of items are those in all tables
+    /// together.
     pub samples: Vec<Sample>,
     /// The server of each sample.
     pub servers: Vec<Server>,

@@ -20,7 +20,7 @@ pub struct InferenceScript {
     _task: JoinSet<()>,
 }
 
-/// A client's stream of asks.
+/// A client's stream of requests.
 #[derive(Debug)]
 pub struct AskStream {
     requests: Streaming<v1::EvaluateRequest>,
@@ -83,7 +83,7 @@ impl AskStream {
         message.message.expect("a message holds something")
     }
 
-    /// The next message, which is an ask.
+    /// Returns the next message, which is a request.
     pub async fn ask(&mut self) -> v1::Ask {
         match self.next().await {
             Message::Ask(ask) => ask,

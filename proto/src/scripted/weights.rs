@@ -53,7 +53,7 @@ impl WeightsScript {
         within(self.subscriptions.recv()).await.expect("the script serves")
     }
 
-    /// The next fetch that a client asks for.
+    /// Returns the next fetch of a client.
     pub async fn fetch(&mut self) -> (FetchQuery, Replies<v1::Chunk>) {
         within(self.fetches.recv()).await.expect("the script serves")
     }

@@ -19,7 +19,7 @@ pub(super) struct Name {
     certificate: Option<String>,
     host: String,
     port: u16,
-    /// It is an address, or this machine: used as it is written, and never looked up.
+    /// It is an address, or this machine: used as written, and never looked up.
     is_fixed: bool,
     addresses: BTreeSet<SocketAddr>,
     /// The address that goes by the endpoint as written: the one it stood for while it stood for one alone. It stays

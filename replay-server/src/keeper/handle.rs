@@ -96,7 +96,7 @@ pub enum Refusal {
     #[error("no table holds the trajectory {0}")]
     NotHeld(TrajectoryId),
     /// It was done, but a restart may not know of it.
-    #[error("it holds until a restart only, for the log did not take it ({0}): ask again")]
+    #[error("it holds until a restart only, since the log rejected it ({0}): retry")]
     NotDurable(String),
     /// More waits for the log than may; nothing was done.
     #[error("{waiting} priorities wait for the log already: try again later")]

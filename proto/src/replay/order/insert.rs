@@ -35,7 +35,7 @@ pub enum Inserted {
     Refused(Answer),
     /// The client lives.
     Heartbeat,
-    /// The client hands in what it has and comes no more.
+    /// The client uploads what it has and leaves.
     Goodbye,
 }
 

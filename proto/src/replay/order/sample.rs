@@ -79,7 +79,7 @@ impl SampleOrder {
     }
 }
 
-/// The client's side of a sample stream: batches of the size that was asked for, in parts, within the credit.
+/// The client's side of a sample stream: batches of the requested size, in parts, within the credit.
 #[derive(Debug)]
 pub struct SampleReplies {
     batch_size: usize,
@@ -142,7 +142,7 @@ impl SampleReplies {
         Ok(SampleReply::Batch(Box::new(SampleBatch { samples, table })))
     }
 
-    /// Segments may be shorter than was asked for, where an episode ends, but not longer.
+    /// Segments may be shorter than requested, where an episode ends, but not longer.
     fn check_segments(&self, samples: &[Sample]) -> Result<(), Fault> {
         let most = self.unroll_steps + 1;
         let lengths = samples.iter().map(|sample| sample.segment.len());

@@ -110,7 +110,7 @@ impl Client for Connection {
         self.counters.broken_streams.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Accepts what the writer hands in meanwhile.
+    /// Accepts the writer's trajectories in the meantime.
     async fn finished(&mut self) {
         while !self.draining {
             let item = self.items.recv().await;
@@ -141,7 +141,7 @@ impl Connection {
         self.epoch_is_unchecked && highest_epoch > 0 && highest_epoch >= self.origin.epoch
     }
 
-    /// Everything that was handed in and is not acknowledged, in order.
+    /// Returns every trajectory that is not acknowledged, in order.
     pub(super) fn into_unacknowledged(mut self) -> Vec<Trajectory> {
         while let Ok(item) = self.items.try_recv() {
             self.outstanding.push(item);

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use experience::Trajectory;
 use service::trace::Span;
 
-/// A trajectory on its way.
+/// A trajectory in flight.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) trajectory: Trajectory,

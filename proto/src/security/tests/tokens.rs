@@ -110,7 +110,7 @@ async fn a_client_over_its_quota_is_told_when_to_come_again_and_another_is_serve
     let section = SecuritySection { requests_per_second_max: 1, ..taking(&files, &lines) };
     let server = Server::start(&section).await;
     let busy = server.channel("http", &sending(&files, "busy"));
-    // The second call, unless this machine stands still for a second between two.
+    // The second call, unless this machine stalls for a second between the two.
     let refused = within(async {
         loop {
             if let Err(status) = subscribe(&busy).await {
