@@ -129,7 +129,11 @@ fn fits(hello: &Hello, model: &Model) -> Result<(), Status> {
     if asks == serves {
         return Ok(());
     }
-    Err(Status::failed_precondition(format!("the client requests {}, this server has weights for {}", say(asks), say(serves))))
+    Err(Status::failed_precondition(format!(
+        "the client requests {}, this server has weights for {}",
+        say(asks),
+        say(serves)
+    )))
 }
 
 fn say((game, shape, actions): (&str, game::ObservationShape, usize)) -> String {
