@@ -1,6 +1,6 @@
-//! What a run has learnt: its game, its search and its newest weights, ready to evaluate.
+//! Loads the newest weights of a run, with its game and search settings, for evaluation.
 //!
-//! The way from a run's name to an evaluator, for the commands that ask one. Start with [`Trained::open`].
+//! The commands that evaluate a network use it. Start with [`Trained::open`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use weights::{Architecture, Manifest};
 use fleet::config::Fleet;
 use fleet::run_directory::RunDirectory;
 
-/// Batches that `play` and `eval` make hold few positions.
+/// Largest batch of `play` and `eval`, which make small batches.
 const BATCH_MAX: usize = 64;
 
-/// Which run, and what evaluates its weights.
+/// The arguments that name a run and the engine for its weights.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The run's name.
+    /// Name of the run.
     #[arg(long, value_name = "NAME")]
     pub run: String,
 
-    /// Where runs lie.
+    /// Folder of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
 
@@ -52,7 +52,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Chooses the engine for so many threads.
+    /// Chooses the engine for this many threads.
     fn backend(&self, threads: usize) -> anyhow::Result<Arc<dyn Backend>> {
         let wanted = evaluators::Settings {
             device: self.device,
@@ -72,13 +72,13 @@ impl Args {
     }
 }
 
-/// The newest weights of a run, and what they were trained for.
+/// The newest weights of a run, with its game and search settings.
 pub struct Trained {
     /// The game.
     pub game: GameKind,
-    /// How the run's trees search.
+    /// The search settings of the run.
     pub search: SearchSettings,
-    /// The weights, once for each thread that is to evaluate; at least once.
+    /// One evaluator of the weights per evaluation thread; at least one.
     pub evaluators: Vec<Box<dyn Evaluator>>,
 }
 
@@ -91,10 +91,10 @@ impl std::fmt::Debug for Trained {
 }
 
 impl Trained {
-    /// Finds the run and loads its newest published weights, once for each of so many threads.
+    /// Finds the run and loads its newest published weights, once per thread.
     ///
     /// # Errors
-    /// A run that does not exist or has published nothing yet, weights that do not fit the run's game.
+    /// A run that does not exist or has not published weights, or weights that do not fit the run's game.
     pub fn open(args: &Args, threads: usize) -> anyhow::Result<Self> {
         let run = RunDirectory::existing(&args.runs, &args.run)?;
         let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: args.sets.clone() };
@@ -179,7 +179,7 @@ mod tests {
         Trained::open(&args(runs, run), 1).unwrap_err().to_string()
     }
 
-    /// A run of tic-tac-toe that has published nothing.
+    /// Creates a run of tic-tac-toe without published weights.
     fn begin(runs: &Path) -> RunDirectory {
         let run = RunDirectory::new(runs, "noughts").unwrap();
         run.create().unwrap();
@@ -189,7 +189,7 @@ mod tests {
         run
     }
 
-    /// A small network for `kind`.
+    /// Returns the architecture of a small network for `kind`.
     fn architecture(kind: GameKind) -> Architecture {
         with_game!(kind, |game| {
             let (spec, shape) = (game.spec(), game.spec().observation);

@@ -67,7 +67,8 @@ struct Shared {
 }
 
 impl Admin {
-    /// Serves on `listener` until [`stop`](Self::stop). It outlives the drain of the process, so that draining can be watched.
+    /// Serves on `listener` until [`stop`](Self::stop). It outlives the drain of the process, so that draining can be
+    /// watched.
     pub fn start(listener: TcpListener, metrics: PrometheusHandle, readiness: Readiness) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = Drain::new();
@@ -116,8 +117,8 @@ async fn render_metrics(State(shared): State<Shared>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&shared.metrics.render()))
 }
 
-/// The text that the recorder renders, with the right types. The recorder counts in whole numbers only, so a counter of seconds
-/// is kept as a gauge that only grows; a name that ends in `_total` is a counter.
+/// The text that the recorder renders, with the right types. The recorder counts in whole numbers only, so a counter of
+/// seconds is kept as a gauge that only grows; a name that ends in `_total` is a counter.
 fn exposition(rendered: &str) -> String {
     rendered.replace("_total gauge\n", "_total counter\n")
 }

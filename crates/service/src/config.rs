@@ -1,8 +1,8 @@
 //! Loads the configuration of a process from one run file that the whole fleet shares: a TOML table with a section per
 //! role.
 //!
-//! A process describes the sections it reads as a struct of structs with defaults. [`Sources::read`] lays the preset of the
-//! run's game, the run file, the environment and the command line over those defaults, in this order, and refuses
+//! A process describes the sections it reads as a struct of structs with defaults. [`Sources::read`] lays the preset of
+//! the run's game, the run file, the environment and the command line over those defaults, in this order, and refuses
 //! unknown names. Sections of other roles are skipped, so that one file serves every process. The meaning of a key is
 //! deliberately unknown here.
 
@@ -57,7 +57,7 @@ impl Default for RunSection {
     }
 }
 
-/// Whether an environment variable of this name overrides the run file.
+/// Returns true if an environment variable of this name overrides the run file.
 pub fn is_override(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(ENVIRONMENT_PREFIX.as_bytes())
 }
@@ -75,7 +75,7 @@ pub const RENAMED_KEYS: [(&str, &str); 6] = [
 /// Returns the preset of a game, which is TOML, by the game's name: `games::preset` in the fleet.
 pub type Preset<E> = fn(&str) -> Result<&'static str, E>;
 
-/// Where a configuration comes from; later sources win: defaults, preset, file, environment, `--set`.
+/// The sources of a configuration; later ones take precedence: defaults, preset, file, environment, `--set`.
 #[derive(Debug)]
 pub struct Sources<E> {
     /// The run file, if one was named.
@@ -86,7 +86,7 @@ pub struct Sources<E> {
     pub sets: Vec<String>,
 }
 
-/// What is read of the sources in order to find the preset.
+/// The part of the sources that names the preset.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RunOnly {
@@ -94,8 +94,8 @@ struct RunOnly {
 }
 
 impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
-    /// Reads all sources once, and lays them over the preset of the game that they name. Every process reads its sources
-    /// here, so that all of them apply one recipe.
+    /// Reads all sources once, and lays them over the preset of the game that they name. Every process reads its
+    /// sources here, so that all of them apply one recipe.
     ///
     /// # Errors
     /// [`ConfigError`] if a source cannot be read, or `run.game` names no game.
@@ -149,8 +149,8 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Lays the layers over the defaults of `T`. Keys inside the sections that `T` has are checked against its defaults:
-    /// name first, then type, then by deserialising.
+    /// Lays the layers over the defaults of `T`. Keys inside the sections that `T` has are checked against its
+    /// defaults: name first, then type, then by deserialising.
     ///
     /// # Errors
     /// [`ConfigError`] names the first key that is refused and where it was written.
@@ -271,7 +271,7 @@ pub enum ConfigError {
         section: String,
         /// The nearest right name, or all of them.
         hint: String,
-        /// Where it was written.
+        /// The source.
         origin: Origin,
     },
     /// A key that its section does not have.
@@ -281,7 +281,7 @@ pub enum ConfigError {
         key: String,
         /// The nearest right name, or all of them.
         hint: String,
-        /// Where it was written.
+        /// The source.
         origin: Origin,
     },
     /// A value where a section or a key was expected.
@@ -291,7 +291,7 @@ pub enum ConfigError {
         key: String,
         /// The names of all sections.
         sections: String,
-        /// Where it was written.
+        /// The source.
         origin: Origin,
     },
     /// A value of the wrong type.
@@ -303,7 +303,7 @@ pub enum ConfigError {
         expected: &'static str,
         /// The value as written.
         got: String,
-        /// Where it was written.
+        /// The source.
         origin: Origin,
     },
     /// A value of the right type that the key does not take.
@@ -311,9 +311,9 @@ pub enum ConfigError {
     Refused {
         /// The key with its section.
         key: String,
-        /// Why it was refused.
+        /// The reason for the rejection.
         reason: String,
-        /// Where it was written.
+        /// The source.
         origin: Origin,
     },
     /// A value out of range, found when the configuration became settings; see [`ConfigError::invalid`].
@@ -321,7 +321,7 @@ pub enum ConfigError {
     Invalid {
         /// The key with its section.
         key: String,
-        /// Why it was refused.
+        /// The reason for the rejection.
         reason: String,
     },
     /// An environment variable that overrides the run file with bytes that are not UTF-8.
@@ -491,7 +491,8 @@ fn lay(table: &mut Table, path: &[String], value: Value) {
     table.insert(last.clone(), value);
 }
 
-/// Converts a value to the type of the default, or describes it if it is of another type. Whole numbers serve as floats.
+/// Converts a value to the type of the default, or describes it if it is of another type. Whole numbers serve as
+/// floats.
 fn conform(default: &Value, value: Value) -> Result<Value, String> {
     match (default, value) {
         // Floats that cannot hold an integer exactly are beyond 2^53; no key needs them.

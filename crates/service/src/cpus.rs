@@ -32,8 +32,8 @@ impl Cpu {
     }
 }
 
-/// The cpus in the calling thread's affinity mask, which containers and `taskset` narrow: first one of each core, then the
-/// further ones of each core.
+/// The cpus in the calling thread's affinity mask, which containers and `taskset` narrow: first one of each core, then
+/// the further ones of each core.
 ///
 /// # Errors
 /// The system does not provide the mask.

@@ -9,8 +9,9 @@ const OF_MACHINE: i32 = 23;
 /// macOS rejects a soft limit above its `OPEN_MAX`, whatever the hard limit.
 const MACOS_MAX: libc::rlim_t = 10_240;
 
-/// Raises the soft limit of this process to its hard one: the soft one is 1024 in many shells and service managers, for the
-/// sake of programs that use `select`, and a server of a thousand actors has more connections. Returns the limit as it is now;
+/// Raises the soft limit of this process to its hard one: the soft one is 1024 in many shells and service managers, for
+/// the sake of programs that use `select`, and a server of a thousand actors has more connections. Returns the limit as
+/// it is now;
 /// `None` where the system does not report it.
 pub fn raise_limit() -> Option<u64> {
     let limits = limits()?;

@@ -1,5 +1,5 @@
-//! Directories a process writes to: checked before the work starts, locked, and written to so that a crash leaves each file
-//! whole.
+//! Directories a process writes to: checked before the work starts, locked, and written to so that a crash leaves each
+//! file whole.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -80,8 +80,8 @@ pub fn lock(path: &Path) -> Result<File, DirectoryError> {
     }
 }
 
-/// Replaces the file at `path` by `contents`: after a crash at any moment it holds its old contents or all of the new ones,
-/// and once this returns the new ones are durable.
+/// Replaces the file at `path` by `contents`: after a crash at any moment it holds its old contents or all of the new
+/// ones, and once this returns the new ones are durable.
 ///
 /// # Errors
 /// [`WriteError`]; the old file is then as it was, unless only the last sync failed.

@@ -6,14 +6,16 @@ use tokio_util::sync::CancellationToken;
 
 /// A signal to every part of a process to finish; cheap to clone.
 ///
-/// It fires on SIGINT, on SIGTERM and, with `--exit-with-parent`, when standard input closes because the supervisor is gone.
+/// It fires on SIGINT, on SIGTERM and, with `--exit-with-parent`, when standard input closes because the supervisor is
+/// gone.
 #[derive(Debug, Clone, Default)]
 pub struct Drain {
     token: CancellationToken,
 }
 
 impl Drain {
-    /// A drain that fires only when [`start`](Self::start) is called: for tests and for parts embedded in another process.
+    /// A drain that fires only when [`start`](Self::start) is called: for tests and for parts embedded in another
+    /// process.
     pub fn new() -> Self {
         Self::default()
     }
@@ -23,7 +25,7 @@ impl Drain {
         self.token.cancel();
     }
 
-    /// Whether it has fired.
+    /// Returns true once the signal has fired.
     pub fn started(&self) -> bool {
         self.token.is_cancelled()
     }

@@ -1,13 +1,14 @@
-//! The runtime of every process of the fleet: configuration, logs, metrics, traces, health probes and graceful shutdown.
+//! The runtime of every process of the fleet: configuration, logs, metrics, traces, health probes and graceful
+//! shutdown.
 //!
-//! Every process parses its command line ([`CommonArgs`]), loads the run file ([`config::Sources`]), builds, runs and drains
-//! ([`Drain`]). [`run`] does all of it but the building and running, which a process passes as a closure that takes a
-//! [`Context`]. [`Admin`] serves `/metrics`, `/healthz` and `/readyz` by [`Readiness`], [`Probe`] reads them,
+//! Every process parses its command line ([`CommonArgs`]), loads the run file ([`config::Sources`]), builds, runs and
+//! drains ([`Drain`]). [`run`] does all of it but the building and running, which a process passes as a closure that
+//! takes a [`Context`]. [`Admin`] serves `/metrics`, `/healthz` and `/readyz` by [`Readiness`], [`Probe`] reads them,
 //! [`SecuritySection`] and [`TelemetrySection`] are the sections that all processes share, [`trace`] records spans, and
 //! [`ConfigError`] names the key of every invalid value. Start reading at [`run`].
 //!
-//! The crate knows no game, no tensor and no message. It is the one crate of its rank that reads the environment, files and
-//! signals.
+//! The crate knows no game, no tensor and no message. It is the one crate of its rank that reads the environment, files
+//! and signals.
 
 mod admin;
 mod args;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// The accept backlog. After a restart a whole fleet reconnects at once, and the standard library's 128 would make most of it
-/// retry; the system lowers this to its own limit.
+/// The accept backlog. After a restart a whole fleet reconnects at once, and the standard library's 128 would make most
+/// of it retry; the system lowers this to its own limit.
 const BACKLOG: u32 = 4096;
 
 /// A port that cannot be opened.

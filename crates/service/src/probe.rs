@@ -1,7 +1,7 @@
 //! Probes the health of a running process, from the same binary.
 //!
-//! The images have no shell and no curl. A few lines of HTTP/1.1 suffice for our own server and start nothing: no runtime,
-//! no configuration, no logs.
+//! The images have no shell and no curl. A few lines of HTTP/1.1 suffice for our own server and start nothing: no
+//! runtime, no configuration, no logs.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};

@@ -57,7 +57,8 @@ struct Printed<'a> {
 ///
 /// The exit code is 0 when the
 /// body succeeded, 1 when it failed, 2 when the configuration was refused (also by the body, if a [`ConfigError`] is in
-/// its chain). An error becomes one line on standard error. With `--probe` it only queries the process that already runs.
+/// its chain). An error becomes one line on standard error. With `--probe` it only queries the process that already
+/// runs.
 pub fn run<T, E, B, F>(name: &'static str, common: CommonArgs, preset: Preset<E>, body: B) -> ExitCode
 where
     T: Serialize + DeserializeOwned + Default,

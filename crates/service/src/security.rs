@@ -1,7 +1,7 @@
 //! `[security]`: the credentials that a server requires of its clients, and those that a client presents to servers.
 //!
-//! This module holds the keys and the rules that need no file; `proto` opens the files and builds connections and checks
-//! of them. Every key is off by default: processes on one machine connect over loopback and trust each other.
+//! This module holds the keys and the rules that need no file; `proto` opens the files and builds connections and
+//! checks of them. Every key is off by default: processes on one machine connect over loopback and trust each other.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -61,8 +61,8 @@ impl SecuritySection {
         needs(&self.client_certificate, &self.ca, "ca", "security.client_certificate")
     }
 
-    /// Checks that a server may listen at `address`: on loopback always; elsewhere it must require client certificates or
-    /// tokens, unless `insecure_bind` is set. Logs a warning for `insecure_bind` and for tokens without TLS.
+    /// Checks that a server may listen at `address`: on loopback always; elsewhere it must require client certificates
+    /// or tokens, unless `insecure_bind` is set. Logs a warning for `insecure_bind` and for tokens without TLS.
     ///
     /// # Errors
     /// Names `security.client_ca` where the server has a certificate, else `security.insecure_bind`.
@@ -120,7 +120,7 @@ impl SecuritySection {
         Ok(())
     }
 
-    /// Whether servers speak TLS.
+    /// Returns true if servers use TLS.
     #[must_use]
     pub fn serves_tls(&self) -> bool {
         is_set(&self.certificate)
@@ -133,14 +133,14 @@ impl SecuritySection {
     }
 }
 
-/// Whether a path was configured.
+/// Returns true if a path is configured.
 #[must_use]
 pub fn is_set(path: &Path) -> bool {
     !path.as_os_str().is_empty()
 }
 
-/// Whether `endpoint` is `http` and its host is not known to be this machine, so that other machines could read what is
-/// sent. A host name counts as remote unless it is `localhost`.
+/// Returns true if `endpoint` is `http` and its host is not known to be this machine, so that other machines could read
+/// what is sent. A host name counts as remote unless it is `localhost`.
 #[must_use]
 pub fn is_plain_off_loopback(endpoint: &str) -> bool {
     let Some(rest) = endpoint.strip_prefix("http://") else { return false };
@@ -153,7 +153,7 @@ pub fn is_plain_off_loopback(endpoint: &str) -> bool {
     host != "localhost" && !host.parse().is_ok_and(is_loopback)
 }
 
-/// Whether `address` is of the loopback interface, also where an IPv4 address is written as one of IPv6.
+/// Returns true if `address` is of the loopback interface, also for an IPv4 address written as IPv6.
 fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }

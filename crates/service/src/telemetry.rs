@@ -12,7 +12,8 @@ use crate::trace::{Collector, Exporter, Tracer};
 use crate::{ConfigError, LogFormat};
 use labelled::Labelled;
 
-/// Buckets of every other histogram, in seconds: a decade in three steps, from a tenth of a millisecond to a hundred seconds.
+/// Buckets of every other histogram, in seconds: a decade in three steps, from a tenth of a millisecond to a hundred
+/// seconds.
 const BUCKETS_SECONDS: &[f64] = &[
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0,
     100.0,

@@ -1,9 +1,9 @@
 //! Distributed tracing: spans of single games and training steps over all processes that take part.
 //!
-//! Spans are created explicitly, with start times that the caller read: hundreds of games share a thread, so a thread-local
-//! current span would not do. [`root`] returns `None` for all but the sampled share of games, and for all while tracing is
-//! off. Ended spans wait in a bounded queue for the task that sends them to a collector (`export`); a full queue drops
-//! them. One tracer serves the whole process, as one recorder does for metrics.
+//! Spans are created explicitly, with start times that the caller read: hundreds of games share a thread, so a
+//! thread-local current span would not do. [`root`] returns `None` for all but the sampled share of games, and for all
+//! while tracing is off. Ended spans wait in a bounded queue for the task that sends them to a collector (`export`); a
+//! full queue drops them. One tracer serves the whole process, as one recorder does for metrics.
 //!
 //! This module does not know what is traced: names and attributes are listed in `docs/traces.md`.
 
@@ -61,7 +61,7 @@ pub fn joined(name: &'static str, parent: Option<TraceContext>) -> Option<Span> 
     Some(TRACER.get()?.begin(name, Some(parent)))
 }
 
-/// Whether tracing is on in this process.
+/// Returns true if tracing is on in this process.
 #[must_use]
 pub fn is_on() -> bool {
     TRACER.get().is_some()
@@ -147,8 +147,8 @@ impl Tracer {
         self.draw().max(1)
     }
 
-    /// SplitMix64 (Steele et al. 2014) over a counter, begun anywhere. It is `game::mix` of the counter, which this crate may
-    /// not use.
+    /// SplitMix64 (Steele et al. 2014) over a counter, begun anywhere. It is `game::mix` of the counter, which this
+    /// crate may not use.
     fn draw(&self) -> u64 {
         let drawn = self.shared.drawn.fetch_add(1, Ordering::Relaxed);
         let mut x = self.shared.seed.wrapping_add(drawn.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));

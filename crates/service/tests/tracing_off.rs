@@ -1,4 +1,4 @@
-//! What tracing costs where it is off. In a program of its own, which counts allocations.
+//! Tests that tracing costs no allocation while it is off, in a program of its own that counts allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

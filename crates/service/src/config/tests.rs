@@ -219,7 +219,7 @@ fn a_game_without_a_preset_and_a_broken_preset_are_refused_by_name() {
 /// Bytes that no text in UTF-8 holds.
 const NOT_TEXT: &[u8] = b"\xff";
 
-/// What comes of an environment of these variables, which are bytes.
+/// Loads a configuration from an environment of these variables, which are bytes.
 fn environment(variables: &[(&str, &[u8])]) -> Result<Fleet, String> {
     let env = variables.iter().map(|(name, value)| (name.into(), OsString::from_vec(value.to_vec())));
     Sources { file: None, env, sets: vec![] }.load().map_err(|error| error.to_string())

@@ -7,7 +7,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::identity::Identity;
 
-/// Formats log lines as JSON objects that carry the identity of the process, so that lines of a whole fleet can be told apart.
+/// Formats log lines as JSON objects with the identity of the process, so that lines of a whole fleet can be
+/// distinguished.
 pub(super) struct Labelled<F> {
     inner: F,
     /// The start of each object, with the fields of the identity.

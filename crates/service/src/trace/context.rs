@@ -1,6 +1,7 @@
 use std::fmt::{self, Write as _};
 
-/// The trace context of a message, by which spans of several processes form one trace. Only recorded traces are propagated.
+/// The trace context of a message, by which spans of several processes form one trace. Only recorded traces are
+/// propagated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     pub(super) trace: [u8; 16],
@@ -13,8 +14,8 @@ const LENGTH: usize = 55;
 const SAMPLED: u8 = 1;
 
 impl TraceContext {
-    /// Parses a `traceparent` (W3C Trace Context, level 1). `None` if it is missing, malformed or of a trace that is not
-    /// recorded; none of these is an error.
+    /// Parses a `traceparent` (W3C Trace Context, level 1). `None` if it is missing, malformed or of a trace that is
+    /// not recorded; none of these is an error.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();

@@ -1,4 +1,5 @@
-//! One request to a collector: OTLP over HTTP/1.1 with a connection for each, since a batch leaves once a second at most.
+//! One request to a collector: OTLP over HTTP/1.1 with a connection for each, since a batch leaves once a second at
+//! most.
 
 use bytes::Bytes;
 use http_body_util::Full;
