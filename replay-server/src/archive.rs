@@ -360,7 +360,7 @@ impl Archive {
             let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) else { continue };
             match entry.metadata().await {
                 Ok(metadata) => drop(segments.insert(number, metadata.len())),
-                // The log has dropped it meanwhile.
+                // The log has dropped it in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(disk(error)),
             }
@@ -445,7 +445,7 @@ pub async fn keep_up(mut archive: Archive, interval: Duration, drain: Drain) -> 
     }
 }
 
-/// The last pass, once nothing is written to the log any more; a store that does not answer does not keep the process.
+/// The last pass, once no more is written to the log; an unresponsive store does not delay the exit.
 pub async fn finish(mut archive: Archive) {
     let passed = tokio::time::timeout(FINISH_TIMEOUT, archive.keep_up()).await;
     let error = match passed {

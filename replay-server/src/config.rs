@@ -91,7 +91,7 @@ pub struct ReplaySection {
     pub archive: String,
     /// Between two copies, in seconds: what the loss of the disk may cost.
     pub archive_seconds: u64,
-    /// Bytes of memory for all tables and for what is on its way into them; 0: as many as their capacities take.
+    /// The memory limit of all tables and of trajectories in flight, in bytes; 0: as much as their capacities take.
     /// Beyond, inserts are refused for the moment, unless every table is full, so that each pushes an older one out.
     #[serde(with = "bound")]
     pub memory_bytes_max: Option<u64>,
@@ -148,7 +148,7 @@ impl Default for ReplaySection {
             // An acknowledgement promises durability; a run that can afford to lose some seconds of self-play may relax
             // it.
             ack: Ack::Fsync,
-            // A disk that spins syncs in 10 ms. Actors that keep many trajectories on their way do not wait for this.
+            // A hard disk syncs in 10 ms. Actors with many trajectories in flight do not wait for this.
             fsync_ms: 50,
             directory: PathBuf::from("replay"),
             archive: String::new(),
@@ -156,7 +156,7 @@ impl Default for ReplaySection {
             memory_bytes_max: None,
             // Every stream may have a connection of its own, and people look in too.
             connections_max: 8_192,
-            // Thousands of actors; each stream may have some megabytes on its way.
+            // Thousands of actors; each stream may have some megabytes in flight.
             streams_max: 4_096,
             // An actor that is fast is no fault.
             actor_inserts_per_second_max: 0,
@@ -235,7 +235,7 @@ pub struct Settings {
     pub commit: CommitSettings,
     /// The destination and interval of the copies of the log.
     pub archive: Option<ArchiveSettings>,
-    /// Bytes of memory for all tables and for what is on its way into them.
+    /// The memory limit of all tables and of trajectories in flight, in bytes.
     pub memory_bytes_max: Option<u64>,
     /// Connections that may be open at once.
     pub connections_max: usize,

@@ -38,7 +38,7 @@ pub use stall::Hold;
 /// Commands that may wait for the keeper; senders wait when it is full.
 pub const COMMANDS_MAX: usize = 1024;
 
-/// Entries that may be on their way to the disk; two commits' worth keeps the log busy while it syncs.
+/// The maximum number of entries in flight to the disk; two commits' worth keeps the log busy while it syncs.
 pub const IN_LOG_MAX: usize = 512;
 
 /// The capacity of the channel to the log besides entries: counters and drops, which may be sent again.
@@ -133,7 +133,7 @@ impl Keeper {
         Self { memory_bytes_max, ..self }
     }
 
-    /// Runs until it has drained: nothing waits and nothing is on its way to the disk.
+    /// Runs until it has drained: no insert is queued or in flight to the disk.
     pub fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         self.publish();
         while let Some(command) = commands.blocking_recv() {

@@ -123,7 +123,7 @@ pub async fn start_with(
     Ok(Running { address, serving })
 }
 
-/// The archive, if one is asked for; an empty folder has been filled from it.
+/// The archive, if one is configured; an empty folder has been filled from it.
 async fn restored_archive(settings: &Settings) -> anyhow::Result<Option<(Archive, Duration)>> {
     let Some(ArchiveSettings { url, interval }) = &settings.archive else { return Ok(None) };
     // What is not Unicode is no credential.
@@ -222,7 +222,8 @@ async fn serve(
         proto::health_and_reflection(&[<ReplayServer<ReplayService> as tonic::server::NamedService>::NAME]).await;
     let incoming = proto::incoming(listener, settings.connections_max, security.clone());
     let actors = Actors::new(settings.heartbeat, INSERT_CREDIT);
-    // Leases are looked at more often than heartbeats come: who looks too seldom takes himself for held up.
+    // Leases are checked more often than heartbeats arrive: a sweep after a longer pause counts as a stall of the
+    // server.
     let tick = TICK.min(settings.heartbeat / 2);
     let service = ReplayService::new(settings, handle.clone(), actors.clone(), drain.token());
     let service = proto::replay::service(service);

@@ -64,7 +64,7 @@ impl SegmentNumber {
     }
 }
 
-/// One thing to be made durable.
+/// A record to be made durable.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
     /// A trajectory came in.

@@ -103,7 +103,7 @@ impl Metrics {
         counter!("zerofleet_replay_tables_samples_total", "table" => name).absolute(counts.sampled);
     }
 
-    /// Publishes how long which side of a table was held up by what.
+    /// Publishes the time for which each side of a table was blocked, by the reason.
     pub(crate) fn publish_waits(
         &self,
         table: &str,
@@ -160,7 +160,7 @@ impl TableMetrics {
         self.lag.record(lag_versions as f64);
     }
 
-    /// A batch was drawn, so long after it was asked for.
+    /// Records the time from the request of a batch to its draw.
     pub(crate) fn batch_after(&self, latency: Duration) {
         self.latency.record(latency);
     }
@@ -181,7 +181,7 @@ pub(crate) fn archived(bytes: u64, is_kept_up: bool) {
     }
 }
 
-/// The file system that the log lies on.
+/// The file system of the log.
 pub(crate) fn disk(free_bytes: u64, bytes: u64) {
     gauge!("zerofleet_replay_disk_free_bytes").set(free_bytes as f64);
     gauge!("zerofleet_replay_disk_bytes").set(bytes as f64);

@@ -122,7 +122,7 @@ fn replay_note(tables: &mut [Served], note: Note) {
     }
 }
 
-/// Actors that were put into quarantine in a segment that is gone are in no note any more.
+/// No note lists actors whose quarantine was recorded in a dropped segment.
 fn quarantine_exactly(table: &mut Served, quarantined_actors: &BTreeSet<u64>) {
     let now: BTreeSet<u64> = table.table().quarantined_actors().collect();
     for &actor in quarantined_actors.difference(&now) {

@@ -42,7 +42,7 @@ pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
     Ok(Verified { trajectories, items, notes, segments: log.segments(), bytes: log.bytes(), damage })
 }
 
-/// A folder in which nothing changes, whatever is asked for.
+/// A read-only folder: every change is ignored.
 #[derive(Debug)]
 struct ReadOnly(Disk);
 

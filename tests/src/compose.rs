@@ -21,7 +21,7 @@ use crate::process::{program, wait_until};
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Of every container.
 const ADMIN_PORT: u16 = 9100;
-/// Every image that the cluster is made of, and what lies below them.
+/// Every image of the cluster, and the images below them.
 pub const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "actor", "arena"];
 const BELOW: [&str; 2] = ["libtorch", "system"];
 
@@ -148,7 +148,7 @@ impl Compose {
     /// Writes the past and future output of a container to a file, which outlives the container.
     ///
     /// # Errors
-    /// The engine cannot be asked.
+    /// The engine does not answer.
     pub fn follow(&mut self, container: &Container) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(format!("{}.log", container.id));
         let log = std::fs::File::create(&path).context("make a file for a log")?;

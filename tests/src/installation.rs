@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::process::{Output, program, wait_until};
 
-/// The library that a program linked with libtorch asks for.
+/// The library that a program linked with libtorch requires.
 const LIBTORCH: &[u8] = b"libtorch_cpu.so\0";
 /// The path that a loader searches first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -49,7 +49,7 @@ impl Installation {
     /// link-time optimisation link also those with libtorch that never call it.
     ///
     /// # Errors
-    /// The program does not ask for libtorch, or cannot be replaced.
+    /// The program does not require libtorch, or cannot be replaced.
     pub fn lose_libtorch(&self, program: &str) -> anyhow::Result<()> {
         let path = self.directory.path().join(program);
         let mut bytes = fs::read(&path).with_context(|| format!("read {program}"))?;

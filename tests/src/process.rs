@@ -1,4 +1,4 @@
-//! One real process: started, asked, ended.
+//! Starts, queries and ends one real process.
 
 use std::ffi::OsString;
 use std::fs::File;

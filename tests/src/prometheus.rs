@@ -1,4 +1,4 @@
-//! A real Prometheus: found or fetched, started on what a cluster exports, and asked.
+//! A real Prometheus: found or downloaded, started on a cluster's metrics, and queried.
 
 use std::collections::BTreeMap;
 use std::fs::File;

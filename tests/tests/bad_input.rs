@@ -1,4 +1,4 @@
-//! Bad input gets one error that names the thing and what to do, and loses nothing.
+//! Bad input gets one error that names the input and the remedy, and loses nothing.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::net::TcpListener;

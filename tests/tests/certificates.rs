@@ -29,7 +29,7 @@ async fn a_server_with_certificates_of_xtask_accepts_our_clients_and_refuses_one
     cluster.process(Role::Replay).argue(&settings.iter().map(String::as_str).collect::<Vec<_>>());
     cluster.start(&[Role::Replay]).unwrap();
 
-    // It knows whom to trust and has a token, but no certificate.
+    // It trusts the authority and has a token, but no certificate of its own.
     let endpoint = cluster.replay_endpoint().replace("http://", "https://");
     let mut settings = shows(&secrets.join("actor"), &[("ca", "ca.pem"), ("token_file", "token")]);
     settings.extend(["--set".to_owned(), format!("actor.replay={endpoint}")]);

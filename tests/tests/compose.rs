@@ -137,7 +137,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     })
     .unwrap();
 
-    // Three of four go, and hand in what they played.
+    // Three of four drain, and upload their trajectories.
     let mut logs: BTreeMap<String, PathBuf> = BTreeMap::new();
     for actor in actors(&cluster) {
         let log = cluster.follow(&actor).unwrap();

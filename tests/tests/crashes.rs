@@ -20,7 +20,7 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 const VERSION: &str = "zerofleet_learner_weights_version";
 const TRAJECTORIES_PER_KILL: u64 = 20;
 
-/// The witness hands in trajectories of known ids all the while, so that every acknowledgement is known.
+/// The witness continuously inserts trajectories of known ids, so that every acknowledgement is known.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[allow(clippy::print_stderr, reason = "a failed test shows its seeds")]
 async fn ten_kills_lose_no_acknowledged_trajectory_and_count_none_twice() {

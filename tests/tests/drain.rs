@@ -82,7 +82,8 @@ async fn all_told_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
     cluster.start(&[Role::Replay]).unwrap();
     let held: BTreeSet<_> = list(&cluster.replay_endpoint()).await.unwrap().into_iter().collect();
     assert!(before.iter().all(|id| held.contains(id)), "what was held is held");
-    // What the actor could not hand in waits in its folder, and its next start hands it in; only a learner makes room.
+    // Trajectories that the actor could not upload wait in its folder, and its next start uploads them; only a learner
+    // makes room.
     cluster.start(&[Role::Learner, Role::Actor]).unwrap();
     let spool = cluster.directory().join("actors/0/unacknowledged.spool");
     wait_until("the spool is handed in", DEADLINE, || Ok(!spool.exists())).unwrap();

@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(90);
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None` for who may not mount.
+    /// `None` for a user who may not mount.
     fn mount(at: PathBuf) -> Option<Self> {
         fs::create_dir(&at).unwrap();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"]).arg(&at).output();

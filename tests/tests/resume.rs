@@ -85,7 +85,7 @@ fn beyond(cluster: &Cluster, goals: &[(Role, &str, f64)]) {
     }
 }
 
-/// Drains everyone in the order of the supervisor and looks at what is left.
+/// Drains all processes in the order of the supervisor and reads their files.
 async fn drain(cluster: &mut Cluster) -> Left {
     end(cluster, &[Role::Actor, Role::Arena]);
     let trajectories = list(&cluster.replay_endpoint()).await.unwrap();

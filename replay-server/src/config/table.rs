@@ -121,7 +121,7 @@ impl Default for TableSection {
     }
 }
 
-/// A table as it is used: ranges checked.
+/// The checked settings of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedTable {
     /// The name that samplers use.

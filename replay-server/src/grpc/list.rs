@@ -1,7 +1,7 @@
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::{ListOrder, ListQuery};
 
-/// The ids that a query asks for, of what is held, newest first.
+/// Returns the ids that a query requests, of the trajectories held, newest first.
 pub(super) fn ids(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
     let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
     let mut ids: Vec<TrajectoryId> = match query.order {

@@ -35,7 +35,7 @@ pub(super) struct SampleStream {
     replies: mpsc::Receiver<Sampled>,
     /// The newest weights version received on this stream.
     newest: Option<WeightsVersion>,
-    /// Batches asked for and not yet drawn.
+    /// Batches requested and not yet drawn.
     requested: u32,
     /// The deadline of the next batch.
     due: Option<Instant>,

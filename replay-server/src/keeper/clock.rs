@@ -2,7 +2,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::log::UnixMillis;
 
-/// Time since 1970 that goes on evenly, however the machine's clock is set meanwhile.
+/// Time since 1970 that advances evenly, even if the machine's clock is set.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,

@@ -210,7 +210,7 @@ pub enum Command {
     Log(LogEvent),
     /// Some time has passed: publish metrics, let go of what is too old, repeat what could not be sent.
     Tick,
-    /// Let nothing more in, give nothing more out; finish what is on its way to the disk.
+    /// Accepts no inserts, draws no samples, and finishes the entries in flight to the disk.
     Drain,
 }
 

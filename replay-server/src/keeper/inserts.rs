@@ -23,7 +23,7 @@ pub(super) struct Arrival {
     pub(super) since: Instant,
 }
 
-/// A trajectory on its way to the disk.
+/// A trajectory in flight to the disk.
 #[derive(Debug)]
 pub(super) struct InLog {
     trajectory: Trajectory,
@@ -76,8 +76,8 @@ impl Keeper {
         self.tables.iter().all(|table| table.table().is_stale(version))
     }
 
-    /// Forgets what is held up for clients that have gone: they will send and ask again. Without this a client that
-    /// comes and goes while the limiter holds it up would fill the memory.
+    /// Removes the blocked inserts of clients that have gone: they will retry. Without this a client that reconnects
+    /// repeatedly while the limiter blocks it would fill the memory.
     pub(super) fn forget_abandoned(&mut self) {
         let (replies, bytes) = (&mut self.replies, &mut self.in_flight_bytes);
         self.arrivals.retain(|Arrival { trajectory, content, .. }| {
@@ -184,7 +184,7 @@ impl Keeper {
         }
     }
 
-    /// There is room: entries on their way are counted, and the channel has more room than they may be.
+    /// There is room: entries in flight are counted, and the channel has more room than their maximum.
     pub(super) fn append(&mut self, entry: Entry) {
         self.in_log_entries += 1;
         match self.log.try_send(LogCommand::Append(entry)) {
@@ -198,7 +198,7 @@ impl Keeper {
         }
     }
 
-    /// Answers everything that waits and is not on its way to the disk.
+    /// Answers every insert that is queued and not in flight to the disk.
     pub(super) fn hand_back(&mut self) {
         for Arrival { trajectory, content, .. } in std::mem::take(&mut self.arrivals) {
             self.in_flight_bytes -= in_flight_bytes(&trajectory, &content);

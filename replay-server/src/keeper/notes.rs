@@ -66,7 +66,7 @@ impl Keeper {
         }
     }
 
-    /// The oldest note on its way is durable, or is not.
+    /// Handles the result of the oldest note in flight.
     pub(super) fn noted(&mut self, note: &Note, durable: Result<(), String>) {
         self.priorities_under_way -= priorities(note);
         if let Some(then) = self.notes_in_log.pop_front() {

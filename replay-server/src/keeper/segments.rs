@@ -14,7 +14,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// One more trajectory lies in `segment`; segments only grow at the end.
+    /// Records one more trajectory in `segment`; segments only grow at the end.
     pub fn push(&mut self, segment: SegmentNumber) {
         self.trajectories += 1;
         match self.counts.back_mut() {

@@ -254,7 +254,7 @@ impl Served {
             let table = Box::new(self.stats(common));
             if let Some(Batch { drawn, reply, since, .. }) = self.waiting.pop_front() {
                 self.metrics.batch_after(now.saturating_duration_since(since));
-                // Room for every batch with credit; a sampler that has gone has lost it.
+                // There is room for every batch with credit; the batch of a sampler that has gone is lost.
                 let _ = reply.try_send(Sampled::Batch { drawn, table });
             }
         }

@@ -6,7 +6,7 @@ use replay::Wait;
 /// The reason for which a request waits for a table.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Hold {
-    /// The limiter holds it up.
+    /// The limiter blocks it.
     #[error(transparent)]
     Limiter(#[from] Wait),
     /// The limiter does not, but there is nothing that may be drawn.

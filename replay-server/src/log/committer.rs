@@ -53,7 +53,7 @@ pub enum LogCommand {
     Append(Entry),
     /// So many samples were drawn; made durable now and then and with every commit.
     Samples(u64),
-    /// No trajectory before this segment is held any more.
+    /// No trajectory before this segment is held.
     DropBefore(SegmentNumber),
 }
 
@@ -121,7 +121,7 @@ fn gather<V: Volume>(committer: &mut Committer<V>, commands: &Receiver<LogComman
         let patience = match settings.ack {
             Ack::Fsync if committer.entries.len() >= COMPANY_ENTRIES => remaining(deadline).min(QUIET),
             Ack::Fsync => remaining(deadline),
-            // Nothing is gained by company: a sync comes later, for all that were written by then.
+            // Gathering gains nothing: a sync comes later, for all entries written by then.
             Ack::Flushed | Ack::Memory => Duration::ZERO,
         };
         match commands.recv_timeout(patience) {
@@ -147,7 +147,7 @@ pub struct Committer<V: Volume> {
     unwritten: Vec<Entry>,
     samples: u64,
     drop_before: Option<SegmentNumber>,
-    /// A disk that fails fails often: it is reported once, and once more when it works again.
+    /// A failing disk fails often: it is reported once, and once more when it works again.
     is_failing: bool,
 }
 

@@ -48,7 +48,7 @@ fn settings() -> Settings {
         blocks_inserts: false,
         ..TableSection::default()
     }];
-    // Below what a configuration may ask for: many segments in a short life.
+    // Below the minimum of the configuration: many segments in a short life.
     Settings { segment_bytes: 1500, ..config.settings().unwrap() }
 }
 

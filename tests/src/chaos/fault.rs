@@ -70,7 +70,7 @@ pub enum Kind {
     Kill,
     /// The machine is gone: cut off, and killed without notice to its peers. Healed by a start with its network.
     Vanish,
-    /// The process stands still (SIGSTOP).
+    /// The process is stopped (SIGSTOP).
     Pause,
     /// No packet comes or goes, without notice to any peer.
     Cut,
@@ -104,7 +104,7 @@ impl fmt::Display for Kind {
 /// Something that goes wrong with someone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// With whom.
+    /// The target.
     pub service: Service,
     /// The kind of the fault.
     pub kind: Kind,

@@ -104,7 +104,7 @@ impl Forwarding {
         }
     }
 
-    /// Hands over what is due; how long nothing else will be.
+    /// Delivers the packets that are due; returns the time until the next one.
     fn give(&self) -> Duration {
         let mut switch = locked(&self.switch);
         let now = Instant::now();

@@ -48,7 +48,7 @@ impl Lengths {
     }
 }
 
-/// Faults that are under way together, of different services, ascending by their beginning.
+/// Faults of different services that overlap in time, ascending by their beginning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round(pub Vec<Fault>);
 

@@ -22,7 +22,7 @@ impl Host {
         Ipv4Addr::new(10, 77, 0, self.0 + 1)
     }
 
-    /// Whom a packet is for, if it is an IPv4 packet for a host.
+    /// Returns the host that a packet is for, if it is an IPv4 packet for a host.
     fn of(packet: &[u8]) -> Option<Self> {
         let is_v4 = packet.first().is_some_and(|first| first >> 4 == 4);
         let address = packet.get(16..20).filter(|_| is_v4)?;
@@ -50,7 +50,7 @@ pub enum Link {
     },
 }
 
-/// The packets that are under way.
+/// The packets in flight.
 #[derive(Debug)]
 pub(super) struct Switch {
     links: Vec<Link>,
@@ -99,7 +99,7 @@ impl Switch {
         }
     }
 
-    /// The next packet whose time has come, and for whom it is.
+    /// Returns the next packet that is due, and its host.
     pub(super) fn give(&mut self, now: Instant) -> Option<(Host, Vec<u8>)> {
         while self.next().is_some_and(|due| due <= now) {
             let Reverse(Waiting { from, to, packet, .. }) = self.waiting.pop()?;

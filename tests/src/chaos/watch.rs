@@ -13,7 +13,7 @@ use super::namespace::Namespace;
 
 /// The polling interval: recovery times are this exact.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// A process that takes longer stands still.
+/// The time after which a process counts as stalled.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The metrics that are read of every process, beside those requested.
@@ -77,7 +77,7 @@ impl Watch {
         state.latest = 0.0;
     }
 
-    /// The newest value of a metric, and when it was asked for and seen, and in which life.
+    /// The newest value of a metric, the times of its request and its answer, and its life.
     #[must_use]
     pub(super) fn seen(&self, metric: &str) -> Option<Seen> {
         let state = locked(&self.state);
@@ -86,7 +86,7 @@ impl Watch {
         Some(Seen { began, ended, life, value: sample.values.get(metric).copied().unwrap_or(0.0) })
     }
 
-    /// The life that is looked at now.
+    /// The life that is watched now.
     pub(super) fn life(&self) -> u32 {
         locked(&self.state).life
     }
@@ -97,7 +97,7 @@ impl Watch {
         locked(&self.state).acknowledged.clone()
     }
 
-    /// The promises that were broken since this was last asked for.
+    /// Returns the promises that were broken since the last call.
     #[must_use]
     pub fn broken(&self) -> Vec<String> {
         std::mem::take(&mut locked(&self.state).broken)

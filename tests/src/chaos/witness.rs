@@ -1,4 +1,4 @@
-//! A client that hands in trajectories of known ids all the while, so that every acknowledgement is known.
+//! A client that continuously inserts trajectories of known ids, so that every acknowledgement is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,7 @@ impl Drop for Witness {
     }
 }
 
-/// Nothing is under way.
+/// No trajectory is in flight.
 #[derive(Debug)]
 pub struct Rest<'a> {
     /// The number acknowledged.

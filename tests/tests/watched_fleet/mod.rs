@@ -1,4 +1,4 @@
-//! A fleet that Prometheus scrapes, and the dashboards that ask it.
+//! A fleet that Prometheus scrapes, and the dashboards that query it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Panel {
     }
 }
 
-/// Every panel of every dashboard that asks something.
+/// Every panel of every dashboard that has a query.
 pub(crate) fn panels() -> Vec<Panel> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut found = Vec::new();

@@ -21,7 +21,7 @@ fn step(at: usize, field: &str) -> String {
     format!("steps[{at}].{field}")
 }
 
-/// Checks all columns, and finds where each of them lies. Allocates nothing but the words of an error.
+/// Checks all columns, and finds the offset of each. Allocates nothing but the text of an error.
 pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Layout, Invalid> {
     if u32::try_from(bytes.len()).is_err() {
         return Err(invalid("columns", format!("has {} bytes, more than any trajectory", bytes.len())));

@@ -5,7 +5,7 @@ use crate::{ActionProbability, Segment, StepKind, Trajectory, TrajectoryId};
 
 const ID: TrajectoryId = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
 
-/// Any finite bits: −0 is kept as it is.
+/// Any finite bits: −0 is kept unchanged.
 fn number() -> impl Strategy<Value = f32> {
     let finite =
         any::<u32>().prop_map(f32::from_bits).prop_map(|number| if number.is_finite() { number } else { -0.0 });

@@ -25,9 +25,9 @@ impl std::fmt::Display for ItemKey {
 pub struct PriorityUpdate {
     /// Keys whose item has the new priority.
     pub updated: u64,
-    /// Keys of items that are not held any more, or never were.
+    /// The number of keys of items that are not held, or never were.
     pub unknown: u64,
-    /// Keys that were not looked at, since the selector uses no priorities.
+    /// The number of keys skipped, since the selector uses no priorities.
     pub unused: u64,
 }
 

@@ -2,7 +2,7 @@ use std::ops::{ControlFlow, Range};
 
 use super::{BLOCK, Leaf, Summary, Tree};
 
-/// A part of a range of leaves: what stands below one node, or a single leaf.
+/// A part of a range of leaves: the leaves below one node, or a single leaf.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
     Node(usize),
@@ -21,7 +21,7 @@ impl Tree {
     /// The place of the item that `rank` items are older than. There must be more than `rank`.
     pub(crate) fn nth(&self, rank: u64) -> u64 {
         debug_assert!(rank < self.items(), "{} items have no rank {rank}", self.items());
-        // What lies before the oldest leaf is what the ring wrapped round: the newest.
+        // The leaves before the oldest are those that wrapped round in the ring: the newest.
         let wrapped = self.summary(0..self.at(self.front)).items;
         let mut rank = (rank + wrapped) % self.items();
         let mut node = 1;

@@ -42,7 +42,7 @@ fn played_by(actor: u64, sequence: u64, version: u64) -> v1::InsertRequest {
     wrap(In::Trajectory(message_of(actor, sequence, 0.5, version)))
 }
 
-/// An actor's stream, and what it has handed in.
+/// An actor's stream, and the trajectories it has sent.
 struct Actor {
     number: u64,
     sender: mpsc::Sender<v1::InsertRequest>,
