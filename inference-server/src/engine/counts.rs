@@ -109,7 +109,9 @@ mod tests {
     fn why_batches_are_small_is_said_in_words() {
         assert_eq!(Counts::default().explain(64), "no requests yet");
         let said = |batches: &[(usize, Reason)]| counts(batches).explain(64);
-        assert!(said(&[(64, Reason::Full); 3]).contains("hold 64.0 of 64 positions on average; 100 % were dispatched full"));
+        assert!(
+            said(&[(64, Reason::Full); 3]).contains("hold 64.0 of 64 positions on average; 100 % were dispatched full")
+        );
         assert!(said(&[(2, Reason::Idle); 3]).contains("an evaluator was free, with requests of 2.0 positions"));
         assert!(said(&[(2, Reason::Delay); 3]).contains("inference.queue_delay_us"));
     }
