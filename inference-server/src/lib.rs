@@ -76,7 +76,7 @@ impl Running {
     }
 }
 
-/// [`start_with`] nothing asked of clients: for a server that its caller alone uses, over loopback.
+/// Starts as [`start_with`] does, without authentication: for a server that its caller alone uses, over loopback.
 ///
 /// # Errors
 /// As [`start_with`].
@@ -89,11 +89,11 @@ pub async fn start(
     start_with(settings, Security::default(), listener, readiness, drain).await
 }
 
-/// Serves on `listener`, to those whom `security` lets in, until `drain` fires. Weights of a file answer when this returns; a
-/// learner's come when they come.
+/// Serves on `listener`, to clients that `security` accepts, until `drain` fires. Weights of a file answer when this
+/// returns; a learner's weights answer once they arrive.
 ///
 /// # Errors
-/// A configuration that this build cannot do, weights that cannot be used.
+/// The build does not support the configuration, or the weights cannot be used.
 pub async fn start_with(
     settings: Settings,
     security: Security,

@@ -68,8 +68,8 @@ const ASK_POSITIONS_MAX: usize = 4096;
 /// unpacked.
 const ASK_NUMBERS_MAX: usize = 16 << 20;
 
-/// The most positions of an ask whose observations have `shape`, of `actions` actions each: ask and answer fit a message,
-/// whatever their numbers are.
+/// Returns the most positions of a request whose observations have `shape`, of `actions` actions each: request and
+/// answer fit a message, for any numbers.
 #[must_use]
 pub fn ask_positions_max(shape: ObservationShape, actions: usize) -> usize {
     // float32 and a bit for each action on the way there, half precision on the way back.

@@ -1,9 +1,9 @@
 //! The set of servers that share one job: a list of endpoints, where each host name stands for all its addresses and is
 //! looked up repeatedly.
 //!
-//! A name whose addresses grow (a headless service, a compose service that is scaled) gains servers without a restart of
-//! who uses them. [`Servers`] yields the current set and its changes; [`preferred`] spreads clients over a set. It knows
-//! no service and opens no connection.
+//! A name whose addresses grow (a headless service, a compose service that is scaled) gains servers without a restart
+//! of their clients. [`Servers`] yields the current set and its changes; [`preferred`] spreads clients over a set. It
+//! knows no service and opens no connection.
 
 mod endpoints;
 mod names;

@@ -77,7 +77,7 @@ impl Running {
     }
 }
 
-/// [`start_with`] nothing asked of clients: for a server that its caller alone uses, over loopback.
+/// Starts as [`start_with`] does, without authentication: for a server that its caller alone uses, over loopback.
 ///
 /// # Errors
 /// As [`start_with`].
@@ -85,7 +85,8 @@ pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> a
     start_with(settings, Security::default(), listener, drain).await
 }
 
-/// Restores the table from its log and serves it on `listener`, to those whom `security` lets in, until `drain` fires.
+/// Restores the table from its log and serves it on `listener`, to clients that `security` accepts, until `drain`
+/// fires.
 ///
 /// # Errors
 /// The directory is not writable or in use, or the log cannot be read.

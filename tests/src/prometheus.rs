@@ -206,8 +206,8 @@ fn point(value: &Value) -> anyhow::Result<f64> {
     value[1].as_str().context("read the value of a point")?.parse().context("read the value of a point")
 }
 
-/// The deployed configuration with fixed targets where it asks DNS, and other intervals. What it does to labels stays: each
-/// target comes with the name that DNS would have been asked for.
+/// Returns the deployed configuration with fixed targets instead of DNS, and other intervals. Its changes of labels
+/// stay: each target comes with the name that DNS would resolve.
 fn with_targets(deployed: &str, targets: &[Target], interval: &str) -> anyhow::Result<String> {
     const DISCOVERY: &str = "    dns_sd_configs:";
     let (before, discovery) = deployed.split_once(&format!("{DISCOVERY}\n")).context("find dns_sd_configs")?;

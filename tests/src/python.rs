@@ -20,8 +20,8 @@ pub struct Python {
 }
 
 impl Python {
-    /// The first of `$PYTHON`, `python3` and `python` that is 3.10 or newer and has pip, with what `requirements` (a file)
-    /// asks for: installed below `folder`, unless it is there. `None` where there is no such Python.
+    /// Finds the first of `$PYTHON`, `python3` and `python` that is 3.10 or newer and has pip, and installs
+    /// `requirements` (a file) below `folder`, unless they are there. `None` where there is no such Python.
     ///
     /// # Errors
     /// The packages cannot be installed; the error contains pip's output.

@@ -1,7 +1,7 @@
 //! A sharded position cache, shared by every self-play thread of a process.
 //!
 //! Two generations of half the capacity each: answers enter the young one; when it is full, the old one is emptied and
-//! the two change places. A hit in the old one moves the answer to the young one, so what is asked for stays. This is
+//! the two are swapped. A hit in the old one moves the answer to the young one, so that requested answers stay. This is
 //! least-recently-used to within one generation, without a list to maintain under a lock.
 
 use std::hash::{BuildHasherDefault, Hasher};
@@ -84,7 +84,8 @@ impl Cache {
     /// Adds the answer for `key` to `predictions` and returns true, if it is there.
     ///
     /// An answer with another number of legal actions belongs to another position whose hash happens to be the same; it
-    /// counts as a miss. Who asks counts hits and misses: a counter here would be written by every thread at every question.
+    /// counts as a miss. The caller counts hits and misses: a counter here would be written by every thread at every
+    /// lookup.
     pub fn get(&self, key: CacheKey, legal_actions: usize, predictions: &mut Predictions) -> bool {
         let (young, old) = self.young_and_old();
         if let Some(answer) = young.answers.get(&key) {

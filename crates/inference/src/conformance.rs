@@ -1,7 +1,8 @@
-//! The conformance suite every evaluator runs: what self-play relies on without looking.
+//! The conformance suite that every evaluator runs: the properties that self-play relies on.
 //!
-//! A batch over [`Attributes::max_batch`](crate::Attributes::max_batch) is refused with [`Error::Shape`], not split: the
-//! caller who fills batches knows the limit, and a silent split would hide a batch that is twice as slow as it looks.
+//! A batch over [`Attributes::max_batch`](crate::Attributes::max_batch) is rejected with [`Error::Shape`], not split:
+//! the caller that fills batches knows the limit, and a silent split would hide a batch that is twice as slow as it
+//! looks.
 
 use game::{Action, ObservationShape, mix};
 

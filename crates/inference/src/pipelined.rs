@@ -46,8 +46,9 @@ pub trait InFlightBatch: Send {
     fn collect(&mut self, batch: &Batch, positions: Range<usize>, predictions: &mut Predictions) -> Result<(), Error>;
 }
 
-/// An evaluator on a device that works in order: as many batches under way as there are slots, so that the next one is queued
-/// there while one is computed. Others on the same device come from [`beside`](Self::beside), one for each thread.
+/// An evaluator on a device that works in order: as many batches in flight as there are slots, so that the next one is
+/// queued there while one is computed. Further evaluators on the same device come from [`beside`](Self::beside), one
+/// for each thread.
 pub struct PipelinedEvaluator<D: Device> {
     device: Arc<Mutex<D>>,
     slots: Arc<BufferPool<D::InFlightBatch>>,

@@ -1,7 +1,8 @@
 //! The queue before a model: forms batches, and rejects requests whose answer would come too late.
 //!
-//! Time is an argument: a [`Duration`] since whatever moment the owner chose. Nothing here waits, locks or evaluates; who
-//! owns it calls [`Queue::push`] as asks come and [`Queue::next`] when an evaluator is free. Start with [`Queue`].
+//! Time is an argument: a [`Duration`] since any moment that the owner chose. Nothing here waits, locks or evaluates;
+//! the owner calls [`Queue::push`] for each request and [`Queue::next`] when an evaluator is free. Start with
+//! [`Queue`].
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -20,8 +21,8 @@ pub struct QueueSettings {
     pub evaluators: usize,
 }
 
-/// An ask is taken if it would be in time though it took longer than expected by this part: batches differ, and answers have a
-/// way to go.
+/// A request is accepted if its deadline leaves this fraction of the expected wait, one in `MARGIN`, as a margin: batches
+/// differ, and answers need time to travel.
 const MARGIN: u32 = 2;
 
 /// Positions that a client wants evaluated together.
@@ -81,10 +82,11 @@ pub enum Next<T> {
     Wait(Option<Duration>),
 }
 
-/// Asks of many clients, in turns.
+/// A queue of the requests of many clients, served in turns.
 ///
-/// Turns are taken by deficit round robin (Shreedhar and Varghese 1995): each client may put as many positions into a batch as
-/// every other one, in whole asks, and what it could not use because its next ask is larger is kept for its next turn.
+/// Turns are taken by deficit round robin (Shreedhar and Varghese 1995): each client may put as many positions into a
+/// batch as every other one, in whole requests, and the unused share of a client whose next request is larger is kept
+/// for its next turn.
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,

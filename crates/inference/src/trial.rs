@@ -55,8 +55,8 @@ pub fn choose_depth(depth_max: usize, mut measure: impl FnMut(usize) -> Trial) -
 
 /// Measures batches of 1, 2, 4… positions up to `batch_max`, each for about `time` by the clock `now`.
 ///
-/// Each of `evaluators`, which are alike, is asked by a thread of its own, that asks again at once; speeds are those of all of
-/// them together. The first batch of a size is not counted: it chooses kernels and grows buffers.
+/// Each of `evaluators`, which are alike, is called in a loop by a thread of its own; speeds are those of all of them
+/// together. The first batch of a size is not counted: it chooses kernels and grows buffers.
 ///
 /// # Panics
 /// Without an evaluator.

@@ -1,12 +1,13 @@
-//! The replay table: which trajectories are held, which of their positions may be drawn, and how fast.
+//! The replay table: the trajectories held, the positions that may be drawn, and the speed of both.
 //!
-//! An *item* is one position whose search policy is a training target. Trajectories come in whole, items go out one at
-//! a time, as a [`Selector`] chooses them from a growing [`Window`]; [`Retention`] bounds what is held, a [`Signature`]
-//! what comes in, and the [`RateLimiter`] ties the two speeds together.
+//! An *item* is one position whose search policy is a training target. Trajectories are inserted whole, items are drawn
+//! one at a time, as a [`Selector`] chooses them from a growing [`Window`]; [`Retention`] bounds the trajectories held,
+//! a [`Signature`] those accepted, and the [`RateLimiter`] ties the two speeds together.
 //!
 //! Pure: no clock, no thread, no file, no network and no game. Randomness and time are arguments, observations are
-//! opaque, and who waits for the limiter is the caller's business. So is exactly once: [`SeenIds`] knows which
-//! trajectories ever came in, for all tables that a server keeps. Start with [`Table`].
+//! opaque, and the caller makes inserts and samples wait for the limiter. The caller also ensures that each trajectory
+//! is inserted once: [`SeenIds`] holds the ids of all that were ever inserted, for all tables of a server. Start with
+//! [`Table`].
 
 mod rate_limiter;
 mod retention;

@@ -1,10 +1,10 @@
 /// Keeps sampling and inserting in one ratio: Reverb's `SampleToInsertRatio` (Cassirer et al. 2021), counted in items.
 ///
-/// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor
-/// `inserted · samples_per_insert − sampled` stays within `error` of `min_items · samples_per_insert`: above, inserts
-/// wait for the learner; below, samples wait for the actors. Counting is separate from asking, so the caller can ask
-/// about what is still on its way to the disk, and about one item of several that come together: the others of them
-/// then leave the band above.
+/// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor `inserted ·
+/// samples_per_insert − sampled` stays within `error` of `min_items · samples_per_insert`: above, inserts wait for the
+/// learner; below, samples wait for the actors. Checking is separate from counting, so that the caller can include
+/// items in flight to the disk, and check only one item of several that are inserted together: the others then leave
+/// the band above.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateLimiter {
     settings: RateLimiterSettings,
@@ -188,8 +188,8 @@ impl RateLimiter {
 
     /// Takes back that `items` were deleted: they came back from quarantine, and may be drawn again.
     ///
-    /// Only what is held grows. The cursor stays, because a deletion had not moved it either: the items have been
-    /// counted as inserted since they came in, and their share of samples was drawn from others meanwhile.
+    /// Only the number of items held grows. The cursor stays, because a deletion had not moved it either: the items
+    /// count as inserted since they were, and their share of samples was drawn from others in the meantime.
     ///
     /// # Panics
     /// If more come back than were deleted.
@@ -221,7 +221,7 @@ impl RateLimiter {
         self.counts.inserted as f64 * self.settings.samples_per_insert - self.counts.sampled as f64
     }
 
-    /// The most items one draw may ask for without a deadlock: with more, a moment exists at which this draw waits for
+    /// Returns the most items of one draw without a deadlock: with more, a moment exists at which this draw waits for
     /// an insert that waits for this draw.
     #[must_use]
     pub fn batch_items_max(&self) -> u64 {

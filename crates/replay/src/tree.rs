@@ -3,7 +3,7 @@ use std::ops::Range;
 /// The number of leaves that share one node: few enough to read at once, enough that nodes cost little memory.
 const BLOCK: usize = 16;
 
-/// One place for every item of a table, oldest first, and what sampling asks about all of them from one place on.
+/// A tree with one place for every item of a table, oldest first, and the sums that sampling needs from one place on.
 ///
 /// Places are numbered without end and lie in a ring, which doubles when it is full. Above blocks of leaves stands a
 /// binary tree of [`Summary`]: every change recomputes the nodes above it from their children, so that no sum drifts

@@ -155,7 +155,7 @@ impl Client for Connection {
             let has_room = welcomed.is_some_and(|welcome| self.unanswered.len() < welcome.asks_max);
             let may_ask = has_room && moves_by.is_none();
             let due = suspect.as_ref().map(|(_, due)| *due);
-            // Nothing is awaited but here: answers must be read while a full window holds up what is asked.
+            // This is the only await: answers must be read while a full window blocks requests.
             tokio::select! {
                 () = sleep_until(moves_by.unwrap_or_else(tokio::time::Instant::now)), if moves_by.is_some() => {
                     return Err(Broken::Moved);

@@ -37,7 +37,7 @@ pub enum Link {
     Up(Welcome),
 }
 
-/// One stream of asks to one of the inference servers, shared by all that hold a clone; several asks may be on their way.
+/// One stream of requests to one of the inference servers, shared by all clones; several requests may be in flight.
 ///
 /// A task of its own connects, and reconnects with growing delays for as long as a clone lives: to the server that this
 /// client prefers, to the next one while that is unreachable, and back again. Requests in flight fail when their stream

@@ -1,8 +1,9 @@
 //! Counts the parts of a message before it is decoded.
 //!
-//! An empty message inside another is two bytes on the wire and a hundred in memory: a message within the limit of its size
-//! could take gigabytes. Who evaluates needs few parts, however large they are; what has more is refused as it came. Other
-//! requests of the protocol have no lists, and answers come from servers: only [`ModelInferRequest`]s are counted.
+//! An empty message inside another is two bytes on the wire and a hundred in memory: a message within the limit of its
+//! size could take gigabytes. Evaluation requests need few parts, however large they are; a message with more is
+//! rejected undecoded. Other requests of the protocol have no lists, and answers come from servers: only
+//! [`ModelInferRequest`]s are counted.
 
 use std::any::TypeId;
 use std::marker::PhantomData;

@@ -29,8 +29,8 @@ pub struct SamplerSettings {
 
 /// Draws batches from a replay server, some ahead of their use.
 ///
-/// A task of its own holds the stream, and connects again with growing delays for as long as the sampler lives. A batch
-/// that was on its way when a stream broke is lost: it was counted as sampled and is not learnt from.
+/// A task of its own holds the stream, and reconnects with growing delays for as long as the sampler lives. A batch in
+/// flight when a stream breaks is lost: it was counted as sampled and is not learnt from.
 #[derive(Debug)]
 pub struct Sampler {
     batches: mpsc::Receiver<SampleBatch>,

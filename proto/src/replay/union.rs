@@ -36,9 +36,9 @@ pub struct UnionSettings {
     pub patience: Duration,
 }
 
-/// For how long the draw waits for a server that has something to draw and does not hand it out, most often because its
-/// rate limiter waits for inserts: long enough that limiters of servers that are served alike do not change what is drawn,
-/// short enough that one without actors does not hold up the rest for long.
+/// The time for which a draw waits for a server that has items but sends none, most often because its rate limiter
+/// waits for inserts: long enough that limiters of servers with equal load do not bias the draws, short enough that a
+/// server without actors does not block the rest for long.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Samples drawn from all servers together.

@@ -11,8 +11,9 @@ use crate::server::{health_and_reflection, server};
 /// The most open connections: thousands of subscribers, and a few operators.
 const CONNECTIONS_MAX: usize = 8_192;
 
-/// Serves weights, health and reflection on `listener`, to clients that `security` accepts, until `drain` fires. Subscriptions end then; fetches under way
-/// are finished; a caller that must not wait for them sets a deadline around this.
+/// Serves weights, health and reflection on `listener`, to clients that `security` accepts, until `drain` fires.
+/// Subscriptions end then; fetches in progress are finished; a caller that must not wait for them sets a deadline
+/// around this.
 ///
 /// # Errors
 /// The error of the transport if it cannot serve.

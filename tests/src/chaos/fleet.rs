@@ -41,8 +41,8 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 const BY_SERVER: &str = "zerofleet_actor_remote_positions_total{by=\"server\"}";
 const ARENA_VERSION: &str = "zerofleet_arena_weights_version";
 
-/// Beside the small run file: no side of the rate limiter is what anybody waits for, so that a recovery time is that of who
-/// recovers; and no more load than two cores bear.
+/// The settings beside the small run file: no process waits for the rate limiter, so that a recovery time is that of
+/// the affected process; and no more load than two cores bear.
 const SETTINGS: [&str; 8] = [
     "security.insecure_bind=true",
     "replay.actor_inserts_per_second_max=20",

@@ -3,9 +3,9 @@ use crate::TableSettings;
 use crate::tree::Tree;
 
 impl Table {
-    /// Holds to other settings from now on, which must have passed [`TableSettings::check`]. Loses nothing: priorities,
-    /// quarantines and counted draws outlast settings that do not ask for them. What is beyond a new bound leaves with
-    /// the next insert or [`Table::expire`].
+    /// Changes the settings, which must have passed [`TableSettings::check`]. Loses nothing: priorities, quarantines
+    /// and counted draws outlast settings that do not use them. Items beyond a new bound leave with the next insert or
+    /// [`Table::expire`].
     ///
     /// While draws may be repeated without end they are not counted, and so far counted ones are no obstacle. O(items)
     /// if the selector or the number of draws changes, otherwise O(1).

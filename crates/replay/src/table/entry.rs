@@ -4,8 +4,8 @@ use experience::{Trajectory, WeightsVersion};
 
 use super::weigh::Weigh;
 
-/// A trajectory as the table holds it. Kept small, since there is one for each: what its items are, the trajectory
-/// knows. All that a draw asks is here, in one line of a cache.
+/// A trajectory in the table. Kept small, since there is one for each: the trajectory itself holds its items. All that
+/// a draw reads is here, in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Entry {
