@@ -10,7 +10,7 @@ const FILES: [&str; 2] = ["zerofleet/inference/v1/inference.proto", "zerofleet/w
 const REPLAY: &str = "zerofleet/replay/v1/replay.proto";
 const REPLAY_CODEC: &str = "crate::replay::canonical::CanonicalCodec";
 
-/// What others have defined, and the codec that reads it.
+/// The service of the Open Inference Protocol, and the codec that reads it.
 const OPEN_INFERENCE: &str = "inference/grpc_service.proto";
 const OPEN_INFERENCE_CODEC: &str = "crate::open_inference::PartsCodec";
 

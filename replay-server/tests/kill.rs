@@ -96,7 +96,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    #[allow(clippy::print_stderr, reason = "a failed test shows what its process said")]
+    #[allow(clippy::print_stderr, reason = "a failed test shows the output of its process")]
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
