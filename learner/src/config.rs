@@ -76,7 +76,7 @@ pub struct LearnerSection {
     /// Minutes over which the learning rate falls to its floor; the clock goes on over restarts.
     pub schedule_minutes: f64,
     /// The learning rate at the end of the schedule, as a share of its peak.
-    pub learning_rate_floor: f64,
+    pub learning_rate_ratio_min: f64,
     /// Decoupled weight decay of `adamw` on convolution and linear weights.
     pub weight_decay: f64,
     /// Momentum of `sgd`.
@@ -144,7 +144,7 @@ impl Default for LearnerSection {
             learning_rate: 2e-3,
             warm_up_steps: 100,
             schedule_minutes: 15.0,
-            learning_rate_floor: 0.05,
+            learning_rate_ratio_min: 0.05,
             // AdamW's paper; its decay is multiplied by the learning rate alone.
             weight_decay: 1e-2,
             // AlphaZero's.
@@ -219,7 +219,7 @@ impl Config {
         ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
         ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;
         ConfigError::within("learner.learning_rate", learner.learning_rate, 0.0..=10.0)?;
-        ConfigError::within("learner.learning_rate_floor", learner.learning_rate_floor, 0.0..=1.0)?;
+        ConfigError::within("learner.learning_rate_ratio_min", learner.learning_rate_ratio_min, 0.0..=1.0)?;
         ConfigError::within("learner.schedule_minutes", learner.schedule_minutes, 1e-3..=1e9)?;
         ConfigError::within("learner.weight_decay", learner.weight_decay, 0.0..=10.0)?;
         ConfigError::within("learner.momentum", learner.momentum, 0.0..=0.9999)?;

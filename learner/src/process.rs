@@ -191,7 +191,7 @@ fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         optimiser,
         learning_rate: section.learning_rate,
         warm_up_steps: section.warm_up_steps,
-        decay: Decay::Cosine { floor: section.learning_rate_floor },
+        decay: Decay::Cosine { floor: section.learning_rate_ratio_min },
         weight_decay,
         gradient_clip_norm: section.gradient_clip_norm,
         ema_decay: section.ema_decay,

@@ -25,7 +25,7 @@ const SMALL_WITH_ACTORS_AS_THE_BOTTLENECK: &str = "
     games = 16
     full_simulations = 100
     fast_simulations = 25
-    full_share = 0.5
+    full_search_probability = 0.5
     [replay]
     min_items = 200
     samples_per_insert = 2
@@ -74,7 +74,7 @@ fn all_healthy(cluster: &Compose, actors: usize) {
 /// Returns the numbers of trajectories that a drained actor logged as inserted and as left behind.
 fn handed_in(log: &Path) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(log).ok()?;
-    let line = text.lines().rev().find(|line| line.contains("handed in; what is spooled"))?;
+    let line = text.lines().rev().find(|line| line.contains("uploaded; what is spooled"))?;
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let field = |name| line.pointer(&format!("/fields/{name}")).or_else(|| line.get(name))?.as_u64();
     Some((field("trajectories")?, field("spooled")?))

@@ -63,7 +63,8 @@ pub fn is_override(name: &OsStr) -> bool {
 }
 
 /// Keys that were renamed: the old name, which is refused with the new one.
-pub const RENAMED_KEYS: [(&str, &str); 6] = [
+pub const RENAMED_KEYS: [(&str, &str); 7] = [
+    ("learner.learning_rate_floor", "learner.learning_rate_ratio_min"),
     ("search.root", "search.algorithm"),
     ("search.first_play_reduction", "search.fpu_reduction"),
     ("search.gumbel_considered", "search.gumbel_considered_actions_max"),
