@@ -1,5 +1,5 @@
-//! What must hold for any bytes: the functions behind the fuzz targets, and behind the test that runs their corpus
-//! without libFuzzer.
+//! Checks that must hold for any bytes: the functions behind the fuzz targets, and behind the test that runs their
+//! corpus without libFuzzer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +15,7 @@ use replay_server::log::{
     frame,
 };
 
-/// What a record may hold at most, decompressed.
+/// The most bytes that a record may hold, decompressed.
 const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
 
 /// Any payload is a record or is refused; what a trajectory holds is within its limit.

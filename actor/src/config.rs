@@ -55,20 +55,20 @@ pub struct ActorSection {
     /// Self-play threads, one evaluator each; 0 takes one per core, and two where an inference server evaluates: while one
     /// waits for its batch another searches. For the same reason it takes at least two where an accelerator evaluates.
     pub threads: usize,
-    /// Whether each self-play thread stays on one of the cpus that this process may run on: each on a core of its own, as long as
-    /// there are any. Where the system cannot do that, it is said once and threads run anywhere.
+    /// True keeps each self-play thread on one of the cpus that this process may run on: each on a core of its own, as
+    /// long as there are any. Where the system cannot do that, it is said once and threads run anywhere.
     pub pin_threads: bool,
-    /// Where replay servers listen: `http://127.0.0.1:7001`, or several, separated by commas. Each address that a host
-    /// name stands for is a server, and names are looked up again every few seconds.
+    /// The addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address that
+    /// a host name stands for is a server, and names are looked up again every few seconds.
     pub replay: String,
     /// The time that the replay server may be away before the actor writes to another one.
     pub replay_away_seconds_max: f64,
-    /// Where the learner serves weights: `http://127.0.0.1:7002`.
+    /// The address where the learner serves weights: `http://127.0.0.1:7002`.
     pub learner: String,
     /// The time that the learner may be away before self-play pauses, because there may be newer weights; 0: it never pauses.
     pub weights_away_seconds_max: f64,
-    /// Where inference servers evaluate for this actor: `http://127.0.0.1:7003`, or several, separated by commas. Each address
-    /// that a host name stands for is a server; actors spread over them. Empty: the actor evaluates itself.
+    /// The addresses of this actor's inference servers: `http://127.0.0.1:7003`, or several, separated by commas. Each
+    /// address that a host name stands for is a server; actors spread over them. Empty: the actor evaluates itself.
     pub inference: String,
     /// Lets the actor evaluate itself while the inference server is away or refuses; else self-play waits.
     pub inference_fallback: bool,

@@ -1,4 +1,4 @@
-//! Where the time of one call of the episodes goes, from what can be seen at its evaluator: before a batch there are
+//! Measures how the time of one call of the episodes is spent, as seen from its evaluator: before a batch there are
 //! descents, after it answers are applied. The clock is read twice for each batch and never within a search.
 
 use std::time::{Duration, Instant};

@@ -30,7 +30,7 @@ impl From<FinishedEpisode> for Finished {
 #[derive(Debug)]
 pub(crate) struct Traces {
     games: Vec<Traced>,
-    /// Whose search the next batch is shown for.
+    /// The search that the next batch is traced for.
     asking: Option<(usize, Span)>,
 }
 

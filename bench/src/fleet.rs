@@ -29,7 +29,7 @@ mod tests;
 /// Options of `zerofleet bench fleet`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// How the fleets of real actors are measured.
+    /// The measurement of fleets of real actors.
     #[command(flatten)]
     pub scaling: scaling::ScalingArgs,
     /// The load of one process in the name of many actors.
@@ -38,10 +38,10 @@ pub struct Args {
     /// Everything random descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Where runs and logs lie while they are measured [default: where the system keeps what is temporary].
+    /// The folder where runs and logs lie while they are measured [default: where the system keeps what is temporary].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<std::path::PathBuf>,
-    /// Where the report goes.
+    /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
 }

@@ -66,7 +66,7 @@ pub struct Args {
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Where the report goes.
+    /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long one operation took.
+/// The time that one operation took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Latency {
     /// Half of them took less.

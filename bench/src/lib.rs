@@ -132,10 +132,10 @@ impl std::fmt::Display for Turn {
 /// The turns that everything which is compared takes, one after the other.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Turns {
-    /// How long each of the measurements takes.
+    /// The duration of each measurement.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// How often everything is measured.
+    /// Number of times that everything is measured.
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
     /// The turn that counts.
@@ -144,7 +144,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// How long one takes.
+    /// Returns the duration of one measurement.
     ///
     /// # Errors
     /// No turn at all, or a time that is none.

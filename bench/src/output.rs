@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use crate::report::Report;
 
-/// Where a benchmark's report goes, and what it is compared with.
+/// The destination of a benchmark's report, and the report that it is compared with.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Destination {
     /// One JSON object instead of tables.

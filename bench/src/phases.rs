@@ -37,7 +37,7 @@ pub struct Args {
     /// The price of an hour of this machine, in any money.
     #[arg(long, value_name = "PRICE")]
     pub price_per_hour: Option<f64>,
-    /// Where the report goes.
+    /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
 }

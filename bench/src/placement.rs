@@ -29,7 +29,7 @@ pub struct Args {
     /// The run, and how long it is measured.
     #[command(flatten)]
     pub run: training_run::RunArgs,
-    /// Where the report goes.
+    /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
 }

@@ -44,13 +44,14 @@ pub struct Args {
     /// Positions in the table at which sampling and a restart are measured.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
     pub positions: Vec<u64>,
-    /// How long others are measured beside a sampler that has stopped reading; 0: not at all.
+    /// The time that others are measured beside a sampler that has stopped reading; 0: not at all.
     #[arg(long, default_value_t = 0.0)]
     pub stall_seconds: f64,
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Where the servers keep their logs: on the disk that is to be measured [default: the system's folder of temporary files].
+    /// The folder where the servers keep their logs: on the disk that is to be measured [default: the system's folder
+    /// of temporary files].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
     /// Settings of the servers beside the defaults: `replay.fsync_ms=10`.
@@ -59,7 +60,7 @@ pub struct Args {
     /// Every game descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Where the report goes.
+    /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
 }

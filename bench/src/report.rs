@@ -56,14 +56,14 @@ pub struct Row {
     pub metric: String,
     /// The value in `unit`; null if it was not measured.
     pub value: Option<f64>,
-    /// How the value is counted.
+    /// The unit of the value.
     pub unit: Unit,
     /// The value over that of the earlier report; for shares, the difference from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<f64>,
 }
 
-/// How a value is counted.
+/// The unit of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -73,7 +73,7 @@ pub enum Unit {
     PerSecond,
     /// From 0 to 1.
     Share,
-    /// How many times another value.
+    /// A multiple of another value.
     Ratio,
     /// Microseconds.
     Microseconds,
@@ -93,7 +93,7 @@ pub struct Compared {
     pub file: String,
     /// The model of its CPU.
     pub cpu: String,
-    /// Why no row was compared: a setting that differs.
+    /// The reason why no row was compared: a setting that differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -158,7 +158,7 @@ impl Report {
         self.plots.push(Plot { section: section.to_owned(), metric: metric.to_owned(), x, panel });
     }
 
-    /// Where values of these dimensions in `section` are added.
+    /// Returns the cell to which values of these dimensions in `section` are added.
     pub fn at(&mut self, section: &str, dimensions: &[(&str, &dyn ToString)]) -> Cell<'_> {
         let mut named = Dimensions::default();
         dimensions.iter().for_each(|(name, value)| named.push(name, value.to_string()));

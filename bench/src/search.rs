@@ -49,7 +49,7 @@ pub struct Args {
     /// Every random draw descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Where the report goes.
+    /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
 }

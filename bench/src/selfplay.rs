@@ -93,7 +93,7 @@ pub struct Args {
     /// Every random draw descends from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Where the report goes.
+    /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
 }
@@ -129,7 +129,7 @@ impl Args {
         self.turns.time().map(drop)
     }
 
-    /// How a run plays.
+    /// Returns the settings of a whole run.
     fn whole(&self) -> Play {
         Play {
             threads: machine::threads(self.threads),

@@ -25,13 +25,13 @@ use fleet::plan::{self, Plan};
 use fleet::{Fleet, Member, Rating};
 pub(crate) use temporary_folder::TemporaryFolder;
 
-/// How often processes are looked at, and how soon Ctrl-C is noticed.
+/// The interval between two checks of the processes and of Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// A run must take its first training step in this time.
 const FIRST_STEP_DEADLINE: Duration = Duration::from_secs(600);
 /// Every process must answer with its metrics in this time; a busy one may need several tries.
 const READ_DEADLINE: Duration = Duration::from_secs(20);
-/// How often accelerators are read; their figures cover about as long.
+/// The interval between two readings of the accelerators; their figures cover about as long.
 const ACCELERATOR_INTERVAL: Duration = Duration::from_secs(1);
 /// The run's name in its folder.
 const NAME: &str = "bench";
@@ -42,10 +42,10 @@ pub struct RunArgs {
     /// The game.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// How long is measured.
+    /// The duration of the measurement.
     #[arg(long, default_value_t = 60.0)]
     pub seconds: f64,
-    /// How long is waited before that, from the first training step on.
+    /// The wait before the measurement, from the first training step on.
     #[arg(long, default_value_t = 15.0)]
     pub warm_up_seconds: f64,
     /// Self-play processes [default: what fits the cores].
@@ -57,13 +57,13 @@ pub struct RunArgs {
     /// Overrides one key of the run file; may be given many times.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
-    /// Where the run lies while it is measured [default: where the system keeps what is temporary].
+    /// The folder of the run while it is measured [default: where the system keeps what is temporary].
     #[arg(long, value_name = "FOLDER")]
     pub runs: Option<PathBuf>,
 }
 
 impl RunArgs {
-    /// How long things take.
+    /// Returns the durations of a run's parts.
     ///
     /// # Errors
     /// Times that are none.
@@ -75,7 +75,7 @@ impl RunArgs {
     }
 }
 
-/// How long things take.
+/// The durations of a run's parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     warm_up: Duration,

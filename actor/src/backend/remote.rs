@@ -16,18 +16,19 @@ use weights::Manifest;
 
 use crate::metrics::{self, AnsweredBy};
 
-/// Within that the server answers or refuses: also what a version that it has not got yet may take to get there.
+/// The longest time for an answer or a rejection, including the time that an unknown weights version takes to reach the
+/// server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// A server that says nothing at all in that time is as good as away.
+/// The longest time without any message from the server; after it the server counts as away.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
-/// After a refusal this machine evaluates for so long before the server is asked again.
+/// The pause before the next request to a server that rejected one; this machine evaluates meanwhile.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
-/// After a silence, until the connection is given up, which takes seconds.
+/// The pause after a timeout, until the connection is given up, which takes seconds.
 const SILENCE_PAUSE: Duration = Duration::from_secs(2);
-/// The shortest and the longest pause of whoever has nothing to evaluate with.
+/// The shortest and the longest pause of an actor that has no other evaluator.
 const PAUSE: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 
-/// Has an inference server evaluate, by the version that the actor holds.
+/// An evaluator that sends its batches to an inference server, with the weights version that the actor holds.
 pub(super) struct Remote {
     shared: Arc<Shared>,
     local: Option<Arc<dyn Backend>>,
@@ -38,13 +39,14 @@ struct Shared {
     endpoint: String,
     runtime: Handle,
     drain: Drain,
-    /// Whether this machine evaluates because the server does not: told once, by whichever thread notices.
+    /// True while this machine evaluates because the server does not. Each change is logged once, by the first thread
+    /// that notices it.
     is_local: AtomicBool,
 }
 
 impl Remote {
-    /// Asks through `evaluations`; `local` evaluates while nobody answers, and without one self-play waits. Must be called on
-    /// a runtime.
+    /// Sends requests through `evaluations`; `local` evaluates while no server answers, and without it self-play waits.
+    /// Must be called on a runtime.
     pub(super) fn new(
         evaluations: Evaluations,
         endpoint: String,
@@ -89,7 +91,7 @@ impl Backend for Remote {
     }
 }
 
-/// What evaluates here, built when it is first needed.
+/// The local evaluator, built when it is first needed.
 struct Local {
     backend: Arc<dyn Backend>,
     manifest: Manifest,
@@ -114,7 +116,7 @@ struct RemoteEvaluator {
     shared: Arc<Shared>,
     attributes: Attributes,
     local: Option<Local>,
-    /// Before this the server is not asked: it has just refused.
+    /// No request is sent to the server before this time, because it has just rejected one.
     ask_again: Instant,
 }
 
@@ -145,11 +147,11 @@ impl Evaluator for RemoteEvaluator {
     }
 }
 
-/// Why the server has not answered.
+/// The reason for a missing answer.
 enum Unanswered {
-    /// It will not in the next time.
+    /// The server will not answer for the next `pause`.
     For { pause: Duration, reason: String },
-    /// It said something that cannot be.
+    /// The answer is invalid.
     Broken(Error),
 }
 
@@ -170,7 +172,7 @@ impl RemoteEvaluator {
             }
             Ok(Err(error)) => error,
             Err(_) => {
-                // Whoever is silent is not waited for again with every batch.
+                // Not every batch waits for a server that does not answer.
                 self.ask_again = Instant::now() + SILENCE_PAUSE;
                 AskError::Away
             }
@@ -201,7 +203,7 @@ impl RemoteEvaluator {
     }
 }
 
-/// How long to leave a server alone that has refused.
+/// The pause after a rejection, before the next request.
 fn pause_after(refusal: &Refusal) -> Duration {
     match refusal.why {
         Why::Full | Why::Late => refusal.retry_after.unwrap_or(PAUSE[0]).clamp(PAUSE[0], PAUSE[1]),
@@ -246,7 +248,7 @@ mod tests {
 
     const WELCOME: Welcome = Welcome { version: 7, positions_max: 64, asks_max: 4 };
 
-    /// This machine: uniform priors, as a network that knows nothing.
+    /// This machine's evaluator: uniform priors, as of an untrained network.
     fn here() -> Arc<dyn Backend> {
         let build = |_: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(Uniform::new(shape())))
@@ -288,7 +290,7 @@ mod tests {
         within(tokio::task::spawn_blocking(|| thread.join().unwrap())).await.unwrap()
     }
 
-    /// The server is sure of the first action.
+    /// The server's network puts all its policy on the first action.
     async fn answer(stream: &mut proto::scripted::AskStream) {
         let ask = stream.ask().await;
         assert_eq!(ask.version, 7, "an ask names the version that the actor holds");
@@ -312,7 +314,7 @@ mod tests {
         let evaluator = build(&remote);
         assert_eq!(evaluator.attributes().weights_version, 7);
 
-        // Not connected yet.
+        // The connection does not stand yet.
         let (evaluator, answered) = joined(evaluate(evaluator)).await;
         assert_eq!(answered.unwrap().priors(0), [0.5, 0.5]);
 
@@ -336,7 +338,7 @@ mod tests {
         let mut script = InferenceScript::start_at(address).await;
         let mut stream = script.welcomed(WELCOME).await;
         within(remote.shared.evaluations.up()).await;
-        // Another evaluator has not been refused anything.
+        // Another evaluator has had no request rejected.
         drop(evaluator);
         let thread = evaluate(build(&remote));
         answer(&mut stream).await;

@@ -1,5 +1,5 @@
-//! An evaluator that takes a fixed time and knows nothing: what a benchmark of the fleet plays with, so that neither cores nor an
-//! accelerator are the limit. Whoever trains on its games learns noise.
+//! An evaluator that takes a fixed time and has no network. A benchmark of the fleet plays with it, so that neither
+//! cores nor an accelerator are the limit. Training on its games learns noise.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use inference::testing::Hashing;
 use inference::{Attributes, Batch, Error, Evaluator, Predictions};
 use weights::Manifest;
 
-/// How `actor.kernel` asks for it.
+/// The value of `actor.kernel` that selects this evaluator.
 pub(crate) const NAME: &str = "simulated";
 
-/// Answers of no network, each batch as late as an accelerator would be.
+/// Builds evaluators without a network, whose batches take as long as an accelerator's would.
 pub(super) struct Simulated {
     delay: Duration,
 }
 
 impl Simulated {
-    /// Warns whoever reads the log: this must never happen by accident.
+    /// Logs a warning, because a simulated evaluator must never be used by accident.
     pub(super) fn new(delay: Duration) -> Self {
         tracing::warn!(
             delay_us = delay.as_micros(),
@@ -42,7 +42,7 @@ impl Backend for Simulated {
     }
 }
 
-/// Says what [`Hashing`] says, `delay` after it was asked.
+/// Returns the answers of [`Hashing`], `delay` after the request.
 struct Delayed {
     answers: Hashing,
     delay: Duration,
@@ -60,7 +60,7 @@ impl Evaluator for Delayed {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        // The time it takes to make the answers up is part of the delay.
+        // Computing the answers is part of the delay.
         let end = Instant::now() + self.delay;
         self.answers.evaluate(batch, predictions)?;
         std::thread::sleep(end.saturating_duration_since(Instant::now()));

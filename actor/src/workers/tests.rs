@@ -16,7 +16,7 @@ use crate::Config;
 
 const SEED: u64 = 5;
 
-/// What an evaluator does before it answers its batch, which the test numbers from one.
+/// A test's action before an evaluator answers its batch; batches are numbered from one.
 type Before = Arc<dyn Fn(u64, usize) -> Result<(), Error> + Send + Sync>;
 
 struct Watched {
@@ -25,7 +25,7 @@ struct Watched {
     batches: usize,
 }
 
-/// A backend whose evaluators answer pseudo-randomly, differently for each version, after what the test wants done.
+/// A backend whose evaluators answer pseudo-randomly, differently for each version, after the test's own action.
 fn hashed(before: Before) -> Arc<dyn Backend> {
     let build = move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
         Ok(Box::new(watched(manifest.version.0, &before)))
@@ -62,7 +62,7 @@ fn episodes() -> Episodes<TicTacToe> {
     Episodes::new(TicTacToe::new(), selfplay(), SEED)
 }
 
-/// Weights of this version for `game`.
+/// Returns weights of this version for `game`.
 fn published(game: &TicTacToe, number: u64) -> Arc<Published> {
     let spec = game.spec();
     let mut published = version(number, number.to_le_bytes().to_vec());
@@ -76,7 +76,7 @@ fn published(game: &TicTacToe, number: u64) -> Arc<Published> {
 struct Bench {
     worker: Worker<TicTacToe>,
     weights: watch::Sender<Option<Arc<Published>>>,
-    /// Since when the learner is away.
+    /// The time since which the learner is away.
     away: watch::Sender<Option<tokio::time::Instant>>,
     finished: mpsc::Receiver<Finished>,
     readiness: Readiness,
@@ -121,7 +121,7 @@ impl Bench {
         }
     }
 
-    /// Whether a search has begun and is not finished.
+    /// True if a search has begun and is not finished.
     fn searches(&mut self) -> bool {
         let mut anyone = Uniform::new(TicTacToe::new().spec().observation);
         self.worker.episodes.settle(&mut anyone, None).unwrap() != Round::default()
@@ -132,7 +132,8 @@ impl Bench {
     }
 }
 
-/// What episodes finish that are driven by hand, with the same seed and answers, for so many rounds or until they fail.
+/// Returns the episodes that are finished when driven by hand, with the same seed and answers, for `rounds` or until an
+/// error.
 fn finished_by_hand(rounds: usize, before: &Before) -> Vec<FinishedEpisode> {
     let (mut episodes, mut evaluator) = (episodes(), watched(1, before));
     for _ in 0..rounds {
@@ -173,7 +174,7 @@ fn a_search_that_its_weights_cannot_finish_begins_again_with_the_next() {
         let mut bench = bench(move |version, batch| if version == 1 && batch > 5 { Err(failure()) } else { Ok(()) });
         bench.publish(1);
         bench.play(5);
-        // A failing backend is waited for, but not by a worker that drains.
+        // A worker waits for a failing backend, but not while it drains.
         bench.drain.start();
         bench.publish(2);
         bench.worker.swap_weights().unwrap();
@@ -219,7 +220,7 @@ fn a_backend_that_keeps_failing_is_given_up() {
     let mut bench = bench(|_, _| Err(Error::Backend("gone".into())));
     bench.publish(1);
     bench.worker.swap_weights().unwrap();
-    // So that nobody waits between the tries.
+    // There is no pause between the tries.
     bench.drain.start();
     for _ in 1..FAILURES_MAX {
         bench.worker.play(Episodes::advance).unwrap();
@@ -274,7 +275,7 @@ fn settings(actor: u64, threads: usize) -> Settings {
 
 #[tokio::test]
 async fn when_one_thread_fails_all_end_and_the_failure_is_told() {
-    // Of two evaluators one fails.
+    // One of two evaluators fails.
     let failures = AtomicUsize::new(0);
     let before: Before =
         Arc::new(
@@ -310,7 +311,7 @@ fn no_two_actors_epochs_or_threads_play_the_same_games() {
 fn self_play_pauses_while_the_learner_is_away_for_too_long_and_goes_on_by_itself() {
     let Bench { worker, weights, away, finished: _finished, readiness, drain, _runtime } = bench(|_, _| Ok(()));
     weights.send_replace(Some(published(&TicTacToe::new(), 1)));
-    // A clock that began long ago is not on every machine: then there is nothing to show.
+    // Not every machine has a clock that began long ago: without one there is nothing to test.
     let Some(long_ago) = tokio::time::Instant::now().checked_sub(Duration::from_secs(61)) else { return };
     away.send_replace(Some(long_ago));
     let playing = std::thread::spawn(move || worker.run());
@@ -332,7 +333,7 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// The cpus that each thread may run on when it takes its first weights.
+/// Returns the cpus that each thread may run on when it takes its first weights.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn pinned_threads_have_one_allowed_cpu_each() {
@@ -364,7 +365,7 @@ async fn pinned_threads_have_one_allowed_cpu_each() {
     ended.unwrap();
     let mut pinned = masks.lock().unwrap().clone();
     pinned.sort();
-    // One more thread than cpus: it shares the first.
+    // There is one more thread than cpus: it shares the first.
     let mut expected: Vec<Vec<Cpu>> = cpus.iter().chain([&cpus[0]]).map(|&cpu| vec![cpu]).collect();
     expected.sort();
     assert_eq!(pinned, expected);

@@ -11,7 +11,7 @@ use super::load::{LoadArgs, PATIENCE, cpu_seconds, cpu_since, memory};
 use super::publisher::Publisher;
 use super::speeds::{FanOutSpeeds, LoadSpeeds};
 
-/// How often the publisher's memory is looked at.
+/// The interval between two readings of the publisher's memory.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 /// Shares of the subscribers whose times are reported, beside the first one.
 const SHARES: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
@@ -94,7 +94,7 @@ async fn all_hold_it(
     Ok((held, memory_max))
 }
 
-/// Why a subscriber ended, which none does by itself.
+/// Returns the reason why a subscriber ended, which none does by itself.
 fn why(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
     let error = match ended {
         Some(Ok(Err(error))) => error,

@@ -16,7 +16,7 @@ use crate::usage;
 
 /// The deadline of every wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
-/// How often is looked whether connections stand.
+/// The interval between two checks of the connections.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Trajectories that an actor has unacknowledged at most, as in a run.
 const IN_FLIGHT: usize = 64;
@@ -35,7 +35,7 @@ pub struct LoadArgs {
     /// Trajectories that each actor hands in per second.
     #[arg(long, value_delimiter = ',', default_value = "1,10,20")]
     pub rates: Vec<f64>,
-    /// How long each rate is measured.
+    /// The time that each rate is measured.
     #[arg(long, default_value_t = 10.0)]
     pub load_seconds: f64,
     /// Networks whose weights go to all of them, BLOCKSxCHANNELS of Connect Four.

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How large a network is: `BLOCKSxCHANNELS`.
+/// The size of a network: `BLOCKSxCHANNELS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkSize {
     /// Residual blocks of the tower.

@@ -77,7 +77,7 @@ fn made(network: NetworkSize, seed: u64) -> anyhow::Result<Published> {
 /// A publisher in another process, which ends with this.
 #[derive(Debug)]
 pub(super) struct Publisher {
-    /// Where it serves.
+    /// The address where it serves.
     pub(super) endpoint: String,
     process: std::process::Child,
     /// `None` once it is to end.
@@ -118,7 +118,7 @@ impl Publisher {
         orders.write_all(b"\n").and_then(|()| orders.flush()).context("tell the publisher")
     }
 
-    /// How many bytes the version has that was published last.
+    /// Returns the bytes of the version that was published last.
     ///
     /// # Errors
     /// It is gone.

@@ -6,9 +6,9 @@ use proto::replay::Inspector;
 
 use fleet::child::{self, Child};
 
-/// How long it may take to serve.
+/// The longest time until it serves.
 const START_DEADLINE: Duration = Duration::from_secs(60);
-/// How often it is looked at.
+/// The interval between two checks of it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The limiter lets inserts run this far ahead: further than any measurement gets.
 const ERROR_ITEMS: &str = "1e15";
@@ -16,7 +16,7 @@ const ERROR_ITEMS: &str = "1e15";
 /// A replay server in a process of its own, which ends with this.
 #[derive(Debug)]
 pub(super) struct ReplayServer {
-    /// Where it serves.
+    /// The address where it serves.
     pub(super) endpoint: String,
     child: Child,
 }

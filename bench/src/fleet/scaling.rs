@@ -8,7 +8,7 @@ use crate::Turn;
 use crate::training_run::{self, RunArgs, Window};
 use fleet::{Rating, Role};
 
-/// How the fleets of real actors are measured.
+/// The measurement of fleets of real actors.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScalingArgs {
     /// Numbers of actor processes; 0 measures none.
@@ -17,7 +17,7 @@ pub struct ScalingArgs {
     /// The game they play.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// How long a batch takes that no network evaluates.
+    /// The time of a batch that no network evaluates.
     #[arg(long, default_value_t = 10_000)]
     pub delay_us: u64,
     /// Games of each actor, in one thread: positions of a batch.
@@ -26,13 +26,13 @@ pub struct ScalingArgs {
     /// Simulations of every search.
     #[arg(long, default_value_t = 16)]
     pub simulations: u32,
-    /// How long each fleet and each rate is measured.
+    /// The time that each fleet and each rate is measured.
     #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
-    /// How long is waited before that, from the first training step on: the games of a fleet begin together.
+    /// The wait before the measurement, from the first training step on: the games of a fleet begin together.
     #[arg(long, default_value_t = 10.0)]
     pub warm_up_seconds: f64,
-    /// How often the fleets are measured; of several the middle one counts.
+    /// Number of measurements of each fleet; of several the middle one counts.
     #[arg(long, default_value_t = 1)]
     pub repeats: usize,
     /// Overrides one key of the fleets' run file; may be given many times.

@@ -40,7 +40,7 @@ pub(super) struct LoadSpeeds {
     pub(super) steps: usize,
     /// Bytes of a trajectory on the wire, the mean.
     pub(super) trajectory_bytes: f64,
-    /// How long each rate was measured.
+    /// The time that each rate was measured.
     pub(super) seconds: f64,
     /// From the first connection until all insert streams were open.
     pub(super) connected_seconds: f64,

@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use network_torch::DenseShape;
 
-/// How large a measured dense network is: `INPUTSxHIDDENxACTIONS`.
+/// The size of a measured dense network: `INPUTSxHIDDENxACTIONS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DenseSize(pub DenseShape);
 

@@ -21,7 +21,7 @@ struct Measured {
     calls_per_second: Vec<f64>,
 }
 
-/// How long things may take.
+/// The time limits of a series.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     /// One turn.

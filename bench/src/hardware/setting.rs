@@ -11,16 +11,16 @@ pub(super) struct Setting {
     pub(super) engine: String,
     /// `f32` or `bf16`.
     pub(super) precision: String,
-    /// How many compute side by side, each with a batch of its own.
+    /// Number of evaluators that compute side by side, each with a batch of its own.
     pub(super) evaluators: usize,
     /// Threads that each of them shares an operation out to.
     pub(super) threads: usize,
 }
 
-/// How the cores of a CPU are used.
+/// The use of a CPU's cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Split {
-    /// How many compute side by side.
+    /// Number of evaluators that compute side by side.
     pub(super) evaluators: usize,
     /// Threads of each.
     pub(super) threads: usize,

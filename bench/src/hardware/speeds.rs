@@ -25,7 +25,7 @@ pub(super) struct SettingSpeeds {
     pub(super) not_measured: Option<String>,
 }
 
-/// How fast a setting is at a size.
+/// The speed of a setting at a size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Speed {
     /// Rows, elements or positions.
@@ -47,11 +47,11 @@ pub(super) struct Recommended {
     pub(super) size: usize,
     /// Its speed there.
     pub(super) per_second: f64,
-    /// How long a call took there.
+    /// The time of a call there.
     pub(super) latency_us: f64,
 }
 
-/// Where an accelerator is faster than the CPU.
+/// A point from which an accelerator is faster than the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Win {
     /// The accelerator, in whichever precision is faster.

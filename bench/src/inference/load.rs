@@ -14,7 +14,7 @@ use crate::positions;
 /// The load that callers make.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    /// How many ask at the same time, each again as soon as it is answered.
+    /// Number of concurrent callers; each sends its next request as soon as it is answered.
     pub(super) callers: usize,
     /// Positions in an ask.
     pub(super) positions: usize,

@@ -6,7 +6,7 @@ use weights::Architecture;
 /// Planes of every observation: how many there are matters to the first convolution only.
 const PLANES: usize = 3;
 
-/// How large a measured network is, and its board: `BLOCKSxCHANNELS@HEIGHTxWIDTH`.
+/// The size of a measured network and its board: `BLOCKSxCHANNELS@HEIGHTxWIDTH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkSize {
     /// Residual blocks of the tower.

@@ -16,7 +16,7 @@ use weights::Architecture;
 use super::engine::Engine;
 
 const SCRIPT: &str = include_str!("peers.py");
-/// How long an answer may take beyond the measured time: large networks are built and compiled first.
+/// The longest time for an answer beyond the measured time: large networks are built and compiled first.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A script that measures on request.

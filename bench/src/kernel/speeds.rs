@@ -29,13 +29,13 @@ pub(super) struct EngineSpeeds {
     pub(super) peak: Option<f64>,
     /// By batch size, ascending.
     pub(super) speeds: Vec<Speed>,
-    /// Where the time goes, by batch size. Paths of the kernel only.
+    /// The time spent in each layer, by batch size. Paths of the kernel only.
     pub(super) layers: Vec<LayerTimes>,
     /// The reason why no more was measured.
     pub(super) not_measured: Option<String>,
 }
 
-/// How fast an engine answers batches.
+/// The speed at which an engine answers batches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Speed {
     /// Positions in each batch.

@@ -3,11 +3,11 @@ use crate::digits::number;
 /// Time and price of a longer run at the measured speed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cost {
-    /// How many epochs of training.
+    /// Number of epochs of training.
     pub(super) epochs: f64,
     /// Positions trained on in one of them: as many as the window holds.
     pub(super) epoch_positions: f64,
-    /// How long that takes; unknown if nothing was trained on.
+    /// The time that they take; unknown if nothing was trained on.
     pub(super) hours: Option<f64>,
     /// Moves that self-play makes meanwhile.
     pub(super) positions: Option<f64>,
@@ -17,7 +17,7 @@ pub(super) struct Cost {
     pub(super) price: Option<f64>,
 }
 
-/// How fast a run goes.
+/// The speed of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Speed {
     /// Positions trained on.

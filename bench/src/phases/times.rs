@@ -1,4 +1,4 @@
-//! Where the time of a run went, by threads, phases and processes.
+//! The time of a run by threads, phases and processes.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use std::fmt;
 pub(crate) struct Threads {
     /// Their kind.
     pub(crate) name: ThreadsName,
-    /// How many there are.
+    /// Number of them.
     pub(crate) count: usize,
     /// CPU time of all of them; unknown where the system has no figure.
     pub(crate) cpu_seconds: Option<f64>,
-    /// Where their time went.
+    /// Their time by phase.
     pub(crate) phases: Vec<PhaseTime>,
 }
 

@@ -26,8 +26,8 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Where self-play evaluates: `libtorch on DEVICE (why), precision`, `libtorch DEVICE precision` where that was measured to
-    /// be fastest at some batch, or the CPU kernel. Of several devices the last: it has the large batches.
+    /// Returns the device of self-play: `libtorch on DEVICE (why), precision`, `libtorch DEVICE precision` if that was
+    /// measured to be fastest at some batch, or the CPU kernel. Of several devices the last: it has the large batches.
     pub(super) fn of_evaluator(&self) -> Option<&str> {
         let evaluator = self.evaluator.as_deref()?;
         let measured = || evaluator.split(", ").filter_map(|part| part.strip_prefix("libtorch ")).last();

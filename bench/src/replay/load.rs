@@ -13,7 +13,7 @@ use crate::latency::Latency;
 const WARM_UP: f64 = 0.25;
 /// Batches that a sampler has asked for ahead.
 const PREFETCH: usize = 4;
-/// How long the last acknowledgements are waited for.
+/// The longest wait for the last acknowledgements.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Writers that fill a table, and what each has unacknowledged.
 const FILLERS: (usize, usize) = (4, 256);

@@ -6,7 +6,7 @@ use inference::{Cache, Evaluator};
 
 use super::experience::{Experience, Kept};
 
-/// How games are played.
+/// The settings of the games.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Play {
     pub(super) threads: usize,
@@ -59,7 +59,7 @@ impl Play {
     }
 }
 
-/// How fast self-play is, over all threads.
+/// The speed of self-play, over all threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct SelfplaySpeed {
     /// Positions that the evaluator answered.

@@ -22,7 +22,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// How much a series has grown, over all processes of a role. One that was not there at the beginning began at zero.
+    /// Returns the growth of a series over all processes of a role. A series that did not exist at the beginning began
+    /// at zero.
     pub(crate) fn growth(&self, role: Role, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let grown = self.processes().filter(|(_, end)| end.role == role).filter_map(|(begin, end)| {
             let before = begin.exposition.get(name, labels).unwrap_or(0.0);

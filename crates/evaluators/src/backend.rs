@@ -31,7 +31,7 @@ where
     }
 }
 
-/// Why no evaluator could be built.
+/// The reason why no evaluator could be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The CPU kernel refused the weights, or does not take the network.
@@ -40,9 +40,9 @@ pub enum Error {
     /// The CPU kernel does not take the network, and this build has no other engine.
     #[error("{source}; libtorch may take the network, and this build lacks it: {remedy}")]
     NeedsLibtorch {
-        /// What the kernel does not take.
+        /// The kernel's reason for not taking the network.
         source: network_cpu::Error,
-        /// How to get a build that has libtorch.
+        /// The way to get a build that has libtorch.
         remedy: &'static str,
     },
     /// libtorch refused the weights, or its device failed.

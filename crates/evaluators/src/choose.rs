@@ -21,17 +21,17 @@ pub struct Settings {
     pub precision: PrecisionPreference,
     /// The engine on a CPU.
     pub kernel: KernelPreference,
-    /// Whether answers may depend on earlier requests.
+    /// Determines whether answers may depend on earlier requests.
     pub calibration: Calibration,
     /// Threads that evaluate.
     pub threads: Threads,
     /// The largest batch of a thread.
     pub batch_max: usize,
-    /// How to get a build with libtorch, for messages: `build it with --features torch`.
+    /// The way to get a build with libtorch, for messages: `build it with --features torch`.
     pub torch_build: &'static str,
 }
 
-/// Whether an evaluator may adapt its numbers to the positions it is asked about.
+/// Determines whether an evaluator may adapt its numbers to the positions that it evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calibration {
     /// Bfloat16 is checked on recent positions, and integers are calibrated on them: a version's answers depend on earlier
@@ -44,9 +44,9 @@ pub enum Calibration {
 /// Evaluating threads, by where they evaluate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads {
-    /// Where no accelerator does.
+    /// Number of threads without an accelerator.
     pub cpu: usize,
-    /// Where an accelerator does: it waits for a single thread between two batches.
+    /// Number of threads with an accelerator, which would wait for a single thread between two batches.
     pub accelerator: usize,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Debug for Chosen {
 pub struct Invalid {
     /// The setting: `device`, `precision` or `kernel`.
     pub setting: &'static str,
-    /// Why not.
+    /// The reason why it cannot be satisfied.
     pub reason: String,
 }
 

@@ -10,7 +10,7 @@ use crate::{Backend, Error};
 /// The CPU kernel as a backend.
 pub(crate) struct Cpu {
     kernel: Kernel,
-    /// How to get a build that takes what the kernel does not; `None` where this build does.
+    /// The way to get a build that takes the networks that the kernel does not; `None` if this build does.
     remedy: Option<&'static str>,
     /// The variant that was logged last: it is known with the first weights and may change with others.
     announced: Mutex<Option<ChosenVariant>>,

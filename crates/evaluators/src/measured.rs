@@ -14,7 +14,7 @@ use crate::{Backend, Error, Host, Store};
 #[cfg(test)]
 mod tests;
 
-/// How long each batch size of each option is measured.
+/// The time that each batch size of each option is measured.
 const TRIAL_TIME: Duration = Duration::from_millis(30);
 
 /// The load of a process.
@@ -29,7 +29,7 @@ pub(crate) struct Demand {
 /// One engine.
 pub(crate) struct Choice {
     pub(crate) backend: Box<dyn Backend>,
-    /// Whether all threads share one device, whose queue holds as many batches as are in flight.
+    /// True if all threads share one device, whose queue holds as many batches as are in flight.
     pub(crate) is_shared: bool,
 }
 

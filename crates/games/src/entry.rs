@@ -12,7 +12,7 @@ pub struct Entry {
     pub preset: &'static str,
     /// Positions with known scores, on which the arena measures accuracy; only for a game of one size.
     pub solved: Option<SolvedPositions>,
-    /// Whether the arena checks every line of play.
+    /// Determines whether the arena checks every line of play.
     pub exhaustive: Exhaustive,
 }
 
@@ -36,7 +36,8 @@ pub struct SolvedPositions {
     pub csv: &'static str,
 }
 
-/// Whether the arena plays every line of a game against the weights that it measures; only tiny games allow it.
+/// Determines whether the arena plays every line of a game against the weights that it measures; only tiny games allow
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhaustive {
     /// It does so for every version.

@@ -71,9 +71,9 @@ impl std::str::FromStr for KernelPreference {
 
 /// Hands evaluators to the threads of a process: the path is chosen once, each weights version is packed once.
 ///
-/// Where integers are allowed, each version is calibrated and checked on positions that its evaluators received lately, and
-/// answered in floating point until there are some, or if the check fails. An [`adaptive`](Self::adaptive) kernel checks
-/// bfloat16 likewise, against float32.
+/// If integers are allowed, each version is calibrated and checked on positions that its evaluators received lately,
+/// and answered in floating point until there are some, or if the check fails. An [`adaptive`](Self::adaptive) kernel
+/// checks bfloat16 likewise, against float32.
 #[derive(Debug)]
 pub struct Kernel {
     /// The floating-point paths to try, in their order.

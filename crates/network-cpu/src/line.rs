@@ -1,6 +1,7 @@
 /// 64 bytes: a cache line, a vector register, a row of a matrix tile.
 ///
-/// What the sixteen words hold is up to the [`Format`]: 16 float32 channels of a pixel, 32 bfloat16 channels, or 64 integers.
+/// The [`Format`] determines the content of the sixteen words: 16 float32 channels of a pixel, 32 bfloat16 channels, or
+/// 64 integers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u32; WORDS]);
