@@ -17,11 +17,11 @@ use weights::{Architecture, Digest};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// How many training steps have been taken.
+    /// Number of training steps taken.
     pub training_step: u64,
-    /// How many positions they used.
+    /// Number of positions that they used.
     pub positions: u64,
-    /// How many seconds the learner has run, over all its lives: what the learning-rate schedule goes by.
+    /// Seconds that the learner has run, over all its lives: the clock of the learning-rate schedule.
     pub elapsed_seconds: f64,
     /// The network the tensors belong to.
     pub architecture: Architecture,
@@ -30,7 +30,7 @@ pub struct Progress {
 /// A run's progress and the trainer's files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
-    /// Where the run stands.
+    /// The progress of the run.
     pub progress: Progress,
     /// The trainer's files by name: weights, averages, optimiser state.
     pub files: Vec<(String, Vec<u8>)>,
@@ -52,7 +52,7 @@ pub struct Found {
     pub damaged: Vec<String>,
 }
 
-/// Why checkpoints could not be written or read.
+/// The reason why checkpoints could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of a checkpoint could not be written.

@@ -20,7 +20,7 @@ pub struct Config {
     pub run: RunSection,
     /// The shape of the network.
     pub network: NetworkSection,
-    /// How it is trained.
+    /// The settings of training.
     pub learner: LearnerSection,
     /// TLS, tokens and the certificates that are trusted.
     pub security: SecuritySection,
@@ -51,8 +51,8 @@ impl Default for NetworkSection {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnerSection {
-    /// Where replay servers listen: `http://127.0.0.1:7001`, or several, separated by commas. Each address that a host
-    /// name stands for is a server, and names are looked up again every few seconds.
+    /// The addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address that
+    /// a host name stands for is a server, and names are looked up again every few seconds.
     pub replay: String,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: DevicePreference,
@@ -91,7 +91,8 @@ pub struct LearnerSection {
     pub value_loss_weight: f64,
     /// The share of the search's root value in the value target; the rest is the outcome.
     pub search_value_share: f32,
-    /// How far the importance of a draw by priority is made up for: 1 wholly, 0 not at all. Uniform draws are all alike.
+    /// The degree to which the importance of a draw by priority is made up for: 1 wholly, 0 not at all. Uniform draws
+    /// are all alike.
     pub importance_exponent: f64,
     /// Weights are published this often, if a step was taken.
     pub publish_interval_seconds: f64,
@@ -123,7 +124,7 @@ pub enum OptimiserKind {
     Sgd,
 }
 
-/// How targets are made of samples.
+/// The settings of targets, which are made of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TargetSettings {
     /// The share of the search's root value in the value target; the rest is the outcome of the episode.
@@ -175,7 +176,7 @@ pub struct Settings {
     pub directory: std::path::PathBuf,
     /// The network.
     pub network: NetworkSection,
-    /// Where the replay servers listen.
+    /// The addresses of the replay servers.
     pub replay: Endpoints,
     /// The device that trains.
     pub device: DevicePreference,
@@ -191,15 +192,15 @@ pub struct Settings {
     pub learner: LearnerSection,
     /// The run's length: the schedule's denominator.
     pub schedule: Duration,
-    /// How targets are made of samples.
+    /// The settings of targets, which are made of samples.
     pub targets: TargetSettings,
-    /// How far the importance of a draw by priority is made up for, 0 to 1.
+    /// The degree to which the importance of a draw by priority is made up for, 0 to 1.
     pub importance_exponent: f64,
-    /// How often weights are published.
+    /// The interval at which weights are published.
     pub publish_interval: Duration,
     /// Published versions kept on disk.
     pub versions_kept: usize,
-    /// How often checkpoints are written.
+    /// The interval at which checkpoints are written.
     pub checkpoint_interval: Duration,
     /// Checkpoints kept on disk.
     pub checkpoints_kept: usize,

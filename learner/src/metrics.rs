@@ -87,7 +87,7 @@ pub(crate) fn device(device: String, precision: String) {
     gauge!("zerofleet_learner_device", "device" => device, "precision" => precision).set(1.0);
 }
 
-/// Where training stands: at the beginning, where an earlier life of the learner left it.
+/// Sets the gauges of training's progress: at the start, to the values where an earlier life of the learner left off.
 pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
     gauge!("zerofleet_learner_steps_total").set(step as f64);
     gauge!("zerofleet_learner_positions_total").set(positions as f64);
@@ -110,7 +110,7 @@ pub(crate) fn sample_version_lag(mean: f64) {
     gauge!("zerofleet_learner_sample_version_lag").set(mean);
 }
 
-/// How many servers there are, and how many of them are drawn from.
+/// Sets the number of servers and the number of those that are drawn from.
 pub(crate) fn replay_servers(servers: usize, drawn_from: usize) {
     for (state, servers) in [("all", servers), ("drawn_from", drawn_from)] {
         gauge!("zerofleet_learner_replay_servers", "state" => state).set(servers as f64);

@@ -1,4 +1,4 @@
-//! Where threads and tokio meet: samples come in over a stream, are prepared on one named thread and trained on by
+//! Connects threads and tokio: samples come in over a stream, are prepared on one named thread and trained on by
 //! another; reports of broken trajectories go back. Every channel is bounded.
 
 use std::thread::JoinHandle;
@@ -84,7 +84,7 @@ pub(crate) struct Preparer {
     pub(crate) thread: JoinHandle<()>,
 }
 
-/// How much samples count.
+/// The weights of samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Weighing {
     /// Of [`priorities::importance`].

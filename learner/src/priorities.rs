@@ -50,8 +50,8 @@ pub struct Priorities {
     wanted: Arc<AtomicBool>,
 }
 
-/// How much each sample counts: `(1 / N·p)^exponent` with N items in the table and p its probability, divided by the
-/// greatest of the batch.
+/// Returns the weight of each sample: `(1 / N·p)^exponent` with N items in the table and p its probability, divided by
+/// the greatest of the batch.
 pub fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
     let weight = |sample: &Sample| {
         let expected = sample.probability * sample.table_items as f64;

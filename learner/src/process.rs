@@ -25,7 +25,7 @@ use crate::{metrics, pipeline, priorities, training};
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// How long fetches under way may go on once training has ended.
+/// The longest time that fetches under way may go on once training has ended.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
 /// Runs the learner until it is drained; the last act is a checkpoint.

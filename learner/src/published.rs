@@ -26,7 +26,7 @@ impl Published {
     /// Keeps a version. The manifest comes last: without it the version does not exist.
     ///
     /// # Errors
-    /// Where the file system refuses, with the path.
+    /// If the file system refuses, with the path.
     pub fn write(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
         let write = || -> anyhow::Result<()> {
             fs::create_dir_all(&self.directory)?;
@@ -41,7 +41,7 @@ impl Published {
     /// The newest version whose bytes are the ones its manifest names, if any.
     ///
     /// # Errors
-    /// Where the directory cannot be read.
+    /// If the directory cannot be read.
     pub fn newest(&self) -> anyhow::Result<Option<(Manifest, Vec<u8>)>> {
         for version in self.versions()?.into_iter().rev() {
             match self.read(version) {
@@ -55,7 +55,7 @@ impl Published {
     /// The number of the next version: above every number ever given.
     ///
     /// # Errors
-    /// Where the directory cannot be read.
+    /// If the directory cannot be read.
     pub fn next_version(&self) -> anyhow::Result<WeightsVersion> {
         Ok(WeightsVersion(self.versions()?.last().map_or(1, |version| version.0 + 1)))
     }

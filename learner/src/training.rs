@@ -30,14 +30,14 @@ pub struct Prepared {
     pub trace: Option<Span>,
 }
 
-/// How often things happen, and how long the run is.
+/// The intervals of publications and checkpoints, and the length of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     /// The run's length: at its end the learning rate has reached its floor.
     pub length: Duration,
-    /// How often weights are published.
+    /// The interval at which weights are published.
     pub publish_interval: Duration,
-    /// How often checkpoints are written.
+    /// The interval at which checkpoints are written.
     pub checkpoint_interval: Duration,
 }
 
@@ -74,7 +74,7 @@ pub struct Start {
     pub progress: Option<Progress>,
 }
 
-/// How long the thread waits for a batch before it looks whether something else is due.
+/// The time that the thread waits for a batch before it checks whether something else is due.
 const POLL: Duration = Duration::from_millis(50);
 
 /// After so many batches in a row without a finite loss, the last checkpoint is restored.
@@ -115,7 +115,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     /// Publishes the current weights, then trains until `batches` closes or `stop` returns true; ends with a checkpoint.
     ///
     /// # Errors
-    /// Where the first version, the last version or the last checkpoint cannot be written, or libtorch fails.
+    /// If the first version, the last version or the last checkpoint cannot be written, or libtorch fails.
     pub fn run(mut self, batches: &Receiver<Prepared>, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
         self.tell_progress();
         self.publish_first()?;

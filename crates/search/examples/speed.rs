@@ -1,4 +1,4 @@
-//! How many simulations a second the tree alone makes: a game of seven moves without an end, a uniform evaluator.
+//! Measures the simulations per second of the tree alone: a game of seven moves without an end, a uniform evaluator.
 //!
 //! `cargo run --release -p search --example speed`
 // An example measures and prints.

@@ -24,7 +24,7 @@ pub(crate) struct Node {
     /// Edges whose child is not proven.
     pub(crate) unproven: u16,
     pub(crate) proven: Proven,
-    /// Whether some child is a proven draw: the player to move need not be worth less.
+    /// True if some child is a proven draw: the player to move need not be worth less.
     pub(crate) has_draw: bool,
     /// Completed visits; the node's own evaluation is the first.
     pub(crate) visits: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Node {
     pub(crate) network_value: f32,
     /// Paid on the way here, to the player who moved.
     pub(crate) reward: f32,
-    /// What a value here is multiplied by to be the mover's.
+    /// The factor that turns a value here into the mover's.
     pub(crate) discount: f32,
     /// Sum of the priors of the children visited.
     visited_mass: f32,
@@ -45,7 +45,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether a descent ends here.
+    /// True if a descent ends here.
     #[inline]
     pub(crate) fn is_terminal(&self) -> bool {
         self.edge_count == 0 || self.proven != Proven::Unknown
@@ -96,7 +96,7 @@ impl Node {
         self.reward + self.discount * value
     }
 
-    /// Whether a proof of this node counts towards one of its parent.
+    /// True if a proof of this node counts towards one of its parent.
     pub(crate) fn proves_parent(&self) -> bool {
         self.discount == -1.0 && self.reward == 0.0
     }
@@ -260,7 +260,7 @@ impl Arena {
     }
 }
 
-/// How a new node hangs on its parent.
+/// The link from a new node to its parent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) parent: NodeId,
@@ -270,6 +270,6 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// What a root hangs on.
+    /// The link of a root.
     pub(crate) const NONE: Self = Self { parent: NodeId::NONE, edge: EdgeId::NONE, reward: 0.0, discount: 1.0 };
 }

@@ -44,7 +44,7 @@ pub(crate) struct Sigma {
 }
 
 impl Sigma {
-    /// What a value is multiplied by.
+    /// The factor by which a value is multiplied.
     #[inline]
     pub(crate) fn factor(self, visits_max: f32) -> f32 {
         (self.c_visit + visits_max) * self.c_scale

@@ -57,7 +57,7 @@ impl EdgeId {
     }
 }
 
-/// Whether a descent may take an edge.
+/// Determines whether a descent may take an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Open,

@@ -27,6 +27,6 @@ pub struct Request {
     pub action: Action,
     pub(crate) parent: NodeId,
     pub(crate) edge: EdgeId,
-    /// Which root it belongs to: a request does not outlive a reset or an advance.
+    /// The number of its root: a request does not outlive a reset or an advance.
     pub(crate) generation: u64,
 }

@@ -3,7 +3,7 @@
 use crate::arena::Arena;
 use crate::edges::{EdgeId, NodeId};
 
-/// Where a node went, and how far its edges moved down with it.
+/// The new place of a node, and the distance that its edges moved down with it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Move {
     to: NodeId,

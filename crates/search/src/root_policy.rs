@@ -68,8 +68,8 @@ pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: 
     }
 }
 
-/// Which edges of `node` may be concluded for: the winning ones; else those that neither lose nor are valued below a draw
-/// that is proven; else all.
+/// Selects the edges of `node` that may be concluded for: the winning ones; else those that neither lose nor are valued
+/// below a draw that is proven; else all.
 pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(EdgeId) -> bool {
     let unvisited = mixed_value(arena, node);
     move |edge| match (node.proven, edge_proven(arena, edge)) {
@@ -122,7 +122,7 @@ pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<EdgeId> {
     best
 }
 
-/// Whether the most visited candidate of `node` stays so if `left` more visits all go to the second.
+/// True if the most visited candidate of `node` stays so even if `left` more visits all go to the second.
 pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
     // Beside a proven draw, values decide who is a candidate, and they may change with every visit.
     if node.has_draw {

@@ -50,7 +50,7 @@ impl Rule {
     }
 }
 
-/// What chooses among the edges of a node.
+/// A rule that chooses among the edges of a node.
 trait Choose {
     /// The edge to take at a node that has an available one. `reduction` scales first-play reduction.
     fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<Choice>;
@@ -74,7 +74,7 @@ impl Choose for Gumbel {
     }
 }
 
-/// Where a descent ended.
+/// The end of a descent.
 pub(crate) enum Descent {
     /// At an edge without a child.
     Leaf { parent: NodeId, edge: EdgeId },
@@ -82,7 +82,7 @@ pub(crate) enum Descent {
     Completed,
 }
 
-/// How the first step of a descent is taken.
+/// The first step of a descent.
 pub(crate) enum Start {
     /// By the rule, with first-play reduction scaled by `reduction`.
     Rule { reduction: f32 },

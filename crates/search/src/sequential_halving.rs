@@ -20,7 +20,7 @@ pub(crate) struct SequentialHalving {
     assigned: u32,
     /// `⌈log2 m⌉`.
     halvings: u32,
-    /// How many actions the schedule considers in this phase.
+    /// Number of actions that the schedule considers in this phase.
     width: usize,
     /// Visits of each action of this phase at its end.
     target: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Candidate {
     pub(crate) status: CandidateStatus,
 }
 
-/// Whether a root action can be visited.
+/// Determines whether a root action can be visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CandidateStatus {
     /// It can; that is also true of a proven draw.
@@ -93,7 +93,7 @@ impl SequentialHalving {
         lacking.min_by_key(|&(visits, _)| visits).map(|(_, action)| action)
     }
 
-    /// Whether every action of this phase that can still be visited has its visits.
+    /// True if every action of this phase that can still be visited has its visits.
     pub(crate) fn is_phase_complete(&self, look: impl Fn(usize) -> Candidate) -> bool {
         self.considered.iter().all(|&action| {
             let candidate = look(action);
@@ -102,7 +102,7 @@ impl SequentialHalving {
         })
     }
 
-    /// Whether this is the last phase.
+    /// True if this is the last phase.
     pub(crate) fn is_last_phase(&self) -> bool {
         self.assigned >= self.simulations
     }

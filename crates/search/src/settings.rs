@@ -1,9 +1,9 @@
 //! Settings of the search. Defaults are the published ones.
 
-/// How a tree searches. Plain values: the code that reads a configuration checks their ranges.
+/// The settings of a tree's search. Plain values: the code that reads a configuration checks their ranges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Which algorithm spends the simulations of a move.
+    /// The algorithm that spends the simulations of a move.
     pub algorithm: SearchAlgorithm,
     /// `c_base` of pUCT: the visit count around which exploration starts to grow. Published: 19652.
     pub c_base: f32,
@@ -16,9 +16,9 @@ pub struct Settings {
     pub fpu_reduction: f32,
     /// Noise on the priors of a root that is explored by pUCT.
     pub dirichlet: Dirichlet,
-    /// Whether proven results are backed up.
+    /// Determines whether proven results are backed up.
     pub solver: Solver,
-    /// Whether a search may end before its budget.
+    /// Determines whether a search may end before its budget.
     pub early_stop: EarlyStop,
     /// The range values live in.
     pub values: ValueRange,
@@ -40,7 +40,7 @@ impl Default for Settings {
     }
 }
 
-/// Which algorithm spends the simulations of a move.
+/// The algorithm that spends the simulations of a move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SearchAlgorithm {
     /// pUCT at every node; the search policy is the share of visits.
@@ -67,11 +67,11 @@ impl SearchAlgorithm {
 pub struct Dirichlet {
     /// The concentrations of all legal actions together; each has `total / legal`. 10.83 is 0.03 on 19×19 Go.
     pub total_concentration: f32,
-    /// How much of the prior the noise replaces; 0 draws nothing.
+    /// The share of the prior that the noise replaces; 0 draws nothing.
     pub fraction: f32,
 }
 
-/// Whether proven results are backed up.
+/// Determines whether proven results are backed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Solver {
     /// Terminal results prove their ancestors wherever players alternate (discount −1) and no reward is paid. A proven
@@ -81,8 +81,9 @@ pub enum Solver {
     Off,
 }
 
-/// Whether a search may end before its budget. Only a [greedy](Exploration::Greedy) search under pUCT does: elsewhere the
-/// visits are a training target or the distribution that the move is drawn from, and Gumbel assigns its budget beforehand.
+/// Determines whether a search may end before its budget. Only a [greedy](Exploration::Greedy) search under pUCT does:
+/// elsewhere the visits are a training target or the distribution that the move is drawn from, and Gumbel assigns its
+/// budget beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EarlyStop {
     /// Every simulation of the budget is made.
@@ -101,7 +102,7 @@ pub enum ValueRange {
     Normalised,
 }
 
-/// How much chance is in a move.
+/// The randomness of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exploration {
     /// Dirichlet noise on the priors (pUCT) or Gumbel noise on the logits (Gumbel).

@@ -31,7 +31,7 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
     }
 }
 
-/// What a parent gains from one more proven child; [`Proven::Unknown`] if nothing new.
+/// Returns the result that one more proven child proves for its parent; [`Proven::Unknown`] if nothing new.
 fn conclude(arena: &mut Arena, parent: NodeId, child: Proven) -> Proven {
     let node = arena.node_mut(parent);
     node.unproven -= 1;

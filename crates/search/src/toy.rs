@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{Expansion, Exploration, Request, Selection, Settings, Tree};
 
-/// How players and rewards go.
+/// The order of players and the rewards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Turns {
     /// Players alternate and only the end counts.

@@ -83,7 +83,7 @@ impl<S> Tree<S> {
         self.note_root();
     }
 
-    /// Whether there is a root with actions to search.
+    /// True if there is a root with actions to search.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.arena.nodes.first().is_some_and(|root| root.edge_count > 0)
@@ -180,8 +180,8 @@ impl<S> Tree<S> {
         withdraw(&mut self.arena, parent);
     }
 
-    /// Whether the move's simulations are used up, or no longer needed ([`EarlyStop`]), or the root is proven, with nothing
-    /// left in flight. True of a tree that has nothing to search.
+    /// True if the move's simulations are used up, or no longer needed ([`EarlyStop`]), or the root is proven, with
+    /// nothing left in flight. True of a tree that has nothing to search.
     #[must_use]
     #[inline]
     pub fn is_finished(&self) -> bool {
@@ -218,8 +218,8 @@ impl<S> Tree<S> {
         }
     }
 
-    /// What to play: a proven win first, a proven loss last, and nothing that is valued below a proven draw; else the
-    /// most visited action (pUCT), or the one with the greatest `g + logits + σ(q)` among those sequential halving
+    /// The action to play: a proven win first, a proven loss last, and nothing that is valued below a proven draw; else
+    /// the most visited action (pUCT), or the one with the greatest `g + logits + σ(q)` among those sequential halving
     /// assigned most visits to (Gumbel).
     #[must_use]
     pub fn best_action(&self) -> Action {
@@ -283,7 +283,7 @@ impl<S> Tree<S> {
         }
     }
 
-    /// How many nodes the tree holds.
+    /// The number of nodes in the tree.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.arena.nodes.len()
@@ -370,7 +370,7 @@ impl<S> Tree<S> {
         best.map(|(_, _, edge)| edge)
     }
 
-    /// Whether what is left of pUCT's budget could not change the most visited action.
+    /// True if the rest of pUCT's budget could not change the most visited action.
     #[inline]
     fn is_decided(&self) -> bool {
         let root = self.node();

@@ -35,13 +35,14 @@ impl Bounds {
         }
     }
 
-    /// Whether values are seen as they are, whatever was met.
+    /// True if values are used as they are, independent of those met.
     #[inline]
     pub(crate) fn is_board(&self) -> bool {
         self.range == ValueRange::Board
     }
 
-    /// How values are seen now: `(value − least) / (greatest − least)` once two different ones were met.
+    /// Returns the current rescaling of values: `(value − least) / (greatest − least)` once two different ones were
+    /// met.
     #[inline]
     pub(crate) fn scale(&self) -> Scale {
         if self.range == ValueRange::Board || self.least >= self.greatest {
@@ -52,13 +53,13 @@ impl Bounds {
     }
 }
 
-/// How the values of a board are seen: as they are.
+/// The rescaling of a board's values: none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AsTheyAre;
 
 /// Something that rescales values.
 pub(crate) trait Rescale: Copy {
-    /// How a value is seen.
+    /// Returns the rescaled value.
     fn apply(self, value: f32) -> f32;
 }
 

@@ -22,29 +22,29 @@ pub struct Analysis {
     pub policy: Vec<f32>,
     /// The value of each action to the player to move.
     pub action_values: Vec<f32>,
-    /// What the search policy expects for the player to move ([`RootView::value_under`](search::RootView::value_under));
-    /// the evaluator's value if there were no simulations.
+    /// The value that the search policy expects for the player to move
+    /// ([`RootView::value_under`](search::RootView::value_under)); the evaluator's value if there were no simulations.
     pub value: f32,
     /// The evaluator's own value of the position.
     pub network_value: f32,
     /// Best play as the search sees it.
     pub principal_variation: Vec<Action>,
-    /// What to play.
+    /// The action to play.
     pub best: Action,
-    /// What is proven about the position.
+    /// The proven result of the position.
     pub proven: Proven,
 }
 
-/// How positions are analysed.
+/// The settings of an analysis of positions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnalysisSettings {
     /// Simulations for each position; 0 takes the evaluation of the position alone.
     pub simulations: u32,
-    /// How each tree searches.
+    /// The settings of each tree's search.
     pub search: SearchSettings,
-    /// How many leaves of one position may share a batch. One is the most faithful.
+    /// Number of leaves of one position that may share a batch. One is the most faithful.
     pub leaves_per_tree: usize,
-    /// How many positions a batch holds at most; fewer if the evaluator takes fewer.
+    /// The most positions in a batch; fewer if the evaluator takes fewer.
     pub batch: usize,
 }
 

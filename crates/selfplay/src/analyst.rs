@@ -72,13 +72,13 @@ impl<G: Game> Analyst<G> {
         }
     }
 
-    /// How many simulations were made.
+    /// The number of simulations made.
     #[must_use]
     pub fn simulations(&self) -> u32 {
         if self.search.tree.is_ready() { self.search.tree.root().simulations() } else { 0 }
     }
 
-    /// What is known so far; `None` before the first search.
+    /// The analysis so far; `None` before the first search.
     #[must_use]
     pub fn analysis(&self) -> Option<Analysis> {
         self.search.tree.is_ready().then(|| searched(&self.search.tree))

@@ -18,7 +18,7 @@ const GAMES_MAX: usize = 1 << 16;
 pub struct Invalid {
     /// The key with its section: `search.c_init`.
     pub key: &'static str,
-    /// What it must be.
+    /// The requirement that the value does not meet.
     pub reason: String,
 }
 
@@ -36,9 +36,9 @@ pub struct SearchSection {
     pub fpu_reduction: f32,
     /// The Dirichlet concentrations of all legal actions together.
     pub dirichlet_total: f32,
-    /// How much of the root's priors the noise replaces in full searches.
+    /// The share of the root's priors that the noise replaces in full searches.
     pub dirichlet_fraction: f32,
-    /// Whether proven wins and losses are backed up.
+    /// True to back up proven wins and losses.
     pub solver: bool,
     /// Under `puct`, whether a search that plays its best action (in play, evaluation and the arena, and a fast one of self-play
     /// at temperature 0) ends as soon as its most visited action could not be overtaken.
@@ -51,7 +51,7 @@ pub struct SearchSection {
     pub gumbel_c_scale: f32,
 }
 
-/// Which algorithm spends the simulations.
+/// The algorithm that spends the simulations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlgorithmName {
@@ -152,13 +152,13 @@ pub struct SelfplaySection {
     pub resign_moves: u16,
     /// The share of games that are searched to the end all the same.
     pub resign_calibration_share: f32,
-    /// Whether the subtree below the move played is kept.
+    /// True to keep the subtree below the move played.
     pub subtree_reuse: bool,
-    /// Whether one answer serves a position and its images under the symmetries of the game.
+    /// True to let one answer serve a position and its images under the symmetries of the game.
     pub symmetry_reuse: bool,
 }
 
-/// How the temperature falls.
+/// The decay of the temperature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecayName {
@@ -168,7 +168,7 @@ pub enum DecayName {
     Cut,
 }
 
-/// What becomes of hopeless games.
+/// The treatment of hopeless games.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResignationName {

@@ -25,7 +25,7 @@ const TEMPERATURE_MIN: f32 = 0.01;
 /// An episode from its first ply to its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedEpisode {
-    /// Which of the games that advance together played it.
+    /// The index of its game among those that advance together.
     pub slot: usize,
     /// Counts the episodes of the slot from zero. Slot, number and the seed decide everything that was drawn.
     pub number: u64,
@@ -33,11 +33,11 @@ pub struct FinishedEpisode {
     pub steps: Vec<Step>,
     /// Its result.
     pub outcome: Outcome,
-    /// What gave the result.
+    /// The cause of the result.
     pub ending: Ending,
 }
 
-/// What ended an episode.
+/// The cause of an episode's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The rules.
@@ -55,7 +55,7 @@ pub(crate) struct Episode<G: Game> {
     search: TreeSearch<G>,
     /// The weights behind every answer in the tree, while a search is under way and after it.
     tree_version: u64,
-    /// How the move that comes next is searched.
+    /// The kind of search of the next move.
     kind: SearchKind,
     steps: Vec<Step>,
     watch: Watch,
@@ -91,7 +91,7 @@ enum SearchKind {
     Fast,
 }
 
-/// Whether searches may begin.
+/// Determines whether searches may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// Moves follow each other.
@@ -139,12 +139,12 @@ impl<G: Game> Episode<G> {
         EpisodeProgress { number: self.number, plies: self.steps.len(), leaves: self.leaves }
     }
 
-    /// Whether anything was played in it.
+    /// True if anything was played in it.
     pub(crate) fn is_under_way(&self) -> bool {
         self.phase != Phase::Fresh
     }
 
-    /// Whether no search is under way.
+    /// True if no search is under way.
     pub(crate) fn is_at_move(&self) -> bool {
         matches!(self.phase, Phase::Fresh | Phase::AtMove)
     }

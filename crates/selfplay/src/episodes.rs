@@ -12,7 +12,7 @@ use crate::tree_search::{TreeSearch, TreeSet};
 
 /// Many episodes of self-play that advance together, for ever, on one thread.
 ///
-/// What each of them plays depends on the seed, its slot and the evaluator's answers, not on the others.
+/// The moves of each episode depend on the seed, its slot and the evaluator's answers, not on the other episodes.
 pub struct Episodes<G: Game> {
     game: G,
     settings: Settings,
@@ -23,7 +23,7 @@ pub struct Episodes<G: Game> {
     buffers: Buffers,
     workspace: Workspace,
     finished: Vec<FinishedEpisode>,
-    /// What rounds did that an evaluator's error cut short; the next round's report holds it.
+    /// The work of rounds that an evaluator's error cut short; the next round's report holds it.
     unreported: Round,
 }
 
@@ -159,7 +159,7 @@ impl<G: Game> Episodes<G> {
         self.finished.drain(..)
     }
 
-    /// How many games advance together.
+    /// The number of games that advance together.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.episodes.len()
@@ -174,7 +174,7 @@ impl<G: Game> Episodes<G> {
         self.episodes[slot].progress()
     }
 
-    /// How many episodes have begun and have no result yet.
+    /// The number of episodes that have begun and have no result yet.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.episodes.iter().filter(|episode| episode.is_under_way()).count()

@@ -24,7 +24,7 @@ pub(crate) struct BatchContext<'a, G: Game> {
     pub(crate) batch_max: usize,
     /// The weights behind the answers.
     pub(crate) weights_version: u64,
-    /// Whether the same position always has the same answer, so that one answer may serve many.
+    /// True if the same position always has the same answer, so that one answer may serve many.
     pub(crate) is_deterministic: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct LeafBatcher<G: Game> {
     leaves: Vec<Leaf>,
     /// Legal actions of all leaves, one after another.
     legal: Vec<Action>,
-    /// Which leaf a position hash is.
+    /// The leaf of each position hash.
     known: HashMap<u64, usize, BuildHasherDefault<PositionHasher>>,
     /// The legal actions of the position that is evaluated.
     scratch: Vec<Action>,
@@ -76,7 +76,7 @@ struct Waiting<P> {
     place: Place,
     position: P,
     leaf: usize,
-    /// What takes the position to the leaf.
+    /// The symmetry that takes the position to the leaf.
     symmetry: usize,
 }
 
@@ -90,7 +90,7 @@ struct Leaf {
     legal: Range<usize>,
 }
 
-/// Where the answer to a position comes from.
+/// The source of the answer to a position.
 enum Source {
     /// It lies in `cached`, for the legal actions in `scratch`, of the image under this symmetry.
     Cache { symmetry: usize },
@@ -100,7 +100,7 @@ enum Source {
     NoRoom,
 }
 
-/// How much one step of a search may do.
+/// The limits of one step of a search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Leaves of its tree that wait for the batch.
@@ -109,27 +109,27 @@ pub(crate) struct Limits {
     pub(crate) completed: usize,
 }
 
-/// What one step of a search did.
+/// The work of one step of a search.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Gathered {
     /// Leaves of its tree that were added to the batch, or its root.
     pub(crate) waiting: usize,
     /// Simulations that were completed without the batch.
     pub(crate) completed: usize,
-    /// Whether the batch had no room for another leaf.
+    /// True if the batch had no room for another leaf.
     pub(crate) is_full: bool,
-    /// Whether the search is at its end.
+    /// True if the search is at its end.
     pub(crate) is_finished: bool,
 }
 
 impl Gathered {
-    /// Whether a batch will bring the search further: this one, or one with room.
+    /// True if a batch will bring the search further: this one, or one with room.
     pub(crate) fn goes_on(&self) -> bool {
         self.waiting > 0 || self.is_full
     }
 }
 
-/// Whether a root could be answered at once.
+/// Determines whether a root could be answered at once.
 enum RootStatus {
     /// The tree has its root.
     Done,
@@ -156,7 +156,7 @@ impl<G: Game> LeafBatcher<G> {
         }
     }
 
-    /// How many positions the batch holds.
+    /// The number of positions in the batch.
     pub(crate) fn batch(&self) -> usize {
         self.leaves.len()
     }

@@ -11,7 +11,7 @@ pub trait LeafEvaluator<G: Game> {
     /// The version that stands behind the answers.
     fn weights_version(&self) -> u64;
 
-    /// Whether the same position always has the same answer, so that one answer may serve many.
+    /// True if the same position always has the same answer, so that one answer may serve many.
     fn is_deterministic(&self) -> bool;
 
     /// Adds a position that is not over, with its legal actions.

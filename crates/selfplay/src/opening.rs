@@ -5,7 +5,7 @@ use rand::{Rng, RngExt};
 
 use crate::settings::Openings;
 
-/// How many random plies an episode begins with.
+/// Draws the number of random plies that an episode begins with.
 pub(crate) fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
     if openings.random_plies_max == 0 || rng.random::<f32>() >= openings.probability {
         return 0;

@@ -16,7 +16,7 @@ const BATCH_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Playouts {
     rng: ChaCha8Rng,
-    /// What was pushed, answered already.
+    /// The answers to the positions that were pushed.
     pushed: Predictions,
     answers: Predictions,
     priors: Vec<f32>,

@@ -15,7 +15,7 @@ pub(crate) struct Watch {
     resigner: Option<Player>,
 }
 
-/// What follows from a move's value.
+/// The consequence of a move's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     PlayOn,
@@ -53,7 +53,7 @@ impl Watch {
         }
     }
 
-    /// Whether what is left of the game deserves fast searches only.
+    /// True if the rest of the game deserves fast searches only.
     pub(crate) fn is_resigned(&self) -> bool {
         self.resigner.is_some() && !self.is_calibration
     }
@@ -68,7 +68,7 @@ impl Watch {
     }
 }
 
-/// Whether the player who resigned, or would have, did not lose.
+/// True if the player who resigned, or would have, did not lose.
 pub(crate) fn was_wrong(resigner: Player, outcome: Outcome) -> bool {
     outcome.value_for(resigner) > -1.0
 }

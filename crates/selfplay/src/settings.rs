@@ -1,13 +1,13 @@
 use search::Settings as SearchSettings;
 
-/// How episodes are played. Plain values; `config` checks what people write.
+/// The settings of episodes. Plain values; `config` checks the run file's keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// How many games advance together.
+    /// Number of games that advance together.
     pub games: usize,
-    /// How many leaves each of them may have in one batch. More fill larger batches and search a little worse.
+    /// Number of leaves that each of them may have in one batch. More fill larger batches and search a little worse.
     pub leaves_per_tree: usize,
-    /// How each tree searches.
+    /// The settings of each tree's search.
     pub search: SearchSettings,
     /// The simulations of a full search, whose policy is a training target.
     pub full_simulations: u32,
@@ -18,15 +18,15 @@ pub struct Settings {
     pub fast_simulations: u32,
     /// The probability that a search is full; 1 switches fast ones off.
     pub full_search_probability: f32,
-    /// How boldly moves are drawn from the search; nothing in full searches under Gumbel.
+    /// The temperature at which moves are drawn from the search; unused in full searches under Gumbel.
     pub temperature: Temperature,
-    /// When a hopeless game is cut short.
+    /// The condition that cuts a hopeless game short.
     pub resignation: Resignation,
-    /// How episodes are made to differ from their first plies on.
+    /// The random plies that make episodes differ from their start.
     pub openings: Openings,
-    /// Whether the subtree below the move played is kept.
+    /// Determines whether the subtree below the move played is kept.
     pub subtree_reuse: SubtreeReuse,
-    /// Whether one answer serves a position and its images under the symmetries of the game.
+    /// Determines whether one answer serves a position and its images under the symmetries of the game.
     pub symmetry_reuse: SymmetryReuse,
 }
 
@@ -59,11 +59,11 @@ pub struct Temperature {
     pub early: f32,
     /// At the end; 0 plays the best move.
     pub late: f32,
-    /// How one becomes the other.
+    /// The way from the early to the late temperature.
     pub decay: TemperatureDecay,
 }
 
-/// How the temperature goes from early to late.
+/// The way from the early to the late temperature.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TemperatureDecay {
     /// At once, after so many plies (AlphaZero: 30).
@@ -98,7 +98,7 @@ impl Temperature {
     }
 }
 
-/// When a hopeless game is cut short. Games for one player are never.
+/// The condition that cuts a hopeless game short. Games for one player are never cut short.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Resignation {
     /// Every game is searched to its end.
@@ -107,17 +107,17 @@ pub enum Resignation {
     Below {
         /// The value to move that the search policy expects, above −1 and below 0.
         threshold: f32,
-        /// How many moves of that player in a row.
+        /// Number of moves of that player in a row.
         consecutive: u16,
         /// The share of games that are played out with unchanged searches whatever happens. They show how often a
         /// resignation would have been wrong.
         calibration_share: f32,
-        /// What becomes of a resigned game.
+        /// The treatment of a resigned game.
         resigned: Resigned,
     },
 }
 
-/// What becomes of a resigned game.
+/// The treatment of a resigned game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resigned {
     /// It is played out with fast searches, so that its result is that of the rules (after KataGo's soft resignation).
@@ -141,7 +141,7 @@ impl Default for Openings {
     }
 }
 
-/// Whether the subtree below the move played becomes the next search's tree.
+/// Determines whether the subtree below the move played becomes the next search's tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubtreeReuse {
     /// Its visits count towards the next budget. Answers of earlier weights are never kept.
@@ -150,7 +150,7 @@ pub enum SubtreeReuse {
     Discard,
 }
 
-/// Whether one answer serves a position and its images under the symmetries of the game.
+/// Determines whether one answer serves a position and its images under the symmetries of the game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymmetryReuse {
     /// The image with the smallest hash is evaluated for all of them.

@@ -20,7 +20,7 @@ pub(crate) trait TreeSet<G: Game> {
     fn search(&mut self, owner: usize) -> &mut TreeSearch<G>;
 }
 
-/// How far a search is.
+/// The progress of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// The tree has no root of this search's position.

@@ -6,7 +6,7 @@ use crate::select::exponential::exp_of_negative;
 use crate::select::lanes::{Choice, first_lane, greatest, lanes, sum};
 use crate::value_range::Rescale;
 
-/// What is the same for all edges of a node.
+/// The terms that all edges of a node share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<R> {
     pub(crate) sigma: Sigma,
@@ -41,7 +41,7 @@ pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>, scratch: &mut V
     best
 }
 
-/// What the visits of a node's edges come to.
+/// The totals over the visited edges of a node.
 struct Counts {
     visits: f32,
     visits_max: f32,

@@ -40,7 +40,7 @@ pub(crate) fn greatest(values: &[f32; LANES]) -> f32 {
 /// One of the edges of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// Which of the node's octets.
+    /// The index of the octet within the node.
     pub(crate) octet: usize,
     pub(crate) lane: usize,
 }

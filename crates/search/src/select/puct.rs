@@ -4,7 +4,7 @@ use crate::edges::{LANES, Octet};
 use crate::select::lanes::{Choice, fill, first_lane, greatest};
 use crate::value_range::Rescale;
 
-/// What is the same for all edges of a node.
+/// The terms that all edges of a node share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<R> {
     /// [`ExplorationFactors::at`] the visits of the node.

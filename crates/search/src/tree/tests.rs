@@ -534,7 +534,7 @@ fn search_policy<S>(tree: &Tree<S>) -> Vec<f32> {
     policy
 }
 
-/// What the selection rules see of an edge is what its child is worth.
+/// Checks that the selection rules see an edge with its child's value.
 fn check_edge_value(arena: &Arena, edge: EdgeId) {
     use crate::edges::{Status, UNAVAILABLE};
     let seen = arena.edges.value(edge);

@@ -98,7 +98,7 @@ impl Reference {
         best.unwrap().1
     }
 
-    /// What a visited position is worth to the player whose action led there.
+    /// The value of a visited position to the player whose action led there.
     fn action_value(&self, path: &[Action]) -> f32 {
         let here = &self.tree[path];
         here.reward + here.discount * self.value(path)
@@ -134,7 +134,7 @@ impl Reference {
         }
     }
 
-    /// What an action is proven to bring to the player who chooses it at `path`: nothing, unless players alternate and
+    /// The proven result of an action for the player who chooses it at `path`: nothing, unless players alternate and
     /// nothing is paid.
     fn proven_for_chooser(&self, path: &[Action], action: Action) -> Proven {
         let next = [path, &[action]].concat();
@@ -144,8 +144,8 @@ impl Reference {
         }
     }
 
-    /// What a visited position is worth to the player to move: what is proven; else the mean, unless a draw is there for
-    /// the taking and better.
+    /// The value of a visited position to the player to move: the proven result; else the mean, unless a draw is there
+    /// for the taking and better.
     fn value(&self, path: &[Action]) -> f32 {
         let here = &self.tree[path];
         let mean = here.value_sum as f32 / here.visits as f32;
