@@ -12,15 +12,15 @@ use super::{Source, circles};
 
 /// Every count with its limit and its target.
 const LIMITS: [Limit; 9] = [
-    Limit { what: Count::CodeLines, limit: Bound::Max(54_400.0), target: 48_000.0 },
+    Limit { what: Count::CodeLines, limit: Bound::Max(53_000.0), target: 48_000.0 },
     Limit { what: Count::Folders, limit: Bound::Max(145.0), target: 170.0 },
-    Limit { what: Count::Persons, limit: Bound::Max(20.5), target: 0.3 },
-    Limit { what: Count::Speech, limit: Bound::Max(37.0), target: 2.0 },
-    Limit { what: Count::Questions, limit: Bound::Max(19.0), target: 2.0 },
-    Limit { what: Count::Circles, limit: Bound::Max(3.0), target: 0.0 },
+    Limit { what: Count::Persons, limit: Bound::Max(0.3), target: 0.3 },
+    Limit { what: Count::Speech, limit: Bound::Max(2.0), target: 2.0 },
+    Limit { what: Count::Questions, limit: Bound::Max(2.0), target: 2.0 },
+    Limit { what: Count::Circles, limit: Bound::Max(2.0), target: 0.0 },
     Limit { what: Count::Documented, limit: Bound::Min(93.0), target: 93.0 },
-    Limit { what: Count::Tests, limit: Bound::Min(1_554.0), target: 1_554.0 },
-    Limit { what: Count::Promises, limit: Bound::Min(155.0), target: 155.0 },
+    Limit { what: Count::Tests, limit: Bound::Min(1_600.0), target: 1_554.0 },
+    Limit { what: Count::Promises, limit: Bound::Min(165.0), target: 155.0 },
 ];
 
 /// Indefinite persons, which stand for parts of a program that have a name.
