@@ -1,23 +1,10 @@
-//! The training process: draws samples, trains, publishes weights, writes checkpoints.
+//! The training process's configuration and files, without libtorch.
 //!
-//! It meets the replay server over the wire only and never reaches the search. Start with [`run`]. The feature `torch`, which is on by default,
-//! trains; without it there are the configuration and the files of a run for programs that need no libtorch.
+//! The program `learner` draws samples, trains, publishes weights and writes checkpoints; its modules need the feature `torch`,
+//! which is on by default, and belong to the program, so that this library links no libtorch into the command line. It meets
+//! the replay server over the wire only and never reaches the search. Start with [`config::Config`], which gives
+//! [`config::Settings`], and [`checkpoint::Checkpoints`].
 
 pub mod checkpoint;
 pub mod config;
-#[cfg(feature = "torch")]
-mod metrics;
-#[cfg(feature = "torch")]
-mod pipeline;
-#[cfg(feature = "torch")]
-pub mod priorities;
-#[cfg(feature = "torch")]
-mod process;
 pub mod published;
-#[cfg(feature = "torch")]
-pub mod targets;
-#[cfg(feature = "torch")]
-pub mod training;
-
-#[cfg(feature = "torch")]
-pub use process::run;

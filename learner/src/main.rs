@@ -1,5 +1,12 @@
 //! The learner: parse, load, build, run, drain.
 
+mod metrics;
+mod pipeline;
+mod priorities;
+mod process;
+mod targets;
+mod training;
+
 use clap::Parser;
 
 /// Trains the network of a run and publishes its weights.
@@ -12,5 +19,5 @@ struct Args {
 
 fn main() -> std::process::ExitCode {
     network_torch::keep_memory();
-    service::run("learner", Args::parse().common, games::preset, learner::run)
+    service::run("learner", Args::parse().common, games::preset, process::run)
 }

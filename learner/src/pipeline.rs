@@ -14,11 +14,11 @@ use rand_chacha::ChaCha8Rng;
 use service::trace::{self, Span};
 use tokio::sync::mpsc;
 
-use crate::config::{Settings, TargetSettings};
 use crate::metrics::{self, Preparing};
 use crate::priorities::{self, Item, Priorities};
 use crate::targets::{self, Built, Rejected};
 use crate::training::Prepared;
+use learner::config::{Settings, TargetSettings};
 
 /// Batches that wait, prepared, for the training thread.
 const PREPARED_MAX: usize = 2;

@@ -23,18 +23,18 @@ const WAITING_MAX: usize = 8;
 
 /// An item of a batch, and the server it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub(crate) struct Item {
     /// The server.
-    pub server: Server,
+    pub(crate) server: Server,
     /// The trajectory it is of.
-    pub trajectory: TrajectoryId,
+    pub(crate) trajectory: TrajectoryId,
     /// Its ply.
-    pub ply: usize,
+    pub(crate) ply: usize,
 }
 
 impl Item {
     /// The item of a sample, and the server it was drawn from.
-    pub fn of(sample: &Sample, server: &Server) -> Self {
+    pub(crate) fn of(sample: &Sample, server: &Server) -> Self {
         Self { server: server.clone(), trajectory: sample.segment.trajectory(), ply: sample.segment.ply() }
     }
 }
@@ -44,7 +44,7 @@ type Errors = (Vec<Item>, Vec<f32>);
 
 /// The training and preparing threads' end of the queue of value errors.
 #[derive(Debug, Clone)]
-pub struct Priorities {
+pub(crate) struct Priorities {
     errors: mpsc::Sender<Errors>,
     /// A server is known, or assumed, to use priorities.
     wanted: Arc<AtomicBool>,
@@ -52,7 +52,7 @@ pub struct Priorities {
 
 /// Returns the weight of each sample: `(1 / N·p)^exponent` with N items in the table and p its probability, divided by
 /// the greatest of the batch.
-pub fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
+pub(crate) fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
     let weight = |sample: &Sample| {
         let expected = sample.probability * sample.table_items as f64;
         // A probability of 0 cannot have been drawn; a weight that is not finite would spoil the batch.
@@ -66,7 +66,7 @@ pub fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
 impl Priorities {
     /// Creates the queue: the end that takes value errors, and the one for [`send`].
     #[must_use]
-    pub fn new() -> (Self, Sending) {
+    pub(crate) fn new() -> (Self, Sending) {
         let (errors, waiting) = mpsc::channel(WAITING_MAX);
         let wanted = Arc::new(AtomicBool::new(true));
         (Self { errors, wanted: Arc::clone(&wanted) }, Sending { waiting, wanted })
@@ -74,12 +74,12 @@ impl Priorities {
 
     /// Returns true while value errors are used.
     #[must_use]
-    pub fn are_wanted(&self) -> bool {
+    pub(crate) fn are_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
     /// Queues the value errors of these items.
-    pub fn report(&self, items: &[Item], value_errors: &[f32]) {
+    pub(crate) fn report(&self, items: &[Item], value_errors: &[f32]) {
         if !items.is_empty() && items.len() == value_errors.len() {
             // A full queue drops them.
             drop(self.errors.try_send((items.to_vec(), value_errors.to_vec())));
@@ -89,13 +89,13 @@ impl Priorities {
 
 /// The other end of [`Priorities`].
 #[derive(Debug)]
-pub struct Sending {
+pub(crate) struct Sending {
     waiting: mpsc::Receiver<Errors>,
     wanted: Arc<AtomicBool>,
 }
 
 /// Sends queued value errors until the other end is dropped.
-pub async fn send(mut sending: Sending) {
+pub(crate) async fn send(mut sending: Sending) {
     // A connection to each server that the last items came from.
     let mut inspectors: BTreeMap<Server, Inspector> = BTreeMap::new();
     while let Some((items, errors)) = sending.waiting.recv().await {

@@ -14,13 +14,13 @@ use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
 use weights::{Architecture, Manifest};
 
-use crate::checkpoint::Checkpoints;
-use crate::config::{Config, LearnerSection, OptimiserKind, Settings, TrainingKernel};
 use crate::pipeline::Weighing;
 use crate::priorities::Priorities;
-use crate::published::Published;
 use crate::training::{Schedule, Start, Training};
 use crate::{metrics, pipeline, priorities, training};
+use learner::checkpoint::Checkpoints;
+use learner::config::{Config, LearnerSection, OptimiserKind, Settings, TrainingKernel};
+use learner::published::Published;
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
@@ -33,7 +33,7 @@ const SERVE_LAST: Duration = Duration::from_secs(2);
 /// # Errors
 /// Configuration out of range, a run directory that cannot be written or that another learner uses, damaged checkpoints, a
 /// port in use.
-pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
+pub(crate) async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     metrics::begin();
     let security = Security::open(&config.security, context.listen)?;

@@ -5,32 +5,32 @@ use game::{Action, Game, Outcome};
 use network_torch::TrainingBatch;
 use rand::{Rng, RngExt};
 
-use crate::config::TargetSettings;
+use learner::config::TargetSettings;
 
 /// A trajectory that the rules refuse, to be reported to the replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejected {
+pub(crate) struct Rejected {
     /// Its id.
-    pub trajectory: TrajectoryId,
+    pub(crate) trajectory: TrajectoryId,
     /// The ply of the sample that showed it.
-    pub ply: usize,
+    pub(crate) ply: usize,
     /// The rule that it breaks.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// A batch, and the samples that are not in it.
 #[derive(Debug)]
-pub struct Built {
+pub(crate) struct Built {
     /// Those that keep the rules, in their order.
-    pub batch: TrainingBatch,
+    pub(crate) batch: TrainingBatch,
     /// The indices of their samples.
-    pub rows: Vec<usize>,
+    pub(crate) rows: Vec<usize>,
     /// The others.
-    pub rejected: Vec<Rejected>,
+    pub(crate) rejected: Vec<Rejected>,
 }
 
 /// Builds the batch of `samples`, each under a random symmetry; each counts by its `importance`, `[samples]` or empty.
-pub fn training_batch<G: Game>(
+pub(crate) fn training_batch<G: Game>(
     game: &G,
     settings: TargetSettings,
     samples: &[Sample],

@@ -12,37 +12,37 @@ use network_torch::{StepTimes, Trainer, TrainingBatch};
 use service::trace::{self, Span};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-use crate::checkpoint::{Checkpoint, Checkpoints, Progress};
 use crate::metrics::{self, Phase, Written};
 use crate::priorities::{Item, Priorities};
-use crate::published::Published;
+use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
+use learner::published::Published;
 
 /// A batch ready to train on.
 #[derive(Debug)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     /// Tensors to be.
-    pub batch: TrainingBatch,
+    pub(crate) batch: TrainingBatch,
     /// The items of its rows; empty where value errors are not used.
-    pub items: Vec<Item>,
+    pub(crate) items: Vec<Item>,
     /// The mean of the weights versions that searched its positions.
-    pub mean_version: f64,
+    pub(crate) mean_version: f64,
     /// The trace that it is part of, which ends with its step.
-    pub trace: Option<Span>,
+    pub(crate) trace: Option<Span>,
 }
 
 /// The intervals of publications and checkpoints, and the length of the run.
 #[derive(Debug, Clone, Copy)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     /// The run's length: at its end the learning rate has reached its floor.
-    pub length: Duration,
+    pub(crate) length: Duration,
     /// The interval at which weights are published.
-    pub publish_interval: Duration,
+    pub(crate) publish_interval: Duration,
     /// The interval at which checkpoints are written.
-    pub checkpoint_interval: Duration,
+    pub(crate) checkpoint_interval: Duration,
 }
 
 /// The training thread's state.
-pub struct Training<P> {
+pub(crate) struct Training<P> {
     trainer: Trainer,
     architecture: Architecture,
     checkpoints: Checkpoints,
@@ -65,13 +65,13 @@ pub struct Training<P> {
 }
 
 /// The state that a run continues from.
-pub struct Start {
+pub(crate) struct Start {
     /// The trainer, new or restored.
-    pub trainer: Trainer,
+    pub(crate) trainer: Trainer,
     /// Its network.
-    pub architecture: Architecture,
+    pub(crate) architecture: Architecture,
     /// The checkpoint's progress; `None` for a new run.
-    pub progress: Option<Progress>,
+    pub(crate) progress: Option<Progress>,
 }
 
 /// The time that the thread waits for a batch before it checks whether something else is due.
@@ -83,7 +83,7 @@ const NOT_FINITE_MAX: u32 = 3;
 impl<P: FnMut(Manifest, Bytes)> Training<P> {
     /// Takes up a run where `start` left it. `publish` is called with every new version, `priorities` receives value
     /// errors.
-    pub fn new(
+    pub(crate) fn new(
         start: Start,
         checkpoints: Checkpoints,
         published: Published,
@@ -116,7 +116,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     ///
     /// # Errors
     /// If the first version, the last version or the last checkpoint cannot be written, or libtorch fails.
-    pub fn run(mut self, batches: &Receiver<Prepared>, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+    pub(crate) fn run(mut self, batches: &Receiver<Prepared>, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
         self.tell_progress();
         self.publish_first()?;
         let (mut published_at, mut checkpoint_at) = (Instant::now(), Instant::now());
