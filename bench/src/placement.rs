@@ -1,7 +1,7 @@
 //! `zerofleet bench placement`: the device of all data of a run, the bytes copied between devices, and what an accelerator
 //! gains.
 //!
-//! It measures a real run as [`phases`](super::phases) does, and where there is an accelerator a second one on the CPU alone.
+//! It measures a real run as [`phases`] does, and where there is an accelerator a second one on the CPU alone.
 //! Devices are those that processes report; what lies on which follows from their code, and `tensors` holds
 //! that knowledge. Start with [`run`].
 

@@ -25,7 +25,7 @@ pub struct Round {
     pub moves: usize,
     /// Episodes that came to their result.
     pub episodes_finished: usize,
-    /// Time spent on observing the positions of the batch; zero unless [timed](Episodes::timed).
+    /// Time spent on observing the positions of the batch; zero unless [timed](crate::Episodes::timed).
     pub observing: Duration,
     /// The calibration of resignation by the finished episodes.
     pub calibration: Calibration,
