@@ -27,8 +27,8 @@ pub(crate) fn record(payload: &[u8]) {
 
 /// Any bytes are a log, or are refused: all whole records are kept, each once, and the log grows on.
 ///
-/// The first byte gives how many segments the rest is cut into, and whether the parts are files or payloads to be framed
-/// with good checksums, so that a fuzzer gets behind them.
+/// The first byte gives how many segments the rest is cut into, and whether the parts are files or payloads to be
+/// framed with good checksums, so that a fuzzer gets behind them.
 pub(crate) fn segments(bytes: &[u8]) {
     let Some((&how, bytes)) = bytes.split_first() else { return };
     let count = usize::from(how & 3) + 1;

@@ -1,5 +1,5 @@
-//! Raises the simulations of full searches while the replay server takes no more, so that time in which a thread would wait
-//! makes better targets instead.
+//! Raises the simulations of full searches while the replay server takes no more, so that time in which a thread would
+//! wait makes better targets instead.
 
 use std::time::Duration;
 
@@ -83,7 +83,8 @@ mod tests {
         budget.revise()
     }
 
-    /// The simulations at which a thread settles that could play `rate` times as fast with 32 simulations as the learner takes it.
+    /// The simulations at which a thread settles that could play `rate` times as fast with 32 simulations as the
+    /// learner takes it.
     fn settled(budget: &mut AdaptiveBudget, rate: f64) -> u32 {
         let mut simulations = 32;
         for _ in 0..100 {

@@ -49,11 +49,12 @@ pub struct Config {
 pub struct ActorSection {
     /// The id of this actor: part of every trajectory's id, so no two may share it. Stable over restarts.
     pub id: u64,
-    /// `fixed`: `id` says which actor this is. `claimed`: whichever of those in the run directory no process is at the moment,
-    /// with what it still owes, or else a new one; so that any number of replicas share one configuration.
+    /// `fixed`: `id` says which actor this is. `claimed`: whichever of those in the run directory no process is at the
+    /// moment, with what it still owes, or else a new one; so that any number of replicas share one configuration.
     pub identity: Identity,
-    /// Self-play threads, one evaluator each; 0 takes one per core, and two where an inference server evaluates: while one
-    /// waits for its batch another searches. For the same reason it takes at least two where an accelerator evaluates.
+    /// Self-play threads, one evaluator each; 0 takes one per core, and two where an inference server evaluates: while
+    /// one waits for its batch another searches. For the same reason it takes at least two where an accelerator
+    /// evaluates.
     pub threads: usize,
     /// True keeps each self-play thread on one of the cpus that this process may run on: each on a core of its own, as
     /// long as there are any. Where the system cannot do that, it is said once and threads run anywhere.
@@ -65,7 +66,8 @@ pub struct ActorSection {
     pub replay_away_seconds_max: f64,
     /// The address where the learner serves weights: `http://127.0.0.1:7002`.
     pub learner: String,
-    /// The time that the learner may be away before self-play pauses, because there may be newer weights; 0: it never pauses.
+    /// The time that the learner may be away before self-play pauses, because there may be newer weights; 0: it never
+    /// pauses.
     pub weights_away_seconds_max: f64,
     /// The addresses of this actor's inference servers: `http://127.0.0.1:7003`, or several, separated by commas. Each
     /// address that a host name stands for is a server; actors spread over them. Empty: the actor evaluates itself.
@@ -74,14 +76,14 @@ pub struct ActorSection {
     pub inference_fallback: bool,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: DevicePreference,
-    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on the positions of self-play, and used for as long as
-    /// it answers as floating point does.
+    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on the positions of self-play, and used for as
+    /// long as it answers as floating point does.
     pub precision: PrecisionPreference,
     /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated` plays
     /// without a network, for benchmarks of a fleet: its games are noise.
     pub kernel: Kernel,
-    /// The time that a `simulated` batch takes, in microseconds; 0 with every other kernel, so that one key set by accident
-    /// is refused.
+    /// The time that a `simulated` batch takes, in microseconds; 0 with every other kernel, so that one key set by
+    /// accident is refused.
     pub simulated_delay_us: u64,
     /// Positions the cache of all threads holds; 0 switches it off.
     pub cache_positions: usize,
@@ -138,7 +140,8 @@ impl Default for ActorSection {
             id: 0,
             identity: Identity::Fixed,
             threads: 0,
-            // Good where no other process wants the cores; beside a learner on the same ones it keeps threads from free ones.
+            // Good where no other process wants the cores; beside a learner on the same ones it keeps threads from free
+            // ones.
             pin_threads: false,
             replay: "http://127.0.0.1:7001".into(),
             // A server that restarts is back sooner, and what is on its way would have to be kept for it.

@@ -1,10 +1,10 @@
 //! Runs the self-play process: newest weights in, trajectories out.
 //!
-//! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` measures where their time
-//! goes, `freshness` decides when their weights may be too old, `pinning` pins them to cpus, `adaptive_budget` sets the
-//! simulations of their searches, and `traces` shows single games. `uploader` sends finished games to the replay server that
-//! `replay_router` chooses; `state_dir` keeps the epoch and the unacknowledged trajectories (`spool`) over restarts. `backend`
-//! chooses the evaluators. Start with [`run`].
+//! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` measures where
+//! their time goes, `freshness` decides when their weights may be too old, `pinning` pins them to cpus,
+//! `adaptive_budget` sets the simulations of their searches, and `traces` shows single games. `uploader` sends finished
+//! games to the replay server that `replay_router` chooses; `state_dir` keeps the epoch and the unacknowledged
+//! trajectories (`spool`) over restarts. `backend` chooses the evaluators. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
 //! workers, then the workers wait.

@@ -7,7 +7,8 @@ use selfplay::Round;
 
 use crate::stopwatch::Parts;
 
-/// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every rate.
+/// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
+/// rate.
 pub(crate) fn begin() {
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
     counter!("zerofleet_actor_unfinished_games_total").increment(0);

@@ -1,9 +1,9 @@
-//! Routes trajectories to one of the replay servers: a link, that is a writer and an epoch, for each server that this start of
-//! the actor has written to, so that no server ever sees an id that another one may have stored.
+//! Routes trajectories to one of the replay servers: a link, that is a writer and an epoch, for each server that this
+//! start of the actor has written to, so that no server ever sees an id that another one may have stored.
 //!
-//! The current link gets new trajectories. It follows from the order in which rendezvous hashing ranks the servers for this
-//! actor, and from which of them are away. The other links only finish what they hold. With one server there is one link,
-//! whatever happens to the server.
+//! The current link gets new trajectories. It follows from the order in which rendezvous hashing ranks the servers for
+//! this actor, and from which of them are away. The other links only finish what they hold. With one server there is
+//! one link, whatever happens to the server.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -164,8 +164,8 @@ impl ReplayRouter {
         ReplayLink { server, writer, next }
     }
 
-    /// Gives a new epoch to each link whose server has stored trajectories under its own one, or a later one: what the link
-    /// holds was never sent, and goes out under new ids.
+    /// Gives a new epoch to each link whose server has stored trajectories under its own one, or a later one: what the
+    /// link holds was never sent, and goes out under new ids.
     pub(crate) async fn renew_taken_epochs(&mut self) {
         let taken: Vec<_> = self.links.iter().filter(|(_, link)| link.writer.epoch_taken().is_some()).collect();
         for id in taken.into_iter().map(|(id, _)| Arc::clone(id)).collect::<Vec<_>>() {
@@ -214,8 +214,8 @@ impl ReplayRouter {
         });
     }
 
-    /// Gives an episode to the current server; waits for as long as there is none, or it takes no more. Cancel-safe: the
-    /// episode may then be given to another one.
+    /// Gives an episode to the current server; waits for as long as there is none, or it takes no more. Cancel-safe:
+    /// the episode may then be given to another one.
     pub(crate) async fn insert(&mut self, episode: &FinishedEpisode) {
         self.insert_traced(episode, None).await;
     }

@@ -1,9 +1,10 @@
 //! The spool: trajectories that were finished and never acknowledged, kept for the next start of the actor.
 //!
 //! The file begins with `zfspool1`. Each record is `length u32 | crc32c of the length u32`, twice, then so many bytes:
-//! `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a byte (0 none, 1 one of
-//! several servers, 2 the only one) and, unless it is 0, the server's id and endpoint, each behind its length in u16. The
-//! columns are those of [`Trajectory::columns`]. Integers are little-endian. A record that cannot be read is left out.
+//! `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a byte (0 none, 1
+//! one of several servers, 2 the only one) and, unless it is 0, the server's id and endpoint, each behind its length in
+//! u16. The columns are those of [`Trajectory::columns`]. Integers are little-endian. A record that cannot be read is
+//! left out.
 
 use experience::{Trajectory, TrajectoryId};
 use proto::limits::ANY_TRAJECTORY;

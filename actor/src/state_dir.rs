@@ -18,15 +18,16 @@ pub(crate) struct ActorStateDir {
     _lock: Arc<File>,
 }
 
-/// Drawn ids are below this, so that they are exact as floating point. Two of a million actors draw the same with a chance of
-/// one in ten thousand; one run directory keeps them apart.
+/// Drawn ids are below this, so that they are exact as floating point. Two of a million actors draw the same with a
+/// chance of one in ten thousand; one run directory keeps them apart.
 const DRAWN_ID_BITS: u32 = 53;
 /// Draws of a new id before it is given up: one is enough.
 const DRAWS_MAX: usize = 16;
 
 impl ActorStateDir {
-    /// Opens the state directory of an actor in `run` that no process is at the moment, the one with the smallest id, else that of a new one;
-    /// and its id. A spool that a replica left when it was taken away is so handed in by the next that comes.
+    /// Opens the state directory of an actor in `run` that no process is at the moment, the one with the smallest id,
+    /// else that of a new one; and its id. A spool that a replica left when it was taken away is so handed in by the
+    /// next that comes.
     pub(crate) fn claim(run: &Path) -> anyhow::Result<(u64, Self)> {
         for actor in ids(&run.join("actors"))? {
             if let Some(state_dir) = unless_taken(Self::open(run, actor))? {
@@ -51,8 +52,9 @@ impl ActorStateDir {
         Ok(Self { directory, _lock: Arc::new(lock) })
     }
 
-    /// Returns an epoch above the one in the actor's file and above `highest`, once it is durable. Where there is no file, the actor is new or the file was lost, so that it begins with the time in
-    /// milliseconds since 1970, which is above the epochs of earlier starts.
+    /// Returns an epoch above the one in the actor's file and above `highest`, once it is durable. Where there is no
+    /// file, the actor is new or the file was lost, so that it begins with the time in milliseconds since 1970, which
+    /// is above the epochs of earlier starts.
     pub(crate) fn next_epoch(&self, highest: u64) -> anyhow::Result<u64> {
         let path = self.directory.join("epoch");
         let next = match fs::read(&path) {

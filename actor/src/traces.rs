@@ -1,6 +1,7 @@
-//! The games of one thread that are traced: for each a span, below it one for each search, and below that one for a batch
-//! that the search shared. They are made from what can be seen between two calls of the episodes, so that a search begins
-//! where the call before has ended; self-play knows nothing of it. Without a collector there are none, and nothing is asked.
+//! The games of one thread that are traced: for each a span, below it one for each search, and below that one for a
+//! batch that the search shared. They are made from what can be seen between two calls of the episodes, so that a
+//! search begins where the call before has ended; self-play knows nothing of it. Without a collector there are none,
+//! and nothing is asked.
 //!
 //! The spans of a game leave when it has finished, since only then it is known how its moves were searched.
 
@@ -79,8 +80,8 @@ impl Traces {
         self.games.push(Traced { slot, number, game, search, searched: Vec::new(), leaves: 0 });
     }
 
-    /// A call of the episodes begins: what its batch is part of, if it is shown. No batch is shown twice, and no search has
-    /// more than one.
+    /// A call of the episodes begins: what its batch is part of, if it is shown. No batch is shown twice, and no search
+    /// has more than one.
     pub(crate) fn asks(&mut self) -> Option<TraceContext> {
         // Whichever has waited longest.
         let unshown = self.games.iter_mut().enumerate().filter(|(_, traced)| !traced.search.is_shown);

@@ -1,8 +1,8 @@
 //! Gives finished episodes ids, sends them to a replay server, and keeps each until it is acknowledged.
 //!
-//! Trajectories that are not acknowledged when the process ends are spooled, and sent by the next start under their old ids to
-//! their destination, so that each counts once whatever happened to the acknowledgement. They have streams of their own, and
-//! self-play goes on beside them.
+//! Trajectories that are not acknowledged when the process ends are spooled, and sent by the next start under their old
+//! ids to their destination, so that each counts once whatever happened to the acknowledgement. They have streams of
+//! their own, and self-play goes on beside them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -64,8 +64,8 @@ impl Uploader {
         })
     }
 
-    /// Uploads episodes until the drain fires or the channel closes; then waits a little for acknowledgements and spools the
-    /// rest.
+    /// Uploads episodes until the drain fires or the channel closes; then waits a little for acknowledgements and
+    /// spools the rest.
     pub(crate) async fn run(mut self, mut finished: mpsc::Receiver<Finished>, drain: &Drain) -> anyhow::Result<()> {
         let given_up = upload(&mut self.router, &mut finished, drain).await;
         self.finish(given_up, finished).await
@@ -143,7 +143,8 @@ struct Spool {
 }
 
 impl Spool {
-    /// Uploads each trajectory under its id to its destination; returns what is not acknowledged a while after the drain fires.
+    /// Uploads each trajectory under its id to its destination; returns what is not acknowledged a while after the
+    /// drain fires.
     async fn upload(self, left: Vec<PendingUpload>, state_dir: ActorStateDir) -> Vec<PendingUpload> {
         if left.is_empty() {
             return left;
@@ -198,8 +199,8 @@ impl Spool {
         kept
     }
 
-    /// Waits for the destination server; without a destination, for the server that this actor prefers. `None` if the drain
-    /// fires first.
+    /// Waits for the destination server; without a destination, for the server that this actor prefers. `None` if the
+    /// drain fires first.
     async fn find(&mut self, destination: Option<&Destination>) -> Option<Server> {
         let mut warned = false;
         loop {

@@ -224,8 +224,8 @@ impl<G: Game> Worker<G> {
         }
     }
 
-    /// Takes newer weights if there are any. Searches under way are finished first, with the old ones; where those fail,
-    /// they begin again with the new ones.
+    /// Takes newer weights if there are any. Searches under way are finished first, with the old ones; where those
+    /// fail, they begin again with the new ones.
     fn swap_weights(&mut self) -> anyhow::Result<()> {
         if !self.around.weights.has_changed().unwrap_or(false) {
             return Ok(());
@@ -273,7 +273,8 @@ impl<G: Game> Worker<G> {
         metrics::waited(Waited::Weights, start.elapsed());
     }
 
-    /// Plays nothing with weights that may be far behind. Games under way go on where they are when the learner is back.
+    /// Plays nothing with weights that may be far behind. Games under way go on where they are when the learner is
+    /// back.
     fn wait_for_learner(&mut self, away: Duration) {
         let start = Instant::now();
         let Surroundings { runtime, freshness, drain, readiness, .. } = &mut self.around;

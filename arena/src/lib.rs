@@ -2,9 +2,9 @@
 //!
 //! [`run`] is the process and [`worker::Worker`] its measuring thread, which reaches the process through
 //! [`environment::Environment`]. For each weights version that it takes up, it computes the [`accuracy`] on [`solved`]
-//! positions with search and, always for the newest weights, without; plays [`mod@matches`] of rated games against random
-//! play, random-playout searches and [`past_versions`]; and, in tiny games, checks every line ([`exhaustive`]). The
-//! [`ledger`] holds all games of the run, from which [`rating`] computes Elo. [`pacing`] limits the work to a small
+//! positions with search and, always for the newest weights, without; plays [`mod@matches`] of rated games against
+//! random play, random-playout searches and [`past_versions`]; and, in tiny games, checks every line ([`exhaustive`]).
+//! The [`ledger`] holds all games of the run, from which [`rating`] computes Elo. [`pacing`] limits the work to a small
 //! share of one core. The arena plays no training games, and no other process waits for it. Start with [`worker`].
 
 pub mod accuracy;

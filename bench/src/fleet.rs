@@ -1,9 +1,10 @@
 //! `zerofleet bench fleet`: the load that a fleet of actors puts on replay server and learner.
 //!
-//! Two measurements. `scaling` starts real fleets of 1, 2, 4, … actors whose evaluator takes a fixed time, so that neither
-//! cores nor an accelerator are the limit, and measures whether inserts grow with the actors. `load` makes the connections of a
-//! thousand actors in this process: insert streams to a real replay server, subscriptions to a [`publisher`] of weights in a
-//! process of its own. `paper` reckons from that what a fleet needs, and where it ends. Start with [`run`].
+//! Two measurements. `scaling` starts real fleets of 1, 2, 4, … actors whose evaluator takes a fixed time, so that
+//! neither cores nor an accelerator are the limit, and measures whether inserts grow with the actors. `load` makes the
+//! connections of a thousand actors in this process: insert streams to a real replay server, subscriptions to a
+//! [`publisher`] of weights in a process of its own. `paper` reckons from that what a fleet needs, and where it ends.
+//! Start with [`run`].
 
 mod fan_out;
 mod load;
@@ -49,8 +50,8 @@ pub struct Args {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options that make no sense, a process that dies or is not built, a file that is no earlier report, a folder that cannot be
-/// written.
+/// Options that make no sense, a process that dies or is not built, a file that is no earlier report, a folder that
+/// cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("fleet", out, |_| measure(args))
 }

@@ -1,9 +1,9 @@
-//! `zerofleet bench hardware`: matrix products, vector operations and whole networks on every device in every precision that
-//! there is, and what to use.
+//! `zerofleet bench hardware`: matrix products, vector operations and whole networks on every device in every precision
+//! that there is, and what to use.
 //!
-//! A workload is computed at several sizes in several settings: a device, an engine, a precision, and how the cores of a CPU
-//! are used. Everything of one workload is measured in turns, because a machine slows down and speeds up while it is measured.
-//! A refusal of a device is a reason in the report. Start with [`run`].
+//! A workload is computed at several sizes in several settings: a device, an engine, a precision, and how the cores of
+//! a CPU are used. Everything of one workload is measured in turns, because a machine slows down and speeds up while it
+//! is measured. A refusal of a device is a reason in the report. Start with [`run`].
 
 mod dense_size;
 mod recommend;

@@ -1,8 +1,9 @@
-//! `zerofleet bench inference`: what an inference server delivers over loopback, as a share of what the same evaluator does in
-//! a process with batches of the same size; how long single positions take; and what happens when too much is asked.
+//! `zerofleet bench inference`: what an inference server delivers over loopback, as a share of what the same evaluator
+//! does in a process with batches of the same size; how long single positions take; and what happens when too much is
+//! asked.
 //!
-//! Server and clients run in this process and share its cores; what goes between them goes over sockets, through the client
-//! that actors use. Every position that is asked is another one. Start with [`run`].
+//! Server and clients run in this process and share its cores; what goes between them goes over sockets, through the
+//! client that actors use. Every position that is asked is another one. Start with [`run`].
 
 mod load;
 mod server;

@@ -74,8 +74,8 @@ pub struct Args {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options that make no sense, a network that cannot be built, a file that is no earlier report, a folder that cannot be
-/// written.
+/// Options that make no sense, a network that cannot be built, a file that is no earlier report, a folder that cannot
+/// be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("kernel", out, |so_far| measure(args, so_far))
 }
@@ -306,7 +306,8 @@ mod tests {
         let report = measured("--networks 1x16@3x3 --batches 1 --threads 1 --seconds 0.001 --repeats 1");
         // 9 cells have 49 neighbours, themselves counted: 3 planes and twice 16 channels to 16.
         let tower = 49 * 16 * (3 + 2 * 16);
-        // 64 channels in front of the heads, half of them to ten actions and half to 64 units and those to three outcomes.
+        // 64 channels in front of the heads, half of them to ten actions and half to 64 units and those to three
+        // outcomes.
         let heads = 9 * 16 * 64 + 9 * 32 * (10 + 64) + 64 * 3;
         let said = format!("A position takes {:.1} million multiply-adds.", f64::from(tower + heads) / 1e6);
         assert!(report.findings[0].contains(&said), "{report:?}");

@@ -1,7 +1,8 @@
-//! `zerofleet-bench`, which `zerofleet bench` runs: measures how fast the parts are, against what bounds them in the same run.
+//! `zerofleet-bench`, which `zerofleet bench` runs: measures how fast the parts are, against what bounds them in the
+//! same run.
 //!
-//! Each benchmark is a module with its options (`Args`) and `run`; start reading at [`Bench`]. [`Turns`] sets how often and
-//! how long each measurement repeats.
+//! Each benchmark is a module with its options (`Args`) and `run`; start reading at [`Bench`]. [`Turns`] sets how often
+//! and how long each measurement repeats.
 
 mod accelerator;
 mod digits;

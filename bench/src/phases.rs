@@ -1,8 +1,9 @@
 //! `zerofleet bench phases`: the time of a real training run by phase, its bottleneck, and what a longer run takes.
 //!
 //! It starts the processes of `zerofleet train` in a temporary folder, waits until the learner trains, and reads their
-//! metrics at the beginning and at the end of a window of time; the differences are shares. Nothing is traced: processes add up
-//! their own phases, a few times for each batch. Start with [`run`]; `shares` computes the figures of the run.
+//! metrics at the beginning and at the end of a window of time; the differences are shares. Nothing is traced:
+//! processes add up their own phases, a few times for each batch. Start with [`run`]; `shares` computes the figures of
+//! the run.
 
 mod cost;
 mod shares;
@@ -30,8 +31,8 @@ pub struct Args {
     /// The run, and how long it is measured.
     #[command(flatten)]
     pub run: training_run::RunArgs,
-    /// For how many epochs of training time and price are foretold; an epoch is as many training positions as the window
-    /// holds.
+    /// For how many epochs of training time and price are foretold; an epoch is as many training positions as the
+    /// window holds.
     #[arg(long, default_value_t = 10.0)]
     pub epochs: f64,
     /// The price of an hour of this machine, in any money.

@@ -1,5 +1,5 @@
-//! `zerofleet bench placement`: the device of all data of a run, the bytes copied between devices, and what an accelerator
-//! gains.
+//! `zerofleet bench placement`: the device of all data of a run, the bytes copied between devices, and what an
+//! accelerator gains.
 //!
 //! It measures a real run as [`phases`] does, and where there is an accelerator a second one on the CPU alone.
 //! Devices are those that processes report; what lies on which follows from their code, and `tensors` holds

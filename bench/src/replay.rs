@@ -1,8 +1,8 @@
 //! `zerofleet bench replay`: inserts and samples of a replay server over loopback, every insert on disk before it is
 //! acknowledged, by number of writers and by size of the table; and how long a restart takes.
 //!
-//! Server and clients run in this process and share its cores; what goes between them goes over sockets, through the clients
-//! that actors and learner use. The limiter holds nothing up. Start with [`run`].
+//! Server and clients run in this process and share its cores; what goes between them goes over sockets, through the
+//! clients that actors and learner use. The limiter holds nothing up. Start with [`run`].
 
 pub(crate) mod games;
 mod load;
@@ -68,7 +68,8 @@ pub struct Args {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options that make no sense, a server that cannot start, a file that is no earlier report, a folder that cannot be written.
+/// Options that make no sense, a server that cannot start, a file that is no earlier report, a folder that cannot be
+/// written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("replay", out, |_| measure(args))
 }

@@ -1,7 +1,7 @@
 //! The report of every benchmark: rows of dimensions, metric, value and unit.
 //!
-//! A benchmark pushes [`Row`]s while it measures; the table, the plot and the comparison with an earlier report are the same
-//! for all. Start with [`Report`]; [`Destination`](crate::output::Destination) prints and writes it.
+//! A benchmark pushes [`Row`]s while it measures; the table, the plot and the comparison with an earlier report are the
+//! same for all. Start with [`Report`]; [`Destination`](crate::output::Destination) prints and writes it.
 
 mod dimensions;
 mod plot;

@@ -1,10 +1,10 @@
 //! `zerofleet bench search`: simulations/s of the tree alone, as self-play searches, and the memory it takes.
 //!
-//! The evaluator is constant: every action is as good as any other, and every position is worth zero. Games advance from
-//! their start to their end, move by move, each searched from a fresh root with noise; nothing else of self-play runs. On
-//! several threads each has games and trees of its own. Everything is measured in turns, because a machine slows down and
-//! speeds up while it is measured. Beside it stands one tree that many threads search with a network, as `play` does. Start
-//! with [`run`].
+//! The evaluator is constant: every action is as good as any other, and every position is worth zero. Games advance
+//! from their start to their end, move by move, each searched from a fresh root with noise; nothing else of self-play
+//! runs. On several threads each has games and trees of its own. Everything is measured in turns, because a machine
+//! slows down and speeds up while it is measured. Beside it stands one tree that many threads search with a network, as
+//! `play` does. Start with [`run`].
 
 mod algorithm;
 mod player;

@@ -1,10 +1,10 @@
 //! `zerofleet bench selfplay`: how fast games are played, as a share of what their evaluator alone does; and what each
 //! optimisation is worth.
 //!
-//! All sides use the same network, device and number of threads, in the same run. An evaluator alone answers batches that
-//! are ready and full, at every batch size of a list; its best size is the bound. Self-play is measured twice: plain, without
-//! cache and reuse, so that every simulation is paid for; and whole, as a run plays. Everything is measured in turns, because a
-//! machine slows down and speeds up while it is measured. Start with [`run`].
+//! All sides use the same network, device and number of threads, in the same run. An evaluator alone answers batches
+//! that are ready and full, at every batch size of a list; its best size is the bound. Self-play is measured twice:
+//! plain, without cache and reuse, so that every simulation is paid for; and whole, as a run plays. Everything is
+//! measured in turns, because a machine slows down and speeds up while it is measured. Start with [`run`].
 
 pub mod ablation;
 mod contestants;
@@ -101,8 +101,8 @@ pub struct Args {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options that make no sense, a network that cannot be built, an evaluator that fails, a file that is no earlier report, a
-/// folder that cannot be written.
+/// Options that make no sense, a network that cannot be built, an evaluator that fails, a file that is no earlier
+/// report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     if args.ablate {
         return ablation::run(args, out);

@@ -1,7 +1,7 @@
 //! A real training run while it is measured: the processes of `zerofleet train` in a folder that is removed.
 //!
-//! Waits until the learner trains, then reads metrics and usage of every process at the beginning and at the end of a window
-//! of time; callers interpret them. Start with [`measure`].
+//! Waits until the learner trains, then reads metrics and usage of every process at the beginning and at the end of a
+//! window of time; callers interpret them. Start with [`measure`].
 
 mod temporary_folder;
 mod window;

@@ -2,10 +2,10 @@
 //!
 //! Start with [`Cli`], which dispatches to the commands. [`train`] supervises the processes of a run, which the crate
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network.
-//! [`run_metrics`] computes the metrics of a run, [`screen`] shows them and [`record`] writes them; [`mod@report`] makes
-//! [`summary`] and [`picture`] from the files of a run. [`play`] and [`eval`] evaluate the newest weights of a run,
-//! [`trained`]. [`mod@replay`] and [`inference`] send requests to live servers, and [`top`] shows a whole fleet. `bench`
-//! runs another program, by [`sibling`].
+//! [`run_metrics`] computes the metrics of a run, [`screen`] shows them and [`record`] writes them; [`mod@report`]
+//! makes [`summary`] and [`picture`] from the files of a run. [`play`] and [`eval`] evaluate the newest weights of a
+//! run, [`trained`]. [`mod@replay`] and [`inference`] send requests to live servers, and [`top`] shows a whole fleet.
+//! `bench` runs another program, by [`sibling`].
 
 pub mod append_log;
 mod client_security;

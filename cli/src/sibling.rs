@@ -1,7 +1,7 @@
 //! Runs another program of the workspace, which lies beside this one.
 //!
-//! `zerofleet` is not linked with libtorch, and `zerofleet-bench` is: `zerofleet` starts on a machine without libtorch, and
-//! reports what is missing and how to get it in place of the dynamic loader's message.
+//! `zerofleet` is not linked with libtorch, and `zerofleet-bench` is: `zerofleet` starts on a machine without libtorch,
+//! and reports what is missing and how to get it in place of the dynamic loader's message.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -4,8 +4,9 @@
 //! [`Role`], and its [`Child`](child::Child) is restarted when it dies. [`Plan`](plan::Plan) resolves the settings of a
 //! session from command line, run file and preset, and [`config::Fleet`] is the run file. [`RunDirectory`] is the
 //! folder of a run and [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) is how its
-//! processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run.
-//! Commands, benchmarks and system tests share this crate; screen, summary and picture are in `cli`.
+//! processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
+//! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
+//! this crate; screen, summary and picture are in `cli`.
 
 pub mod bottleneck;
 pub mod child;

@@ -51,11 +51,11 @@ pub struct Config {
 pub struct InferenceSection {
     /// The learner's endpoint for weights: `http://127.0.0.1:7002`.
     pub learner: String,
-    /// Instead of a learner: the manifest of a published version (`runs/NAME/weights/v000012.json`), whose bytes lie beside
-    /// it. Empty: the learner's newest.
+    /// Instead of a learner: the manifest of a published version (`runs/NAME/weights/v000012.json`), whose bytes lie
+    /// beside it. Empty: the learner's newest.
     pub weights: String,
-    /// Threads that evaluate, one batch each; 0 takes one per core, and two where an accelerator evaluates: while it computes one
-    /// batch the next one waits in its queue.
+    /// Threads that evaluate, one batch each; 0 takes one per core, and two where an accelerator evaluates: while it
+    /// computes one batch the next one waits in its queue.
     pub threads: usize,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: DevicePreference,

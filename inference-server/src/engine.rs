@@ -380,8 +380,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts one thread for each of `queue.evaluators`; all end when the handle drains, and `drain` fires should one end by
-    /// itself.
+    /// Starts one thread for each of `queue.evaluators`; all end when the handle drains, and `drain` fires should one
+    /// end by itself.
     pub(crate) fn start(
         versions: Arc<Versions>,
         queue: QueueSettings,

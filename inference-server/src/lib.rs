@@ -1,8 +1,8 @@
 //! The remote evaluation process: positions in, priors and values by the newest weights out.
 //!
-//! `load` brings weights, `versions` keeps the newest few. Asks of all connections meet in one queue before the threads that
-//! evaluate ([`engine`]); `grpc` answers calls: the fast path of actors, and questions of people; [`open_inference`]
-//! those of clients that were made elsewhere. Start with [`start`].
+//! `load` brings weights, `versions` keeps the newest few. Asks of all connections meet in one queue before the threads
+//! that evaluate ([`engine`]); `grpc` answers calls: the fast path of actors, and questions of people;
+//! [`open_inference`] those of clients that were made elsewhere. Start with [`start`].
 
 mod backend;
 pub mod config;

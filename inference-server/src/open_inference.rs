@@ -26,8 +26,8 @@ use crate::engine::{Ask, Handle, Refusal};
 use crate::grpc::{Answers, client_of};
 use statistics::Statistics;
 
-/// Requests of one stream that are computed at once; further ones wait in its window. As many single positions as fill a
-/// batch.
+/// Requests of one stream that are computed at once; further ones wait in its window. As many single positions as fill
+/// a batch.
 const STREAM_IN_FLIGHT_MAX: usize = 64;
 
 /// The header with which a client requests a status instead of an error among the answers of a stream.

@@ -1,9 +1,9 @@
 //! Checkpoints: a directory per training step, complete or absent, every file proved by its digest.
 //!
 //! A checkpoint is written beside its final name, flushed, then renamed, so that a crash at any moment leaves the
-//! older ones as they were. Reading takes the newest whole one and renames the damaged ones before it to `damaged-…`. Damaged
-//! is a checkpoint whose bytes could be read and are wrong, or of which a file is missing; a file that the system cannot read
-//! now may be whole, and fails the read.
+//! older ones as they were. Reading takes the newest whole one and renames the damaged ones before it to `damaged-…`.
+//! Damaged is a checkpoint whose bytes could be read and are wrong, or of which a file is missing; a file that the
+//! system cannot read now may be whole, and fails the read.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -126,7 +126,8 @@ impl Checkpoints {
         Self { directory, kept: kept.max(1) }
     }
 
-    /// Writes a checkpoint, then removes the oldest beyond those kept and what a crash left half-written. Returns its path.
+    /// Writes a checkpoint, then removes the oldest beyond those kept and what a crash left half-written. Returns its
+    /// path.
     ///
     /// # Errors
     /// [`Error::Write`] and [`Error::Io`]; the older checkpoints are then untouched.
@@ -151,8 +152,8 @@ impl Checkpoints {
     /// The newest whole checkpoint, past which damaged ones are renamed; `None` if there is no checkpoint at all.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] where the system cannot read a file, [`Error::AllDamaged`] if there are checkpoints and none can
-    /// be used: training from nothing would then be a silent loss. Nothing is renamed then.
+    /// [`Error::Unreadable`] where the system cannot read a file, [`Error::AllDamaged`] if there are checkpoints and
+    /// none can be used: training from nothing would then be a silent loss. Nothing is renamed then.
     pub fn newest(&self) -> Result<Option<Found>, Error> {
         let (mut damaged, mut paths) = (Vec::new(), Vec::new());
         for path in self.list()?.into_iter().rev() {
@@ -286,8 +287,8 @@ fn read_directory(directory: &Path) -> Result<Checkpoint, Fault> {
     Ok(Checkpoint { progress: contents.progress, files })
 }
 
-/// Returns true for errors of reading a file that prove the checkpoint damaged. Every other error (EIO, ESTALE, EACCES, EMFILE)
-/// may go away by itself or with the storage mended.
+/// Returns true for errors of reading a file that prove the checkpoint damaged. Every other error (EIO, ESTALE, EACCES,
+/// EMFILE) may go away by itself or with the storage mended.
 fn is_damage(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
 }

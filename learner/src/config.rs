@@ -58,8 +58,8 @@ pub struct LearnerSection {
     pub device: DevicePreference,
     /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
     pub precision: PrecisionPreference,
-    /// The backend that trains stem and blocks: `libtorch`, or `auto`, which uses the matrix-tile kernel where that is faster: in
-    /// bfloat16, with one thread, on a CPU with matrix tiles, without pooling and excitation.
+    /// The backend that trains stem and blocks: `libtorch`, or `auto`, which uses the matrix-tile kernel where that is
+    /// faster: in bfloat16, with one thread, on a CPU with matrix tiles, without pooling and excitation.
     pub kernel: TrainingKernel,
     /// Threads libtorch may use for one operation; 0 leaves it to libtorch.
     pub threads: usize,

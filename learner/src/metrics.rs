@@ -6,7 +6,8 @@ use metrics::{counter, gauge};
 use network_torch::{Losses, StepTimes};
 use weights::WeightsVersion;
 
-/// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every rate.
+/// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
+/// rate.
 pub(crate) fn begin() {
     counter!("zerofleet_learner_not_finite_total").increment(0);
     counter!("zerofleet_learner_rejected_trajectories_total").increment(0);

@@ -1,5 +1,5 @@
-//! Sends the value errors of trained positions to the replay servers that they came from, as priorities, and computes importance
-//! weights: prioritised replay (Schaul et al. 2016), with MuZero's |z − ν| as priority.
+//! Sends the value errors of trained positions to the replay servers that they came from, as priorities, and computes
+//! importance weights: prioritised replay (Schaul et al. 2016), with MuZero's |z − ν| as priority.
 //!
 //! The protocol does not state whether a table draws by priority: where no server uses any, sending pauses for a while.
 

@@ -31,8 +31,8 @@ const SERVE_LAST: Duration = Duration::from_secs(2);
 /// Runs the learner until it is drained; the last act is a checkpoint.
 ///
 /// # Errors
-/// Configuration out of range, a run directory that cannot be written or that another learner uses, damaged checkpoints, a
-/// port in use.
+/// Configuration out of range, a run directory that cannot be written or that another learner uses, damaged
+/// checkpoints, a port in use.
 pub(crate) async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     metrics::begin();
@@ -42,8 +42,8 @@ pub(crate) async fn run(config: Config, context: service::Context) -> anyhow::Re
     games::with_game!(settings.game, |game| run_game(game, settings, security, context).await)
 }
 
-/// Makes this process the only learner of a run directory. Two would remove each other's checkpoints and give one version
-/// number to two sets of weights.
+/// Makes this process the only learner of a run directory. Two would remove each other's checkpoints and give one
+/// version number to two sets of weights.
 fn take(run: &Path) -> Result<File, DirectoryError> {
     // The run directory's own lock is that of `zerofleet train`.
     let directory = run.join(CHECKPOINTS);
@@ -117,8 +117,8 @@ fn train(
     Training::new(start, checkpoints, published, publish, schedule, priorities).run(batches, stop)
 }
 
-/// Serves a version to subscribers and sends its number to the replay servers as the newest. A version that cannot be served
-/// makes no trajectory stale.
+/// Serves a version to subscribers and sends its number to the replay servers as the newest. A version that cannot be
+/// served makes no trajectory stale.
 fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, bytes: Bytes) {
     let version = manifest.version;
     match publisher.publish(manifest, bytes) {

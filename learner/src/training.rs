@@ -112,7 +112,8 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         }
     }
 
-    /// Publishes the current weights, then trains until `batches` closes or `stop` returns true; ends with a checkpoint.
+    /// Publishes the current weights, then trains until `batches` closes or `stop` returns true; ends with a
+    /// checkpoint.
     ///
     /// # Errors
     /// If the first version, the last version or the last checkpoint cannot be written, or libtorch fails.

@@ -27,9 +27,9 @@ use tls::{Connector, Rejection};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A channel to `endpoint` (`http://host:port`, or `https://host:port` with TLS), with the credentials of this process
-/// ([`use_credentials`](crate::security::use_credentials)). It connects with its first call; calls fail with `UNAVAILABLE`
-/// while the server is away, and the first after it is back connects again. They fail with `UNAUTHENTICATED` while one side
-/// rejects the other's certificate; the message names the side and the reason.
+/// ([`use_credentials`](crate::security::use_credentials)). It connects with its first call; calls fail with
+/// `UNAVAILABLE` while the server is away, and the first after it is back connects again. They fail with
+/// `UNAUTHENTICATED` while one side rejects the other's certificate; the message names the side and the reason.
 ///
 /// # Errors
 /// [`InvalidEndpoint`].

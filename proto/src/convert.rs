@@ -40,7 +40,8 @@ pub fn status(invalid: &Invalid) -> Status {
 /// The trailer with the delay before a retry in milliseconds, under gRPC's name for it.
 pub const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 
-/// The same refusal with the advice to try again after so long: in its trailer and in its details (`google.rpc.RetryInfo`).
+/// The same refusal with the advice to try again after so long: in its trailer and in its details
+/// (`google.rpc.RetryInfo`).
 #[must_use]
 pub fn retry_after(status: Status, after: Duration) -> Status {
     let milliseconds = u64::try_from(after.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);

@@ -40,10 +40,10 @@ impl Connection {
     }
 }
 
-/// The connections that come to `listener`, for tonic's `serve_with_incoming`. One that comes while `connections_max` others
-/// are open is closed at once: its client tries again with growing delays, and those that are served stay so. With TLS in
-/// `security`, a connection is one whose handshake is done; handshakes go on beside each other, and one that does not end is
-/// given up. Never ends.
+/// The connections that come to `listener`, for tonic's `serve_with_incoming`. One that comes while `connections_max`
+/// others are open is closed at once: its client tries again with growing delays, and those that are served stay so.
+/// With TLS in `security`, a connection is one whose handshake is done; handshakes go on beside each other, and one
+/// that does not end is given up. Never ends.
 pub fn incoming(
     listener: TcpListener,
     connections_max: usize,
@@ -93,7 +93,8 @@ impl Accepting {
             self.is_failing = false;
             // Released during the handshake, which may never end: only established connections count.
             let Some(permit) = self.permit() else { continue };
-            // Acknowledgements are a few bytes, and a client waits for each. Without TCP_NODELAY they are slower, not wrong.
+            // Acknowledgements are a few bytes, and a client waits for each. Without TCP_NODELAY they are slower, not
+            // wrong.
             let _ = stream.set_nodelay(true);
             match self.security.tls() {
                 None => return Connection { stream: Either::Left(stream), _permit: permit },

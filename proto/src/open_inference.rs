@@ -1,7 +1,8 @@
 //! Evaluations for clients of other projects: the Open Inference Protocol, which KServe and Triton speak.
 //!
-//! A server implements [`GrpcInferenceService`] and is added by [`service()`]; clients are `tritonclient` and whatever else
-//! speaks it. There is no conversion here: which tensors there are, and so what a request means, only a server knows.
+//! A server implements [`GrpcInferenceService`] and is added by [`service()`]; clients are `tritonclient` and whatever
+//! else speaks it. There is no conversion here: which tensors there are, and so what a request means, only a server
+//! knows.
 
 mod parts;
 
@@ -21,8 +22,8 @@ pub mod v2 {
     tonic::include_proto!("inference");
 }
 
-/// The service to be added to a server, with our message limit: that of the protocol's clients is 2 GiB, tonic's own 4 MiB.
-/// A message of more than 256 parts, those inside its tensors included, is refused before it is taken apart.
+/// The service to be added to a server, with our message limit: that of the protocol's clients is 2 GiB, tonic's own 4
+/// MiB. A message of more than 256 parts, those inside its tensors included, is refused before it is taken apart.
 pub fn service<S: GrpcInferenceService>(service: S) -> GrpcInferenceServiceServer<S> {
     GrpcInferenceServiceServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }

@@ -121,8 +121,8 @@ pub enum ListOrder {
     Ascending,
     /// The one that came last first.
     Newest,
-    /// The most surprising first: by the mean over all searched steps of the distance between the value of the search and
-    /// the outcome, both as the player to move sees them. Trajectories without such steps come last.
+    /// The most surprising first: by the mean over all searched steps of the distance between the value of the search
+    /// and the outcome, both as the player to move sees them. Trajectories without such steps come last.
     Surprising,
 }
 

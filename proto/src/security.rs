@@ -1,10 +1,11 @@
-//! Authentication and authorization: TLS, client certificates, bearer tokens, scopes and quotas of every server and channel.
+//! Authentication and authorization: TLS, client certificates, bearer tokens, scopes and quotas of every server and
+//! channel.
 //!
-//! A server opens [`Security`] from the `[security]` of its run file and passes it to [`incoming`](crate::incoming()), which
-//! terminates TLS, and to [`server`](crate::server()), which checks the scopes and the quota of every call. A client's
-//! [`Credentials`] hold the authorities that it trusts, its certificate and its token; those of a process are set once, by
-//! [`use_credentials`], for every channel that it opens. Files are read again when they change. With no key set, a server
-//! accepts every call and a client sends no credentials.
+//! A server opens [`Security`] from the `[security]` of its run file and passes it to [`incoming`](crate::incoming()),
+//! which terminates TLS, and to [`server`](crate::server()), which checks the scopes and the quota of every call. A
+//! client's [`Credentials`] hold the authorities that it trusts, its certificate and its token; those of a process are
+//! set once, by [`use_credentials`], for every channel that it opens. Files are read again when they change. With no
+//! key set, a server accepts every call and a client sends no credentials.
 
 mod certificates;
 mod credentials;

@@ -20,19 +20,20 @@ pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 pub(crate) const FRAME_BYTES_MAX: u32 = 512 << 10;
 /// A peer that is silent this long is sent a ping.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// A peer that does not respond to a ping within this time is gone. Interval and timeout together are less than TCP's longest
-/// retransmission timeout after a cut of the same length, so that peers reconnect within seconds after a cut of any length.
+/// A peer that does not respond to a ping within this time is gone. Interval and timeout together are less than TCP's
+/// longest retransmission timeout after a cut of the same length, so that peers reconnect within seconds after a cut of
+/// any length.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Calls and streams of one connection that may be open at once, many times what the busiest client needs. More wait at the
-/// client.
+/// Calls and streams of one connection that may be open at once, many times what the busiest client needs. More wait at
+/// the client.
 const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
 /// The full name of the reflection service.
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 
-/// A server with our settings, for the connections that [`incoming`](crate::incoming()) takes. It answers the calls that
-/// `security` allows; the services, added to it, set their own message limits.
+/// A server with our settings, for the connections that [`incoming`](crate::incoming()) takes. It answers the calls
+/// that `security` allows; the services, added to it, set their own message limits.
 #[must_use]
 pub fn server(security: &Security) -> Server<Stack<Guard, Identity>> {
     Server::builder()
@@ -47,8 +48,8 @@ pub fn server(security: &Security) -> Server<Stack<Guard, Identity>> {
 
 /// The health service (`grpc.health.v1`) and the reflection service (`grpc.reflection.v1`), to be added to a server.
 ///
-/// `services` are the full names of the services beside them (`ReplayServer::<H>::NAME`); each is `SERVING` at once, and
-/// the reporter changes that when the process drains.
+/// `services` are the full names of the services beside them (`ReplayServer::<H>::NAME`); each is `SERVING` at once,
+/// and the reporter changes that when the process drains.
 pub async fn health_and_reflection(
     services: &[&str],
 ) -> (HealthReporter, HealthServer<impl Health>, ServerReflectionServer<impl ServerReflection>) {

@@ -83,8 +83,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Follows `endpoints`. Addresses are there at once; names when they were looked up for the first time, and from then
-    /// on as they change. Must be called inside a tokio runtime.
+    /// Follows `endpoints`. Addresses are there at once; names when they were looked up for the first time, and from
+    /// then on as they change. Must be called inside a tokio runtime.
     #[must_use]
     pub fn start(endpoints: &Endpoints, resolver: impl Resolve) -> Self {
         let names: Vec<Name> = endpoints.iter().map(Name::new).collect();

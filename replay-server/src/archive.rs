@@ -1,14 +1,14 @@
-//! The archive: a copy of the log in an object store (S3 and its like, or a folder), kept up at intervals; a server whose disk
-//! is empty begins with it.
+//! The archive: a copy of the log in an object store (S3 and its like, or a folder), kept up at intervals; a server
+//! whose disk is empty begins with it.
 //!
-//! It knows the log's segments by name and size and nothing of what they hold. A segment only grows, so one that has been
-//! copied at its full size is never copied again; the last one is copied as far as it has come, and reading it back cuts what is
-//! torn. Copies go from the oldest on and stop at the first that fails, so the archive never has a gap. What the log has dropped,
-//! the archive drops.
+//! It knows the log's segments by name and size and nothing of what they hold. A segment only grows, so one that has
+//! been copied at its full size is never copied again; the last one is copied as far as it has come, and reading it
+//! back cuts what is torn. Copies go from the oldest on and stop at the first that fails, so the archive never has a
+//! gap. What the log has dropped, the archive drops.
 //!
-//! An archive has one owner: the object `owner` holds the id of the log that is copied there, and a log with another id neither
-//! writes nor removes anything. A log that was filled from the archive becomes its owner. A disk that was set back, so that it ends
-//! earlier than its copy, goes on from the copy. Start with [`Archive::open`].
+//! An archive has one owner: the object `owner` holds the id of the log that is copied there, and a log with another id
+//! neither writes nor removes anything. A log that was filled from the archive becomes its owner. A disk that was set
+//! back, so that it ends earlier than its copy, goes on from the copy. Start with [`Archive::open`].
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -118,7 +118,8 @@ pub struct Pass {
 }
 
 impl Archive {
-    /// The archive at `url` of the log in `folder`. Credentials of S3 come from `env`, as `AWS_ACCESS_KEY_ID` and the like.
+    /// The archive at `url` of the log in `folder`. Credentials of S3 come from `env`, as `AWS_ACCESS_KEY_ID` and the
+    /// like.
     ///
     /// # Errors
     /// [`ArchiveError::Address`].
@@ -148,8 +149,8 @@ impl Archive {
         Self { store, prefix, folder: folder.to_owned(), copied: BTreeMap::new(), is_known: false }
     }
 
-    /// Fills an empty folder with what the archive holds, or goes on with that; returns how many segments came. A folder that
-    /// holds a log is compared with the archive and left as it is.
+    /// Fills an empty folder with what the archive holds, or goes on with that; returns how many segments came. A
+    /// folder that holds a log is compared with the archive and left as it is.
     ///
     /// # Errors
     /// [`ArchiveError`]; what has come so far stays, and the next call goes on.
@@ -256,7 +257,8 @@ impl Archive {
         }
         for (number, bytes) in self.copied.iter() {
             let Some(here) = local.get(number) else { continue };
-            // The newest copy may end earlier than the segment, and later where the disk was set back and has not grown since.
+            // The newest copy may end earlier than the segment, and later where the disk was set back and has not grown
+            // since.
             let is_expected = here == bytes || number == newest && (here > bytes || number == newest_here);
             if !is_expected {
                 return Err(differs(*number, *bytes, *here));
@@ -279,8 +281,8 @@ impl Archive {
         self.is_known = true;
     }
 
-    /// Replaces the last segment by its copy where that is longer and begins with it: a disk that was set back would else
-    /// overwrite records that were acknowledged. What was torn off on purpose is cut again as the log is read.
+    /// Replaces the last segment by its copy where that is longer and begins with it: a disk that was set back would
+    /// else overwrite records that were acknowledged. What was torn off on purpose is cut again as the log is read.
     async fn go_on_from_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let Some((number, here, there)) = self.longer_copy(local) else { return Ok(()) };
         let name = number.file_name();

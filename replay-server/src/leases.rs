@@ -85,8 +85,8 @@ impl Leases {
         self.heartbeat * MISSED_MAX
     }
 
-    /// An actor opens a stream. Where as many are known as may be, the one that was lost first makes room; while none is
-    /// lost, the newcomer is served and not listed.
+    /// An actor opens a stream. Where as many are known as may be, the one that was lost first makes room; while none
+    /// is lost, the newcomer is served and not listed.
     pub fn open(&mut self, actor: u64, epoch: u64, address: String, now: Instant) -> (StreamId, Heard) {
         let stream = self.next_stream;
         self.next_stream += 1;

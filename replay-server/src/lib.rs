@@ -3,8 +3,8 @@
 //! Three parts, each with one owner. [`grpc`] answers calls on tokio. The [`keeper`] owns table and limiter on a thread
 //! of its own and takes one command at a time. The [`log`] owns the files on another thread and commits many inserts
 //! with one fsync. They meet over bounded channels; an insert is acknowledged after its commit, and a limiter that
-//! refuses lets inserts wait, so that back-pressure reaches the actors. An [`archive`] may copy the files elsewhere; nothing
-//! waits for it. Start with [`start`].
+//! refuses lets inserts wait, so that back-pressure reaches the actors. An [`archive`] may copy the files elsewhere;
+//! nothing waits for it. Start with [`start`].
 
 pub mod archive;
 pub mod config;

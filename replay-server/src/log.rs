@@ -1,8 +1,9 @@
 //! The log: every trajectory that was acknowledged, in append-only segment files.
 //!
 //! A segment is a row of [`frame`]s, which only the process can make; the first is a [`Head`] that carries over what
-//! earlier segments knew (ids seen, totals), so old segments are dropped by unlinking them. A commit is one write and one fsync for many
-//! records. It knows nothing of the table nor of what a trajectory's content means. Start with [`Log::open`].
+//! earlier segments knew (ids seen, totals), so old segments are dropped by unlinking them. A commit is one write and
+//! one fsync for many records. It knows nothing of the table nor of what a trajectory's content means. Start with
+//! [`Log::open`].
 
 pub mod committer;
 mod fields;
@@ -130,8 +131,8 @@ struct Written {
 impl<V: Volume> Log<V> {
     /// Reads all segments, oldest first, and passes on every complete record; truncates a torn tail, skips damage.
     ///
-    /// `decode` reads the content of a trajectory, on several threads at once; `apply` receives every record in the order
-    /// of insertion. All records read are durable when this returns.
+    /// `decode` reads the content of a trajectory, on several threads at once; `apply` receives every record in the
+    /// order of insertion. All records read are durable when this returns.
     ///
     /// # Errors
     /// [`OpenError`]: nothing was changed but a torn tail.

@@ -38,7 +38,8 @@ pub(crate) fn log_settings(settings: &Settings, salt_seed: [u8; 32]) -> LogSetti
     }
 }
 
-/// Opens the log and rebuilds the tables with their limiters from it. The salts of new segments descend from `salt_seed`.
+/// Opens the log and rebuilds the tables with their limiters from it. The salts of new segments descend from
+/// `salt_seed`.
 ///
 /// # Errors
 /// [`OpenError`].

@@ -1,8 +1,8 @@
 //! A fleet of real processes on a network of its own, on which anything may go wrong: the chaos test's language.
 //!
-//! [`Network`] is packets between hosts, [`Schedule`] what goes wrong and when, from a seed; [`Fleet`] does it to processes and
-//! watches them; [`Witness`] and [`Ledger`] hold what was acknowledged against what is stored; [`Recoveries`] is the table in
-//! the docs. Start with `tests/tests/chaos.rs`.
+//! [`Network`] is packets between hosts, [`Schedule`] what goes wrong and when, from a seed; [`Fleet`] does it to
+//! processes and watches them; [`Witness`] and [`Ledger`] hold what was acknowledged against what is stored;
+//! [`Recoveries`] is the table in the docs. Start with `tests/tests/chaos.rs`.
 
 mod fault;
 mod fleet;

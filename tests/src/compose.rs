@@ -37,8 +37,9 @@ pub struct Compose {
 }
 
 impl Compose {
-    /// Makes images of the built binaries, certificates and tokens, for the run file of `game` with `changes` (TOML) laid
-    /// over it; `None`, with the reason on standard error, where there is no Docker engine on this machine, or no compose.
+    /// Makes images of the built binaries, certificates and tokens, for the run file of `game` with `changes` (TOML)
+    /// laid over it; `None`, with the reason on standard error, where there is no Docker engine on this machine, or no
+    /// compose.
     ///
     /// # Errors
     /// An image cannot be made.

@@ -26,8 +26,8 @@ pub struct PrometheusTools {
 }
 
 impl PrometheusTools {
-    /// `$PROMETHEUS` or the one on the path, each with `promtool` beside it; else Debian's package, unpacked below `folder`.
-    /// The reason for which there is none, for people.
+    /// `$PROMETHEUS` or the one on the path, each with `promtool` beside it; else Debian's package, unpacked below
+    /// `folder`. The reason for which there is none, for people.
     ///
     /// # Errors
     /// The folder cannot be used.
@@ -104,8 +104,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one with the configuration in `deployed` (a folder), but for its targets and its intervals: `interval` if there
-    /// is one, else a second.
+    /// Starts one with the configuration in `deployed` (a folder), but for its targets and its intervals: `interval` if
+    /// there is one, else a second.
     ///
     /// # Errors
     /// The configuration is not what it was taken for, or Prometheus does not get ready.

@@ -15,8 +15,8 @@ const LEARN: Duration = Duration::from_secs(120);
 const STEPS_MIN: f64 = 200.0;
 /// Of a core, for each actor: cores are not what four of them lack.
 const ACTOR_CPUS: &str = "0.1";
-/// A smaller network than the preset's, measured more often, so that the test ends within minutes; deep searches and few
-/// samples, so that the learner keeps up with four actors.
+/// A smaller network than the preset's, measured more often, so that the test ends within minutes; deep searches and
+/// few samples, so that the learner keeps up with four actors.
 const SMALL_WITH_ACTORS_AS_THE_BOTTLENECK: &str = "
     [network]
     channels = 16

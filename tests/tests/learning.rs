@@ -29,8 +29,8 @@ fn measured(cluster: &mut Cluster) -> Vec<Measured> {
     log.lines().filter(|line| line.contains("every line played")).filter_map(read).collect()
 }
 
-/// From both sides and against every reply, by the network's move alone and by a search of eight simulations: too few to
-/// play perfectly without having learnt, as the same measurement of the initial weights shows.
+/// From both sides and against every reply, by the network's move alone and by a search of eight simulations: too few
+/// to play perfectly without having learnt, as the same measurement of the initial weights shows.
 #[test]
 #[allow(clippy::print_stderr, reason = "a failed test shows its seed")]
 fn tic_tac_toe_is_learnt_to_perfect_play() {

@@ -185,8 +185,8 @@ async fn a_run_goes_on_where_it_stopped() {
     check_optimiser(&before, &after);
 }
 
-/// Squares of gradients are not negative: over k steps a second moment falls to β₂ᵏ of what it was at the least, and one
-/// that began anew would lie below that wherever gradients have become smaller.
+/// Squares of gradients are not negative: over k steps a second moment falls to β₂ᵏ of what it was at the least, and
+/// one that began anew would lie below that wherever gradients have become smaller.
 fn check_optimiser(before: &Left, after: &Left) {
     let steps = after.step() - before.step();
     let kept = SECOND_MOMENT_KEPT.powf(steps);

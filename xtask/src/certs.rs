@@ -1,8 +1,8 @@
 //! `cargo xtask certs`: the credentials of a cluster. An authority, certificates that it signs, and tokens.
 //!
-//! Each service has a folder of its own, with the same file names in each, so that one section `[security]` serves all and
-//! no container sees the keys of another. The key of the authority is in none of them. docs/security.md does the same with
-//! `openssl`. Start with [`make`].
+//! Each service has a folder of its own, with the same file names in each, so that one section `[security]` serves all
+//! and no container sees the keys of another. The key of the authority is in none of them. docs/security.md does the
+//! same with `openssl`. Start with [`make`].
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -57,7 +57,8 @@ pub enum Existing {
     Renew,
 }
 
-/// Makes all of it in `folder`: the certificates of servers are valid for their names, `localhost`, 127.0.0.1 and `names`.
+/// Makes all of it in `folder`: the certificates of servers are valid for their names, `localhost`, 127.0.0.1 and
+/// `names`.
 ///
 /// # Errors
 /// Something is there already and is not to be renewed, or cannot be written.

@@ -29,7 +29,8 @@ pub struct Options {
 /// Something does not build, a promise is broken, or this is no Linux with root rights.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let libtorch = libtorch::ensure(root, libtorch::Check::Stamp)?;
-    // All of the workspace, as for the other tests, and together with a test: otherwise dependencies are built once more.
+    // All of the workspace, as for the other tests, and together with a test: otherwise dependencies are built once
+    // more.
     workspace::run(workspace::cargo(root).args(["build", "--workspace", "--bins", "--test", "chaos"]))?;
     let mut test = workspace::cargo(root);
     test.args(["test", "--workspace", "--test", "chaos", "--", "--nocapture"]);

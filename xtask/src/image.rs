@@ -1,9 +1,10 @@
 //! `cargo xtask image`: one small image per process, of binaries that this machine has built.
 //!
-//! Three layers by how often they change: what the system brings (`zerofleet/system`), libtorch (`zerofleet/libtorch`, only
-//! below the images of processes that are linked with it), and a binary. On `scratch` the first holds the libraries that
-//! the binaries load, copied from this machine, so that no registry is needed; on a Debian base it is empty. An image is built in
-//! one way only, whether a registry can be reached or not: what comes out must not depend on the network of the day.
+//! Three layers by how often they change: what the system brings (`zerofleet/system`), libtorch (`zerofleet/libtorch`,
+//! only below the images of processes that are linked with it), and a binary. On `scratch` the first holds the
+//! libraries that the binaries load, copied from this machine, so that no registry is needed; on a Debian base it is
+//! empty. An image is built in one way only, whether a registry can be reached or not: what comes out must not depend
+//! on the network of the day.
 //!
 //! deploy/Dockerfile makes the same images where there is nothing but Docker. Start with [`run`].
 
@@ -132,7 +133,8 @@ fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// The folder of the libraries of libtorch. All of them go into its layer, for some are opened by name while a process runs.
+/// The folder of the libraries of libtorch. All of them go into its layer, for some are opened by name while a process
+/// runs.
 fn torch_folder(root: &Path) -> PathBuf {
     libtorch::chosen_elsewhere(root).unwrap_or_else(|| root.join(".libtorch")).join("lib")
 }
@@ -158,7 +160,8 @@ impl Stage {
         Ok(to)
     }
 
-    /// The part that comes from the system: folders that processes may write to, and on `scratch` libraries and what goes with them.
+    /// The part that comes from the system: folders that processes may write to, and on `scratch` libraries and what
+    /// goes with them.
     fn system(&self, base: &str, libraries: &BTreeSet<PathBuf>, torch: Option<&Libraries>) -> Result<()> {
         let context = self.0.join(SYSTEM);
         let (root, owned) = (context.join("root"), context.join("owned"));
@@ -259,7 +262,8 @@ fn report(images: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// `deploy/.env` of this machine, unless there is one: the example, with the tag, and with the user that may read the secrets.
+/// `deploy/.env` of this machine, unless there is one: the example, with the tag, and with the user that may read the
+/// secrets.
 fn environment(root: &Path, tag: &str) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
 

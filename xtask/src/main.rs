@@ -32,7 +32,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<OsString>,
     },
-    /// Make container images of binaries built here, and what `docker compose up` needs beside them; see docs/cluster.md.
+    /// Make container images of binaries built here, and what `docker compose up` needs beside them; see
+    /// docs/cluster.md.
     Image {
         /// The image below: any Debian as new as this machine's, or `scratch`, which takes libraries from this machine.
         #[arg(long, default_value = "scratch")]

@@ -10,7 +10,8 @@ use crate::workspace;
 /// The targets for which the compiler has a sanitiser that we use.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs the tests of `crates/network-cpu` and `crates/gradients` so that a read or write outside what was allocated ends them.
+/// Runs the tests of `crates/network-cpu` and `crates/gradients` so that a read or write outside what was allocated
+/// ends them.
 ///
 /// # Errors
 /// If they fail.

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the rules of STYLE.md that a machine can check and no other tool does.
 //!
-//! Each rule is a function from the tree to sentences that name file and line. Counts of the whole tree are printed as a
-//! table and held by limits. Start with [`violations`].
+//! Each rule is a function from the tree to sentences that name file and line. Counts of the whole tree are printed as
+//! a table and held by limits. Start with [`violations`].
 
 mod circles;
 mod counts;

@@ -68,8 +68,8 @@ fn announcement(programs: &[(&str, &str)], cores: usize) -> String {
     )
 }
 
-/// True if self-play may use libtorch on this machine: an Apple GPU, or the driver of an NVIDIA one. Everywhere else the CPU
-/// kernel is the faster evaluator, and actors do without libtorch.
+/// True if self-play may use libtorch on this machine: an Apple GPU, or the driver of an NVIDIA one. Everywhere else
+/// the CPU kernel is the faster evaluator, and actors do without libtorch.
 fn has_accelerator() -> bool {
     cfg!(target_os = "macos") || Path::new("/dev/nvidiactl").exists()
 }

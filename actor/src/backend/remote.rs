@@ -1,4 +1,5 @@
-//! An inference server, or one of several, as the evaluator of self-play, and what this machine can do while it is away.
+//! An inference server, or one of several, as the evaluator of self-play, and what this machine can do while it is
+//! away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

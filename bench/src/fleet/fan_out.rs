@@ -104,8 +104,8 @@ fn why(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
     error.context("a subscriber ended")
 }
 
-/// Acts as a subscriber on the wire, over a connection of its own, without keeping the bytes: a thousand of them would not
-/// fit one machine with a large network.
+/// Acts as a subscriber on the wire, over a connection of its own, without keeping the bytes: a thousand of them would
+/// not fit one machine with a large network.
 async fn follow(
     endpoint: String,
     name: String,

@@ -147,8 +147,8 @@ struct Actor {
 }
 
 impl Actor {
-    /// Hands in one trajectory each `interval` until `end`, and returns the latencies of those that began from `start` on. A late
-    /// one is followed at once.
+    /// Hands in one trajectory each `interval` until `end`, and returns the latencies of those that began from `start`
+    /// on. A late one is followed at once.
     async fn insert(
         &mut self,
         games: &Games,

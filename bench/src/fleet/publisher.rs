@@ -1,5 +1,6 @@
-//! The part of a learner that subscribers see, in a process with memory and CPU time of its own: the service, the server and
-//! the version store of the learner, and networks of random weights. A line on its standard input makes it publish.
+//! The part of a learner that subscribers see, in a process with memory and CPU time of its own: the service, the
+//! server and the version store of the learner, and networks of random weights. A line on its standard input makes it
+//! publish.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;

@@ -86,8 +86,8 @@ pub(super) struct FanOutSpeeds {
     pub(super) size_bytes: u64,
     /// Bytes that subscribers received.
     pub(super) bytes_sent: u64,
-    /// From the order to publish until so many subscribers held it: how many, and seconds. The first and all of them among
-    /// others.
+    /// From the order to publish until so many subscribers held it: how many, and seconds. The first and all of them
+    /// among others.
     pub(super) held: Vec<(usize, f64)>,
     /// CPU seconds of the publisher.
     pub(super) publisher_cpu_seconds: Option<f64>,

@@ -2,8 +2,8 @@
 
 use super::speeds::{Recommended, SettingSpeeds, Speed, Win};
 
-/// Share of the greatest speed that is as good: a larger size must gain more than turns differ by, because its answers come
-/// later.
+/// Share of the greatest speed that is as good: a larger size must gain more than turns differ by, because its answers
+/// come later.
 const AS_GOOD: f64 = 0.95;
 
 /// Adds to every speed how many times it is that of the fastest setting of the CPU at the same size.
@@ -45,8 +45,8 @@ fn wins_from(settings: &[SettingSpeeds], device: &str) -> Option<usize> {
     sizes.into_iter().rev().take_while(wins).last()
 }
 
-/// The speed of the CPU at a size. Where it was left out for taking too long, the nearest smaller size stands for it: a CPU can
-/// answer a large batch as several of those.
+/// The speed of the CPU at a size. Where it was left out for taking too long, the nearest smaller size stands for it: a
+/// CPU can answer a large batch as several of those.
 fn cpu_at_most(settings: &[SettingSpeeds], size: usize) -> Option<f64> {
     let cpu = || settings.iter().filter(|report| report.setting.is_cpu()).flat_map(|report| &report.speeds);
     let nearest = cpu().map(|speed| speed.size).filter(|&measured| measured <= size).max()?;

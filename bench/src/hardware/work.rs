@@ -9,8 +9,8 @@ use weights::Architecture;
 
 use crate::{positions, threads};
 
-/// Calls that need no answer on the way are sent off together for this long before the last one is waited for. What waiting
-/// costs, some hundredths of a millisecond on an accelerator, is then no part of the figure.
+/// Calls that need no answer on the way are sent off together for this long before the last one is waited for. What
+/// waiting costs, some hundredths of a millisecond on an accelerator, is then no part of the figure.
 const BURST: Duration = Duration::from_millis(2);
 
 /// Something that is timed in one setting.

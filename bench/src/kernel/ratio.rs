@@ -36,8 +36,8 @@ impl Ratio {
     }
 }
 
-/// The path `chosen` over every other family in whichever precision is faster; and if that path multiplies bfloat16, the
-/// fastest path in float32 over the others in float32.
+/// The path `chosen` over every other family in whichever precision is faster; and if that path multiplies bfloat16,
+/// the fastest path in float32 over the others in float32.
 pub(super) fn ratios(engines: &[EngineSpeeds], chosen: Option<Engine>) -> Vec<Ratio> {
     let chosen = engines.iter().find(|report| Some(report.engine) == chosen);
     let is_bf16 = |report: &&EngineSpeeds| report.engine.precision() == Some(Precision::Bf16);

@@ -42,7 +42,8 @@ pub(super) struct Speed {
     pub(super) batch: usize,
     /// Over all threads.
     pub(super) evaluations_per_second: f64,
-    /// Multiply-adds/s of nine taps, of those that matter to the answer, over the peak; above 1 where filtering saves many.
+    /// Multiply-adds/s of nine taps, of those that matter to the answer, over the peak; above 1 where filtering saves
+    /// many.
     pub(super) share_of_peak: Option<f64>,
 }
 

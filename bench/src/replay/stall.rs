@@ -55,8 +55,8 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// As much credit as one stream may have, for the largest batches; what comes is never read. The stream lives as long as
-/// what is returned.
+/// As much credit as one stream may have, for the largest batches; what comes is never read. The stream lives as long
+/// as what is returned.
 async fn stall(server: &Server) -> anyhow::Result<impl Sized + use<>> {
     let game = "connect_four".to_owned();
     let batch_size = u32::try_from(SAMPLES_PER_BATCH_MAX)?;

@@ -1,8 +1,8 @@
-//! `zerofleet bench selfplay --ablate`: what each optimisation is worth. They are taken away one by one, and stay away, from
-//! self-play as a run plays down to a loop over one game and one leaf in float32.
+//! `zerofleet bench selfplay --ablate`: what each optimisation is worth. They are taken away one by one, and stay away,
+//! from self-play as a run plays down to a loop over one game and one leaf in float32.
 //!
-//! Every step is this command with other options, in a process of its own, so that its memory is its own; the steps take
-//! turns. A row can be had by itself with the options that it shows.
+//! Every step is this command with other options, in a process of its own, so that its memory is its own; the steps
+//! take turns. A row can be had by itself with the options that it shows.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Experience {
-    /// As the replay server keeps it: actions and what the searches concluded; planes are made when they are trained on.
+    /// As the replay server keeps it: actions and what the searches concluded; planes are made when they are trained
+    /// on.
     #[default]
     Compact,
     /// Observation, search policy over all actions and result as float32, ready to be trained on.

@@ -12,8 +12,8 @@ pub(crate) struct Reading {
     pub(crate) usage: Option<Usage>,
 }
 
-/// The readings of all processes of a run at the beginning and at the end of the measured time; in the same order, and no
-/// process was started anew in between.
+/// The readings of all processes of a run at the beginning and at the end of the measured time; in the same order, and
+/// no process was started anew in between.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     pub(crate) seconds: f64,

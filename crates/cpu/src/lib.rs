@@ -93,7 +93,8 @@ pub unsafe fn release_tiles() {
 /// Bytes of a huge page, and what it begins at a multiple of.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Requests that the system hold the huge pages that lie in `memory` as such, before they are used. Where it does not, nothing changes.
+/// Requests that the system hold the huge pages that lie in `memory` as such, before they are used. Where it does not,
+/// nothing changes.
 #[cfg(target_os = "linux")]
 pub fn ask_for_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
     let start = memory.as_mut_ptr().cast::<u8>();

@@ -34,8 +34,8 @@ pub struct Settings {
 /// Determines whether an evaluator may adapt its numbers to the positions that it evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calibration {
-    /// Bfloat16 is checked on recent positions, and integers are calibrated on them: a version's answers depend on earlier
-    /// requests.
+    /// Bfloat16 is checked on recent positions, and integers are calibrated on them: a version's answers depend on
+    /// earlier requests.
     OnRecentPositions,
     /// A version always gives the same answer. Integers are refused.
     Off,
@@ -94,8 +94,8 @@ pub struct Invalid {
     pub reason: String,
 }
 
-/// Chooses the engine for `settings`: the one they name, else the fastest at each batch size, as measured when weights are
-/// first built.
+/// Chooses the engine for `settings`: the one they name, else the fastest at each batch size, as measured when weights
+/// are first built.
 ///
 /// # Errors
 /// [`Invalid`] names the setting that this build or machine cannot satisfy. A named device or kernel is never replaced.

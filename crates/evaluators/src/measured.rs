@@ -1,4 +1,5 @@
-//! The choice between engines by their speed on this machine: measured once for each machine and network, and remembered.
+//! The choice between engines by their speed on this machine: measured once for each machine and network, and
+//! remembered.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -90,7 +91,8 @@ impl Measured {
         measured
     }
 
-    /// Measures evaluations/s of all threads together; on a device that they share, at the best number of batches in flight.
+    /// Measures evaluations/s of all threads together; on a device that they share, at the best number of batches in
+    /// flight.
     fn measure(
         &self,
         manifest: &Manifest,

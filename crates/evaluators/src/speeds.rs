@@ -35,8 +35,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// A store of the caller's. `read` gives what `write` got last. Both report their own failures: speeds that are lost are
-    /// measured again.
+    /// A store of the caller's. `read` gives what `write` got last. Both report their own failures: speeds that are
+    /// lost are measured again.
     pub fn new(
         read: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static,
         write: impl Fn(&[u8]) + Send + Sync + 'static,

@@ -1,7 +1,8 @@
-//! The columns of an episode, or of a part of one, in one buffer of bytes: the form of a trajectory in memory, on the wire,
-//! in the spool and on disk.
+//! The columns of an episode, or of a part of one, in one buffer of bytes: the form of a trajectory in memory, on the
+//! wire, in the spool and on disk.
 //!
-//! All integers are little-endian; `n` is an unsigned LEB128 number in as few bytes as it needs. The header comes first:
+//! All integers are little-endian; `n` is an unsigned LEB128 number in as few bytes as it needs. The header comes
+//! first:
 //!
 //! | field | bytes |
 //! |---|---|
@@ -31,8 +32,9 @@
 //! implements them: 2 observations, 3 search simulations, 4 root values, 5 truncation (an episode cut short, with the
 //! value to bootstrap from). A new column needs no new format.
 //!
-//! There is one encoding of each whole trajectory: the width of actions and the form of policies are those that take fewest
-//! bytes, runs are as long as they can be, and nothing follows the last column. A part keeps the choices of its whole.
+//! There is one encoding of each whole trajectory: the width of actions and the form of policies are those that take
+//! fewest bytes, runs are as long as they can be, and nothing follows the last column. A part keeps the choices of its
+//! whole.
 
 mod action_width;
 mod builder;
@@ -234,9 +236,9 @@ impl Columns {
         Self { bytes: out.into(), layout }
     }
 
-    /// Reads a byte here and there of what [`Columns::part`] will read for the full step that `item` others come before, at
-    /// a guess: memory that no cache holds is fetched. Called for several trajectories before the first is cut, it lets the
-    /// processor wait for all of them at once.
+    /// Reads a byte here and there of what [`Columns::part`] will read for the full step that `item` others come
+    /// before, at a guess: memory that no cache holds is fetched. Called for several trajectories before the first is
+    /// cut, it lets the processor wait for all of them at once.
     pub(crate) fn fetch(&self, item: usize) {
         let Layout { kinds_at, actions_at, values_at, policies_at, versions_at, full_steps, .. } = self.layout;
         let past =

@@ -1,8 +1,9 @@
 //! Trajectories, segments and samples: what actors, replay servers and learners exchange.
 //!
-//! Compact by rule: a trajectory holds what the rules cannot recompute. It has one form everywhere, columns in one buffer of
-//! bytes. The crate knows no network, no message and no game; an action is an index and the learner replays the rules to
-//! make planes. Start with [`Trajectory`], which a [`TrajectoryBuilder`] makes of [`Step`]s and [`Trajectory::parse`] reads.
+//! Compact by rule: a trajectory holds what the rules cannot recompute. It has one form everywhere, columns in one
+//! buffer of bytes. The crate knows no network, no message and no game; an action is an index and the learner replays
+//! the rules to make planes. Start with [`Trajectory`], which a [`TrajectoryBuilder`] makes of [`Step`]s and
+//! [`Trajectory::parse`] reads.
 
 mod columns;
 mod mass;

@@ -5,8 +5,8 @@ use weights::WeightsVersion;
 use crate::columns::{Columns, Extent};
 use crate::{Invalid, Limits, Step, TrajectoryId};
 
-/// A position and the K steps the learner unrolls from it; K is zero for AlphaZero. It is a part of a trajectory's columns,
-/// and goes over the wire as it was cut.
+/// A position and the K steps the learner unrolls from it; K is zero for AlphaZero. It is a part of a trajectory's
+/// columns, and goes over the wire as it was cut.
 ///
 /// The position is given by the actions that lead to it, so that the rules can rebuild any plane.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +31,8 @@ impl Segment {
         Self { trajectory, columns }
     }
 
-    /// Reads the columns of a segment; checks what [`Trajectory::parse`](crate::Trajectory::parse) checks, and keeps `columns`
-    /// as they are.
+    /// Reads the columns of a segment; checks what [`Trajectory::parse`](crate::Trajectory::parse) checks, and keeps
+    /// `columns` as they are.
     ///
     /// # Errors
     /// [`Invalid`] names the first field at fault.

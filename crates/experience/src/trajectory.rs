@@ -28,7 +28,8 @@ impl std::fmt::Display for TrajectoryId {
 
 /// Every step of one episode, checked, in one buffer that never changes and is cheap to clone.
 ///
-/// The buffer goes as it is over the wire, into the log and the spool, and into a replay table. The id stands beside it.
+/// The buffer goes as it is over the wire, into the log and the spool, and into a replay table. The id stands beside
+/// it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trajectory(Arc<Inner>);
 
@@ -163,8 +164,9 @@ impl Trajectory {
         builder.finish(id, game, outcome)
     }
 
-    /// Reads the columns of a trajectory, and copies them once they are found to be valid: the encoding is the only one of
-    /// its trajectory, numbers are finite, actions and steps are within `limits`, and policies ascend and sum to one.
+    /// Reads the columns of a trajectory, and copies them once they are found to be valid: the encoding is the only one
+    /// of its trajectory, numbers are finite, actions and steps are within `limits`, and policies ascend and sum to
+    /// one.
     ///
     /// # Errors
     /// [`Invalid`] names the first field at fault.
@@ -238,8 +240,8 @@ impl Trajectory {
         self.0.columns.last_weights_version().unwrap_or_default()
     }
 
-    /// Cuts the segment that begins at `ply` and unrolls `unroll_steps` steps; shorter where the episode ends sooner. `None`
-    /// if there is no such ply.
+    /// Cuts the segment that begins at `ply` and unrolls `unroll_steps` steps; shorter where the episode ends sooner.
+    /// `None` if there is no such ply.
     #[must_use]
     pub fn segment(&self, ply: usize, unroll_steps: usize) -> Option<Segment> {
         let left = self.plies().checked_sub(ply).filter(|&left| left > 0)?;
@@ -247,8 +249,8 @@ impl Trajectory {
         Some(Segment::new(self.id(), columns))
     }
 
-    /// Brings the memory that [`Trajectory::segment`] will read for the full ply that `item` others come before nearer, at a
-    /// guess. Called for several trajectories before the first is cut.
+    /// Brings the memory that [`Trajectory::segment`] will read for the full ply that `item` others come before nearer,
+    /// at a guess. Called for several trajectories before the first is cut.
     pub fn fetch(&self, item: usize) {
         self.0.columns.fetch(item);
     }

@@ -303,7 +303,8 @@ impl<'a, G: Game> Walk<'a, G> {
         self.images = images;
     }
 
-    /// Checks that replaying the first `plies` actions leads to the same position, and that a further illegal one is named.
+    /// Checks that replaying the first `plies` actions leads to the same position, and that a further illegal one is
+    /// named.
     fn check_replay(&self, plies: usize) {
         let mut position = self.game.start();
         for &action in &self.actions[..plies] {

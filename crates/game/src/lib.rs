@@ -1,9 +1,9 @@
 //! Defines the trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game.
 //!
-//! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends with
-//! an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] refuses an action from outside. [`mix`] is for hashes. The
-//! crate is deliberately independent of search, tensors, evaluators and processes, and reads no clock and no entropy.
-//! Start with [`Game`]; every implementation passes [`conformance::run`].
+//! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends
+//! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] refuses an action from outside. [`mix`] is for
+//! hashes. The crate is deliberately independent of search, tensors, evaluators and processes, and reads no clock and
+//! no entropy. Start with [`Game`]; every implementation passes [`conformance::run`].
 
 mod action;
 pub mod conformance;

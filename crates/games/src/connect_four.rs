@@ -1,7 +1,7 @@
 //! Connect Four: 7 columns, 6 rows, four in a line.
 //!
-//! A position is two 64-bit words. Column `c` owns bits `7c` to `7c + 5`, bottom cell first; the bit above each column stays
-//! clear, so that a shift never carries a line from one column into the next. Start with [`ConnectFour`].
+//! A position is two 64-bit words. Column `c` owns bits `7c` to `7c + 5`, bottom cell first; the bit above each column
+//! stays clear, so that a shift never carries a line from one column into the next. Start with [`ConnectFour`].
 
 #[cfg(test)]
 mod tests;
@@ -41,9 +41,9 @@ const BOARD: u64 = BOTTOM * ((1 << ROWS) - 1);
 
 /// Implements the rules of Connect Four.
 ///
-/// Action `c` drops a stone into column `c`, from the left; players call the columns `1` to `7`. Observation planes, top row
-/// first: the stones of the player to move, those of the opponent, and all ones if the player to move made the first
-/// move of the game, which decides zugzwang and is hard to read off the stones.
+/// Action `c` drops a stone into column `c`, from the left; players call the columns `1` to `7`. Observation planes,
+/// top row first: the stones of the player to move, those of the opponent, and all ones if the player to move made the
+/// first move of the game, which decides zugzwang and is hard to read off the stones.
 #[derive(Debug, Clone)]
 pub struct ConnectFour {
     spec: Spec,

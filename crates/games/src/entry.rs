@@ -7,8 +7,8 @@ pub struct Entry {
     pub name: &'static str,
     /// The sizes of the board; `None` if the game has only one.
     pub sizes: Option<Sizes>,
-    /// The recipe of a run: TOML that every process lays under its run file. Keys that it leaves out have the defaults of
-    /// each process.
+    /// The recipe of a run: TOML that every process lays under its run file. Keys that it leaves out have the defaults
+    /// of each process.
     pub preset: &'static str,
     /// Positions with known scores, on which the arena measures accuracy; only for a game of one size.
     pub solved: Option<SolvedPositions>,

@@ -1,7 +1,7 @@
 //! Hex on a rhombus of 3 to 19 cells a side, with the swap rule.
 //!
-//! The first player connects the top edge with the bottom edge, the second the left edge with the right edge; exactly one of
-//! them succeeds. A [`Hex`] holds the rules, a [`Position`] only bits. Start with [`Hex`].
+//! The first player connects the top edge with the bottom edge, the second the left edge with the right edge; exactly
+//! one of them succeeds. A [`Hex`] holds the rules, a [`Position`] only bits. Start with [`Hex`].
 
 mod board;
 

@@ -1,9 +1,10 @@
 //! Implements the rules of the games that can be trained, and registers each of them.
 //!
-//! [`TicTacToe`], [`ConnectFour`] and [`Hex`] implement [`game::Game`], each in its own module, which also describes the
-//! game in an [`Entry`]: name, board [`Sizes`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors,
-//! the arena and every process read them. [`GameKind`] selects a game by its name, [`with_game!`] takes it to the concrete
-//! rules, once, at the top of a process, and [`preset`] returns the recipe of a run. The guide is `docs/games.md`.
+//! [`TicTacToe`], [`ConnectFour`] and [`Hex`] implement [`game::Game`], each in its own module, which also describes
+//! the game in an [`Entry`]: name, board [`Sizes`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help
+//! texts, errors, the arena and every process read them. [`GameKind`] selects a game by its name, [`with_game!`] takes
+//! it to the concrete rules, once, at the top of a process, and [`preset`] returns the recipe of a run. The guide is
+//! `docs/games.md`.
 
 pub mod connect_four;
 mod entry;

@@ -2,8 +2,8 @@
 
 /// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game of several board sizes.
 ///
-/// The module has a constant `ENTRY`; the rules have a constructor `new`, which takes the size if there is one; the size
-/// has `new(u8) -> Option<Self>` and `get() -> usize`.
+/// The module has a constant `ENTRY`; the rules have a constructor `new`, which takes the size if there is one; the
+/// size has `new(u8) -> Option<Self>` and `get() -> usize`.
 macro_rules! registry {
     // `$d` is a dollar sign, for the macro that this one defines.
     ($d:tt $($module:ident :: $Rules:ident $({ $size:ident: $Size:ty })?),+ $(,)?) => {
@@ -60,8 +60,8 @@ macro_rules! registry {
 
         /// Runs an expression with the concrete rules of a [`GameKind`] bound to a name.
         ///
-        /// The expression is compiled once per game, so it may call functions generic over [`game::Game`]; its type must
-        /// not depend on the game.
+        /// The expression is compiled once per game, so it may call functions generic over [`game::Game`]; its type
+        /// must not depend on the game.
         ///
         /// ```
         /// use game::Game;

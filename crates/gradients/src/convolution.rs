@@ -1,7 +1,7 @@
 //! Gradients of the weights of 3×3 convolutions with a border of zeros.
 //!
-//! `dW[o, ky, kx, i] = sum over b, y, x of gradient[b, y, x, o] * input[b, y + ky - 1, x + kx - 1, i]`, where the input is zero
-//! outside the board. [`Path`] names the instructions; start reading at [`WeightGradient::compute`].
+//! `dW[o, ky, kx, i] = sum over b, y, x of gradient[b, y, x, o] * input[b, y + ky - 1, x + kx - 1, i]`, where the input
+//! is zero outside the board. [`Path`] names the instructions; start reading at [`WeightGradient::compute`].
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
@@ -74,8 +74,8 @@ impl Path {
     }
 }
 
-/// Gradients of the weights of 3×3 convolutions; keeps its buffers from call to call. One thread; uses the matrix tiles of
-/// the thread that calls it, and leaves them released.
+/// Gradients of the weights of 3×3 convolutions; keeps its buffers from call to call. One thread; uses the matrix tiles
+/// of the thread that calls it, and leaves them released.
 #[derive(Debug)]
 pub struct WeightGradient(Method);
 
@@ -100,8 +100,8 @@ impl WeightGradient {
         }
     }
 
-    /// Overwrites the gradient of the weights, `[O, 3, 3, I]`, from `input`, `[B, H, W, I]`, and the gradient of the output,
-    /// `[B, H, W, O]`. Products are summed in float32; tiles take subnormal numbers for zero.
+    /// Overwrites the gradient of the weights, `[O, 3, 3, I]`, from `input`, `[B, H, W, I]`, and the gradient of the
+    /// output, `[B, H, W, O]`. Products are summed in float32; tiles take subnormal numbers for zero.
     ///
     /// # Panics
     /// If a dimension is zero or a length does not fit the shape.
@@ -170,7 +170,8 @@ mod tests {
             weights
         }
 
-        /// The formula over a board with an explicit border of zeros, and the same with absolute values, `[O, 3, 3, I]`.
+        /// The formula over a board with an explicit border of zeros, and the same with absolute values, `[O, 3, 3,
+        /// I]`.
         fn expected(&self) -> Vec<(f64, f64)> {
             let Shape { positions, height, width, inputs, outputs } = self.shape;
             let mut expected = vec![(0.0, 0.0); self.shape.weights_len()];

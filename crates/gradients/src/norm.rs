@@ -23,8 +23,8 @@ macro_rules! wherever_it_is_fastest {
     }};
 }
 
-/// A batch norm in training, the addition of what goes around it, and ReLU: `y = relu(γ · (z − μ) / σ + β + around)` with mean
-/// and deviation of each channel over the batch (Ioffe and Szegedy 2015).
+/// A batch norm in training, the addition of what goes around it, and ReLU: `y = relu(γ · (z − μ) / σ + β + around)`
+/// with mean and deviation of each channel over the batch (Ioffe and Szegedy 2015).
 ///
 /// Activations are `[N, C]`: N cells of all positions, C channels.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -56,7 +56,8 @@ pub struct AffineGradient {
 }
 
 impl Norm {
-    /// Writes `y` `[N, C]`, from `z` and what goes around it, `[N, C]` if there is any; `epsilon` is added to variances.
+    /// Writes `y` `[N, C]`, from `z` and what goes around it, `[N, C]` if there is any; `epsilon` is added to
+    /// variances.
     ///
     /// # Panics
     /// If lengths do not fit, or N or C is 0.
@@ -68,8 +69,8 @@ impl Norm {
         wherever_it_is_fastest!(forward(affine, epsilon, z, around, y))
     }
 
-    /// The way back. The gradient of `y`, `[N, C]`, is `gradient` and what came `besides` along another way, if there is one;
-    /// `gradient` becomes that of what goes around. The gradient of `z` is written into `of_z`, `[N, C]`.
+    /// The way back. The gradient of `y`, `[N, C]`, is `gradient` and what came `besides` along another way, if there
+    /// is one; `gradient` becomes that of what goes around. The gradient of `z` is written into `of_z`, `[N, C]`.
     ///
     /// # Panics
     /// If lengths are not those of [`forward`](Self::forward).
@@ -256,7 +257,8 @@ mod passes {
         }
     }
 
-    /// Adds what came besides to the gradient, zeroes it where ReLU let nothing through, and sums it for scale and shift.
+    /// Adds what came besides to the gradient, zeroes it where ReLU let nothing through, and sums it for scale and
+    /// shift.
     #[inline(always)]
     fn rectify<const W: usize>(
         first: usize,
@@ -350,7 +352,8 @@ mod passes {
         wide
     }
 
-    /// A bfloat16 is the upper half of a float32. The library tests for NaN first, and the compiler cannot vectorise that.
+    /// A bfloat16 is the upper half of a float32. The library tests for NaN first, and the compiler cannot vectorise
+    /// that.
     #[inline(always)]
     fn widen(value: bf16) -> f32 {
         f32::from_bits(u32::from(value.to_bits()) << 16)

@@ -21,8 +21,8 @@ pub struct QueueSettings {
     pub evaluators: usize,
 }
 
-/// A request is accepted if its deadline leaves this fraction of the expected wait, one in `MARGIN`, as a margin: batches
-/// differ, and answers need time to travel.
+/// A request is accepted if its deadline leaves this fraction of the expected wait, one in `MARGIN`, as a margin:
+/// batches differ, and answers need time to travel.
 const MARGIN: u32 = 2;
 
 /// Positions that a client wants evaluated together.

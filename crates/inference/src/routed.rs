@@ -21,8 +21,8 @@ impl std::fmt::Debug for Candidate {
 }
 
 impl Candidate {
-    /// As many evaluations/s as it made at the next larger measured size, scaled down by what is padded; those of the largest
-    /// for batches that are larger still.
+    /// As many evaluations/s as it made at the next larger measured size, scaled down by what is padded; those of the
+    /// largest for batches that are larger still.
     fn speed(&self, batch: usize) -> f64 {
         let above = self.speeds.iter().find(|speed| speed.batch >= batch);
         let scaled = above.map(|speed| speed.evaluations_per_second * batch as f64 / speed.batch as f64);

@@ -242,7 +242,8 @@ mod tests {
         conformance::run(&mut Scripted::new(SHAPE, 0, half), SHAPE, 20, 0.0);
     }
 
-    /// Answers like the evaluator inside, but every value leans towards a win by its distance from the end of the batch.
+    /// Answers like the evaluator inside, but every value leans towards a win by its distance from the end of the
+    /// batch.
     struct Leaning(Hashing);
 
     impl Evaluator for Leaning {

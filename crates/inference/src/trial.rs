@@ -39,8 +39,8 @@ impl Trial {
     }
 }
 
-/// The in-flight depth, at most `depth_max`, that evaluates most, and its trial: one more at a time is tried for as long as that
-/// pays. `measure` is given a depth.
+/// The in-flight depth, at most `depth_max`, that evaluates most, and its trial: one more at a time is tried for as
+/// long as that pays. `measure` is given a depth.
 pub fn choose_depth(depth_max: usize, mut measure: impl FnMut(usize) -> Trial) -> (usize, Trial) {
     let mut chosen = (1, measure(1));
     for depth in 2..=depth_max {

@@ -1,8 +1,9 @@
-/// The memory layout of a board's cells: line by line, one zero pixel after each line and a line of zero pixels after the
-/// last. Lines are the rows of the board, or its columns where the board is turned.
+/// The memory layout of a board's cells: line by line, one zero pixel after each line and a line of zero pixels after
+/// the last. Lines are the rows of the board, or its columns where the board is turned.
 ///
 /// The border of a line serves the next line, and the border of a position serves the next position, so a tap of a 3×3
-/// convolution is the same memory shifted by a constant. A position of L lines of N cells has `(L + 1) · (N + 1)` pixels.
+/// convolution is the same memory shifted by a constant. A position of L lines of N cells has `(L + 1) · (N + 1)`
+/// pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Board {
     pub(crate) height: usize,

@@ -21,14 +21,15 @@ impl std::fmt::Display for ChosenVariant {
     }
 }
 
-/// A narrower path must be this much faster than a wider one to come before it: two runs on one machine should choose alike.
+/// A narrower path must be this much faster than a wider one to come before it: two runs on one machine should choose
+/// alike.
 const WORTH_IT: f64 = 1.2;
 
-/// The paths that this machine has, by how fast they multiply in registers; `now` is the clock. Of two that are nearly as fast
-/// the wider comes first. Takes a few milliseconds.
+/// The paths that this machine has, by how fast they multiply in registers; `now` is the clock. Of two that are nearly
+/// as fast the wider comes first. Takes a few milliseconds.
 ///
-/// The widest is not always the fastest: there are CPUs whose instruction for bfloat16 makes twice the products of that for
-/// float32, in four times the time.
+/// The widest is not always the fastest: there are CPUs whose instruction for bfloat16 makes twice the products of that
+/// for float32, in four times the time.
 #[must_use]
 pub fn fastest_first(now: &mut dyn FnMut() -> Instant) -> Vec<KernelVariant> {
     let available = KernelVariant::ALL.into_iter().filter(|path| path.is_available());
@@ -64,7 +65,8 @@ fn order(mut paths: Vec<(KernelVariant, f64)>) -> Vec<KernelVariant> {
 /// Takes some milliseconds; callers that swap weights versions choose once.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] where no path is left.
+/// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] where no path is
+/// left.
 pub fn choose_variant(architecture: &Architecture, paths: &[KernelVariant]) -> Result<ChosenVariant, Error> {
     // Rejects what the kernel does not compute before anything is made smaller.
     Error::check(architecture)?;
@@ -108,8 +110,8 @@ fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result
     let tower = Tower::from_folded(&network, path, None)?;
     let mut workspace = tower.workspace();
     let len = small.planes * small.height * small.width;
-    // Two positions, so that one has a neighbour, often enough for every way to lay them out; a pattern of zeros and ones
-    // without a period that a board has.
+    // Two positions, so that one has a neighbour, often enough for every way to lay them out; a pattern of zeros and
+    // ones without a period that a board has.
     let observations: Vec<f32> = (0..2 * len).map(|i| if i * i % 11 < 4 { 1.0 } else { 0.0 }).collect();
     let expected: Vec<Vec<f64>> =
         observations.chunks_exact(len).map(|observation| reference::logits(&network, observation)).collect();

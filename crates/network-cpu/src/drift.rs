@@ -21,7 +21,8 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Of a version packed twice, over positions of which there is at least one. Weights that answer with NaN drift by NaN.
+    /// Of a version packed twice, over positions of which there is at least one. Weights that answer with NaN drift by
+    /// NaN.
     pub(crate) fn on(positions: &Batch, fine: &Arc<Tower>, coarse: &Arc<Tower>) -> Self {
         let answers = |tower: &Arc<Tower>| {
             let mut predictions = Predictions::new();

@@ -21,8 +21,8 @@ pub(crate) fn widest() -> Option<KernelVariant> {
     KernelVariant::INT8.into_iter().find(|&path| path != KernelVariant::PortableI8 && path.is_available())
 }
 
-/// Calibrates a version on every other position of the sample, and checks it against the same version in floating point on
-/// those between.
+/// Calibrates a version on every other position of the sample, and checks it against the same version in floating point
+/// on those between.
 ///
 /// # Errors
 /// As [`Tower::new`].

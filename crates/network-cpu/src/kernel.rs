@@ -95,8 +95,8 @@ struct Packed {
 }
 
 impl Kernel {
-    /// A kernel that uses the first of `paths` that works, and integers if one of them multiplies integers or `precision` is
-    /// as coarse. Integers alone have every floating-point path beside them.
+    /// A kernel that uses the first of `paths` that works, and integers if one of them multiplies integers or
+    /// `precision` is as coarse. Integers alone have every floating-point path beside them.
     #[must_use]
     pub fn new(mut paths: Vec<KernelVariant>, precision: PrecisionPreference) -> Self {
         let named = paths.iter().copied().find(|path| path.is_int8());
@@ -108,8 +108,9 @@ impl Kernel {
         Self { paths, int8, recent: int8.map(|_| Arc::default()), packed: Mutex::default() }
     }
 
-    /// The same kernel, which holds bfloat16 against float32 on recent positions with every new version, and answers a version
-    /// that drifts in float32. For callers that evaluate what a run evaluates: the answers of a version depend on earlier positions.
+    /// The same kernel, which holds bfloat16 against float32 on recent positions with every new version, and answers a
+    /// version that drifts in float32. For callers that evaluate what a run evaluates: the answers of a version depend
+    /// on earlier positions.
     #[must_use]
     pub fn adaptive(mut self) -> Self {
         self.recent.get_or_insert_default();
@@ -119,8 +120,8 @@ impl Kernel {
     /// An evaluator of a published version for one thread.
     ///
     /// # Errors
-    /// As [`choose_variant`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is needed, and so does
-    /// [`Error::Unavailable`].
+    /// As [`choose_variant`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is needed, and so
+    /// does [`Error::Unavailable`].
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<TowerEvaluator, Error> {
         // What a thread that panicked left behind is whole: each part is assigned at once.
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);

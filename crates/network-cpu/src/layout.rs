@@ -8,8 +8,8 @@ const OVERREAD: usize = TILE_ROWS;
 
 /// The memory layout of the pixels of a few positions in planes.
 ///
-/// Whole positions one after the other, or, where a tile of neighbouring lines should be the same cell of several positions,
-/// their pixels side by side: `[positions / together, pixels, together]`.
+/// Whole positions one after the other, or, where a tile of neighbouring lines should be the same cell of several
+/// positions, their pixels side by side: `[positions / together, pixels, together]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) board: Board,
@@ -17,8 +17,8 @@ pub(crate) struct Layout {
     pub(crate) positions: usize,
     /// Positions whose pixels lie side by side; one where each position lies by itself.
     pub(crate) together: usize,
-    /// Lines from one block of channels to the next. Odd, so that the blocks of a pixel do not compete for the same places
-    /// of a cache.
+    /// Lines from one block of channels to the next. Odd, so that the blocks of a pixel do not compete for the same
+    /// places of a cache.
     pub(crate) block_lines: usize,
 }
 

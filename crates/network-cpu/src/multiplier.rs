@@ -28,7 +28,8 @@ macro_rules! of_float32 {
     };
 }
 
-/// A path that is ready to multiply on this thread: its matrix tiles, where it has any, are configured until this is dropped.
+/// A path that is ready to multiply on this thread: its matrix tiles, where it has any, are configured until this is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Multiplier {
     path: KernelVariant,

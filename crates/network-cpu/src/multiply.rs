@@ -1,9 +1,10 @@
 //! The product of rows and a packed matrix, written once for every path that multiplies a broadcast word of the input
 //! with registers of weights.
 //!
-//! A tile is a few rows times a panel of outputs: its sums live in registers while all segments pass. Per word of input, a
-//! tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads. Two runs as short as the rows
-//! of a small board make one tile, so that weights which come from the second-level cache are read half as often.
+//! A tile is a few rows times a panel of outputs: its sums live in registers while all segments pass. Per word of
+//! input, a tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads. Two runs as
+//! short as the rows of a small board make one tile, so that weights which come from the second-level cache are read
+//! half as often.
 
 use crate::layout::Layout;
 use crate::line::{Format, Line, WORDS, from_bf16, to_bf16};
@@ -12,8 +13,8 @@ use crate::tap::Taps;
 
 /// The registers of a path: a register of sums and the four operations on it.
 ///
-/// Every function is unsafe for one reason: the CPU must have the instructions of the path. Pointers are read or written
-/// as far as a register is wide.
+/// Every function is unsafe for one reason: the CPU must have the instructions of the path. Pointers are read or
+/// written as far as a register is wide.
 pub(crate) trait Lanes {
     /// A register of sums, or of words.
     type Register: Copy;
@@ -34,8 +35,8 @@ pub(crate) trait Lanes {
     unsafe fn load(words: *const u32) -> Self::Register;
     /// `sums + input · weights` in each lane.
     unsafe fn multiply_add(sums: Self::Register, input: Self::Register, weights: Self::Register) -> Self::Register;
-    /// The same sums, of which the compiler cannot know where they come from. Without it, sums that leave a loop are copied to
-    /// where they go on in each of its rounds, and many do not find a register.
+    /// The same sums, of which the compiler cannot know where they come from. Without it, sums that leave a loop are
+    /// copied to where they go on in each of its rounds, and many do not find a register.
     unsafe fn keep(sums: Self::Register) -> Self::Register;
     /// Prefetches the cache line of a word that is read soon, where that pays; the word need not be there.
     #[inline(always)]
@@ -44,8 +45,9 @@ pub(crate) trait Lanes {
     unsafe fn store(sums: Self::Register, to: *mut f32);
 }
 
-/// Words of input between a register of weights that is prefetched and the one that is multiplied. What a position alone needs of
-/// weights comes from beyond the first-level cache, and the CPU does not see it coming from page to page.
+/// Words of input between a register of weights that is prefetched and the one that is multiplied. What a position
+/// alone needs of weights comes from beyond the first-level cache, and the CPU does not see it coming from page to
+/// page.
 const AHEAD: usize = 32;
 
 /// Floats of the largest tile: 14 rows of two groups.
@@ -125,8 +127,8 @@ pub(crate) struct Tile<'a> {
     pub(crate) to: Place,
 }
 
-/// The sums of one tile of `RUNS` runs, `ROWS` rows in each. `UNIT` is set if its rows lie beside each other; only such a tile
-/// has edges.
+/// The sums of one tile of `RUNS` runs, `ROWS` rows in each. `UNIT` is set if its rows lie beside each other; only such
+/// a tile has edges.
 ///
 /// # Safety
 /// The CPU must have the path's instructions; weights and rows must be readable over the whole length of the segments.
@@ -276,8 +278,8 @@ unsafe fn of_rows<
     }
 }
 
-/// A whole product: for each panel, all rows in tiles of nearly equal size. `tile(groups, runs, rows, tile)` is [`tile`] with
-/// the constants of that size.
+/// A whole product: for each panel, all rows in tiles of nearly equal size. `tile(groups, runs, rows, tile)` is
+/// [`tile`] with the constants of that size.
 ///
 /// # Safety
 /// As [`tile`]; the job must stay inside its buffers.
@@ -347,8 +349,8 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
     }
 }
 
-/// The planes that sums with their bias are written into as they are, and lines from block to block there: those of products
-/// at points, which are most of a network that filters.
+/// The planes that sums with their bias are written into as they are, and lines from block to block there: those of
+/// products at points, which are most of a network that filters.
 #[inline(always)]
 fn sums_are_output<L: Lanes>(target: Target) -> Option<(*mut Line, usize)> {
     match (L::FORMAT, target) {
@@ -480,8 +482,9 @@ pub(crate) unsafe fn burst<L: Lanes, const IN_FLIGHT: usize>(rounds: usize) -> f
 
 /// The functions of a path that broadcasts: `multiply`, and `burst` for measuring.
 ///
-/// Takes the attributes that switch the path's instructions on, its [`Lanes`], the registers that hold sums in a burst, and
-/// for each number of groups the registers they fill and the rows that a tile can have: in one run, and in each of two.
+/// Takes the attributes that switch the path's instructions on, its [`Lanes`], the registers that hold sums in a burst,
+/// and for each number of groups the registers they fill and the rows that a tile can have: in one run, and in each of
+/// two.
 macro_rules! leaf {
     (
         $(#[$attribute:meta])*

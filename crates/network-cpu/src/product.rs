@@ -72,15 +72,15 @@ impl Stretch {
 pub(crate) struct Panel {
     pub(crate) first_group: usize,
     pub(crate) groups: usize,
-    /// The line where its weights begin: `[segment, word, group]`, or `[segment, group, word]` in whole panels, 16 outputs in
-    /// each.
+    /// The line where its weights begin: `[segment, word, group]`, or `[segment, group, word]` in whole panels, 16
+    /// outputs in each.
     pub(crate) weights: usize,
 }
 
 /// A matrix, packed in the order it is read, and where a row's inputs lie.
 ///
-/// A convolution is one: a row is a pixel, its segments are the taps' pixels. A layer of a head is one: a row is a position,
-/// its segments are the cells.
+/// A convolution is one: a row is a pixel, its segments are the taps' pixels. A layer of a head is one: a row is a
+/// position, its segments are the cells.
 #[derive(Debug)]
 pub(crate) struct Product {
     pub(crate) segments: Vec<Segment>,
@@ -284,7 +284,8 @@ impl Run {
         self.line + self.rows.saturating_sub(1) * self.stride
     }
 
-    /// Returns whether the rows of another run may be computed with these: as many, as far apart, between the same edges.
+    /// Returns whether the rows of another run may be computed with these: as many, as far apart, between the same
+    /// edges.
     pub(crate) fn makes_pair(&self, other: &Self) -> bool {
         let shape = |run: &Self| (run.rows, run.stride, run.edges.first, run.edges.last);
         shape(self) == shape(other)

@@ -8,11 +8,12 @@ use crate::planes::Planes;
 
 /// The largest integer input.
 pub(crate) const INPUT_MAX: f32 = 255.0;
-/// The smallest range of a channel, as a share of the largest beside it: a channel that slept during calibration may wake.
+/// The smallest range of a channel, as a share of the largest beside it: a channel that slept during calibration may
+/// wake.
 const RANGE_MIN: f32 = 1.0 / 128.0;
 
-/// The largest activation of each channel in front of each convolution of the blocks, seen on some positions: what integers
-/// are scaled by.
+/// The largest activation of each channel in front of each convolution of the blocks, seen on some positions: what
+/// integers are scaled by.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranges {
     /// `[blocks, 2, channels]`.
@@ -47,8 +48,8 @@ impl Ranges {
         largest.iter().map(|largest| largest.max(least)).collect()
     }
 
-    /// Convolution `index` for integer inputs, and what its floating-point inputs are multiplied by to get them, by blocks of
-    /// 64 channels.
+    /// Convolution `index` for integer inputs, and what its floating-point inputs are multiplied by to get them, by
+    /// blocks of 64 channels.
     ///
     /// The scale of an input channel goes into its weights, so each channel has one of its own at no cost.
     pub(crate) fn scale(&self, index: usize, affine: &Affine) -> (Affine, Vec<[f32; INTEGERS]>) {
@@ -67,8 +68,8 @@ impl Ranges {
     }
 }
 
-/// Pixels in float32, as up to four blocks of 16 channels, to one block of 64 integers. What lies above the range becomes
-/// the largest integer.
+/// Pixels in float32, as up to four blocks of 16 channels, to one block of 64 integers. What lies above the range
+/// becomes the largest integer.
 #[inline(always)]
 pub(crate) fn quantise_pixels(inputs: [&[Line]; 4], inverse: &[f32; INTEGERS], outputs: &mut [Line]) {
     // Added to a small number, it leaves the nearest integer in the lowest bits.

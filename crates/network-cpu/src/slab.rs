@@ -11,8 +11,9 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Puts all into one piece of memory in their order, in huge pages where the system has them: a network reads all its weights
-    /// for every pass, and looking up where thousands of small pages lie takes a core longer than reading some of them.
+    /// Puts all into one piece of memory in their order, in huge pages where the system has them: a network reads all
+    /// its weights for every pass, and looking up where thousands of small pages lie takes a core longer than reading
+    /// some of them.
     pub(crate) fn gather(slabs: &mut [&mut Self]) {
         let len = slabs.iter().map(|slab| slab.len()).sum::<usize>();
         let page = cpu::HUGE_PAGE_BYTES / size_of::<Line>();

@@ -66,8 +66,8 @@ impl Taps {
         self.0 >> tap.0 & 1 != 0
     }
 
-    /// The place of a cell with these hidden on a walk around the board and then inside, so that those which come one after
-    /// the other have many in common.
+    /// The place of a cell with these hidden on a walk around the board and then inside, so that those which come one
+    /// after the other have many in common.
     pub(crate) fn around(self) -> usize {
         let [above, below, left, right] = [Self::ABOVE, Self::BELOW, Self::LEFT, Self::RIGHT].map(|taps| taps.0);
         let walk = [above | left, above, above | right, right, below | right, below, below | left, left];

@@ -246,8 +246,8 @@ impl Tower {
         self.path
     }
 
-    /// Multiply-adds of one position, as [`network::Layers::multiply_adds`] counts them. They are those of nine taps a cell,
-    /// whatever computes them: minimal filtering, which paths in float32 use, gives the same answer with fewer.
+    /// Multiply-adds of one position, as [`network::Layers::multiply_adds`] counts them. They are those of nine taps a
+    /// cell, whatever computes them: minimal filtering, which paths in float32 use, gives the same answer with fewer.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
         self.multiply_adds
@@ -307,8 +307,8 @@ impl Tower {
         ranges
     }
 
-    /// Runs the positions of a pass, out of observations `[positions, C, H, W]`, through the network; `done` is called after each
-    /// stage with the planes it made and their count of positions.
+    /// Runs the positions of a pass, out of observations `[positions, C, H, W]`, through the network; `done` is called
+    /// after each stage with the planes it made and their count of positions.
     pub(crate) fn forward(
         &self,
         workspace: &mut Workspace,

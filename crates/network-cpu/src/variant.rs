@@ -62,8 +62,8 @@ impl KernelVariant {
     pub const ALL: [Self; 6] =
         [Self::AmxBf16, Self::Avx512Bf16, Self::Avx512F32, Self::Avx2F32, Self::NeonF32, Self::PortableF32];
 
-    /// All that multiply integers, for which weights must be scaled by the [`Ranges`](crate::Ranges) of activations; the
-    /// widest first.
+    /// All that multiply integers, for which weights must be scaled by the [`Ranges`](crate::Ranges) of activations;
+    /// the widest first.
     pub const INT8: [Self; 3] = [Self::AmxI8, Self::Avx512I8, Self::PortableI8];
 
     /// Its name in settings and reports.
@@ -139,8 +139,8 @@ impl KernelVariant {
         }
     }
 
-    /// Multiply-adds from registers alone, `rounds` times a few; how many it made. Timing it gives the most that one core
-    /// can do.
+    /// Multiply-adds from registers alone, `rounds` times a few; how many it made. Timing it gives the most that one
+    /// core can do.
     ///
     /// # Panics
     /// If the path is not available.

@@ -1,12 +1,13 @@
-//! 3×3 convolutions with fewer multiplications: minimal filtering (Winograd 1980, as Lavin & Gray 2016, arXiv 1509.09308,
-//! use it).
+//! 3×3 convolutions with fewer multiplications: minimal filtering (Winograd 1980, as Lavin & Gray 2016,
+//! arXiv 1509.09308, use it).
 //!
-//! Along one side of the board, lines of cells are cut into pieces of M outputs. The M + 2 inputs of a piece become values at
-//! M + 2 points (`split`), are multiplied there by the filter's values, and become its outputs (`join`): M + 2 products instead
-//! of 3 · M. Across these lines the filter's taps stay what they are, so that a point is a convolution of three taps, computed by
-//! what computes nine. Along both sides, squares of M · M outputs have (M + 2)² points and as many products instead of 9 · M². A
-//! point is then a product of a pixel by itself; there are three times as many weights as of nine taps and more, so that it takes
-//! many squares to be worth reading them. Start with [`Winograd::convolve`].
+//! Along one side of the board, lines of cells are cut into pieces of M outputs. The M + 2 inputs of a piece become
+//! values at M + 2 points (`split`), are multiplied there by the filter's values, and become its outputs (`join`): M +
+//! 2 products instead of 3 · M. Across these lines the filter's taps stay what they are, so that a point is a
+//! convolution of three taps, computed by what computes nine. Along both sides, squares of M · M outputs have (M + 2)²
+//! points and as many products instead of 9 · M². A point is then a product of a pixel by itself; there are three times
+//! as many weights as of nine taps and more, so that it takes many squares to be worth reading them. Start with
+//! [`Winograd::convolve`].
 
 use crate::KernelVariant;
 use crate::folded::Affine;
@@ -32,8 +33,8 @@ pub(crate) struct Winograd {
     cut: Cut,
     /// Of the values at a point.
     layout: Layout,
-    /// The rows that are multiplied: of pieces at each point, for all positions; of squares for each number of positions, from one
-    /// on.
+    /// The rows that are multiplied: of pieces at each point, for all positions; of squares for each number of
+    /// positions, from one on.
     runs: Vec<Vec<Run>>,
 }
 

@@ -37,9 +37,9 @@ impl Cells {
 
     /// `[B, H, W, C]`.
     pub(crate) fn values(&self) -> &[bf16] {
-        // SAFETY: the tensor is bfloat16, contiguous and on the CPU, which is how every one of them is made; it keeps its memory
-        // for as long as `self` is borrowed. Nothing writes to it meanwhile: that takes `values_mut`, or an operation of libtorch that
-        // works in place, and none is given these tensors.
+        // SAFETY: the tensor is bfloat16, contiguous and on the CPU, which is how every one of them is made; it keeps
+        // its memory for as long as `self` is borrowed. Nothing writes to it meanwhile: that takes `values_mut`, or an
+        // operation of libtorch that works in place, and none is given these tensors.
         unsafe { std::slice::from_raw_parts(self.0.data_ptr().cast::<bf16>(), self.0.numel()) }
     }
 

@@ -1,5 +1,5 @@
-//! Stem and tower of a network trained on the CPU with a backward pass of our own: libtorch computes the convolutions, the crate `gradients` what lies
-//! between them and the gradients of their weights.
+//! Stem and tower of a network trained on the CPU with a backward pass of our own: libtorch computes the convolutions,
+//! the crate `gradients` what lies between them and the gradients of their weights.
 
 use gradients::{Affine, Norm, Path, Shape, WeightGradient};
 use network::{NORM_EPSILON, Role};
@@ -22,8 +22,8 @@ const ONE: [i64; 2] = [1, 1];
 /// The preferred kernel of stem and tower in training: `auto`, `libtorch`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TowerPreference {
-    /// The crate `gradients` beside libtorch where that is faster: in bfloat16, on one thread of a CPU with matrix tiles, blocks
-    /// without pooling and excitation. libtorch elsewhere.
+    /// The crate `gradients` beside libtorch where that is faster: in bfloat16, on one thread of a CPU with matrix
+    /// tiles, blocks without pooling and excitation. libtorch elsewhere.
     #[default]
     Auto,
     /// libtorch alone.
@@ -66,8 +66,8 @@ impl Tape {
 }
 
 impl CustomBackward {
-    /// The fastest that this machine has for this architecture, where that is faster than libtorch: blocks without pooling and
-    /// excitation, on a CPU with matrix tiles.
+    /// The fastest that this machine has for this architecture, where that is faster than libtorch: blocks without
+    /// pooling and excitation, on a CPU with matrix tiles.
     pub(crate) fn fastest(architecture: &Architecture) -> Option<Self> {
         let is_plain = architecture.squeeze_excitation == 0 && architecture.global_pooling == 0;
         (is_plain && Path::Amx.is_available()).then(|| Self::new(Path::Amx))
@@ -114,8 +114,8 @@ impl CustomBackward {
         upload(&flat, network.device())
     }
 
-    /// The way back from the gradient `[B, F, H, W]` of what the tower made: the gradients of parameters are written to their
-    /// places in `flat`, `[P]`.
+    /// The way back from the gradient `[B, F, H, W]` of what the tower made: the gradients of parameters are written to
+    /// their places in `flat`, `[P]`.
     fn backward(&mut self, network: &Network, tape: &Tape, gradient: &Tensor, flat: &mut [f32]) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let Tape { observations, layers } = tape;
@@ -133,8 +133,8 @@ impl CustomBackward {
         Ok(())
     }
 
-    /// From the gradient of what came of a layer, with what came `besides` along another way, to that of its convolution;
-    /// `gradient` becomes that of what was added to the layer.
+    /// From the gradient of what came of a layer, with what came `besides` along another way, to that of its
+    /// convolution; `gradient` becomes that of what was added to the layer.
     fn through(
         &mut self,
         network: &Network,

@@ -27,8 +27,8 @@ impl DenseShape {
     }
 }
 
-/// A dense network as MuZero has them for observations that are no board (Schrittwieser et al. 2020): two hidden layers with
-/// ReLU, then policy and value as one matrix. Of random weights, for benchmarks: nothing here trains one.
+/// A dense network as MuZero has them for observations that are no board (Schrittwieser et al. 2020): two hidden layers
+/// with ReLU, then policy and value as one matrix. Of random weights, for benchmarks: nothing here trains one.
 #[derive(Debug)]
 pub struct DenseNetwork {
     shape: DenseShape,
@@ -66,8 +66,8 @@ impl DenseNetwork {
         })
     }
 
-    /// Observations `[B, I]` to `[B, A + 1]`, float32, into `answers`, whose contents it replaces: logits of the policy, then
-    /// the value, of each. The answers have been copied back from the device when it returns.
+    /// Observations `[B, I]` to `[B, A + 1]`, float32, into `answers`, whose contents it replaces: logits of the
+    /// policy, then the value, of each. The answers have been copied back from the device when it returns.
     ///
     /// # Errors
     /// [`Error::Batch`] for observations that are not all whole, [`Error::Libtorch`] if the device refuses.

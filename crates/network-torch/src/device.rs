@@ -77,7 +77,8 @@ pub fn choose_device(preference: DevicePreference) -> Result<Chosen, Error> {
     }
 }
 
-/// Tries every device, as [`choose_device`] tries the one it takes; like it, to be called before anything else of this crate.
+/// Tries every device, as [`choose_device`] tries the one it takes; like it, to be called before anything else of this
+/// crate.
 #[must_use]
 pub fn devices() -> Devices {
     // Where CUDA as a whole is missing, its first device has the reason.

@@ -54,7 +54,8 @@ impl Folded {
         })
     }
 
-    /// Observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on the device.
+    /// Observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on the
+    /// device.
     ///
     /// With CUDA this does not wait: observations in pinned memory must stay as they are until the logits are read.
     pub(crate) fn forward(&self, observations: &Tensor, positions: usize) -> Result<Tensor, Error> {

@@ -4,7 +4,8 @@ use network::{Layers, Tensor};
 
 /// A tensor of the network and its place in a flat buffer.
 ///
-/// In the buffer, weights of convolutions lie as `[out, height, width, in]`, the channels-last order that the kernels want.
+/// In the buffer, weights of convolutions lie as `[out, height, width, in]`, the channels-last order that the kernels
+/// want.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) tensor: Tensor,
@@ -45,7 +46,8 @@ impl Layout {
         found.expect("names come from the layers of the layout").range()
     }
 
-    /// The count of leading numbers of the parameters that are weights of convolutions and matrices: weight decay touches these.
+    /// The count of leading numbers of the parameters that are weights of convolutions and matrices: weight decay
+    /// touches these.
     pub(crate) fn decayed(&self) -> usize {
         self.parameters.iter().filter(|entry| entry.tensor.role.is_weight()).map(|entry| entry.len).sum()
     }

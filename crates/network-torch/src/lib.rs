@@ -1,10 +1,10 @@
 //! Trains and evaluates networks with libtorch.
 //!
 //! The only crate that names tch. It knows no game, no search and no process: observations, targets and weights come
-//! in as plain numbers and bytes and leave as such. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] improves one
-//! by batches ([`TrainingBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a [`Precision`], and
-//! [`Libtorch`] shares it between threads. [`MatrixProduct`], [`Vectors`] and [`DenseNetwork`] are work for benchmarks, which
-//! time it themselves.
+//! in as plain numbers and bytes and leave as such. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`]
+//! improves one by batches ([`TrainingBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
+//! [`Precision`], and [`Libtorch`] shares it between threads. [`MatrixProduct`], [`Vectors`] and [`DenseNetwork`] are
+//! work for benchmarks, which time it themselves.
 
 mod affine;
 mod cells;

@@ -15,8 +15,9 @@ const IN_FLIGHT: usize = 2;
 
 /// Hands evaluators to the threads of a process: the device is chosen at once, the precision for the first evaluator.
 ///
-/// On the CPU every evaluator computes in the thread that calls it: threads of libtorch's own would wait for each other. On an
-/// accelerator the evaluators of a version share its weights, and all share the slots for batches under way.
+/// On the CPU every evaluator computes in the thread that calls it: threads of libtorch's own would wait for each
+/// other. On an accelerator the evaluators of a version share its weights, and all share the slots for batches under
+/// way.
 #[derive(Debug)]
 pub struct Libtorch {
     device: Chosen,
@@ -63,8 +64,8 @@ impl Libtorch {
         self.is_accelerated().then(|| self.slots.depth())
     }
 
-    /// For people: device and precision, and why they were chosen, and on an accelerator how many batches may be in flight.
-    /// Measures the precision if nothing has yet.
+    /// For people: device and precision, and why they were chosen, and on an accelerator how many batches may be in
+    /// flight. Measures the precision if nothing has yet.
     #[must_use]
     pub fn describe(&self) -> String {
         let in_flight = self.in_flight().map_or(String::new(), |depth| format!(", {depth} in flight"));

@@ -20,8 +20,8 @@ pub struct TrainingBatch {
     pub wdl: Vec<f32>,
     /// The weight of each row's policy, `[B]`: 0 where the position has no policy target.
     pub policy_weights: Vec<f32>,
-    /// The weight of each row in both losses, `[B]`, above 0 and at most 1: the importance of a draw that was not uniform
-    /// (Schaul et al. 2016, section 3.4). Empty under uniform sampling.
+    /// The weight of each row in both losses, `[B]`, above 0 and at most 1: the importance of a draw that was not
+    /// uniform (Schaul et al. 2016, section 3.4). Empty under uniform sampling.
     pub importance: Vec<f32>,
 }
 
@@ -91,8 +91,8 @@ pub(crate) struct LossTensors {
     pub(crate) value_errors: Option<Tensor>,
 }
 
-/// `policy = Σᵢ rᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions and r the importance, 1 without;
-/// `value = mean over i of rᵢ Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
+/// `policy = Σᵢ rᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions and r the importance, 1
+/// without; `value = mean over i of rᵢ Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
 pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64) -> Result<LossTensors, Error> {
     let rows = |cross: Tensor| cross.f_sum_dim_intlist([-1].as_slice(), false, None::<Kind>);
     let log_priors = logits.policy.f_masked_fill(&targets.illegal, ILLEGAL)?.f_log_softmax(-1, None::<Kind>)?;

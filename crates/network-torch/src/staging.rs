@@ -2,8 +2,8 @@ use tch::{Device, Kind, Tensor};
 
 use crate::Error;
 
-/// Numbers on the CPU on their way to a device or back: kept from batch to batch, and pinned where that lets a copy happen
-/// while a batch is computed.
+/// Numbers on the CPU on their way to a device or back: kept from batch to batch, and pinned where that lets a copy
+/// happen while a batch is computed.
 #[derive(Debug)]
 pub(crate) struct Staging {
     device: Device,
@@ -40,10 +40,10 @@ impl Staging {
     /// As [`tensor`](Self::tensor).
     pub(crate) fn numbers(&mut self, len: usize) -> Result<&mut [f32], Error> {
         let tensor = self.tensor(len)?;
-        // SAFETY: the tensor is float32, contiguous, on the CPU and at least `len` long; `self.tensor` keeps its memory for as
-        // long as `self` is borrowed. Nothing else touches it: other tensors of this memory live only while a batch is
-        // submitted and collected, which also borrows `self` mutably, and a device that copies from it has done so once the
-        // answers of that batch were read; a flight whose batch failed is never staged again.
+        // SAFETY: the tensor is float32, contiguous, on the CPU and at least `len` long; `self.tensor` keeps its memory
+        // for as long as `self` is borrowed. Nothing else touches it: other tensors of this memory live only while a
+        // batch is submitted and collected, which also borrows `self` mutably, and a device that copies from it has
+        // done so once the answers of that batch were read; a flight whose batch failed is never staged again.
         Ok(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast::<f32>(), len) })
     }
 }

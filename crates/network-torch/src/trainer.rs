@@ -95,8 +95,8 @@ impl TrainerSettings {
     }
 }
 
-/// The durations of the parts of a training step, as seen by the caller: an accelerator may still work when a call returns, and is
-/// waited for where losses and norm are read, at the end of `backward`.
+/// The durations of the parts of a training step, as seen by the caller: an accelerator may still work when a call
+/// returns, and is waited for where losses and norm are read, at the end of `backward`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTimes {
     /// The batch put in order and brought to the device.
@@ -313,7 +313,8 @@ impl Trainer {
         &self.value_errors
     }
 
-    /// Returns whether the crate `gradients` computes what lies between the convolutions of stem and tower, and the gradients of their weights.
+    /// Returns whether the crate `gradients` computes what lies between the convolutions of stem and tower, and the
+    /// gradients of their weights.
     #[must_use]
     pub fn trains_by_hand(&self) -> bool {
         self.custom_backward.is_some()

@@ -15,13 +15,13 @@ use crate::{Error, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN, check};
 /// - Global pooling of G channels (Wu 2019, section 3.3), in every third block, I mod 3 = 2. Of the first convolution's
 ///   batch norm y, `y[G:] += W [mean of relu(y[:G]), max of relu(y[:G])] + b`, mean and max over the board, before the
 ///   ReLU. W `[C − G, 2G]`.
-/// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block. Of the
-///   second convolution's batch norm z, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the input is added to
+/// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block. Of
+///   the second convolution's batch norm z, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the input is added to
 ///   `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
 ///
 /// Layers are called `stem`, `block.I.first`, `block.I.second`, `policy` and `value` (convolutions), `block.I.pooling`,
-/// `block.I.excitation.hidden`, `block.I.excitation.output`, `policy.output`, `value.hidden` and `value.output` (linear).
-/// [`Layer::tensors`] adds the names of the tensors of each.
+/// `block.I.excitation.hidden`, `block.I.excitation.output`, `policy.output`, `value.hidden` and `value.output`
+/// (linear). [`Layer::tensors`] adds the names of the tensors of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layers {
     /// Observations `[C, H, W]` to the first feature maps.
@@ -82,8 +82,9 @@ pub struct Layer {
 pub enum LayerKind {
     /// A convolution without bias, then batch norm.
     ///
-    /// An evaluator folds the norm into the convolution: `w' = w · γ / √(σ² + ε)`, `b' = β − μ · γ / √(σ² + ε)` for each output
-    /// channel, with scale γ, shift β, running mean μ, running variance σ² and ε [`NORM_EPSILON`](crate::NORM_EPSILON).
+    /// An evaluator folds the norm into the convolution: `w' = w · γ / √(σ² + ε)`, `b' = β − μ · γ / √(σ² + ε)` for
+    /// each output channel, with scale γ, shift β, running mean μ, running variance σ² and ε
+    /// [`NORM_EPSILON`](crate::NORM_EPSILON).
     Convolution {
         /// Height and width of the kernel: 3 or 1.
         side: usize,
@@ -182,8 +183,8 @@ impl Layers {
         self.tensors().filter(|tensor| tensor.role.is_trained()).map(|tensor| tensor.numel()).sum()
     }
 
-    /// Multiply-adds of one position that its answer needs: convolutions multiply cells with cells, not with the border.
-    /// Norms, which evaluators fold, and additions do not count. Twice as many are FLOPs.
+    /// Multiply-adds of one position that its answer needs: convolutions multiply cells with cells, not with the
+    /// border. Norms, which evaluators fold, and additions do not count. Twice as many are FLOPs.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
         let [height, width] = self.board;
@@ -228,8 +229,8 @@ impl Layer {
         Self { name: name.to_owned(), kind: LayerKind::Linear, inputs, outputs }
     }
 
-    /// Its tensors: `.convolution.weight` and `.norm.{weight, bias, mean, variance}` of a convolution, `.weight` and `.bias` of
-    /// a linear layer.
+    /// Its tensors: `.convolution.weight` and `.norm.{weight, bias, mean, variance}` of a convolution, `.weight` and
+    /// `.bias` of a linear layer.
     #[must_use]
     pub fn tensors(&self) -> Vec<Tensor> {
         let roles: &[Role] = match self.kind {

@@ -1,9 +1,10 @@
-//! The declaration of a network: limits of its size, layers, tensors, parameters, multiply-adds, and its file. No arithmetic.
+//! The declaration of a network: limits of its size, layers, tensors, parameters, multiply-adds, and its file. No
+//! arithmetic.
 //!
-//! The evaluators and the trainer read it, so that a tensor, a shape or a constant stands once. [`Layers`] lists the layers of
-//! an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`]. [`check`] holds an architecture
-//! against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn tensors into a safetensors file and back; an
-//! [`Error`] names the tensor that is wrong. Start with [`Layers`].
+//! The evaluators and the trainer read it, so that a tensor, a shape or a constant stands once. [`Layers`] lists the
+//! layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`]. [`check`]
+//! holds an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn tensors into a
+//! safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
 
 mod error;
 mod file;

@@ -17,8 +17,8 @@ pub const SQUEEZE_EXCITATION_MAX: usize = 2048;
 
 /// Checks every size of an architecture.
 ///
-/// Architectures come from manifests, hence from outside: the limits keep every size far from overflow and from memory that
-/// no machine has.
+/// Architectures come from manifests, hence from outside: the limits keep every size far from overflow and from memory
+/// that no machine has.
 ///
 /// # Errors
 /// [`Error::Architecture`] names the first dimension that is out of range.

@@ -103,8 +103,8 @@ impl Table {
         table
     }
 
-    /// Judges by this weights version, from the next insert or [`Table::expire`] on, what is too far behind. It may be an
-    /// older one than before: a learner that went on from an older checkpoint.
+    /// Judges by this weights version, from the next insert or [`Table::expire`] on, what is too far behind. It may be
+    /// an older one than before: a learner that went on from an older checkpoint.
     pub fn hold_to_newest(&mut self, version: WeightsVersion) {
         self.newest_published = version;
     }

@@ -63,8 +63,8 @@ impl Node {
         EdgeId(self.first_edge.0 + u32::try_from(at).expect("actions are 16-bit"))
     }
 
-    /// The value to move: exact if proven, else the mean of what came back, which is no less than a draw where a draw is
-    /// certain (the lower bound of Cazenave and Saffidine 2010, "Score bounded Monte-Carlo tree search").
+    /// The value to move: exact if proven, else the mean of what came back, which is no less than a draw where a draw
+    /// is certain (the lower bound of Cazenave and Saffidine 2010, "Score bounded Monte-Carlo tree search").
     #[inline]
     pub(crate) fn value(&self) -> f32 {
         match self.proven.value() {

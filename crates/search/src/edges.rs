@@ -1,8 +1,8 @@
 //! Edges: what a node knows of each of its actions, eight at a time.
 //!
-//! The edges of a node fill whole octets that lie one behind the other; lanes that are left over may never be taken. Inside
-//! an octet every quantity is an array of its own, so that a rule scores eight actions with a few vector instructions, and
-//! all that is known of eight actions lies in three cache lines.
+//! The edges of a node fill whole octets that lie one behind the other; lanes that are left over may never be taken.
+//! Inside an octet every quantity is an array of its own, so that a rule scores eight actions with a few vector
+//! instructions, and all that is known of eight actions lies in three cache lines.
 
 use std::ops::Range;
 
@@ -63,8 +63,8 @@ pub(crate) enum Status {
     Open,
     /// Not now: everything behind it is in flight.
     Blocked,
-    /// Its child is a proven draw. Descents end there, with the exact value; they find no leaf, so such an edge does not
-    /// keep a node available whose other edges are blocked.
+    /// Its child is a proven draw. Descents end there, with the exact value; they find no leaf, so such an edge does
+    /// not keep a node available whose other edges are blocked.
     Drawn,
     /// Never again: its child is a proven win or loss.
     Closed,

@@ -38,8 +38,8 @@ impl<'a> RootView<'a> {
         self.node().edges().map(|edge| edge_visits(self.arena, edge)).collect()
     }
 
-    /// The value of each action to the player to move: exact if proven, the mean of its visits, or the mixed value if it
-    /// has none (completed Q, Danihelka et al. 2022).
+    /// The value of each action to the player to move: exact if proven, the mean of its visits, or the mixed value if
+    /// it has none (completed Q, Danihelka et al. 2022).
     #[must_use]
     pub fn action_values(&self) -> Vec<f32> {
         let mut values = Vec::new();

@@ -1,7 +1,7 @@
 //! The conclusions of a search at the root: scores, the search policy, the action to play.
 //!
-//! Proven results go first everywhere: a winning child takes all, a losing one gets nothing unless all lose, and nothing
-//! that is valued below a proven draw is preferred to it.
+//! Proven results go first everywhere: a winning child takes all, a losing one gets nothing unless all lose, and
+//! nothing that is valued below a proven draw is preferred to it.
 
 use crate::arena::{Arena, Node};
 use crate::completed_values::{MixedValue, Sigma, logit, softmax};

@@ -8,9 +8,9 @@ use crate::edges::Status;
 /// The phases of one move's search.
 ///
 /// With `m` actions considered and `n` simulations, phase `i` gives each of its actions
-/// `max(1, ⌊n / (⌈log2 m⌉ · considered)⌋)` visits, then drops the worse half, down to two. The last phases repeat until the
-/// simulations are spent. A remainder too small for one visit each is a phase of its own: one visit for each of the best
-/// actions at that time, and only those stay considered (mctx, `seq_halving`).
+/// `max(1, ⌊n / (⌈log2 m⌉ · considered)⌋)` visits, then drops the worse half, down to two. The last phases repeat until
+/// the simulations are spent. A remainder too small for one visit each is a phase of its own: one visit for each of the
+/// best actions at that time, and only those stay considered (mctx, `seq_halving`).
 ///
 /// An action that has visits already (from a reused subtree) receives only those it lacks.
 #[derive(Debug, Default)]
@@ -115,7 +115,8 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
-    /// The visits of an action that count towards its rank, if it is still considered: those that the schedule assigned.
+    /// The visits of an action that count towards its rank, if it is still considered: those that the schedule
+    /// assigned.
     pub(crate) fn credited(&self, action: usize, visits: u32) -> Option<u32> {
         self.considered.contains(&action).then_some(visits.min(self.target))
     }
@@ -186,7 +187,8 @@ mod tests {
         }
     }
 
-    /// The table of the published implementation (mctx, `seq_halving.get_sequence_of_considered_visits`), as visits by rank.
+    /// The table of the published implementation (mctx, `seq_halving.get_sequence_of_considered_visits`), as visits by
+    /// rank.
     fn published(considered_max: usize, simulations: usize) -> Vec<u32> {
         let mut visits = vec![0; considered_max];
         if considered_max <= 1 {
@@ -221,8 +223,8 @@ mod tests {
         }
     }
 
-    /// The last visit of 10 over 3 actions is assigned after the other nine, to the action that is best then (mctx); an action
-    /// that was overtaken meanwhile is not played for a visit that was assigned to it beforehand.
+    /// The last visit of 10 over 3 actions is assigned after the other nine, to the action that is best then (mctx); an
+    /// action that was overtaken meanwhile is not played for a visit that was assigned to it beforehand.
     #[test]
     fn the_visit_that_does_not_divide_goes_to_the_action_that_is_best_by_then() {
         let mut visits = [0_u32; 3];

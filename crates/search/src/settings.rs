@@ -7,8 +7,8 @@ pub struct Settings {
     pub algorithm: SearchAlgorithm,
     /// `c_base` of pUCT: the visit count around which exploration starts to grow. Published: 19652.
     pub c_base: f32,
-    /// `c_init` of pUCT: exploration while visits are few. The published 1.25 is for values in `[0, 1]`; here they are in
-    /// `[-1, 1]`, where 2.5 explores as much.
+    /// `c_init` of pUCT: exploration while visits are few. The published 1.25 is for values in `[0, 1]`; here they are
+    /// in `[-1, 1]`, where 2.5 explores as much.
     pub c_init: f32,
     /// First-play reduction `r`: before its first visit a child is worth, in pUCT, the mean value of its parent less
     /// `r · √(prior mass of the children visited)` (KataGo; Wu 2020). Nothing is taken off at a root that is being

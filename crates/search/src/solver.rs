@@ -1,7 +1,7 @@
 //! Proven results: a child lost for its player wins for the parent; a parent with nothing but won children is lost.
 //!
-//! Winands, Björnsson and Saito 2008, with draws: a child that is one stays open to descents, with its exact value, because
-//! its parent may be worth more or less. A proof climbs only where players alternate and no reward is paid.
+//! Winands, Björnsson and Saito 2008, with draws: a child that is one stays open to descents, with its exact value,
+//! because its parent may be worth more or less. A proof climbs only where players alternate and no reward is paid.
 
 use crate::arena::Arena;
 use crate::edges::NodeId;

@@ -26,8 +26,8 @@ use crate::value_range::Bounds;
 ///
 /// One move: [`begin`](Self::begin), then [`select`](Self::select) and [`answer`](Self::answer) until
 /// [`is_finished`](Self::is_finished), then [`best_action`](Self::best_action) or
-/// [`sample_action`](Self::sample_action), then [`advance`](Self::advance) or [`reset`](Self::reset). Calling out of this
-/// order (searching without a root, moving on with requests in flight) is a bug of the driver and panics.
+/// [`sample_action`](Self::sample_action), then [`advance`](Self::advance) or [`reset`](Self::reset). Calling out of
+/// this order (searching without a root, moving on with requests in flight) is a bug of the driver and panics.
 #[derive(Debug)]
 pub struct Tree<S> {
     settings: Settings,
@@ -208,9 +208,9 @@ impl<S> Tree<S> {
         self.states.first().expect("a search has a root")
     }
 
-    /// Replaces `policy` with the training target over the root's actions, which sums to one: the share of visits (pUCT)
-    /// or `softmax(logits + σ(completed Q))` (Gumbel). Proven wins take everything; proven losses get nothing unless
-    /// all lose, and neither does what is valued below a proven draw.
+    /// Replaces `policy` with the training target over the root's actions, which sums to one: the share of visits
+    /// (pUCT) or `softmax(logits + σ(completed Q))` (Gumbel). Proven wins take everything; proven losses get nothing
+    /// unless all lose, and neither does what is valued below a proven draw.
     pub fn search_policy(&self, policy: &mut Vec<f32>) {
         match self.sigma() {
             None => visit_shares(&self.arena, self.node(), policy),

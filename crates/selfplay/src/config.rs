@@ -30,7 +30,8 @@ pub struct SearchSection {
     pub algorithm: AlgorithmName,
     /// `c_base` of pUCT.
     pub c_base: f32,
-    /// `c_init` of pUCT. The published 1.25 is for values in `[0, 1]`; here they are in `[-1, 1]`, where 2.5 explores as much.
+    /// `c_init` of pUCT. The published 1.25 is for values in `[0, 1]`; here they are in `[-1, 1]`, where 2.5 explores
+    /// as much.
     pub c_init: f32,
     /// Unvisited actions are worth their parent's value less this times the root of the visited prior mass.
     pub fpu_reduction: f32,
@@ -40,8 +41,8 @@ pub struct SearchSection {
     pub dirichlet_fraction: f32,
     /// True to back up proven wins and losses.
     pub solver: bool,
-    /// Under `puct`, whether a search that plays its best action (in play, evaluation and the arena, and a fast one of self-play
-    /// at temperature 0) ends as soon as its most visited action could not be overtaken.
+    /// Under `puct`, whether a search that plays its best action (in play, evaluation and the arena, and a fast one of
+    /// self-play at temperature 0) ends as soon as its most visited action could not be overtaken.
     pub early_stop: bool,
     /// Gumbel: the most root actions that are considered.
     pub gumbel_considered_actions_max: usize,

@@ -199,8 +199,8 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Begins a search anew that is under way with answers of other weights: no tree knows two versions. Between rounds no
-    /// leaf is in flight.
+    /// Begins a search anew that is under way with answers of other weights: no tree knows two versions. Between rounds
+    /// no leaf is in flight.
     fn keep_to(&mut self, weights_version: u64) {
         if !self.is_at_move() && self.tree_version != weights_version {
             self.tree_version = weights_version;

@@ -66,7 +66,8 @@ impl<G: Game> Episodes<G> {
         self
     }
 
-    /// One round: gathers leaves from all games, evaluates one batch (of what the cache does not hold) and applies the answers.
+    /// One round: gathers leaves from all games, evaluates one batch (of what the cache does not hold) and applies the
+    /// answers.
     ///
     /// An evaluator of another weights version than the last one's begins every search under way anew;
     /// [`settle`](Self::settle) ends them first.

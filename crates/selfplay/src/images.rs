@@ -25,8 +25,8 @@ impl Images {
         Self { sources: sources.collect(), turned: Vec::new(), actions: Vec::new(), priors: Vec::new() }
     }
 
-    /// The smallest hash of the images of a position. The image that has it stands for all of them: it comes with the symmetry
-    /// that leads there, or is `None` if it is the position itself.
+    /// The smallest hash of the images of a position. The image that has it stands for all of them: it comes with the
+    /// symmetry that leads there, or is `None` if it is the position itself.
     pub(crate) fn smallest<G: Game>(game: &G, position: &G::Position) -> (u64, Option<(usize, G::Position)>) {
         let (mut least, mut smallest) = (game.hash(position), None);
         for symmetry in 1..game.symmetries().len() {
@@ -39,8 +39,8 @@ impl Images {
         (least, smallest)
     }
 
-    /// Answer `i`, to the image under `symmetry` with these legal actions, as the answer to the position: its legal actions
-    /// ascending.
+    /// Answer `i`, to the image under `symmetry` with these legal actions, as the answer to the position: its legal
+    /// actions ascending.
     pub(crate) fn expansion<'a>(
         &'a mut self,
         symmetry: usize,

@@ -161,8 +161,8 @@ impl<G: Game> LeafBatcher<G> {
         self.leaves.len()
     }
 
-    /// Advances a search of `position`, which is not over: roots its tree, has `begin` begin the search, and descends until
-    /// leaves wait, a limit is reached or the search is finished.
+    /// Advances a search of `position`, which is not over: roots its tree, has `begin` begin the search, and descends
+    /// until leaves wait, a limit is reached or the search is finished.
     pub(crate) fn gather(
         &mut self,
         context: &BatchContext<'_, G>,

@@ -1,13 +1,13 @@
 //! Self-play of many episodes at once, and analysis of given positions, on full batches.
 //!
-//! [`Episodes`] advance many games together under [`Settings`]: each [`Round`] gathers leaves from every game, evaluates one
-//! batch, applies the answers and records the moves; results are [`FinishedEpisode`]s. [`analyse`] searches given positions under
-//! [`AnalysisSettings`] and returns an [`Analysis`] of each, [`analyse_together`] searches one with many threads, [`Analyst`] one
-//! in steps; [`playouts`] is the opponent that needs no network. A [`LeafEvaluator`] evaluates positions, [`NetworkLeaves`] with an
-//! [`inference::Evaluator`].
+//! [`Episodes`] advance many games together under [`Settings`]: each [`Round`] gathers leaves from every game,
+//! evaluates one batch, applies the answers and records the moves; results are [`FinishedEpisode`]s. [`analyse`]
+//! searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each, [`analyse_together`]
+//! searches one with many threads, [`Analyst`] one in steps; [`playouts`] is the opponent that needs no network. A
+//! [`LeafEvaluator`] evaluates positions, [`NetworkLeaves`] with an [`inference::Evaluator`].
 //!
-//! All of them drive [`search::Tree`] with the rules as transition by one driver (`leaf_batcher`). No tokio, no clock and no
-//! network.
+//! All of them drive [`search::Tree`] with the rules as transition by one driver (`leaf_batcher`). No tokio, no clock
+//! and no network.
 
 pub mod analysis;
 mod analyst;

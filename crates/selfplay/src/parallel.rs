@@ -1,8 +1,8 @@
 //! One position searched by many threads: the caller's thread owns the tree, each of the others an evaluator.
 //!
-//! A tree answers millions of simulations in a second and an evaluator thousands, so a tree needs no second thread; what takes
-//! time is shared out. Leaves in flight hold a visit in the tree, so that the next descents go elsewhere. Batches are
-//! answered in the order in which they were sent: how fast each thread is changes nothing in the search.
+//! A tree answers millions of simulations in a second and an evaluator thousands, so a tree needs no second thread;
+//! what takes time is shared out. Leaves in flight hold a visit in the tree, so that the next descents go elsewhere.
+//! Batches are answered in the order in which they were sent: how fast each thread is changes nothing in the search.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -234,7 +234,8 @@ mod tests {
             alone: usize::from(worker == 0),
         };
         let mut evaluators: Vec<Box<dyn Evaluator>> = (0..3).map(|worker| Box::new(evaluator(worker)) as _).collect();
-        // Three leaves in flight at a time, and three times as many simulations: each of the three is always used again.
+        // Three leaves in flight at a time, and three times as many simulations: each of the three is always used
+        // again.
         let search = SearchSettings { solver: Solver::Off, early_stop: EarlyStop::Never, ..SearchSettings::default() };
         let settings = AnalysisSettings { search, ..settings(30, 1) };
         let analysis = analyse_together(&game, &game.start(), &settings, &mut evaluators, &mut rng()).unwrap();

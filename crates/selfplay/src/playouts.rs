@@ -113,7 +113,8 @@ mod tests {
 
     type Position = <TicTacToe as Game>::Position;
 
-    /// Follows every reply of the opponent to the search's moves; returns how many games end and checks that none is lost.
+    /// Follows every reply of the opponent to the search's moves; returns how many games end and checks that none is
+    /// lost.
     fn meet_every_reply(game: &TicTacToe, searcher: Player) -> usize {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let (mut ended, mut layer): (usize, Vec<Position>) = (0, vec![game.start()]);
@@ -166,8 +167,8 @@ mod tests {
         assert_ne!(run(1)[0].value, run(2)[0].value);
     }
 
-    /// Random tic-tac-toe is won by the first player in 58.5 %, drawn in 12.7 %, lost in 28.8 %: 0.297 on average. The mean of
-    /// 4,000 games has a standard deviation of 0.014.
+    /// Random tic-tac-toe is won by the first player in 58.5 %, drawn in 12.7 %, lost in 28.8 %: 0.297 on average. The
+    /// mean of 4,000 games has a standard deviation of 0.014.
     #[test]
     fn playouts_are_unbiased() {
         let game = TicTacToe::new();

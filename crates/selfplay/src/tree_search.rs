@@ -1,7 +1,7 @@
 //! A tree and the state of its search, as the leaf batcher drives it.
 //!
-//! Episodes, analyses and parallel searches all drive their trees with `LeafBatcher::gather`; they differ in where a batch is
-//! evaluated, and in what follows from a finished search.
+//! Episodes, analyses and parallel searches all drive their trees with `LeafBatcher::gather`; they differ in where a
+//! batch is evaluated, and in what follows from a finished search.
 
 use game::Game;
 use search::{Expansion, Settings as SearchSettings, Tree};

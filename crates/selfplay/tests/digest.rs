@@ -1,4 +1,5 @@
-//! The same seeds play the same games, bit for bit: a digest of whole episodes that a change of form must leave as it is.
+//! The same seeds play the same games, bit for bit: a digest of whole episodes that a change of form must leave as it
+//! is.
 //!
 //! A change of the search or of self-play that is meant to play other games records new digests.
 #![cfg(target_arch = "x86_64")]
@@ -50,11 +51,12 @@ fn digest<G: Game>(game: G, settings: Settings, cache: Option<&Cache>) -> u64 {
     finished.iter().fold(0, add)
 }
 
-/// Folds an episode into a digest, field by field: `digest ← mix(digest ^ word)` for each word. Floats count by their bits.
+/// Folds an episode into a digest, field by field: `digest ← mix(digest ^ word)` for each word. Floats count by their
+/// bits.
 ///
-/// The words are: slot, number, steps; of each step action, reward, weights version, kind (0 opening, 1 fast, 2 full), then the
-/// value of a fast or full one, then the entries of a full one's policy and of each action and probability; the outcome
-/// (0 finished, 1 drawn, 2 the first player won, 3 the second); the ending (0 by the rules, 1 resigned).
+/// The words are: slot, number, steps; of each step action, reward, weights version, kind (0 opening, 1 fast, 2 full),
+/// then the value of a fast or full one, then the entries of a full one's policy and of each action and probability;
+/// the outcome (0 finished, 1 drawn, 2 the first player won, 3 the second); the ending (0 by the rules, 1 resigned).
 fn add(digest: u64, episode: &FinishedEpisode) -> u64 {
     let mut words = vec![episode.slot as u64, episode.number, episode.steps.len() as u64];
     let bits = |x: f32| u64::from(x.to_bits());

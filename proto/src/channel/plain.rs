@@ -1,5 +1,5 @@
-//! Connections without TLS. tonic's own connect timeout leaves out name resolution, which may take longest of all while a
-//! network is cut off; that of this connector includes it.
+//! Connections without TLS. tonic's own connect timeout leaves out name resolution, which may take longest of all while
+//! a network is cut off; that of this connector includes it.
 
 use std::io;
 use std::pin::Pin;

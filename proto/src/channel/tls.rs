@@ -142,8 +142,8 @@ fn certificate_fault(fault: &CertificateError) -> String {
     }
 }
 
-/// A connection that records the reason for which the server rejected it: with TLS 1.3 the alert arrives in place of the
-/// first response.
+/// A connection that records the reason for which the server rejected it: with TLS 1.3 the alert arrives in place of
+/// the first response.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TlsStream<TcpStream>,

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Handshakes in progress at once. A handshake takes a few round trips; beyond the limit the oldest is aborted, which is
-/// one of those that never end.
+/// Handshakes in progress at once. A handshake takes a few round trips; beyond the limit the oldest is aborted, which
+/// is one of those that never end.
 const HANDSHAKES_MAX: usize = if cfg!(test) { 8 } else { 512 };
 
 /// The time limit of a handshake.

@@ -17,7 +17,8 @@ const LOOK_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(3
 pub(super) struct Replicas {
     servers: Servers,
     client: u64,
-    /// The servers that were ranked last, best first; looked at with every message, and ranked again when they are others.
+    /// The servers that were ranked last, best first; looked at with every message, and ranked again when they are
+    /// others.
     ranked: Vec<Server>,
     ranked_set: Arc<[Server]>,
     current: Option<Server>,

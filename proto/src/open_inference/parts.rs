@@ -84,8 +84,8 @@ fn check(message: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// Adds up the texts, bytes, messages and packed lists in a message and in those that it has `nested`. Numbers by themselves
-/// take no more memory than bytes on the wire; groups, which this protocol has not got, count as too many.
+/// Adds up the texts, bytes, messages and packed lists in a message and in those that it has `nested`. Numbers by
+/// themselves take no more memory than bytes on the wire; groups, which this protocol has not got, count as too many.
 ///
 /// `None` where the message ends too early or there are too many; `parts` is right up to there.
 fn count(mut message: &[u8], nested: &Nested, parts: &mut usize) -> Option<()> {

@@ -1,8 +1,8 @@
 //! The codec of the replay service: messages of insert streams are refused unless they are canonical.
 //!
-//! Protobuf decoders drop unknown fields in silence and accept numbers in more bytes than they need. A trajectory is kept for
-//! long, so a client that sends something that the server does not know must learn of it. Other messages are read as
-//! protobuf is anywhere.
+//! Protobuf decoders drop unknown fields in silence and accept numbers in more bytes than they need. A trajectory is
+//! kept for long, so a client that sends something that the server does not know must learn of it. Other messages are
+//! read as protobuf is anywhere.
 
 use std::any::TypeId;
 use std::marker::PhantomData;

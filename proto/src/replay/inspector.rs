@@ -96,7 +96,8 @@ impl Inspector {
     /// with it, once that is durable.
     ///
     /// # Errors
-    /// [`RequestError`]; a trajectory that no table holds is `NOT_FOUND`, what the log cannot take `RESOURCE_EXHAUSTED`.
+    /// [`RequestError`]; a trajectory that no table holds is `NOT_FOUND`, what the log cannot take
+    /// `RESOURCE_EXHAUSTED`.
     pub async fn quarantine(&self, quarantine: Quarantine) -> Result<u64, RequestError> {
         Ok(self.client.clone().quarantine(v1::QuarantineRequest::from(quarantine)).await?.into_inner().items)
     }

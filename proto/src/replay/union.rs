@@ -57,9 +57,9 @@ pub struct UnionBatch {
 /// from each is multinomial, and an item has the probability it would have in the union. The sample carries that
 /// probability: its probability in its own table times the share of its server.
 ///
-/// The set of servers may change at any time. A server whose table draws nothing has no mass; one that is away, or keeps
-/// the others waiting for longer than [`UnionSettings::patience`], is left out until its next batch. With one server
-/// batches are its batches, unchanged.
+/// The set of servers may change at any time. A server whose table draws nothing has no mass; one that is away, or
+/// keeps the others waiting for longer than [`UnionSettings::patience`], is left out until its next batch. With one
+/// server batches are its batches, unchanged.
 #[derive(Debug)]
 pub struct UnionSampler {
     servers: Servers,

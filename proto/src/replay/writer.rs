@@ -89,8 +89,8 @@ pub struct WriterStats {
     pub inserted: u64,
     /// Trajectories acknowledged as stored before: an acknowledgement had been lost.
     pub duplicates: u64,
-    /// Trajectories acknowledged as stored before though they went out for the first time: another one had their id, and they
-    /// are lost.
+    /// Trajectories acknowledged as stored before though they went out for the first time: another one had their id,
+    /// and they are lost.
     pub collisions: u64,
     /// Trajectories whose weights were too far behind, and that were dropped.
     pub stale: u64,
@@ -143,14 +143,15 @@ impl Counters {
 }
 
 impl Writer {
-    /// Starts the task, for an epoch under which trajectories may have been sent before. Must be called inside a tokio runtime.
+    /// Starts the task, for an epoch under which trajectories may have been sent before. Must be called inside a tokio
+    /// runtime.
     #[must_use]
     pub fn start(settings: WriterSettings) -> Self {
         Self::start_with(settings, Epoch::Known)
     }
 
-    /// Starts the task, for an epoch under which nothing was ever sent: see [`epoch_taken`](Self::epoch_taken). Must be called
-    /// inside a tokio runtime.
+    /// Starts the task, for an epoch under which nothing was ever sent: see [`epoch_taken`](Self::epoch_taken). Must be
+    /// called inside a tokio runtime.
     #[must_use]
     pub fn start_epoch(settings: WriterSettings) -> Self {
         Self::start_with(settings, Epoch::New)
@@ -235,8 +236,8 @@ impl Writer {
         self.counters.away_since().map(|since| since.elapsed())
     }
 
-    /// The highest epoch that the server has stored of this actor, once it turns out not to be below this writer's new one.
-    /// The writer has then sent nothing and never will: what it holds needs new ids under an epoch above.
+    /// The highest epoch that the server has stored of this actor, once it turns out not to be below this writer's new
+    /// one. The writer has then sent nothing and never will: what it holds needs new ids under an epoch above.
     #[must_use]
     pub fn epoch_taken(&self) -> Option<u64> {
         *self.counters.epoch_taken.borrow()

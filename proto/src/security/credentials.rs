@@ -12,8 +12,8 @@ use super::{LOOK_INTERVAL, tls};
 /// The credentials of this process, and the section that they were read from.
 static OF_PROCESS: OnceLock<(SecuritySection, Credentials)> = OnceLock::new();
 
-/// The authorities that a client trusts, its certificate and its token. Cheap to clone; the default trusts no server over
-/// `https` and sends nothing.
+/// The authorities that a client trusts, its certificate and its token. Cheap to clone; the default trusts no server
+/// over `https` and sends nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     tls: Option<Arc<Watched<ClientConfig>>>,

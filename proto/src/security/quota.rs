@@ -22,8 +22,8 @@ pub(super) enum Client {
 
 /// Limits the calls that each client may begin per second.
 ///
-/// The generic cell rate algorithm of ATM networks: each call advances the theoretical arrival time of its client by one
-/// interval, which needs one word for each client and no timer. A rejected call advances nothing.
+/// The generic cell rate algorithm of ATM networks: each call advances the theoretical arrival time of its client by
+/// one interval, which needs one word for each client and no timer. A rejected call advances nothing.
 #[derive(Debug)]
 pub(super) struct Quota {
     interval: Duration,

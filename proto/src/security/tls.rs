@@ -24,7 +24,8 @@ pub(super) fn server_files(section: &SecuritySection) -> Vec<Named> {
     files
 }
 
-/// The files of [`client`]: the authorities that sign server certificates and, if set, this process's certificate and key.
+/// The files of [`client`]: the authorities that sign server certificates and, if set, this process's certificate and
+/// key.
 pub(super) fn client_files(section: &SecuritySection) -> Vec<Named> {
     let mut files = vec![("security.ca", section.ca.clone())];
     if is_set(&section.client_certificate) {

@@ -32,8 +32,8 @@ pub struct SubscriberSettings {
 /// A task of its own connects, and connects again with growing delays for as long as the subscriber lives. A fetch that
 /// breaks goes on where it stopped. Bytes with a wrong digest are thrown away and fetched again; until then the last
 /// good version stays. Whatever the server calls the newest is followed, also where its number is lower than before:
-/// a learner that goes on from an older checkpoint is right. On one stream, which is of one life of the learner, versions only
-/// grow: an older one, or the same number with other bytes, is refused.
+/// a learner that goes on from an older checkpoint is right. On one stream, which is of one life of the learner,
+/// versions only grow: an older one, or the same number with other bytes, is refused.
 #[derive(Debug)]
 pub struct Subscriber {
     latest: watch::Receiver<Option<Arc<Published>>>,
@@ -96,8 +96,8 @@ impl Subscriber {
         self.latest.clone()
     }
 
-    /// The time since which newer weights may exist unseen: there is no stream, or its first manifest has not arrived. `None`
-    /// while the newest are here, or refused.
+    /// The time since which newer weights may exist unseen: there is no stream, or its first manifest has not arrived.
+    /// `None` while the newest are here, or refused.
     #[must_use]
     pub fn away(&self) -> watch::Receiver<Option<Instant>> {
         self.away.clone()

@@ -242,7 +242,8 @@ struct OneTable {
 }
 
 impl TableSection {
-    /// The same with other values of some keys, written as after `--set`; ranges are checked by [`TableSection::settings`].
+    /// The same with other values of some keys, written as after `--set`; ranges are checked by
+    /// [`TableSection::settings`].
     ///
     /// # Errors
     /// A key that a table does not have or that may not change, or a value of another type.

@@ -1,4 +1,5 @@
-//! The way of an insert: it waits until every table lets it in, goes to the log, and into the tables when it is durable.
+//! The way of an insert: it waits until every table lets it in, goes to the log, and into the tables when it is
+//! durable.
 
 use std::collections::HashMap;
 use std::sync::mpsc::TrySendError;
@@ -90,8 +91,8 @@ impl Keeper {
         });
     }
 
-    /// Sends to the log what every table lets in; otherwise why the first does not. A trajectory enters whole as soon as
-    /// its first item may.
+    /// Sends to the log what every table lets in; otherwise why the first does not. A trajectory enters whole as soon
+    /// as its first item may.
     pub(super) fn admit(&mut self) -> Option<(TableIndex, Wait)> {
         while let Some(Arrival { trajectory, content, .. }) = self.arrivals.front() {
             let id = trajectory.id();

@@ -47,8 +47,8 @@ pub struct TrajectoryRecord {
 
 /// The record of a trajectory, compressed and with its checksum, ready to be framed.
 ///
-/// Compressing and checksums are the costly part: both are made by the thread of the connection, on all cores, and not by
-/// the log's thread. The frame itself depends on where in which segment it will lie.
+/// Compressing and checksums are the costly part: both are made by the thread of the connection, on all cores, and not
+/// by the log's thread. The frame itself depends on where in which segment it will lie.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncodedTrajectory {
     payload: Vec<u8>,

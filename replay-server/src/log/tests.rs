@@ -270,8 +270,8 @@ fn after_any_failure_of_the_disk_nothing_is_half_there() {
     }
 }
 
-/// Everything that a client chooses lies in a payload. The frames of another segment, and those of this one at another place,
-/// are what a client could have got hold of.
+/// Everything that a client chooses lies in a payload. The frames of another segment, and those of this one at another
+/// place, are what a client could have got hold of.
 #[test]
 fn a_frame_inside_a_payload_is_never_found_whatever_becomes_of_the_frame_around_it() {
     let memory = written(2, 1 << 20);

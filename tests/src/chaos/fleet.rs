@@ -63,8 +63,8 @@ struct Member {
     watch: Watch,
 }
 
-/// All processes of a run on a network of their own, in a run directory that is deleted at the end. Their logs are printed if
-/// the test panics.
+/// All processes of a run on a network of their own, in a run directory that is deleted at the end. Their logs are
+/// printed if the test panics.
 #[derive(Debug)]
 pub struct Fleet {
     // In this order they end.

@@ -1,5 +1,6 @@
-//! Hosts that reach each other through this process: each is a network namespace whose one device is a tunnel to here, so that a
-//! thread of the test decides about every packet. No root namespace, bridge, firewall rule or kernel module takes part.
+//! Hosts that reach each other through this process: each is a network namespace whose one device is a tunnel to here,
+//! so that a thread of the test decides about every packet. No root namespace, bridge, firewall rule or kernel module
+//! takes part.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -57,8 +57,8 @@ const APART_SECONDS_MAX: f64 = 3.0;
 /// After so many faults that happen alone, two happen at once.
 const ALONE: usize = 4;
 
-/// Rounds without end: every kind for every service, each alone and in any order, and then again in another; between them two
-/// at once, whichever.
+/// Rounds without end: every kind for every service, each alone and in any order, and then again in another; between
+/// them two at once, whichever.
 #[derive(Debug)]
 pub struct Schedule {
     /// The faults that are still to come before all of them come again.

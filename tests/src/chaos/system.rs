@@ -30,8 +30,8 @@ pub(super) fn enter_network(handle: &File) -> io::Result<()> {
     }
 }
 
-/// A device of the calling thread's network; what it sends is read from the file, one packet a time, and what is written
-/// is received. Reading does not wait.
+/// A device of the calling thread's network; what it sends is read from the file, one packet a time, and what is
+/// written is received. Reading does not wait.
 pub(super) fn open_tunnel(name: &str) -> io::Result<File> {
     #[cfg(target_os = "linux")]
     {

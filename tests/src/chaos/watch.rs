@@ -57,7 +57,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to look at the process called `name`, which serves its metrics at port `admin` of the namespace's loopback.
+    /// Begins to look at the process called `name`, which serves its metrics at port `admin` of the namespace's
+    /// loopback.
     ///
     /// # Errors
     /// There are no more threads.

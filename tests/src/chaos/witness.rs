@@ -47,8 +47,8 @@ impl Witness {
         inserted + duplicates
     }
 
-    /// Waits until everything is acknowledged, and inserts nothing more for as long as the answer is kept: how many those
-    /// are, whose sequence numbers are all those below.
+    /// Waits until everything is acknowledged, and inserts nothing more for as long as the answer is kept: how many
+    /// those are, whose sequence numbers are all those below.
     ///
     /// # Errors
     /// Something is not acknowledged by the deadline, was refused or was acknowledged twice.

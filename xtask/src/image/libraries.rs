@@ -8,7 +8,8 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
 
-/// Libraries that the C library opens by itself, without being linked with it, to look up names; newer ones have it inside.
+/// Libraries that the C library opens by itself, without being linked with it, to look up names; newer ones have it
+/// inside.
 const NAME_LOOKUPS: [&str; 3] = ["libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2"];
 
 /// The libraries that one binary, or one folder, comes to.

@@ -1,7 +1,8 @@
 //! Resources that Kubernetes does not know: KEDA's, the Prometheus operator's, cert-manager's.
 //!
-//! Their schemas are in no package index, so what we use of each is written down here: every key, and whether it must be
-//! there. It finds a misspelt or missing key and a value of the wrong type, and no more; a manifest that uses another key needs it added here.
+//! Their schemas are in no package index, so what we use of each is written down here: every key, and whether it must
+//! be there. It finds a misspelt or missing key and a value of the wrong type, and no more; a manifest that uses
+//! another key needs it added here.
 
 use serde_json::Value;
 

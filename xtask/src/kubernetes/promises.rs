@@ -1,5 +1,5 @@
-//! Promises of every rendered overlay that no schema can express: images, ports, allowed connections, users of processes,
-//! and that names which documents use of each other are there.
+//! Promises of every rendered overlay that no schema can express: images, ports, allowed connections, users of
+//! processes, and that names which documents use of each other are there.
 //!
 //! Each promise is a function from the documents to sentences. Start with [`broken`].
 

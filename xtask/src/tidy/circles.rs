@@ -1,8 +1,8 @@
 //! Circles of files: groups of files of one package in which each depends on each other, over any number of steps.
 //!
 //! A file depends on another if its code, tests left out, names an item of it by a path that begins with `crate::` or
-//! `super::`; names that a file imports or re-exports are followed to the file that defines them. A parent does not depend on
-//! the modules that it declares.
+//! `super::`; names that a file imports or re-exports are followed to the file that defines them. A parent does not
+//! depend on the modules that it declares.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! The dashboards of Grafana: valid JSON whose panels are described, distinguishable and do not overlap.
 //!
-//! The metrics that they name are checked with those of all other files, in [`metrics`](super::metrics); the JSON's types,
-//! by a system test against the SDK that Grafana publishes.
+//! The metrics that they name are checked with those of all other files, in [`metrics`](super::metrics); the JSON's
+//! types, by a system test against the SDK that Grafana publishes.
 
 use std::collections::BTreeSet;
 

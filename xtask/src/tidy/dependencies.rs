@@ -34,7 +34,8 @@ fn folder_of(manifest: &str) -> &str {
     manifest.strip_suffix("Cargo.toml").unwrap_or(manifest)
 }
 
-/// The names in all sections of dependencies of a package, with line numbers. Those of a workspace are not used by themselves.
+/// The names in all sections of dependencies of a package, with line numbers. Those of a workspace are not used by
+/// themselves.
 fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut in_section = false;
     let mut found = Vec::new();

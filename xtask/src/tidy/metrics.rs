@@ -1,8 +1,8 @@
 //! Metrics have one list, docs/metrics.md: what processes export is in it, and what dashboards, rules and pages name is
 //! exported, with the labels and the values of labels that it lists.
 //!
-//! Processes name metrics as literals in `counter!` and the like, which is what is read here. That they are exported in fact,
-//! with these labels, is seen by a system test that scrapes real processes.
+//! Processes name metrics as literals in `counter!` and the like, which is what is read here. That they are exported in
+//! fact, with these labels, is seen by a system test that scrapes real processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

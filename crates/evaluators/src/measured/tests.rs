@@ -147,8 +147,8 @@ fn what_an_earlier_format_holds_is_measured_anew() {
     assert!(calls.load(Ordering::Relaxed) > 0);
 }
 
-/// A device that threads share. By its clock a batch alone takes two milliseconds, half of them on the way, and one where
-/// others are in flight.
+/// A device that threads share. By its clock a batch alone takes two milliseconds, half of them on the way, and one
+/// where others are in flight.
 #[derive(Clone, Default)]
 struct Queue {
     depth: Arc<AtomicUsize>,

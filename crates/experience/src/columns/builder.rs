@@ -8,8 +8,8 @@ use super::steps::VersionRun;
 use super::{Columns, Extent, Header};
 use crate::{ActionProbability, Invalid, Limits, Step, StepKind};
 
-/// Columns that grow step by step. How wide actions are and how policies name theirs follows from all steps, so the buffer
-/// is written at the end.
+/// Columns that grow step by step. How wide actions are and how policies name theirs follows from all steps, so the
+/// buffer is written at the end.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ColumnsBuilder {
     kinds: Vec<u8>,

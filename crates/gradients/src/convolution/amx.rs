@@ -1,6 +1,7 @@
-//! AMX: the batch is what is summed over. For each pair of a cell and its neighbour under a tap, a tile of sixteen outputs by
-//! thirty-two positions times a tile of thirty-two positions by sixteen inputs is added to sixteen by sixteen sums. Pairs that
-//! fall off the board are left out, which on a small one is a fifth of them, and a shift by a tap is just another tile.
+//! AMX: the batch is what is summed over. For each pair of a cell and its neighbour under a tap, a tile of sixteen
+//! outputs by thirty-two positions times a tile of thirty-two positions by sixteen inputs is added to sixteen by
+//! sixteen sums. Pairs that fall off the board are left out, which on a small one is a fifth of them, and a shift by a
+//! tap is just another tile.
 //!
 //! Both operands are packed into tiles first, by blocks of thirty-two positions and by bands of rows, so that what is
 //! multiplied comes from the second-level cache. Sums wait in memory from band to band.

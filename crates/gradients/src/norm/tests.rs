@@ -40,8 +40,8 @@ impl Case {
         (norm, y)
     }
 
-    /// `y` by the formula in float64, and the loss `Σ gradient · y` that goes with it; `moved` is added to one `z`, one scale, one shift
-    /// and one of what goes around.
+    /// `y` by the formula in float64, and the loss `Σ gradient · y` that goes with it; `moved` is added to one `z`, one
+    /// scale, one shift and one of what goes around.
     fn expected(&self, moved: [(usize, f64); 4]) -> (Vec<f64>, f64) {
         let (channels, rows) = (self.channels, self.z.len() / self.channels);
         let with = |values: Vec<f64>, (at, by): (usize, f64)| {

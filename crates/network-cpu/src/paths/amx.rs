@@ -1,10 +1,10 @@
-//! AMX: eight matrix tiles of 16 rows of 64 bytes; bfloat16 products summed in float32, or products of integers of eight bits
-//! summed in 32 bits.
+//! AMX: eight matrix tiles of 16 rows of 64 bytes; bfloat16 products summed in float32, or products of integers of
+//! eight bits summed in 32 bits.
 //!
 //! Sixteen neighbouring lines are a tile straight from memory: pixels of one position, a border pixel among them being
-//! computed for nothing, or the same pixel of sixteen positions. Three by two tiles of sums (48 rows, 32 outputs) take five
-//! loads for six products; that hides that weights come from the second-level cache. While they are made, the previous
-//! sums get their bias, addition, ReLU and rounding: the matrix unit and the vector unit work side by side.
+//! computed for nothing, or the same pixel of sixteen positions. Three by two tiles of sums (48 rows, 32 outputs) take
+//! five loads for six products; that hides that weights come from the second-level cache. While they are made, the
+//! previous sums get their bias, addition, ReLU and rounding: the matrix unit and the vector unit work side by side.
 
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
@@ -334,9 +334,9 @@ impl<'a> Waiting<'a> {
 /// A whole product. Runs have at most sixteen rows.
 ///
 /// # Safety
-/// The CPU must have AMX and AVX-512 bf16, the system must have granted the former, and [`configure`] must have been called
-/// on this thread and [`release`] not since; the job must stay inside its buffers, of which tiles of neighbouring lines
-/// read up to fifteen lines past the last row.
+/// The CPU must have AMX and AVX-512 bf16, the system must have granted the former, and [`configure`] must have been
+/// called on this thread and [`release`] not since; the job must stay inside its buffers, of which tiles of
+/// neighbouring lines read up to fifteen lines past the last row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(crate) unsafe fn multiply(job: &Job<'_>) {
     // SAFETY: the caller's.
@@ -476,8 +476,9 @@ fn together(left: usize) -> usize {
     }
 }
 
-/// Segments that pass, where there are enough of them, before the previous sums are finished: they cannot be read until they have
-/// been stored, and what waits for them lets no product pass; much later they have left the first-level cache.
+/// Segments that pass, where there are enough of them, before the previous sums are finished: they cannot be read until
+/// they have been stored, and what waits for them lets no product pass; much later they have left the first-level
+/// cache.
 const SETTLING: usize = 12;
 
 /// The sums of a few tiles of rows, while those that wait, in other sums, are finished.

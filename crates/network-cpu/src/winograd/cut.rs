@@ -7,7 +7,8 @@ use crate::winograd::squares::Squares;
 const CHANNELS_MIN: usize = 32;
 /// The same along both sides, where transforms take more.
 const SQUARE_CHANNELS_MIN: usize = 64;
-/// Along two cells, four of six taps lie on the board: as many as there are points. Across two, runs are too short for a tile.
+/// Along two cells, four of six taps lie on the board: as many as there are points. Across two, runs are too short for
+/// a tile.
 pub(super) const SIDE_MIN: usize = 3;
 
 /// A cut of the cells of a board.
@@ -18,7 +19,8 @@ pub(crate) enum Cut {
 }
 
 impl Cut {
-    /// The cut that is fastest on a path; `None` where nine taps are, as measured with and without neighbours in a batch.
+    /// The cut that is fastest on a path; `None` where nine taps are, as measured with and without neighbours in a
+    /// batch.
     pub(super) fn of(path: KernelVariant, board: Board, channels: usize) -> Option<Self> {
         if !path.is_float32() || channels < CHANNELS_MIN || board.height.min(board.width) < SIDE_MIN {
             return None;

@@ -3,12 +3,12 @@ pub(super) const TAPS: usize = 3;
 /// Outputs of the pieces that cut a side into equal ones, where registers are narrow: a row of Connect Four is one.
 pub(super) const SEVEN: usize = 7;
 
-/// The points that are numbers. Fractions among whole numbers round least (Barabasz et al. 2020, arXiv 1803.10986): pieces of up
-/// to five outputs round as nine taps do, those of six a fifth more coarsely. Every piece has infinity for its first point and
-/// then as many of these as it needs, so that pieces of all sizes share the filter's values.
+/// The points that are numbers. Fractions among whole numbers round least (Barabasz et al. 2020, arXiv 1803.10986):
+/// pieces of up to five outputs round as nine taps do, those of six a fifth more coarsely. Every piece has infinity for
+/// its first point and then as many of these as it needs, so that pieces of all sizes share the filter's values.
 pub(super) const NUMBERS: [f64; 7] = [0.0, 1.0, -1.0, 0.5, -2.0, -0.5, 2.0];
-/// The same for pieces of seven, which share with no other. They round 1.7 times as coarsely as nine taps; with a number more
-/// among those above, twice as coarsely again.
+/// The same for pieces of seven, which share with no other. They round 1.7 times as coarsely as nine taps; with a
+/// number more among those above, twice as coarsely again.
 const NUMBERS_OF_SEVEN: [f64; 8] = [-1.0, 1.0, 0.25, -0.25, 0.625, -0.625, 2.0, -2.0];
 /// Number one among the points: it goes into every output once, and so does a bias that is added there.
 pub(super) const ONE: usize = 2;
@@ -36,8 +36,8 @@ impl<const M: usize, const N: usize> Minimal<M, N> {
     pub(crate) const OUTPUTS: [[f32; N]; M] = rounded(outputs());
 }
 
-/// [`Minimal::INPUTS`]: the transpose of interpolation. A polynomial of degree N − 1 is the sum of its values at the numbers times
-/// Lagrange's polynomials, and of its leading coefficient times `∏ (x − number)`.
+/// [`Minimal::INPUTS`]: the transpose of interpolation. A polynomial of degree N − 1 is the sum of its values at the
+/// numbers times Lagrange's polynomials, and of its leading coefficient times `∏ (x − number)`.
 pub(super) const fn inputs<const N: usize>() -> [[f64; N]; N] {
     let mut matrix = [[0.0; N]; N];
     matrix[0] = with_roots::<N>(N);

@@ -17,16 +17,16 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// In products. As many are made while a weight is loaded if a position is evaluated alone: the more, the wider the registers
-    /// are that multiply.
+    /// In products. As many are made while a weight is loaded if a position is evaluated alone: the more, the wider the
+    /// registers are that multiply.
     pub(super) fn on(self, path: KernelVariant) -> usize {
         self.products + self.weights * if path.has_wide_registers() { 8 } else { 2 }
     }
 }
 
-/// Outputs of a piece at most, and how many rows of a position each weight is read for, at least. With larger pieces there are
-/// ever fewer products and ever more weights, and one position that is evaluated alone waits for those: the sooner, the wider the
-/// registers are that multiply.
+/// Outputs of a piece at most, and how many rows of a position each weight is read for, at least. With larger pieces
+/// there are ever fewer products and ever more weights, and one position that is evaluated alone waits for those: the
+/// sooner, the wider the registers are that multiply.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     outputs_max: usize,
@@ -54,8 +54,8 @@ pub(super) enum Side {
 #[derive(Debug, Clone)]
 pub(crate) struct Pieces {
     side: Side,
-    /// The cells of a line that each piece has, the largest piece first, so that those which have a point come before those
-    /// which do not.
+    /// The cells of a line that each piece has, the largest piece first, so that those which have a point come before
+    /// those which do not.
     pub(crate) cuts: Vec<Range<usize>>,
     /// Pixels from a cell to the next of its piece.
     pub(crate) along: usize,

@@ -10,8 +10,8 @@ use crate::winograd::pieces::Cost;
 /// Outputs along a side of a square. Those of three and four round as nine taps do, those of five twice as coarsely.
 const OUTPUTS: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// A cut of the cells of a board along both sides: into squares of as many outputs each way, the last of which may reach
-/// beyond the board.
+/// A cut of the cells of a board along both sides: into squares of as many outputs each way, the last of which may
+/// reach beyond the board.
 #[derive(Debug, Clone)]
 pub(crate) struct Squares {
     /// Along a side.

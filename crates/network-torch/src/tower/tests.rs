@@ -260,8 +260,8 @@ fn doubles(architecture: &Architecture, positions: usize, seed: u64) -> (Tensor,
     (observations(architecture, &batch).to_kind(Kind::Double), targets)
 }
 
-/// Central differences in float64: with a step of 1e-7 they are right to about 1e-8, unless the step crosses the kink of
-/// a ReLU.
+/// Central differences in float64: with a step of 1e-7 they are right to about 1e-8, unless the step crosses the kink
+/// of a ReLU.
 fn every_gradient_is_the_slope(architecture: &Architecture) {
     let template = seasoned(architecture, 17);
     let (input, targets) = doubles(architecture, 4, 18);

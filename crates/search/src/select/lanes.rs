@@ -4,8 +4,8 @@ use crate::edges::LANES;
 
 /// Replaces `values` with `of` each lane.
 ///
-/// They are in memory on purpose. With an address that escapes, the compiler computes four lanes with each instruction; what it
-/// could keep to itself it would compute lane by lane.
+/// They are in memory on purpose. With an address that escapes, the compiler computes four lanes with each instruction;
+/// what it could keep to itself it would compute lane by lane.
 #[inline(always)]
 pub(crate) fn fill(values: &mut [f32; LANES], of: impl Fn(usize) -> f32) {
     for (lane, value) in values.iter_mut().enumerate() {

@@ -155,8 +155,8 @@ fn a_proven_win_or_loss_is_not_visited_again_and_a_proven_draw_keeps_its_value()
     assert!(draws > 0, "no proven draw was visited again");
 }
 
-/// A game whose first player may draw at once, with action 0, or play on, with action 1, at a value that never changes and is
-/// never proven.
+/// A game whose first player may draw at once, with action 0, or play on, with action 1, at a value that never changes
+/// and is never proven.
 #[derive(Debug, Clone, Copy)]
 struct DrawOrPlayOn {
     plies: u32,
@@ -458,7 +458,8 @@ fn the_memory_of_a_tree_is_that_of_its_nodes_octets_and_states() {
     }
 }
 
-/// Of three actions with priors 0.6, 0.3 and 0.1 the first loses at once, the second is worth 0, the third is not visited.
+/// Of three actions with priors 0.6, 0.3 and 0.1 the first loses at once, the second is worth 0, the third is not
+/// visited.
 #[test]
 fn refuted_moves_do_not_lower_the_value_of_unvisited_ones() {
     const ACTIONS: [Action; 3] = [Action(0), Action(1), Action(2)];
@@ -478,7 +479,8 @@ fn refuted_moves_do_not_lower_the_value_of_unvisited_ones() {
     }
 }
 
-/// Of seven actions one is worth 0.9 and the others −0.9. Halving 32 simulations visits them 12, 12, 4 and four times 1.
+/// Of seven actions one is worth 0.9 and the others −0.9. Halving 32 simulations visits them 12, 12, 4 and four
+/// times 1.
 #[test]
 fn the_value_is_that_of_the_search_policy_and_not_the_mean_over_rejected_actions() {
     const ACTIONS: [Action; 7] = [Action(0), Action(1), Action(2), Action(3), Action(4), Action(5), Action(6)];

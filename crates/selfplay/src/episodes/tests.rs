@@ -93,8 +93,8 @@ fn search_policies_lie_on_legal_actions() {
     }
 }
 
-/// The player that holds the bottom of the middle column is ahead, and the first player is behind until they take it. Sequential
-/// halving looks at six other columns on its way there.
+/// The player that holds the bottom of the middle column is ahead, and the first player is behind until they take it.
+/// Sequential halving looks at six other columns on its way there.
 #[test]
 fn the_value_recorded_under_gumbel_is_that_of_the_move_it_finds() {
     const MIDDLE: usize = 5 * 7 + 3;

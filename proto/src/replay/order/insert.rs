@@ -10,7 +10,8 @@ use crate::replay::v1::insert_request::Message as Request;
 use crate::replay::v1::insert_response::Message as Response;
 use crate::replay::{Answer, INSERT_REVISION, Origin, v1};
 
-/// The server's side of an insert stream: `hello`, then trajectories within the credit, heartbeats and at most one goodbye.
+/// The server's side of an insert stream: `hello`, then trajectories within the credit, heartbeats and at most one
+/// goodbye.
 #[derive(Debug)]
 pub struct InsertOrder {
     game: String,

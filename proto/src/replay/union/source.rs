@@ -180,8 +180,8 @@ impl Source {
     }
 }
 
-/// Asks what the table weighs, for ever. What cannot be answered now leaves the last answer in force: whether the server
-/// is away shows on its stream.
+/// Asks what the table weighs, for ever. What cannot be answered now leaves the last answer in force: whether the
+/// server is away shows on its stream.
 async fn ask(endpoint: Arc<str>, table: String, tell: watch::Sender<Option<Arc<TableStats>>>) {
     let Ok(inspector) = Inspector::new(&endpoint) else { return };
     let mut ticks = interval(MASS_INTERVAL);

@@ -40,7 +40,8 @@ impl Outstanding {
         Some((trajectory.clone(), trace.as_ref().map(|span| span.context().to_string()).unwrap_or_default()))
     }
 
-    /// Removes the trajectory that is answered and returns it, if it was waiting, and whether it may have gone out before.
+    /// Removes the trajectory that is answered and returns it, if it was waiting, and whether it may have gone out
+    /// before.
     pub(super) fn answered(&mut self, sequence: u64) -> Option<(Trajectory, bool)> {
         let index = self.items.iter().take(self.sent).position(|item| item.trajectory.id().sequence == sequence)?;
         self.sent -= 1;

@@ -6,8 +6,9 @@ use tokio::task::AbortHandle;
 
 /// Limits how many fetches send at once; the others wait in the order of their requests.
 ///
-/// A version that is sent to all subscribers at once is copied for all at once, a chunk or two for each, and all of them have
-/// it at the very end. With a limit few copies exist, and half of the subscribers have it after half of the time.
+/// A version that is sent to all subscribers at once is copied for all at once, a chunk or two for each, and all of
+/// them have it at the very end. With a limit few copies exist, and half of the subscribers have it after half of the
+/// time.
 #[derive(Debug, Clone)]
 pub(super) struct FetchLimiter(Arc<Semaphore>);
 
@@ -21,8 +22,8 @@ impl FetchLimiter {
         Self(Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS))))
     }
 
-    /// Waits for a permit. After `time_max` the next fetch begins beside it, so that a subscriber behind a slow link, or one
-    /// that has stopped reading, does not delay others for longer. Must be called inside a tokio runtime.
+    /// Waits for a permit. After `time_max` the next fetch begins beside it, so that a subscriber behind a slow link,
+    /// or one that has stopped reading, does not delay others for longer. Must be called inside a tokio runtime.
     pub(super) async fn next(self, time_max: Duration) -> FetchPermit {
         // The semaphore is never closed; if it were, there would be no limit.
         let permit = self.0.acquire_owned().await.ok();

@@ -9,8 +9,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::log::{Volume, VolumeFile};
 
-/// Files whose unsynced bytes may be lost, torn or garbage after [`PowerDisk::lose_power`], and whose unsynced names may
-/// be as before, each by itself.
+/// Files whose unsynced bytes may be lost, torn or garbage after [`PowerDisk::lose_power`], and whose unsynced names
+/// may be as before, each by itself.
 #[derive(Debug, Clone)]
 pub(crate) struct PowerDisk(Arc<Mutex<State>>);
 

@@ -111,8 +111,8 @@ fn interleave(numbers: &[bf16], stride: usize, tile: &mut Tile) {
     }
 }
 
-/// Rows of channels: `[channel, position]`. Eight channels of positions eight apart are a register; three rounds of unpacking
-/// then make a register of each channel.
+/// Rows of channels: `[channel, position]`. Eight channels of positions eight apart are a register; three rounds of
+/// unpacking then make a register of each channel.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn transpose(numbers: &[bf16], stride: usize, tile: &mut Tile) {

@@ -27,7 +27,8 @@ impl Tile {
     }
 }
 
-/// The configured tiles of this thread, which cannot leave it; released when dropped, so that the system need not save them.
+/// The configured tiles of this thread, which cannot leave it; released when dropped, so that the system need not save
+/// them.
 pub(super) struct Unit(PhantomData<*const ()>);
 
 impl Unit {
@@ -43,8 +44,8 @@ impl Unit {
     /// Zeroes the sums.
     #[inline(always)]
     pub(super) fn zero(&mut self) {
-        // SAFETY: the tiles are configured. Nothing else that runs before they are released touches tiles, so they keep their
-        // contents from one block of assembly to the next.
+        // SAFETY: the tiles are configured. Nothing else that runs before they are released touches tiles, so they keep
+        // their contents from one block of assembly to the next.
         unsafe {
             asm!(
                 "tilezero tmm0",
@@ -96,7 +97,8 @@ impl Unit {
         }
     }
 
-    /// Adds the products of a row of the gradient, `[W, 1 or 2]`, and the row of the input under the kernel's row, `[W]`.
+    /// Adds the products of a row of the gradient, `[W, 1 or 2]`, and the row of the input under the kernel's row,
+    /// `[W]`.
     ///
     /// # Panics
     /// If the lengths do not fit.
@@ -128,8 +130,8 @@ impl Unit {
         }
     }
 
-    /// One cell of the gradient and, of the input, the cell under the middle of the kernel with its neighbours on the board.
-    /// With two tiles of outputs seven loads serve six products.
+    /// One cell of the gradient and, of the input, the cell under the middle of the kernel with its neighbours on the
+    /// board. With two tiles of outputs seven loads serve six products.
     ///
     /// # Safety
     /// The tiles, one or two of the gradient, and the neighbours of the input's, can be read.

@@ -55,8 +55,8 @@ unsafe fn split_all<L: Lanes, const M: usize, const N: usize>(
 ) {
     let (board, layout) = (input.layout.board, points[0].layout);
     for square in squares.of_positions(positions) {
-        // A square begins one input before its first output. What lies beyond the board is zero; so is the first line of planes,
-        // which stands for what lies beyond the border.
+        // A square begins one input before its first output. What lies beyond the board is zero; so is the first line
+        // of planes, which stands for what lies beyond the border.
         let [rows, columns] = [(board.height, square.first[0]), (board.width, square.first[1])]
             .map(|(side, first)| N.min(side + 2 - first));
         let corner =
