@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use experience::{Limits, Segment, Step, Trajectory, TrajectoryId};
 use prost::Message as _;
 use proto::replay::order::{InsertOrder, Inserted};
-use proto::replay::v1;
+use proto::replay::{Suspect, v1};
 use replay_server::log::{
-    EncodedTrajectory, Entry, Log, LogSettings, Note, Record, Recovered, SegmentNumber, UnixMillis, Volume, VolumeFile,
-    frame,
+    EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Record, Recovered, SegmentNumber, UnixMillis, Volume,
+    VolumeFile, frame,
 };
 
 /// The most bytes that a record may hold, decompressed.
@@ -20,8 +20,8 @@ const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
 
 /// Any payload is a record or is refused; what a trajectory holds is within its limit.
 pub(crate) fn record(payload: &[u8]) {
-    if let Ok(Record::Trajectory(trajectory)) = Record::decode(payload) {
-        assert!(trajectory.content.len() <= CONTENT_BYTES_MAX);
+    if let Ok(Record::Trajectory { content, .. }) = Record::decode(payload) {
+        assert!(content.len() <= CONTENT_BYTES_MAX);
     }
 }
 
@@ -48,7 +48,10 @@ pub(crate) fn segments(bytes: &[u8]) {
     let new = new.take(4).find(|id| !log.state().seen.contains(*id));
     let Some(id) = new else { return };
     let content = EncodedTrajectory::new(id, 1, UnixMillis(0), b"more").expect("it is small");
-    let entries = [Entry::Trajectory { id, items: 1, content }, Entry::Note(Note::Quarantine(id))];
+    let entries = [
+        Entry::Trajectory { id, items: 1, content },
+        Entry::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id))),
+    ];
     log.commit(&entries, 0).expect("memory does not fail");
     let state = log.state().clone();
     let (again, held_again) = open(&memory).expect("it was read before");
@@ -61,7 +64,7 @@ pub(crate) fn segments(bytes: &[u8]) {
 /// Each message stands behind its length in two bytes.
 pub(crate) fn inserts(bytes: &[u8]) {
     let limits = Limits { steps_max: 64, actions: 64 };
-    let mut order = InsertOrder::new("connect_four", 8, limits);
+    let mut order = InsertOrder::new("connect_four", 8, limits, std::time::Duration::ZERO);
     let mut rest = bytes;
     while let Some((length, after)) = rest.split_first_chunk::<2>() {
         let (message, after) = after.split_at(after.len().min(usize::from(u16::from_le_bytes(*length))));
@@ -119,7 +122,7 @@ fn trajectories(name: &str, bytes: &[u8]) -> Vec<TrajectoryId> {
     let Ok(scan) = frame::scan(number, bytes) else { return Vec::new() };
     let records = scan.frames.into_iter().filter_map(|(_, payload)| Record::decode(payload).ok());
     let ids = records.filter_map(|record| match record {
-        Record::Trajectory(trajectory) => Some(trajectory.id),
+        Record::Trajectory { id, .. } => Some(id),
         _ => None,
     });
     ids.collect()

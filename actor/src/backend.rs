@@ -4,7 +4,7 @@ mod remote;
 pub(crate) mod simulated;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evaluators::{Backend, Calibration, Chosen, Host, Invalid, Store};
 use game::Game as _;
@@ -12,7 +12,7 @@ use network_cpu::KernelPreference;
 use proto::inference::{Evaluations, EvaluationsSettings, Hello};
 use service::{ConfigError, Drain, RememberedFile};
 
-use crate::config::{EvaluatorKind, Settings};
+use crate::config::{Kernel, Settings};
 use remote::Remote;
 use simulated::Simulated;
 
@@ -28,7 +28,8 @@ pub(crate) fn choose(settings: &Settings, drain: &Drain) -> Result<Chosen, Confi
     let spec = games::with_game!(settings.game, |game| game.spec().clone());
     let name = format!("actor-{}", settings.actor.id);
     let hello = Hello { name, game: spec.name, shape: spec.observation, actions: spec.actions };
-    let evaluations = Evaluations::start(EvaluationsSettings { endpoint: endpoint.clone(), hello });
+    let evaluations = Evaluations::start(EvaluationsSettings { endpoint: endpoint.clone(), hello })
+        .map_err(|error| ConfigError::invalid("actor.inference", error))?;
     let local = if settings.actor.inference_fallback { Some(local(settings)?) } else { None };
     let threads = local.as_ref().map_or(settings.threads.cpu, |local| local.threads);
     let local = local.map(|local| local.backend);
@@ -37,9 +38,10 @@ pub(crate) fn choose(settings: &Settings, drain: &Drain) -> Result<Chosen, Confi
 
 /// Chooses between the evaluators of this machine.
 fn local(settings: &Settings) -> Result<Chosen, ConfigError> {
-    match settings.evaluator {
-        EvaluatorKind::Network(kernel) => of_network(settings, kernel),
-        EvaluatorKind::Simulated(delay) => {
+    match settings.actor.kernel {
+        Kernel::Network(kernel) => of_network(settings, kernel),
+        Kernel::Simulated => {
+            let delay = Duration::from_micros(settings.actor.simulated_delay_us);
             let backend: Arc<dyn Backend> = Arc::new(Simulated::new(delay));
             Ok(Chosen { backend, threads: settings.threads.cpu })
         }
@@ -58,13 +60,8 @@ fn of_network(settings: &Settings, kernel: KernelPreference) -> Result<Chosen, C
         torch_build: "build the actor with --features torch",
     };
     let file = RememberedFile::new(settings.directory.join("evaluators.json"));
-    let speeds = Store::new(
-        {
-            let file = file.clone();
-            move || file.read()
-        },
-        move |text| file.write(text),
-    );
+    let reader = file.clone();
+    let speeds = Store::new(move || reader.read(), move |text| file.write(text));
     let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds };
     let invalid = |Invalid { setting, reason }| ConfigError::invalid(format!("actor.{setting}"), reason);
     evaluators::choose(&wanted, host).map_err(invalid)

@@ -185,19 +185,8 @@ pub struct Settings {
     pub weights_away_max: Option<Duration>,
     /// `actor.drain_seconds`.
     pub drain: Duration,
-    /// The evaluator: of a network, or simulated.
-    pub evaluator: EvaluatorKind,
     /// Self-play threads.
     pub threads: Threads,
-}
-
-/// The evaluator of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EvaluatorKind {
-    /// A network, on this engine of a CPU.
-    Network(KernelPreference),
-    /// No network: each batch takes this long.
-    Simulated(Duration),
 }
 
 impl Config {
@@ -224,15 +213,11 @@ impl Config {
             directory: self.run.directory.clone(),
             seed: self.run.seed,
             selfplay,
-            replay: actor
-                .replay
-                .parse()
-                .map_err(|error: InvalidEndpoint| ConfigError::invalid("actor.replay", error))?,
+            replay: endpoints("actor.replay", &actor.replay)?,
             replay_away_max: Duration::from_secs_f64(actor.replay_away_seconds_max),
             weights_away_max: (actor.weights_away_seconds_max > 0.0)
                 .then(|| Duration::from_secs_f64(actor.weights_away_seconds_max)),
             drain: Duration::from_secs_f64(actor.drain_seconds),
-            evaluator: actor.evaluator()?,
             threads: threads(actor.threads, machine),
             actor,
         })
@@ -240,18 +225,16 @@ impl Config {
 }
 
 impl ActorSection {
-    /// The evaluator; two keys must agree on a simulated one.
-    fn evaluator(&self) -> Result<EvaluatorKind, ConfigError> {
+    /// Checks that two keys agree on a simulated evaluator.
+    fn check_kernel(&self) -> Result<(), ConfigError> {
         let invalid = |reason: String| Err(ConfigError::invalid("actor.simulated_delay_us", reason));
         match (self.kernel, self.simulated_delay_us) {
-            (Kernel::Network(preference), 0) => Ok(EvaluatorKind::Network(preference)),
+            (Kernel::Network(_), 0) => Ok(()),
             (Kernel::Network(_), _) => invalid(format!("is set, and actor.kernel is not `{NAME}`")),
             (Kernel::Simulated, _) if !self.inference.is_empty() => {
                 Err(ConfigError::invalid("actor.kernel", format!("is `{NAME}`, and actor.inference names a server")))
             }
-            (Kernel::Simulated, delay_us @ 1..=SIMULATED_DELAY_US_MAX) => {
-                Ok(EvaluatorKind::Simulated(Duration::from_micros(delay_us)))
-            }
+            (Kernel::Simulated, 1..=SIMULATED_DELAY_US_MAX) => Ok(()),
             (Kernel::Simulated, _) => {
                 invalid(format!("must be from 1 to {SIMULATED_DELAY_US_MAX} where actor.kernel is `{NAME}`"))
             }
@@ -265,11 +248,15 @@ impl ActorSection {
         ConfigError::within("actor.replay_away_seconds_max", self.replay_away_seconds_max, 0.0..=AWAY_SECONDS_MAX)?;
         ConfigError::within("actor.weights_away_seconds_max", self.weights_away_seconds_max, 0.0..=AWAY_SECONDS_MAX)?;
         if !self.inference.is_empty() {
-            let endpoints: Result<Endpoints, InvalidEndpoint> = self.inference.parse();
-            endpoints.map_err(|error| ConfigError::invalid("actor.inference", error))?;
+            endpoints("actor.inference", &self.inference)?;
         }
+        self.check_kernel()?;
         proto::check_endpoint(&self.learner).map_err(|error| ConfigError::invalid("actor.learner", error))
     }
+}
+
+fn endpoints(key: &str, text: &str) -> Result<Endpoints, ConfigError> {
+    text.parse().map_err(|error: InvalidEndpoint| ConfigError::invalid(key, error))
 }
 
 /// As many threads as are configured; 0 stands for those that the machine keeps busy.
@@ -348,10 +335,10 @@ mod tests {
             config.actor.kernel = kernel.parse().unwrap();
             config.actor.simulated_delay_us = simulated_delay_us;
             config.actor.inference = inference.into();
-            config.settings().map(|settings| settings.evaluator).map_err(|error| error.to_string())
+            config.settings().map(|settings| settings.actor.kernel).map_err(|error| error.to_string())
         };
-        assert_eq!(simulated("auto", 0, ""), Ok(EvaluatorKind::Network(KernelPreference::Auto)));
-        assert_eq!(simulated("simulated", 250, ""), Ok(EvaluatorKind::Simulated(Duration::from_micros(250))));
+        assert_eq!(simulated("auto", 0, ""), Ok(Kernel::Network(KernelPreference::Auto)));
+        assert_eq!(simulated("simulated", 250, ""), Ok(Kernel::Simulated));
         for (kernel, delay_us) in [("auto", 250), ("simulated", 0), ("simulated", u64::MAX)] {
             let error = simulated(kernel, delay_us, "").unwrap_err();
             assert!(error.contains("actor.simulated_delay_us"), "{error}");

@@ -1,10 +1,10 @@
 //! Runs the self-play process: newest weights in, trajectories out.
 //!
-//! `workers` holds the OS threads that play, and is the one file where threads meet tokio; `stopwatch` measures where
-//! their time goes, `freshness` decides when their weights may be too old, `pinning` pins them to cpus,
-//! `adaptive_budget` sets the simulations of their searches, and `traces` shows single games. `uploader` sends finished
-//! games to the replay server that `replay_router` chooses; `state_dir` keeps the epoch and the unacknowledged
-//! trajectories (`spool`) over restarts. `backend` chooses the evaluators. Start with [`run`].
+//! `workers` holds the OS threads that play, decides when their weights may be too old, pins them to cpus, and is the
+//! one file where threads meet tokio; `stopwatch` measures where their time goes, `adaptive_budget` sets the
+//! simulations of their searches, and `traces` shows single games. `uploader` sends finished games to the replay server
+//! that `replay_router` chooses; `state_dir` keeps the epoch and the unacknowledged trajectories (`spool`) over
+//! restarts. `backend` chooses the evaluators. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
 //! workers, then the workers wait.
@@ -12,9 +12,7 @@
 mod adaptive_budget;
 mod backend;
 mod config;
-mod freshness;
 mod metrics;
-mod pinning;
 mod replay_router;
 mod spool;
 mod state_dir;
@@ -23,15 +21,14 @@ mod traces;
 mod uploader;
 mod workers;
 
-pub use config::{ActorSection, Config, EvaluatorKind, Identity, Kernel, Settings};
+pub use config::{ActorSection, Config, Identity, Kernel, Settings};
 use evaluators::Chosen;
 use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
 
-use crate::freshness::Freshness;
 use crate::state_dir::ActorStateDir;
 use crate::uploader::Uploader;
-use crate::workers::Workers;
+use crate::workers::{Freshness, Workers};
 
 /// Runs the process: plays until it drains.
 ///
@@ -77,7 +74,7 @@ async fn play(
     let servers = Servers::resolved(&settings.replay);
     let uploader = Uploader::start(&settings, servers, epoch, state_dir, &context.drain)?;
     let (weights, readiness) = (subscriber.handle(), context.readiness.clone());
-    let freshness = Freshness::new(subscriber.away(), settings.weights_away_max);
+    let freshness = Freshness { away: subscriber.away(), most: settings.weights_away_max };
     let workers = Workers::start(&settings, epoch, evaluators, weights, freshness, readiness, &context.drain)?;
     let uploaded = uploader.run(workers.finished, &context.drain).await;
     // Whatever ended the upload, the threads must not outlive it.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ::metrics::{counter, gauge};
 use selfplay::Round;
 
+use crate::replay_router::RouterStats;
 use crate::stopwatch::Parts;
 
 /// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
@@ -13,29 +14,9 @@ pub(crate) fn begin() {
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
     counter!("zerofleet_actor_unfinished_games_total").increment(0);
     counter!("zerofleet_actor_id_collisions_total").increment(0);
-    for why in [Waited::Weights, Waited::Replay, Waited::Evaluator] {
+    for why in ["weights", "replay", "evaluator"] {
         waited(why, Duration::ZERO);
     }
-}
-
-/// A phase of self-play threads, summed over them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Phase {
-    /// Handing over what is finished.
-    Upload,
-    /// Making an evaluator of new weights.
-    Load,
-}
-
-/// A reason for which self-play threads wait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Waited {
-    /// The first weights, or better ones than those that answered NaN.
-    Weights,
-    /// The replay server takes no more.
-    Replay,
-    /// The next try of an evaluator that failed.
-    Evaluator,
 }
 
 /// The evaluator of a batch, in an actor that has an inference server.
@@ -55,36 +36,27 @@ pub(crate) fn remote(who: AnsweredBy, positions: usize) {
     counter!("zerofleet_actor_remote_positions_total", "by" => by).increment(positions as u64);
 }
 
-pub(crate) fn spent(phase: Phase, time: Duration) {
-    let phase = match phase {
-        Phase::Upload => "upload",
-        Phase::Load => "load",
-    };
-    phase_seconds(phase, time);
+/// Adds to the time of self-play threads in a phase: `upload` (handing over what is finished) or `load` (making an
+/// evaluator of new weights), beside those of [`waited`] and [`played`].
+pub(crate) fn spent(phase: &'static str, time: Duration) {
+    gauge!("zerofleet_actor_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-pub(crate) fn waited(why: Waited, time: Duration) {
-    let part = match why {
-        Waited::Weights => "weights",
-        Waited::Replay => "replay",
-        Waited::Evaluator => "evaluator",
-    };
-    phase_seconds("wait", time);
+/// Adds to the time for which self-play threads wait: for `weights` (the first, or better ones than those that answered
+/// NaN), for `replay` (the server takes no more) or for the `evaluator` (the next try of one that failed).
+pub(crate) fn waited(part: &'static str, time: Duration) {
+    spent("wait", time);
     gauge!("zerofleet_actor_wait_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
 /// One call of the episodes: trees and rules, of which so long was spent on observing, and the evaluator.
 pub(crate) fn played(Parts { gathering, evaluating, answering }: Parts, observing: Duration) {
-    phase_seconds("search", gathering + answering);
-    phase_seconds("evaluate", evaluating);
+    spent("search", gathering + answering);
+    spent("evaluate", evaluating);
     let selecting = gathering.saturating_sub(observing);
     for (part, time) in [("select", selecting), ("observe", observing), ("expand", answering)] {
         gauge!("zerofleet_actor_search_seconds_total", "part" => part).increment(time.as_secs_f64());
     }
-}
-
-fn phase_seconds(phase: &'static str, time: Duration) {
-    gauge!("zerofleet_actor_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
 pub(crate) fn advanced(round: &Round) {
@@ -107,41 +79,25 @@ pub(crate) fn full_simulations(simulations: u32) {
     gauge!("zerofleet_actor_full_simulations").set(f64::from(simulations));
 }
 
-pub(crate) fn weights_version(version: u64) {
+/// Sets the weights version, and the evaluator's description; the one with the newest version is in use.
+pub(crate) fn loaded(version: u64, evaluator: String) {
     gauge!("zerofleet_actor_weights_version").set(version as f64);
-}
-
-/// Sets the evaluator's description; the one with the newest version is in use.
-pub(crate) fn evaluator(description: &str, version: u64) {
-    gauge!("zerofleet_actor_evaluator", "evaluator" => description.to_owned()).set(version as f64);
+    gauge!("zerofleet_actor_evaluator", "evaluator" => evaluator).set(version as f64);
 }
 
 pub(crate) fn unacknowledged(trajectories: usize) {
     gauge!("zerofleet_actor_unacknowledged").set(trajectories as f64);
 }
 
-pub(crate) fn inserted(trajectories: u64) {
-    counter!("zerofleet_actor_inserted_total").absolute(trajectories);
-}
-
-/// Lost, because the replay server held another trajectory under their id.
-pub(crate) fn id_collisions(trajectories: u64) {
-    counter!("zerofleet_actor_id_collisions_total").absolute(trajectories);
-}
-
-pub(crate) fn refused(trajectories: u64) {
-    counter!("zerofleet_actor_refused_total").absolute(trajectories);
-}
-
-/// Too far behind for the replay server.
-pub(crate) fn stale(trajectories: u64) {
-    counter!("zerofleet_actor_stale_total").absolute(trajectories);
-}
-
-/// Sets the number of replay servers and of failovers to another one.
-pub(crate) fn replay_servers(servers: usize, failovers: u64) {
-    gauge!("zerofleet_actor_replay_servers").set(servers as f64);
-    counter!("zerofleet_actor_replay_failovers_total").absolute(failovers);
+/// Copies the counts of the writers.
+pub(crate) fn uploads(stats: &RouterStats) {
+    unacknowledged(stats.unacknowledged);
+    counter!("zerofleet_actor_inserted_total").absolute(stats.written.inserted + stats.written.duplicates);
+    counter!("zerofleet_actor_id_collisions_total").absolute(stats.written.collisions);
+    counter!("zerofleet_actor_refused_total").absolute(stats.written.refused);
+    counter!("zerofleet_actor_stale_total").absolute(stats.written.stale);
+    gauge!("zerofleet_actor_replay_servers").set(stats.servers as f64);
+    counter!("zerofleet_actor_replay_failovers_total").absolute(stats.failovers);
 }
 
 pub(crate) fn unfinished(episodes: usize) {

@@ -51,16 +51,14 @@ struct ReplayLink {
     next: TrajectoryId,
 }
 
-/// The sum over all links.
+/// The counts of all links together.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct RouterStats {
+    /// The number of servers.
+    pub(crate) servers: usize,
     pub(crate) unacknowledged: usize,
-    pub(crate) acknowledged: u64,
-    /// Lost, because the server held another trajectory under the id.
-    pub(crate) collisions: u64,
-    /// Given to a server that had no use for weights so far behind.
-    pub(crate) stale: u64,
-    pub(crate) refused: u64,
+    /// The sum over all links.
+    pub(crate) written: WriterStats,
     /// Changes to another server.
     pub(crate) failovers: u64,
 }
@@ -99,7 +97,11 @@ impl ReplayRouter {
         let first = || ranked.iter().map(|server| Arc::clone(&server.id)).find(|id| self.links.contains_key(id));
         let next = reached.or(stays).or_else(first).or_else(|| self.current.clone());
         if next != self.current {
-            self.take(next);
+            if let (Some(from), Some(to)) = (&self.current, &next) {
+                self.failovers += 1;
+                tracing::info!(from = &**from, to = &**to, "trajectories go to another replay server from now on");
+            }
+            self.current = next;
         }
         self.close_settled(&set);
     }
@@ -133,21 +135,16 @@ impl ReplayRouter {
     /// The link to a server, which is opened if need be and if there may be another.
     fn link(&mut self, server: &Server) -> Option<&ReplayLink> {
         if !self.links.contains_key(&server.id) {
-            let link = self.open(server)?;
-            self.links.insert(Arc::clone(&server.id), link);
+            if self.links.len() >= SERVERS_MAX {
+                return None;
+            }
+            let epoch = match self.first_epoch.take() {
+                Some(epoch) => epoch,
+                None => self.next_epoch(server, 0)?,
+            };
+            self.links.insert(Arc::clone(&server.id), self.open(server.clone(), epoch));
         }
         self.links.get(&server.id)
-    }
-
-    fn open(&mut self, server: &Server) -> Option<ReplayLink> {
-        if self.links.len() >= SERVERS_MAX {
-            return None;
-        }
-        let epoch = match self.first_epoch.take() {
-            Some(epoch) => epoch,
-            None => self.next_epoch(server, 0)?,
-        };
-        Some(self.open_with(server.clone(), epoch))
     }
 
     fn next_epoch(&self, server: &Server, highest: u64) -> Option<u64> {
@@ -157,7 +154,7 @@ impl ReplayRouter {
         self.state_dir.next_epoch(highest).inspect_err(failed).ok()
     }
 
-    fn open_with(&self, server: Server, epoch: u64) -> ReplayLink {
+    fn open(&self, server: Server, epoch: u64) -> ReplayLink {
         let endpoint = server.endpoint.as_ref().to_owned();
         let next = TrajectoryId { actor: self.writer.actor, epoch, sequence: 0 };
         let writer = Writer::start_epoch(WriterSettings { endpoint, epoch, ..self.writer.clone() });
@@ -181,7 +178,7 @@ impl ReplayRouter {
         let Some(epoch) = self.next_epoch(&link.server, highest) else { return link };
         let (server, taken) = (&*link.server.id, link.next.epoch);
         tracing::warn!(server, taken, highest, epoch, "the replay server has stored a higher epoch of this actor");
-        let mut fresh = self.open_with(link.server, epoch);
+        let mut fresh = self.open(link.server, epoch);
         for trajectory in link.writer.close(Duration::ZERO).await {
             // There is room: it held no more than the new one may.
             let trajectory = trajectory.with_id(fresh.next);
@@ -191,14 +188,6 @@ impl ReplayRouter {
             fresh.next.sequence += 1;
         }
         fresh
-    }
-
-    fn take(&mut self, next: Option<Arc<str>>) {
-        if let (Some(from), Some(to)) = (&self.current, &next) {
-            self.failovers += 1;
-            tracing::info!(from = &**from, to = &**to, "trajectories go to another replay server from now on");
-        }
-        self.current = next;
     }
 
     /// Closes links to servers that are gone, once they hold nothing.
@@ -215,13 +204,8 @@ impl ReplayRouter {
     }
 
     /// Gives an episode to the current server; waits for as long as there is none, or it takes no more. Cancel-safe:
-    /// the episode may then be given to another one.
-    pub(crate) async fn insert(&mut self, episode: &FinishedEpisode) {
-        self.insert_traced(episode, None).await;
-    }
-
-    /// [`insert`](Self::insert) as part of a trace.
-    pub(crate) async fn insert_traced(&mut self, episode: &FinishedEpisode, mut span: Option<Span>) {
+    /// the episode may then be given to another one. `span` is the trace that the insert is part of.
+    pub(crate) async fn insert(&mut self, episode: &FinishedEpisode, mut span: Option<Span>) {
         let game = &self.writer.game;
         let Some(link) = self.current.as_ref().and_then(|id| self.links.get_mut(id)) else { return pending().await };
         if let Some(span) = &mut span {
@@ -237,21 +221,14 @@ impl ReplayRouter {
     }
 
     pub(crate) fn stats(&self) -> RouterStats {
-        let mut sum = self.closed;
-        self.links.values().for_each(|link| add(&mut sum, link.writer.stats()));
+        let mut written = self.closed;
+        self.links.values().for_each(|link| add(&mut written, link.writer.stats()));
         RouterStats {
+            servers: self.servers.current().len(),
             unacknowledged: self.links.values().map(|link| link.writer.unacknowledged()).sum(),
-            acknowledged: sum.inserted + sum.duplicates,
-            collisions: sum.collisions,
-            stale: sum.stale,
-            refused: sum.refused,
+            written,
             failovers: self.failovers,
         }
-    }
-
-    /// The number of servers.
-    pub(crate) fn servers(&self) -> usize {
-        self.servers.current().len()
     }
 
     /// Gives the rest to the current server, waits for acknowledgements until `deadline`, and returns in order what is
@@ -261,7 +238,7 @@ impl ReplayRouter {
         for episode in &rest {
             let given = tokio::select! {
                 biased;
-                () = self.insert(episode) => true,
+                () = self.insert(episode, None) => true,
                 () = sleep_until(deadline) => false,
             };
             if !given {

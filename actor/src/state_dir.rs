@@ -2,14 +2,13 @@
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::spool::{self, PendingUpload};
 use anyhow::Context as _;
-use service::directory::{DirectoryError, replace};
+use service::directory::{DirectoryError, if_exists, replace};
 
 /// `DIRECTORY/actors/ID`: the epoch and the spool. One process at a time has it.
 #[derive(Debug, Clone)]
@@ -57,14 +56,13 @@ impl ActorStateDir {
     /// is above the epochs of earlier starts.
     pub(crate) fn next_epoch(&self, highest: u64) -> anyhow::Result<u64> {
         let path = self.directory.join("epoch");
-        let next = match fs::read(&path) {
-            Ok(text) => after(&text).unwrap_or_else(|| {
+        let last = if_exists(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
+        let next = last.as_deref().and_then(after).unwrap_or_else(|| {
+            if last.is_some() {
                 tracing::warn!(path = %path.display(), "the last epoch cannot be read; the time is the next one");
-                milliseconds_since_1970()
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => milliseconds_since_1970(),
-            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
-        };
+            }
+            milliseconds_since_1970()
+        });
         let above = highest.checked_add(1).context("find an epoch above the highest that there can be")?;
         let epoch = next.max(above);
         replace(&path, epoch.to_string().as_bytes())?;
@@ -89,11 +87,8 @@ impl ActorStateDir {
     /// Reads the trajectories of earlier epochs that were never acknowledged.
     pub(crate) fn read_spool(&self) -> anyhow::Result<Vec<PendingUpload>> {
         let path = self.spool_path();
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
-        };
+        let text = if_exists(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
+        let Some(text) = text else { return Ok(Vec::new()) };
         let (pending, faults) = spool::decode(&text);
         for (record, fault) in faults {
             tracing::warn!(path = %path.display(), record, fault, "a spooled trajectory cannot be read and is left out");
@@ -107,23 +102,15 @@ impl ActorStateDir {
         if !pending.is_empty() {
             return Ok(replace(&path, &spool::encode(pending))?);
         }
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("remove {}", path.display()))
-            }
-            _ => Ok(()),
-        }
+        if_exists(fs::remove_file(&path)).with_context(|| format!("remove {}", path.display()))?;
+        Ok(())
     }
 }
 
 /// The ids that have a folder below `actors`, ascending.
 fn ids(actors: &Path) -> anyhow::Result<Vec<u64>> {
-    let entries = match fs::read_dir(actors) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).with_context(|| format!("list {}", actors.display())),
-    };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let entries = if_exists(fs::read_dir(actors)).with_context(|| format!("list {}", actors.display()))?;
+    let names = entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut ids: Vec<u64> = names.filter_map(|name| name.parse().ok()).collect();
     ids.sort_unstable();
     Ok(ids)

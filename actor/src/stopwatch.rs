@@ -33,7 +33,7 @@ pub(crate) struct Evaluated {
     pub(crate) weights_version: u64,
 }
 
-/// An evaluator that knows how long it took, and what came before and after.
+/// An evaluator that measures its own time, and the time before and after.
 pub(crate) struct Timed {
     inner: Box<dyn Evaluator>,
     clock: fn() -> Instant,
@@ -106,9 +106,9 @@ impl Evaluator for Timed {
 mod tests {
     use std::cell::Cell;
 
+    use evaluator_doubles::Uniform;
     use game::Game as _;
     use games::TicTacToe;
-    use inference::testing::Uniform;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! The games of one thread that are traced: for each a span, below it one for each search, and below that one for a
 //! batch that the search shared. They are made from what can be seen between two calls of the episodes, so that a
-//! search begins where the call before has ended; self-play knows nothing of it. Without a collector there are none,
+//! search begins where the call before has ended; self-play does not depend on it. Without a collector there are none,
 //! and nothing is asked.
 //!
 //! The spans of a game leave when it has finished, since only then it is known how its moves were searched.
@@ -19,12 +19,6 @@ use crate::stopwatch::{Evaluated, Parts};
 pub(crate) struct Finished {
     pub(crate) episode: FinishedEpisode,
     pub(crate) insert: Option<Span>,
-}
-
-impl From<FinishedEpisode> for Finished {
-    fn from(episode: FinishedEpisode) -> Self {
-        Self { episode, insert: None }
-    }
 }
 
 /// The traces of one thread.

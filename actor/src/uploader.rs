@@ -68,10 +68,6 @@ impl Uploader {
     /// spools the rest.
     pub(crate) async fn run(mut self, mut finished: mpsc::Receiver<Finished>, drain: &Drain) -> anyhow::Result<()> {
         let given_up = upload(&mut self.router, &mut finished, drain).await;
-        self.finish(given_up, finished).await
-    }
-
-    async fn finish(self, given_up: Option<Finished>, mut finished: mpsc::Receiver<Finished>) -> anyhow::Result<()> {
         let Self { router, state_dir, drain_timeout, spooled } = self;
         let deadline = Instant::now() + drain_timeout;
         let mut left: Vec<_> = given_up.into_iter().map(|finished| finished.episode).collect();
@@ -80,7 +76,7 @@ impl Uploader {
         while let Some(Finished { episode, .. }) = finished.recv().await {
             left.push(episode);
         }
-        report(&router);
+        metrics::uploads(&router.stats());
         let (late, trajectories) = router.close(left, deadline).await;
         let mut unacknowledged = spooled.await.unwrap_or_else(|error| {
             tracing::error!(%error, "uploading the spool failed");
@@ -108,7 +104,7 @@ async fn upload(router: &mut ReplayRouter, finished: &mut mpsc::Receiver<Finishe
             _ = looks.tick() => {
                 router.renew_taken_epochs().await;
                 router.steer();
-                report(router);
+                metrics::uploads(&router.stats());
             }
             () = insert_waiting(router, waiting.as_ref()), if waiting.is_some() => waiting = None,
             episode = finished.recv(), if waiting.is_none() => waiting = Some(episode?),
@@ -118,18 +114,8 @@ async fn upload(router: &mut ReplayRouter, finished: &mut mpsc::Receiver<Finishe
 
 async fn insert_waiting(router: &mut ReplayRouter, waiting: Option<&Finished>) {
     if let Some(Finished { episode, insert }) = waiting {
-        router.insert_traced(episode, insert.clone()).await;
+        router.insert(episode, insert.clone()).await;
     }
-}
-
-fn report(router: &ReplayRouter) {
-    let stats = router.stats();
-    metrics::unacknowledged(stats.unacknowledged);
-    metrics::inserted(stats.acknowledged);
-    metrics::id_collisions(stats.collisions);
-    metrics::refused(stats.refused);
-    metrics::stale(stats.stale);
-    metrics::replay_servers(router.servers(), stats.failovers);
 }
 
 /// Uploads the spool of earlier epochs.

@@ -1,7 +1,9 @@
 //! The threads that play. The one place where they meet tokio: weights come in by a watch, finished episodes leave by a
 //! bounded channel, and a full channel makes the thread wait.
 
+use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,16 +13,15 @@ use game::{Game, mix};
 use inference::{Cache, Error, Evaluator};
 use proto::weights::Published;
 use selfplay::Episodes;
+use service::cpus::{self, Cpu};
 use service::{Drain, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use crate::adaptive_budget::AdaptiveBudget;
-use crate::config::Settings;
-use crate::freshness::Freshness;
-use crate::metrics::{self, Phase, Waited};
-use crate::pinning::Pinning;
+use crate::config::{ActorSection, Settings};
+use crate::metrics;
 use crate::stopwatch::Timed;
 use crate::traces::{Finished, Traces};
 
@@ -61,20 +62,20 @@ impl Workers {
         let (sender, finished) = mpsc::channel(count * FINISHED_PER_THREAD_MAX);
         let cache = (cache_positions > 0).then(|| Arc::new(Cache::new(cache_positions)));
         let pinning = Arc::new(Pinning::new(&settings.actor));
+        let around = Surroundings {
+            backend,
+            weights,
+            freshness,
+            finished: sender,
+            cache,
+            readiness,
+            drain: drain.clone(),
+            runtime: Handle::current(),
+        };
         let mut threads = Vec::with_capacity(count);
         for index in 0..count {
-            let pinning = Arc::clone(&pinning);
+            let (pinning, around) = (Arc::clone(&pinning), around.clone());
             let seed = thread_seed(settings, epoch, index);
-            let surroundings = Surroundings {
-                backend: Arc::clone(&backend),
-                weights: weights.clone(),
-                freshness: freshness.clone(),
-                finished: sender.clone(),
-                cache: cache.clone(),
-                readiness: readiness.clone(),
-                drain: drain.clone(),
-                runtime: Handle::current(),
-            };
             let (selfplay, budget) = (settings.selfplay.clone(), AdaptiveBudget::new(&settings.selfplay));
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
@@ -82,7 +83,7 @@ impl Workers {
                 // Before it allocates: memory is best where its thread is.
                 pinning.pin(index);
                 let episodes = Episodes::new(game.clone(), selfplay, seed).timed(Instant::now);
-                Worker::new(episodes, budget, game, surroundings).run()
+                Worker::new(episodes, budget, game, around).run()
             }));
             threads.push(thread.with_context(|| format!("start the thread {name}"))?);
         }
@@ -111,6 +112,7 @@ fn thread_seed(settings: &Settings, epoch: u64, thread: usize) -> u64 {
 }
 
 /// A thread's connections to the rest of the process.
+#[derive(Clone)]
 struct Surroundings {
     backend: Arc<dyn Backend>,
     weights: Weights,
@@ -217,7 +219,9 @@ impl<G: Game> Worker<G> {
             Error::Backend(reason) if self.failures + 1 < FAILURES_MAX => {
                 self.failures += 1;
                 tracing::warn!(reason, failures = self.failures, "the evaluator failed, trying again");
-                self.pause(RETRY_INTERVAL);
+                // A timer is made on the runtime.
+                let retry = async { tokio::time::sleep(RETRY_INTERVAL).await };
+                wait(&self.around.runtime, &self.around.drain, "evaluator", retry);
                 Ok(())
             }
             error => Err(error).context("evaluate positions"),
@@ -236,7 +240,7 @@ impl<G: Game> Worker<G> {
         let fits = published.check_game(self.game.spec()).map_err(anyhow::Error::from);
         let build = || self.around.backend.build(&published.manifest, &published.bytes);
         let built = fits.and_then(|()| build().map_err(anyhow::Error::from));
-        metrics::spent(Phase::Load, start.elapsed());
+        metrics::spent("load", start.elapsed());
         let evaluator = match built {
             Ok(evaluator) => evaluator,
             Err(error) => {
@@ -252,31 +256,27 @@ impl<G: Game> Worker<G> {
         }
         self.evaluator = Some(Timed::new(evaluator, Instant::now));
         self.around.readiness.ready();
-        metrics::weights_version(version.0);
-        metrics::evaluator(&self.around.backend.describe(), version.0);
+        metrics::loaded(version.0, self.around.backend.describe());
         tracing::debug!(%version, "new weights");
         Ok(())
     }
 
     fn wait_for_weights(&mut self) {
-        let start = Instant::now();
         let Surroundings { runtime, weights, drain, .. } = &mut self.around;
-        runtime.block_on(async {
-            tokio::select! {
-                () = drain.wait() => {}
+        let changed = async {
+            if weights.changed().await.is_err() {
                 // The subscriber is gone only when the process ends.
-                changed = weights.changed() => if changed.is_err() { drain.wait().await },
+                pending().await
             }
-        });
+        };
+        wait(runtime, drain, "weights", changed);
         // The swap asks again, and this wait has seen the change.
         self.around.weights.mark_changed();
-        metrics::waited(Waited::Weights, start.elapsed());
     }
 
     /// Plays nothing with weights that may be far behind. Games under way go on where they are when the learner is
     /// back.
     fn wait_for_learner(&mut self, away: Duration) {
-        let start = Instant::now();
         let Surroundings { runtime, freshness, drain, readiness, .. } = &mut self.around;
         let reason = "self-play is paused: the learner has been away for longer than actor.weights_away_seconds_max";
         // Logged by the first of the threads.
@@ -284,25 +284,11 @@ impl<G: Game> Worker<G> {
             tracing::warn!(away_seconds = away.as_secs(), "{reason}");
         }
         readiness.not_ready(reason);
-        runtime.block_on(async {
-            tokio::select! {
-                () = drain.wait() => {}
-                () = freshness.restored() => readiness.ready(),
-            }
-        });
-        metrics::waited(Waited::Weights, start.elapsed());
-    }
-
-    fn pause(&self, time: Duration) {
-        let start = Instant::now();
-        let Surroundings { runtime, drain, .. } = &self.around;
-        runtime.block_on(async {
-            tokio::select! {
-                () = drain.wait() => {}
-                () = tokio::time::sleep(time) => {}
-            }
-        });
-        metrics::waited(Waited::Evaluator, start.elapsed());
+        let restored = async {
+            freshness.restored().await;
+            readiness.ready();
+        };
+        wait(runtime, drain, "weights", restored);
     }
 
     /// Sends what has finished; waits while the channel is full. An error means that the receiver is gone.
@@ -318,15 +304,88 @@ impl<G: Game> Worker<G> {
                     self.around.finished.blocking_send(episode)?;
                     let time = start.elapsed();
                     // Each wait is reported as it ends: they may be long.
-                    metrics::waited(Waited::Replay, time);
+                    metrics::waited("replay", time);
                     self.budget.waited(time);
                     waited += time;
                 }
             }
         }
         if any {
-            metrics::spent(Phase::Upload, start.elapsed().saturating_sub(waited));
+            metrics::spent("upload", start.elapsed().saturating_sub(waited));
         }
         Ok(())
+    }
+}
+
+/// Waits for `event`, at most until the process drains; the time is counted as that of waiting for `part`.
+fn wait(runtime: &Handle, drain: &Drain, part: &'static str, event: impl Future<Output = ()>) {
+    let start = Instant::now();
+    runtime.block_on(async {
+        tokio::select! {
+            () = drain.wait() => {}
+            () = event => {}
+        }
+    });
+    metrics::waited(part, start.elapsed());
+}
+
+/// Decides whether the weights may be too old to play with: the learner has been away for longer than is allowed.
+#[derive(Debug, Clone)]
+pub(crate) struct Freshness {
+    /// Since when it is not known whether there are newer weights.
+    pub(crate) away: watch::Receiver<Option<tokio::time::Instant>>,
+    /// The longest time that it may be away.
+    pub(crate) most: Option<Duration>,
+}
+
+impl Freshness {
+    /// For how long the learner has been away, if that is too long.
+    fn outdated_for(&self) -> Option<Duration> {
+        let away = (*self.away.borrow())?.elapsed();
+        self.most.filter(|most| away > *most).map(|_| away)
+    }
+
+    /// Resolves once the newest weights are at hand. Cancel-safe.
+    async fn restored(&mut self) {
+        if self.away.wait_for(Option::is_none).await.is_err() {
+            // The subscriber is gone only when the process ends.
+            pending().await
+        }
+    }
+}
+
+/// A cpu for each thread, or none.
+#[derive(Debug, Default)]
+struct Pinning {
+    cpus: Vec<Cpu>,
+    /// A thread has logged that it could not be pinned.
+    has_warned: AtomicBool,
+}
+
+impl Pinning {
+    /// Follows `actor.pin_threads`. Cpus are those of the calling thread.
+    fn new(section: &ActorSection) -> Self {
+        if !section.pin_threads {
+            return Self::default();
+        }
+        match cpus::allowed() {
+            Ok(cpus) => Self { cpus, has_warned: AtomicBool::new(false) },
+            Err(error) => {
+                tracing::warn!(%error, "self-play threads run anywhere (actor.pin_threads)");
+                Self::default()
+            }
+        }
+    }
+
+    /// Keeps the calling thread, by its number, on its cpu. Threads beyond the number of cpus share them.
+    fn pin(&self, thread: usize) {
+        let Some(cpu) = thread.checked_rem(self.cpus.len()).and_then(|index| self.cpus.get(index)) else { return };
+        match cpu.pin() {
+            Ok(()) => tracing::debug!(thread, %cpu, "a self-play thread stays on its cpu"),
+            Err(error) if !self.has_warned.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(%cpu, %error, "self-play threads run anywhere (actor.pin_threads)");
+            }
+            Err(_) => {}
+        }
     }
 }

@@ -63,10 +63,7 @@ fn solved_positions(game: &ConnectFour) -> anyhow::Result<Batch> {
     let mut batch = Batch::new(game.spec().observation);
     let mut legal = Vec::new();
     for solved in &positions {
-        let mut position = game.start();
-        for &action in solved.moves() {
-            game.play(&mut position, action);
-        }
+        let position = solved.position(game);
         game.legal_actions(&position, &mut legal);
         batch.push(&legal, |planes| game.observe(&position, planes));
     }

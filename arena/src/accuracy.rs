@@ -12,8 +12,7 @@ const CHUNK: usize = 100;
 
 /// Returns at most `count_max` of the positions, evenly spaced so that every band keeps its share, and always the same
 /// ones.
-#[must_use]
-pub fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPosition> {
+pub(crate) fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPosition> {
     let all = positions.len();
     if all <= count_max {
         return positions;
@@ -27,18 +26,16 @@ pub fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPos
 ///
 /// # Errors
 /// If an evaluator fails.
-pub fn measure<G: Game>(
+pub(crate) fn measure<G: Game>(
     game: &G,
     positions: &[SolvedPosition],
     contestant: &mut dyn Contestant<G>,
     pause: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Option<Accuracy>, inference::Error> {
     let mut accuracy = Accuracy::default();
-    let mut actions = Vec::new();
     for chunk in positions.chunks(CHUNK) {
         let boards: Vec<G::Position> = chunk.iter().map(|solved| solved.position(game)).collect();
-        contestant.choose(game, &boards, &mut actions)?;
-        for (solved, &action) in chunk.iter().zip(&actions) {
+        for (solved, action) in chunk.iter().zip(contestant.choose(game, &boards)?) {
             accuracy.add(solved, action);
         }
         if pause().is_break() {
@@ -73,7 +70,7 @@ mod tests {
     #[test]
     fn a_subset_has_the_requested_size_and_spreads_over_all_bands() {
         let all = positions();
-        let band = |of: &[SolvedPosition], name: &str| of.iter().filter(|p| p.band().name() == name).count() as f64;
+        let band = |of: &[SolvedPosition], name: &str| of.iter().filter(|p| p.band() == name).count() as f64;
         let some = subset(all.clone(), 300);
         assert_eq!(some.len(), 300);
         for name in ["early", "middle", "late"] {

@@ -1,7 +1,5 @@
 //! The arena's sections of the run file, and the settings checked from them.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use games::GameKind;
@@ -89,41 +87,13 @@ impl Default for ArenaSection {
 pub struct Settings {
     /// The game.
     pub game: GameKind,
-    /// The seed of all random draws.
-    pub seed: u64,
-    /// The run directory.
-    pub directory: PathBuf,
-    /// The endpoint of the learner's weights.
-    pub weights: String,
-    /// The settings of measuring weights versions.
-    pub measurement: Measurement,
-    /// Share of one core that measuring may use.
-    pub cpu_share: f64,
-    /// The device of evaluators.
-    pub device: DevicePreference,
-    /// The precision of evaluators.
-    pub precision: PrecisionPreference,
-    /// The engine of evaluators on a CPU.
-    pub kernel: KernelPreference,
-}
-
-/// The settings of measuring weights versions.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Measurement {
-    /// Simulations per move of a weights version.
-    pub simulations: u32,
+    /// The seed of all random draws, and the run directory.
+    pub run: RunSection,
     /// The search settings of a weights version.
     pub search: SearchSettings,
-    /// Maximum number of solved positions measured per version.
-    pub positions_max: usize,
-    /// Rated games per version.
-    pub games_per_version: u64,
-    /// The settings of a match.
-    pub matches: matches::Settings,
-    /// Simulations per move of the opponents that search with random playouts: ascending, each once.
-    pub playouts: Vec<u32>,
-    /// Number of earlier versions kept as opponents.
-    pub past_versions: usize,
+    /// The settings of strength measurement, in range. `positions` is the largest number where it measures all,
+    /// `playouts` are ascending, each once.
+    pub arena: ArenaSection,
     /// Shortest time between the starts of two versions' measurements.
     pub version_interval: Duration,
 }
@@ -134,15 +104,16 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the first key that is out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
-        let arena = &self.arena;
         let game = self.run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
         let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
+        let mut arena = self.arena.clone();
         proto::check_endpoint(&arena.weights).map_err(|error| ConfigError::invalid("arena.weights", error))?;
         self.security.check_endpoint("arena.weights", &arena.weights)?;
         at_least_one("arena.simulations", arena.simulations.into())?;
         at_least_one("arena.openings_per_match", arena.openings_per_match as u64)?;
-        let playouts: BTreeSet<u32> = arena.playouts.iter().copied().collect();
-        if let Some(&least) = playouts.first() {
+        arena.playouts.sort_unstable();
+        arena.playouts.dedup();
+        if let Some(&least) = arena.playouts.first() {
             at_least_one("arena.playouts", least.into())?;
         }
         if !(arena.cpu_share > 0.0 && arena.cpu_share <= 1.0) {
@@ -150,29 +121,18 @@ impl Config {
         }
         let version_interval = Duration::try_from_secs_f64(arena.version_interval_seconds)
             .map_err(|error| ConfigError::invalid("arena.version_interval_seconds", error))?;
-        Ok(Settings {
-            game,
-            seed: self.run.seed,
-            directory: self.run.directory.clone(),
-            weights: arena.weights.clone(),
-            measurement: Measurement {
-                simulations: arena.simulations,
-                search,
-                positions_max: if arena.positions == 0 { usize::MAX } else { arena.positions },
-                games_per_version: arena.games_per_version,
-                matches: matches::Settings {
-                    openings: arena.openings_per_match,
-                    opening_plies_max: arena.opening_plies_max,
-                },
-                playouts: playouts.into_iter().collect(),
-                past_versions: arena.past_versions,
-                version_interval,
-            },
-            cpu_share: arena.cpu_share,
-            device: arena.device,
-            precision: arena.precision,
-            kernel: arena.kernel,
-        })
+        if arena.positions == 0 {
+            arena.positions = usize::MAX;
+        }
+        Ok(Settings { game, run: self.run.clone(), search, arena, version_interval })
+    }
+}
+
+impl Settings {
+    /// The settings of a match.
+    pub(crate) fn matches(&self) -> matches::Settings {
+        let ArenaSection { openings_per_match, opening_plies_max, .. } = self.arena;
+        matches::Settings { openings: openings_per_match, opening_plies_max }
     }
 }
 
@@ -202,22 +162,22 @@ mod tests {
     #[test]
     fn the_defaults_are_settings() {
         let settings = Config::default().settings().unwrap();
-        assert_eq!(settings.measurement.simulations, 64);
-        assert_eq!(settings.measurement.playouts, [50, 200, 1000]);
+        assert_eq!(settings.arena.simulations, 64);
+        assert_eq!(settings.arena.playouts, [50, 200, 1000]);
     }
 
     #[test]
     fn zero_positions_mean_all() {
         let mut config = Config::default();
         config.arena.positions = 0;
-        assert_eq!(config.settings().unwrap().measurement.positions_max, usize::MAX);
+        assert_eq!(config.settings().unwrap().arena.positions, usize::MAX);
     }
 
     #[test]
     fn opponents_by_playouts_are_as_many_as_there_are_budgets_from_the_smallest_to_the_greatest() {
         let mut config = Config::default();
         config.arena.playouts = vec![200, 50, 200];
-        assert_eq!(config.settings().unwrap().measurement.playouts, [50, 200]);
+        assert_eq!(config.settings().unwrap().arena.playouts, [50, 200]);
     }
 
     #[test]

@@ -5,24 +5,40 @@ use inference::Evaluator;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use selfplay::playouts::analyse_with_playouts;
-use selfplay::{AnalysisSettings, SearchSettings, analyse};
+use selfplay::{AnalysisSettings, Dirichlet, EarlyStop, SearchAlgorithm, SearchSettings, Solver, ValueRange, analyse};
 use weights::WeightsVersion;
 
 /// Largest number of positions evaluated together; more gain nothing on a CPU.
 const BATCH: usize = 256;
 
+/// Leaves in flight per tree of a sequential search: one leaf of each position at a time.
+pub const SEQUENTIAL: usize = 1;
+
+/// Leaves in flight per tree where a few leaves of each position share a batch, if there are too few positions to fill
+/// one.
+pub const BATCHED: usize = 4;
+
+/// The search of opponents without a network: pUCT with the constants of AlphaZero, first-play reduction of KataGo.
+/// They are the fixed points of the Elo scale: a change of any value makes ratings of earlier runs incomparable, so
+/// these do not follow the defaults of the search.
+const PLAYOUT_SEARCH: SearchSettings = SearchSettings {
+    algorithm: SearchAlgorithm::Puct,
+    c_base: 19_652.0,
+    c_init: 1.25,
+    fpu_reduction: 0.2,
+    dirichlet: Dirichlet { total_concentration: 10.83, fraction: 0.25 },
+    solver: Solver::On,
+    early_stop: EarlyStop::Never,
+    values: ValueRange::Board,
+};
+
 /// A player of one game that chooses actions in many positions at once.
 pub trait Contestant<G: Game> {
-    /// Replaces `actions` with a legal action for each of `positions`, none of which is over.
+    /// Returns a legal action for each of `positions`, none of which is over.
     ///
     /// # Errors
     /// If the evaluator behind it fails.
-    fn choose(
-        &mut self,
-        game: &G,
-        positions: &[G::Position],
-        actions: &mut Vec<Action>,
-    ) -> Result<(), inference::Error>;
+    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error>;
 }
 
 /// Plays uniformly random legal actions.
@@ -33,19 +49,13 @@ pub struct RandomMover {
 }
 
 impl<G: Game> Contestant<G> for RandomMover {
-    fn choose(
-        &mut self,
-        game: &G,
-        positions: &[G::Position],
-        actions: &mut Vec<Action>,
-    ) -> Result<(), inference::Error> {
+    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
         let mut legal = Vec::new();
-        actions.clear();
-        for position in positions {
+        let action = |position| {
             game.legal_actions(position, &mut legal);
-            actions.push(legal[self.rng.random_range(0..legal.len())]);
-        }
-        Ok(())
+            legal[self.rng.random_range(0..legal.len())]
+        };
+        Ok(positions.iter().map(action).collect())
     }
 }
 
@@ -57,44 +67,23 @@ pub struct PlayoutMover {
 }
 
 impl PlayoutMover {
-    /// Creates a player with this many simulations per move and fixed search settings, those of the published
-    /// algorithm, independent of the run.
+    /// Creates a player with this many simulations per move and fixed search settings, independent of the run.
     #[must_use]
     pub fn new(simulations: u32, rng: ChaCha8Rng) -> Self {
-        Self { settings: analysis(simulations, &SearchSettings::default(), Fidelity::Exact), rng }
+        Self { settings: analysis(simulations, &PLAYOUT_SEARCH, SEQUENTIAL), rng }
     }
 }
 
 impl<G: Game> Contestant<G> for PlayoutMover {
-    fn choose(
-        &mut self,
-        game: &G,
-        positions: &[G::Position],
-        actions: &mut Vec<Action>,
-    ) -> Result<(), inference::Error> {
-        actions.clear();
+    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
         let analyses = analyse_with_playouts(game, positions, &self.settings, &mut self.rng);
-        actions.extend(analyses.iter().map(|analysis| analysis.best));
-        Ok(())
+        Ok(analyses.iter().map(|analysis| analysis.best).collect())
     }
-}
-
-/// The number of leaves in flight per tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fidelity {
-    /// One leaf of each position at a time, as in a sequential search.
-    Exact,
-    /// A few leaves of each position share a batch, if there are too few positions to fill one.
-    Batched,
 }
 
 /// Returns the settings of an analysis; without simulations it is one evaluation of the position.
 #[must_use]
-pub fn analysis(simulations: u32, search: &SearchSettings, fidelity: Fidelity) -> AnalysisSettings {
-    let leaves_per_tree = match fidelity {
-        Fidelity::Exact => 1,
-        Fidelity::Batched => 4,
-    };
+pub fn analysis(simulations: u32, search: &SearchSettings, leaves_per_tree: usize) -> AnalysisSettings {
     AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH }
 }
 
@@ -109,16 +98,9 @@ pub struct Searcher<'a> {
 }
 
 impl<G: Game> Contestant<G> for Searcher<'_> {
-    fn choose(
-        &mut self,
-        game: &G,
-        positions: &[G::Position],
-        actions: &mut Vec<Action>,
-    ) -> Result<(), inference::Error> {
+    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
         let analyses = analyse(game, positions, &self.settings, self.evaluator, &mut self.rng)?;
-        actions.clear();
-        actions.extend(analyses.iter().map(|analysis| analysis.best));
-        Ok(())
+        Ok(analyses.iter().map(|analysis| analysis.best).collect())
     }
 }
 

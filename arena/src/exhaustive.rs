@@ -51,16 +51,12 @@ fn check_side<G: Game>(
 ) -> Result<(), inference::Error> {
     let mut frontier = vec![Line { position: game.start(), actions: Vec::new() }];
     let mut legal = Vec::new();
-    let mut chosen = Vec::new();
     while !frontier.is_empty() {
         let (own, replies): (Vec<_>, Vec<_>) =
             frontier.into_iter().partition(|line| game.to_move(&line.position) == side);
         report.decisions += own.len();
         let positions: Vec<G::Position> = own.iter().map(|line| line.position.clone()).collect();
-        chosen.clear();
-        if !positions.is_empty() {
-            contestant.choose(game, &positions, &mut chosen)?;
-        }
+        let chosen = if positions.is_empty() { Vec::new() } else { contestant.choose(game, &positions)? };
 
         let mut seen = HashSet::new();
         let mut next = Vec::new();
@@ -72,7 +68,7 @@ fn check_side<G: Game>(
                 next.push(Line { position, actions });
             }
         };
-        for (line, &action) in own.iter().zip(&chosen) {
+        for (line, action) in own.iter().zip(chosen) {
             extend(line, action);
         }
         for line in &replies {
@@ -112,6 +108,7 @@ mod tests {
 
     use game::{Action, Game, Player};
     use games::TicTacToe;
+    use games::tic_tac_toe::Position;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
@@ -123,7 +120,7 @@ mod tests {
 
     impl Minimax {
         /// Returns the best outcome for the player to move, and the first action that reaches it.
-        fn solve(game: &TicTacToe, position: &<TicTacToe as Game>::Position) -> (f32, Action) {
+        fn solve(game: &TicTacToe, position: &Position) -> (f32, Action) {
             let mover = game.to_move(position);
             let mut legal = Vec::new();
             game.legal_actions(position, &mut legal);
@@ -140,15 +137,8 @@ mod tests {
     }
 
     impl Contestant<TicTacToe> for Minimax {
-        fn choose(
-            &mut self,
-            game: &TicTacToe,
-            positions: &[<TicTacToe as Game>::Position],
-            actions: &mut Vec<Action>,
-        ) -> Result<(), inference::Error> {
-            actions.clear();
-            actions.extend(positions.iter().map(|position| Self::solve(game, position).1));
-            Ok(())
+        fn choose(&mut self, game: &TicTacToe, positions: &[Position]) -> Result<Vec<Action>, inference::Error> {
+            Ok(positions.iter().map(|position| Self::solve(game, position).1).collect())
         }
     }
 
@@ -156,20 +146,10 @@ mod tests {
     struct OneBlunder;
 
     impl Contestant<TicTacToe> for OneBlunder {
-        fn choose(
-            &mut self,
-            game: &TicTacToe,
-            positions: &[<TicTacToe as Game>::Position],
-            actions: &mut Vec<Action>,
-        ) -> Result<(), inference::Error> {
-            Minimax.choose(game, positions, actions)?;
+        fn choose(&mut self, game: &TicTacToe, positions: &[Position]) -> Result<Vec<Action>, inference::Error> {
             let corner = game.replay(&[Action(0)]).unwrap();
-            for (position, action) in positions.iter().zip(actions) {
-                if *position == corner {
-                    *action = Action(1);
-                }
-            }
-            Ok(())
+            let best = positions.iter().zip(Minimax.choose(game, positions)?);
+            Ok(best.map(|(position, action)| if *position == corner { Action(1) } else { action }).collect())
         }
     }
 

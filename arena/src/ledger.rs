@@ -1,15 +1,17 @@
 //! Stores all rated games of a run, and computes their ratings, in `ratings.json`. Start with [`Ledger`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::ops::AddAssign;
+use std::path::Path;
+use std::str::FromStr;
 
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use service::directory::{WriteError, replace};
+use service::directory::{if_exists, replace};
+use weights::WeightsVersion;
 
-use crate::player::Player;
 use crate::rating::{Pairing, Prior, Rating, rate};
-use crate::tally::Tally;
 
 /// Version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
@@ -23,48 +25,19 @@ pub struct Ledger {
 }
 
 /// A player with its rating.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rated {
     /// The player.
     pub player: Player,
     /// The rating; random play is at 0.
-    pub rating: Rating,
+    pub elo: f64,
+    /// Lower end of its 95 % confidence interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
     /// The number of its games.
     pub games: u64,
-}
-
-/// The reason for rejecting a file, or for a failed write.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file exists but cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The file is damaged or of another format.
-    #[error("{} is not a file of ratings; move it away to start again", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The error of the parser.
-        source: serde_json::Error,
-    },
-    /// The file belongs to another run, or to another release.
-    #[error("{} holds {got}, this run needs {expected}; move it away to start again", path.display())]
-    Other {
-        /// The file.
-        path: PathBuf,
-        /// The value in the file.
-        got: String,
-        /// The value of this run.
-        expected: String,
-    },
-    /// The file cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -73,18 +46,8 @@ struct Document {
     format: u32,
     game: String,
     /// The ratings, for readers of the file; they are computed again from the results.
-    ratings: Vec<RatingLine>,
+    ratings: Vec<Rated>,
     results: Vec<ResultLine>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RatingLine {
-    player: Player,
-    elo: f64,
-    low: f64,
-    high: f64,
-    games: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -98,36 +61,29 @@ struct ResultLine {
 
 impl Ledger {
     /// Returns a ledger without games.
-    #[must_use]
-    pub fn new(game: &str) -> Self {
+    fn new(game: &str) -> Self {
         Self { game: game.to_owned(), results: BTreeMap::new() }
     }
 
     /// Reads the file that [`save`](Self::save) wrote; without a file, the ledger is empty.
     ///
     /// # Errors
-    /// [`Error`]; an unreadable file is never overwritten.
-    pub fn load(path: &Path, game: &str) -> Result<Self, Error> {
-        let text = match std::fs::read(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::new(game)),
-            Err(source) => return Err(Error::Read { path: path.to_owned(), source }),
+    /// A file that cannot be read, is damaged, or belongs to another run or release; it is never overwritten.
+    pub fn load(path: &Path, game: &str) -> anyhow::Result<Self> {
+        let file = path.display();
+        let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
+        let Some(text) = text else { return Ok(Self::new(game)) };
+        let Document { format, game: found, ratings: _, results } = serde_json::from_slice(&text)
+            .with_context(|| format!("{file} is not a file of ratings; move it away to start again"))?;
+        let check = |holds: bool, got: String, expected: String| {
+            anyhow::ensure!(holds, "{file} holds {got}, this run needs {expected}; move it away to start again");
+            Ok(())
         };
-        let document: Document =
-            serde_json::from_slice(&text).map_err(|source| Error::Damaged { path: path.to_owned(), source })?;
-        let Document { format, game: found, ratings: _, results } = document;
-        let other = |got, expected| Error::Other { path: path.to_owned(), got, expected };
-        if format != FORMAT {
-            return Err(other(format!("form {format}"), format!("form {FORMAT}")));
-        }
-        if found != game {
-            return Err(other(format!("games of {found}"), format!("games of {game}")));
-        }
+        check(format == FORMAT, format!("form {format}"), format!("form {FORMAT}"))?;
+        check(found == game, format!("games of {found}"), format!("games of {game}"))?;
         let mut ledger = Self::new(game);
         for ResultLine { a, b, pairs } in results {
-            if a == b {
-                return Err(other(format!("games of {a} against itself"), "games between two".to_owned()));
-            }
+            check(a != b, format!("games of {a} against itself"), "games between two".to_owned())?;
             // A duplicate line, which only an edit can produce, counts twice.
             ledger.add(a, b, pairs);
         }
@@ -137,18 +93,11 @@ impl Ledger {
     /// Writes all games and ratings, atomically.
     ///
     /// # Errors
-    /// [`Error::Write`].
-    pub fn save(&self, path: &Path) -> Result<(), Error> {
+    /// If the file cannot be written.
+    pub fn save(&self, path: &Path) -> anyhow::Result<()> {
         let results = self.results.iter().map(|(&(a, b), &pairs)| ResultLine { a, b, pairs });
-        let ratings = self.ratings().into_iter().map(|Rated { player, rating, games }| RatingLine {
-            player,
-            elo: rating.elo,
-            low: rating.low,
-            high: rating.high,
-            games,
-        });
-        let (game, ratings, results) = (self.game.clone(), ratings.collect(), results.collect());
-        let document = Document { format: FORMAT, game, ratings, results };
+        let document =
+            Document { format: FORMAT, game: self.game.clone(), ratings: self.ratings(), results: results.collect() };
         let mut text = serde_json::to_vec_pretty(&document).expect("numbers and names have a form in JSON");
         text.push(b'\n');
         Ok(replace(path, &text)?)
@@ -165,13 +114,11 @@ impl Ledger {
     }
 
     /// Returns the number of games.
-    #[must_use]
     pub fn games(&self) -> u64 {
         self.results.values().map(Tally::games).fold(0, u64::saturating_add)
     }
 
     /// Returns the number of games of `player`.
-    #[must_use]
     pub fn games_of(&self, player: Player) -> u64 {
         let took_part =
             |(&(a, b), tally): (&(Player, Player), &Tally)| (a == player || b == player).then(|| tally.games());
@@ -179,13 +126,11 @@ impl Ledger {
     }
 
     /// Returns the number of games between two players.
-    #[must_use]
     pub fn games_between(&self, a: Player, b: Player) -> u64 {
         self.results.get(&(a.min(b), a.max(b))).map_or(0, Tally::games)
     }
 
     /// Returns the players with games, and random play, with their ratings from all games.
-    #[must_use]
     pub fn ratings(&self) -> Vec<Rated> {
         let took_part = self.results.keys().flat_map(|&(a, b)| [a, b]);
         let players: BTreeSet<Player> = took_part.chain([Player::Random]).collect();
@@ -194,8 +139,113 @@ impl Ledger {
         let pairing = |(&(a, b), &tally): (&(Player, Player), &Tally)| Pairing { a: index(a), b: index(b), tally };
         let pairings: Vec<Pairing> = self.results.iter().map(pairing).collect();
         let ratings = rate(players.len(), index(Player::Random), &pairings, Prior::WEAK);
-        let rated = |(&player, rating)| Rated { player, rating, games: self.games_of(player) };
+        let rated =
+            |(&player, Rating { elo, low, high })| Rated { player, elo, low, high, games: self.games_of(player) };
         players.iter().zip(ratings).map(rated).collect()
+    }
+}
+
+/// A participant of rated games; its name identifies it in files and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Player {
+    /// Plays uniformly random legal actions; the anchor of the scale, at 0.
+    Random,
+    /// Searches by pUCT with random playouts instead of a network.
+    Playouts {
+        /// Simulations per move.
+        simulations: u32,
+    },
+    /// A weights version of this run, with the arena's search.
+    Version(WeightsVersion),
+}
+
+inference::configured_as_text!(Player);
+
+impl fmt::Display for Player {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Random => f.write_str("random"),
+            Self::Playouts { simulations } => write!(f, "playouts-{simulations}"),
+            Self::Version(version) => version.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Player {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let unknown = || {
+            format!("`{name}` is not a player: expected `random`, `playouts-200` or a weights version such as `v12`")
+        };
+        if name == "random" {
+            return Ok(Self::Random);
+        }
+        if let Some(simulations) = name.strip_prefix("playouts-") {
+            let simulations = simulations.parse().ok().filter(|&simulations: &u32| simulations > 0);
+            return simulations.map(|simulations| Self::Playouts { simulations }).ok_or_else(unknown);
+        }
+        let version = name.strip_prefix('v').and_then(|version| version.parse().ok());
+        version.map(|version| Self::Version(WeightsVersion(version))).ok_or_else(unknown)
+    }
+}
+
+/// The results of openings from the point of view of one of two players.
+///
+/// `pairs[k]` counts the openings in whose two games the player scored `k` half points: 0 for two losses, 4 for two
+/// wins. The two games of an opening are not independent (an opening that favours a side brings each player a win), so
+/// variances are taken over pairs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tally {
+    /// The number of openings by half points.
+    pub pairs: [u64; 5],
+}
+
+impl Tally {
+    /// Counts one opening.
+    ///
+    /// # Panics
+    /// With more than four half points.
+    pub fn count(&mut self, half_points: usize) {
+        self.pairs[half_points] += 1;
+    }
+
+    /// Returns the number of openings played.
+    pub fn openings(&self) -> u64 {
+        self.pairs.iter().fold(0, |sum, &pairs| sum.saturating_add(pairs))
+    }
+
+    /// Returns the number of games played.
+    pub fn games(&self) -> u64 {
+        self.openings().saturating_mul(2)
+    }
+
+    /// Returns the points of the player: one for a win, half for a draw.
+    pub fn points(&self) -> f64 {
+        (0_u32..).zip(self.pairs).map(|(half_points, pairs)| 0.5 * f64::from(half_points) * pairs as f64).sum()
+    }
+
+    /// Returns the same results from the point of view of the other player.
+    pub fn reversed(mut self) -> Self {
+        self.pairs.reverse();
+        self
+    }
+
+    /// Returns the sum over pairs of the squared deviation of the points from the expected 2 · `score`, with `score`
+    /// from 0 to 1.
+    pub fn squared_error(&self, score: f64) -> f64 {
+        let error = |half_points: u32| 0.5 * f64::from(half_points) - 2.0 * score;
+        (0..).zip(self.pairs).map(|(half_points, pairs)| pairs as f64 * error(half_points).powi(2)).sum()
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        for (pairs, more) in self.pairs.iter_mut().zip(other.pairs) {
+            *pairs = pairs.saturating_add(more);
+        }
     }
 }
 
@@ -209,9 +259,7 @@ mod tests {
     use tempfile::TempDir;
     use weights::WeightsVersion;
 
-    use super::Ledger;
-    use crate::player::Player;
-    use crate::tally::Tally;
+    use super::{Ledger, Player, Tally};
 
     const V1: Player = Player::Version(WeightsVersion(1));
     const WEAK: Player = Player::Playouts { simulations: 50 };
@@ -239,7 +287,7 @@ mod tests {
     #[test]
     fn a_player_that_scores_more_is_rated_higher_and_random_is_at_zero() {
         let ratings = sample().ratings();
-        let elo = |player| ratings.iter().find(|rated| rated.player == player).unwrap().rating.elo;
+        let elo = |player| ratings.iter().find(|rated| rated.player == player).unwrap().elo;
         assert!(elo(V1) > 150.0 && elo(WEAK) > 150.0, "{ratings:?}");
         assert_eq!(elo(Player::Random), 0.0);
         assert_eq!(ratings.len(), 3);
@@ -285,5 +333,33 @@ mod tests {
             assert!(error.contains("ratings.json") && error.contains(reason), "{error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn every_player_is_read_back_from_its_name() {
+        for player in [Player::Random, Player::Playouts { simulations: 200 }, Player::Version(WeightsVersion(12))] {
+            assert_eq!(player.to_string().parse(), Ok(player));
+        }
+    }
+
+    #[test]
+    fn other_names_are_rejected_and_named() {
+        for name in ["", "Random", "playouts-", "playouts-0", "playouts--1", "v", "vx", "12"] {
+            let error = name.parse::<Player>().unwrap_err();
+            assert!(error.starts_with(&format!("`{name}` is not a player")), "{error}");
+        }
+    }
+
+    #[test]
+    fn points_are_those_of_both_games() {
+        let tally = Tally { pairs: [1, 2, 3, 4, 5] };
+        assert_eq!((tally.openings(), tally.games()), (15, 30));
+        assert!((tally.points() - 20.0).abs() < 1e-12 && (tally.reversed().points() - 10.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn pairs_that_are_shared_deviate_from_an_even_score_by_nothing() {
+        assert_eq!(Tally { pairs: [0, 0, 9, 0, 0] }.squared_error(0.5), 0.0);
+        assert_eq!(Tally { pairs: [4, 0, 0, 0, 4] }.squared_error(0.5), 8.0);
     }
 }

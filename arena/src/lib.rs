@@ -1,29 +1,26 @@
 //! Measures the strength of a run's weights versions: solved positions, rated games, Elo with confidence intervals.
 //!
-//! [`run`] is the process and [`worker::Worker`] its measuring thread, which reaches the process through
-//! [`environment::Environment`]. For each weights version that it takes up, it computes the [`accuracy`] on [`solved`]
-//! positions with search and, always for the newest weights, without; plays [`mod@matches`] of rated games against
-//! random play, random-playout searches and [`past_versions`]; and, in tiny games, checks every line ([`exhaustive`]).
-//! The [`ledger`] holds all games of the run, from which [`rating`] computes Elo. [`pacing`] limits the work to a small
-//! share of one core. The arena plays no training games, and no other process waits for it. Start with [`worker`].
+//! [`run`] is the process, which reads a [`config::Config`]. Its one thread takes up one version after another. On each
+//! [`solved::SolvedPosition`] it counts good moves as [`solved::Accuracy`], with search and, always for the newest
+//! weights, without. It [plays](matches::play) matches of a [`contestant::Searcher`] against a
+//! [`contestant::RandomMover`], a [`contestant::PlayoutMover`] and past versions, from [`matches::openings`]; in tiny
+//! games it [checks](exhaustive::check) every line. The [`ledger::Ledger`] holds the [`ledger::Tally`] of all games of
+//! the run, from which Elo is computed. The work is limited to a small share of one core; the arena plays no training
+//! games, and no other process waits for it. Start with `worker`.
 
-pub mod accuracy;
-mod backend;
+mod accuracy;
 pub mod config;
 pub mod contestant;
-pub mod environment;
 pub mod exhaustive;
 pub mod ledger;
 pub mod matches;
-pub mod metrics;
+mod metrics;
 mod pacer;
-pub mod pacing;
-pub mod past_versions;
-pub mod player;
+mod past_versions;
 mod process;
-pub mod rating;
+mod rating;
+mod setup;
 pub mod solved;
-pub mod tally;
-pub mod worker;
+mod worker;
 
 pub use process::run;

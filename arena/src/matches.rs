@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use game::{Action, Game, Outcome, Player};
+use game::{Game, Outcome, Player};
 use rand::{Rng, RngExt};
 
 use crate::contestant::Contestant;
-use crate::tally::Tally;
+use crate::ledger::Tally;
 
 /// The settings of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,9 +120,7 @@ fn advance<G: Game>(
         return Ok(());
     }
     let positions: Vec<G::Position> = indices.iter().map(|&index| boards[index].position.clone()).collect();
-    let mut actions: Vec<Action> = Vec::with_capacity(indices.len());
-    contestant.choose(game, &positions, &mut actions)?;
-    for (&index, &action) in indices.iter().zip(&actions) {
+    for (&index, action) in indices.iter().zip(contestant.choose(game, &positions)?) {
         game.play(&mut boards[index].position, action);
     }
     Ok(())
@@ -176,7 +174,7 @@ mod tests {
 
     use super::{Settings, openings, play};
     use crate::contestant::{Contestant, PlayoutMover, RandomMover};
-    use crate::tally::Tally;
+    use crate::ledger::Tally;
 
     fn rng(seed: u64) -> ChaCha8Rng {
         ChaCha8Rng::seed_from_u64(seed)
@@ -194,19 +192,13 @@ mod tests {
     struct Lowest;
 
     impl<G: Game> Contestant<G> for Lowest {
-        fn choose(
-            &mut self,
-            game: &G,
-            positions: &[G::Position],
-            actions: &mut Vec<Action>,
-        ) -> Result<(), inference::Error> {
+        fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
             let mut legal = Vec::new();
-            actions.clear();
-            for position in positions {
+            let lowest = |position| {
                 game.legal_actions(position, &mut legal);
-                actions.push(legal[0]);
-            }
-            Ok(())
+                legal[0]
+            };
+            Ok(positions.iter().map(lowest).collect())
         }
     }
 
@@ -214,7 +206,7 @@ mod tests {
     struct Failing;
 
     impl<G: Game> Contestant<G> for Failing {
-        fn choose(&mut self, _: &G, _: &[G::Position], _: &mut Vec<Action>) -> Result<(), inference::Error> {
+        fn choose(&mut self, _: &G, _: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
             Err(inference::Error::NotFinite { weights_version: 1 })
         }
     }
@@ -230,15 +222,10 @@ mod tests {
     }
 
     impl<G: Game> Contestant<G> for Beginner {
-        fn choose(
-            &mut self,
-            game: &G,
-            positions: &[G::Position],
-            actions: &mut Vec<Action>,
-        ) -> Result<(), inference::Error> {
+        fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
             let start = game.hash(&game.start());
             self.began += positions.iter().filter(|position| game.hash(position) == start).count();
-            Lowest.choose(game, positions, actions)
+            Lowest.choose(game, positions)
         }
     }
 

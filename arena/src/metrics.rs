@@ -6,30 +6,11 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 use weights::WeightsVersion;
 
 use crate::exhaustive::Report;
-use crate::ledger::Rated;
-use crate::player::Player;
+use crate::ledger::{Player, Rated};
 use crate::solved::{Accuracy, Tally};
 
-/// The method by which an action in a solved position was chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answered {
-    /// The highest prior of the network.
-    Raw,
-    /// A search.
-    Searched,
-}
-
-impl Answered {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Searched => "search",
-        }
-    }
-}
-
 /// Describes each metric.
-pub fn describe() {
+pub(crate) fn describe() {
     describe_gauge!("zerofleet_arena_weights_version", "The weights version being measured");
     describe_gauge!("zerofleet_arena_evaluator", "The newest weights version that this evaluator was built for");
     describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions answered well");
@@ -43,18 +24,23 @@ pub fn describe() {
 }
 
 /// Publishes the version being measured.
-pub fn version(version: WeightsVersion) {
+pub(crate) fn version(version: WeightsVersion) {
     gauge!("zerofleet_arena_weights_version").set(version.0 as f64);
 }
 
 /// Publishes the evaluator of a version; that of the newest version is in use.
-pub fn evaluator(name: &str, version: WeightsVersion) {
+pub(crate) fn evaluator(name: &str, version: WeightsVersion) {
     gauge!("zerofleet_arena_evaluator", "evaluator" => name.to_owned()).set(version.0 as f64);
 }
 
+/// Names the choice of an action: the highest prior of the network, or a search.
+fn method(simulations: u32) -> &'static str {
+    if simulations == 0 { "raw" } else { "search" }
+}
+
 /// Publishes the accuracy on solved positions.
-pub fn accuracy(answered: Answered, accuracy: &Accuracy) {
-    let search = answered.label();
+pub(crate) fn accuracy(simulations: u32, accuracy: &Accuracy) {
+    let search = method(simulations);
     let set = |band: &str, tally: &Tally| {
         let shares = [("preserving", tally.outcome_preserving_share()), ("optimal", tally.optimal_share())];
         for (measure, share) in shares {
@@ -64,35 +50,35 @@ pub fn accuracy(answered: Answered, accuracy: &Accuracy) {
     };
     set("overall", &accuracy.overall);
     for band in &accuracy.bands {
-        set(band.band.name(), &band.tally);
+        set(&band.band, &band.tally);
     }
 }
 
 /// Publishes the ratings; `current` is the version being measured.
-pub fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games: u64) {
+pub(crate) fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games: u64) {
     counter!("zerofleet_arena_games_total").absolute(games);
-    for Rated { player, rating, .. } in ratings {
+    for Rated { player, elo, low, high, .. } in ratings {
         match player {
             Player::Version(version) if Some(*version) == current => {
-                gauge!("zerofleet_arena_elo").set(rating.elo);
-                gauge!("zerofleet_arena_elo_low").set(rating.low);
-                gauge!("zerofleet_arena_elo_high").set(rating.high);
+                gauge!("zerofleet_arena_elo").set(*elo);
+                gauge!("zerofleet_arena_elo_low").set(*low);
+                gauge!("zerofleet_arena_elo_high").set(*high);
             }
             // Earlier versions change, so a series for each would grow without bound.
             Player::Version(_) => {}
             Player::Random | Player::Playouts { .. } => {
-                gauge!("zerofleet_arena_opponent_elo", "opponent" => player.to_string()).set(rating.elo);
+                gauge!("zerofleet_arena_opponent_elo", "opponent" => player.to_string()).set(*elo);
             }
         }
     }
 }
 
 /// Publishes the result of playing against every reply.
-pub fn exhaustive(answered: Answered, report: &Report) {
-    gauge!("zerofleet_arena_exhaustive_lost", "search" => answered.label()).set(report.lost as f64);
+pub(crate) fn exhaustive(simulations: u32, report: &Report) {
+    gauge!("zerofleet_arena_exhaustive_lost", "search" => method(simulations)).set(report.lost as f64);
 }
 
 /// Publishes the time spent measuring.
-pub fn busy(busy: Duration) {
+pub(crate) fn busy(busy: Duration) {
     gauge!("zerofleet_arena_busy_seconds_total").set(busy.as_secs_f64());
 }

@@ -1,28 +1,20 @@
-//! Pauses the measuring thread as the pacing requires, and meanwhile evaluates the raw policy of the newest weights,
-//! independently of the version that is being searched and plays its games.
+//! Pauses the measuring thread so that it uses a limited share of one core, and meanwhile evaluates the raw policy of
+//! the newest weights, independently of the version that is being searched and plays its games.
 //!
 //! Without search a position costs only one evaluation, so newer weights need not wait for the end of a measurement,
-//! and a short run ends with the accuracy of its last version. Start with [`Pacer::take`].
+//! and a short run ends with the accuracy of its last version. Weights, time and the drain come through
+//! [`Environment`]. Start with [`Pacer::take`].
 
 use std::ops::ControlFlow;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evaluators::Backend;
 use game::Game;
 use inference::Evaluator;
 use proto::weights::Published;
-use selfplay::AnalysisSettings;
 use weights::WeightsVersion;
 
-use crate::accuracy;
-use crate::backend::evaluator_of;
-use crate::contestant::{Searcher, draws};
-use crate::environment::Environment;
-use crate::metrics::{self, Answered};
-use crate::pacing::Pacing;
-use crate::solved::SolvedPosition;
+use crate::setup::Setup;
 
 /// Shortest time between two evaluations of newer weights.
 const ASK_INTERVAL: Duration = Duration::from_secs(10);
@@ -31,25 +23,26 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait for weights before the next check.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The parts that evaluate the raw policy of weights.
-pub(crate) struct RawEval<G> {
-    /// The rules.
-    pub(crate) game: G,
-    /// The solved positions; empty for games without any.
-    pub(crate) positions: Rc<[SolvedPosition]>,
-    /// Builds evaluators.
-    pub(crate) backend: Arc<dyn Backend>,
-    /// An analysis without simulations.
-    pub(crate) settings: AnalysisSettings,
-    /// The seed of all random draws.
-    pub(crate) seed: u64,
+/// The process around the measuring thread; tests script it.
+pub(crate) trait Environment {
+    /// Returns the newest weights, if any have arrived.
+    fn newest(&mut self) -> Option<Arc<Published>>;
+
+    /// Returns the current time.
+    fn now(&mut self) -> Instant;
+
+    /// Sleeps; stops early when the process drains.
+    fn sleep(&mut self, duration: Duration) -> ControlFlow<()>;
+
+    /// Waits for newer weights up to a time limit; stops early when the process drains.
+    fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()>;
 }
 
 /// The pauses of the measuring thread. Only this type uses its environment.
 pub(crate) struct Pacer<G, O> {
     environment: O,
     pacing: Pacing,
-    raw_eval: RawEval<G>,
+    setup: Arc<Setup<G>>,
     evaluated: Option<Evaluated>,
 }
 
@@ -60,10 +53,10 @@ struct Evaluated {
 }
 
 impl<G: Game, O: Environment> Pacer<G, O> {
-    /// Starts a period of work now, limited to `cpu_share` of one core.
-    pub(crate) fn new(mut environment: O, cpu_share: f64, raw_eval: RawEval<G>) -> Self {
-        let pacing = Pacing::new(cpu_share, environment.now());
-        Self { environment, pacing, raw_eval, evaluated: None }
+    /// Starts a period of work now, limited to the configured share of one core.
+    pub(crate) fn new(mut environment: O, setup: Arc<Setup<G>>) -> Self {
+        let pacing = Pacing::new(setup.settings.arena.cpu_share, environment.now());
+        Self { environment, pacing, setup, evaluated: None }
     }
 
     /// Ends a period of work and sleeps for as long as the pacing requires; stops early when the process drains.
@@ -118,21 +111,13 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         evaluator: &mut dyn Evaluator,
     ) -> Result<ControlFlow<()>, inference::Error> {
         let is_new = self.evaluated.as_ref().is_none_or(|evaluated| evaluated.version != version);
-        let RawEval { game, positions, settings, seed, .. } = &self.raw_eval;
-        if positions.is_empty() || !is_new {
+        if self.setup.positions.is_empty() || !is_new {
             return Ok(ControlFlow::Continue(()));
         }
         self.evaluated = Some(Evaluated { version, at: self.environment.now() });
-        let mut searcher = Searcher { evaluator, settings: settings.clone(), rng: draws(*seed, version, 0) };
         // This work is short; the sleep after the period of work around it accounts for it.
         let mut look = || self.environment.sleep(Duration::ZERO);
-        let Some(measured) = accuracy::measure(game, positions, &mut searcher, &mut look)? else {
-            return Ok(ControlFlow::Break(()));
-        };
-        metrics::accuracy(Answered::Raw, &measured);
-        let (preserving, optimal) = (measured.overall.outcome_preserving_share(), measured.overall.optimal_share());
-        tracing::info!(%version, simulations = 0, positions = positions.len(), preserving, optimal, "solved positions");
-        Ok(ControlFlow::Continue(()))
+        self.setup.measure_accuracy(version, 0, evaluator, &mut look)
     }
 
     /// Evaluates the newest weights if they are newer than the last evaluated ones and the shortest time has passed.
@@ -141,7 +126,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         let now = self.environment.now();
         let is_soon = |evaluated: &Evaluated| now.saturating_duration_since(evaluated.at) < ASK_INTERVAL;
         let version = published.manifest.version;
-        if self.raw_eval.positions.is_empty()
+        if self.setup.positions.is_empty()
             || self.evaluated.as_ref().is_some_and(|evaluated| evaluated.version == version || is_soon(evaluated))
         {
             return;
@@ -155,11 +140,52 @@ impl<G: Game, O: Environment> Pacer<G, O> {
 
     fn evaluate_published(&mut self, published: &Published) -> anyhow::Result<()> {
         let Published { manifest, bytes } = published;
-        let RawEval { game, backend, .. } = &self.raw_eval;
-        let mut evaluator = evaluator_of(&**backend, &game.spec().name, manifest, bytes)?;
+        let mut evaluator = self.setup.evaluator(manifest, bytes)?;
         // The sleep that follows stops early if the process drains.
         let _ = self.evaluate(manifest.version, &mut *evaluator)?;
         Ok(())
+    }
+}
+
+/// Keeps the share of working time at or below a bound, on average since its creation.
+#[derive(Debug, Clone)]
+struct Pacing {
+    share: f64,
+    /// The start of the current period of work or sleep.
+    resumed: Instant,
+    busy: Duration,
+    /// The sleep that is still due.
+    owed: Duration,
+}
+
+impl Pacing {
+    /// Creates a limiter to `share` of the time, above 0 and at most 1.
+    ///
+    /// # Panics
+    /// If `share` is out of range; the configuration has checked it.
+    fn new(share: f64, now: Instant) -> Self {
+        assert!(share > 0.0 && share <= 1.0, "a share of time");
+        Self { share, resumed: now, busy: Duration::ZERO, owed: Duration::ZERO }
+    }
+
+    /// Ends a period of work and returns the sleep that is due. Call [`resume`](Self::resume) after the sleep.
+    fn pause(&mut self, now: Instant) -> Duration {
+        let worked = now.saturating_duration_since(self.resumed);
+        self.resumed = now;
+        self.busy += worked;
+        self.owed += worked.mul_f64(1.0 / self.share - 1.0);
+        self.owed
+    }
+
+    /// Starts a period of work. Time slept is deducted from the due sleep; more idle time is not credited.
+    fn resume(&mut self, now: Instant) {
+        self.owed = self.owed.saturating_sub(now.saturating_duration_since(self.resumed));
+        self.resumed = now;
+    }
+
+    /// Returns the total working time.
+    fn busy(&self) -> Duration {
+        self.busy
     }
 }
 

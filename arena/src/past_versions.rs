@@ -4,45 +4,19 @@
 //! match needs them. Start with [`PastVersions`].
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use service::directory::{WriteError, replace};
+use anyhow::Context as _;
+use service::directory::{if_exists, replace};
 use weights::{Digest, Manifest, WeightsVersion};
 
 /// The kept versions and their folder.
 #[derive(Debug)]
-pub struct PastVersions {
+pub(crate) struct PastVersions {
     folder: PathBuf,
     kept_max: usize,
     /// The manifests by ascending version.
     manifests: Vec<Manifest>,
-}
-
-/// The reason why a version cannot be kept or read.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file or folder cannot be used.
-    #[error("cannot use {}", path.display())]
-    File {
-        /// The file or folder.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// A file cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// The digest of the bytes differs from that of the manifest.
-    #[error("{} is damaged: its digest is {got} instead of {expected}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The digest in the manifest.
-        expected: Digest,
-        /// The digest of the bytes.
-        got: Digest,
-    },
 }
 
 impl PastVersions {
@@ -50,13 +24,13 @@ impl PastVersions {
     ///
     /// # Errors
     /// If the folder cannot be created or listed.
-    pub fn open(folder: &Path, kept_max: usize) -> Result<(Self, Vec<PathBuf>), Error> {
-        let refused = |source| Error::File { path: folder.to_owned(), source };
-        fs::create_dir_all(folder).map_err(refused)?;
+    pub(crate) fn open(folder: &Path, kept_max: usize) -> anyhow::Result<(Self, Vec<PathBuf>)> {
+        let refused = || format!("cannot use {}", folder.display());
+        fs::create_dir_all(folder).with_context(refused)?;
         let mut manifests = Vec::new();
         let mut unreadable = Vec::new();
-        for entry in fs::read_dir(folder).map_err(refused)? {
-            let path = entry.map_err(refused)?.path();
+        for entry in fs::read_dir(folder).with_context(refused)? {
+            let path = entry.with_context(refused)?.path();
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
@@ -71,22 +45,20 @@ impl PastVersions {
     }
 
     /// Returns the manifests of the kept versions, ascending.
-    #[must_use]
-    pub fn manifests(&self) -> &[Manifest] {
+    pub(crate) fn manifests(&self) -> &[Manifest] {
         &self.manifests
     }
 
     /// Reads the bytes of a version and checks their digest.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub fn bytes(&self, manifest: &Manifest) -> Result<Vec<u8>, Error> {
+    /// If the file cannot be read, or is damaged.
+    pub(crate) fn bytes(&self, manifest: &Manifest) -> anyhow::Result<Vec<u8>> {
         let path = Self::path(&self.folder, manifest.version, "safetensors");
-        let bytes = fs::read(&path).map_err(|source| Error::File { path: path.clone(), source })?;
+        let (file, expected) = (path.display(), manifest.digest);
+        let bytes = fs::read(&path).with_context(|| format!("cannot use {file}"))?;
         let got = Digest::of(&bytes);
-        if got != manifest.digest {
-            return Err(Error::Damaged { path, expected: manifest.digest, got });
-        }
+        anyhow::ensure!(got == expected, "{file} is damaged: its digest is {got} instead of {expected}");
         Ok(bytes)
     }
 
@@ -94,7 +66,7 @@ impl PastVersions {
     ///
     /// # Errors
     /// If a file cannot be written or removed.
-    pub fn keep(&mut self, manifest: &Manifest, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn keep(&mut self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
         let known = self.manifests.iter().any(|kept| kept.version == manifest.version);
         if known || self.kept_max == 0 {
             return Ok(());
@@ -117,21 +89,18 @@ impl PastVersions {
     ///
     /// # Errors
     /// If a file cannot be removed.
-    pub fn drop_version(&mut self, version: WeightsVersion) -> Result<(), Error> {
+    pub(crate) fn drop_version(&mut self, version: WeightsVersion) -> anyhow::Result<()> {
         match self.manifests.iter().position(|kept| kept.version == version) {
             Some(index) => self.forget(index),
             None => Ok(()),
         }
     }
 
-    fn forget(&mut self, index: usize) -> Result<(), Error> {
+    fn forget(&mut self, index: usize) -> anyhow::Result<()> {
         let version = self.manifests.remove(index).version;
         for extension in ["json", "safetensors"] {
             let path = Self::path(&self.folder, version, extension);
-            match fs::remove_file(&path) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(Error::File { path, source }),
-                _ => {}
-            }
+            if_exists(fs::remove_file(&path)).with_context(|| format!("cannot use {}", path.display()))?;
         }
         Ok(())
     }

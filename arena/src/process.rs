@@ -6,23 +6,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use evaluators::Backend;
-use game::Game;
+use evaluators::{Calibration, Chosen, Host, Invalid, Store, Threads};
 use games::with_game;
 use proto::weights::{Published, Subscriber, SubscriberSettings};
-use service::{Context, Drain};
+use service::{ConfigError, Context, Drain, RememberedFile};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-use crate::accuracy::subset;
-use crate::backend;
-use crate::config::{Config, Settings};
-use crate::environment::Environment;
-use crate::ledger::Ledger;
+use crate::config::{ArenaSection, Config, Settings};
 use crate::metrics;
-use crate::past_versions::PastVersions;
-use crate::solved;
-use crate::worker::{Worker, WorkerConfig};
+use crate::pacer::Environment;
+use crate::worker::Worker;
 
 /// Largest accepted weights in bytes; larger ones are rejected before any allocation.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
@@ -35,21 +29,21 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     proto::security::use_credentials(&config.security)?;
     metrics::describe();
-    service::directory::writable(&settings.directory)?;
-    let evaluators = backend::choose(&settings)?;
-    tracing::info!(evaluator = evaluators.backend.describe(), "evaluators");
+    service::directory::writable(&settings.run.directory)?;
+    let Chosen { backend, .. } = choose(&settings)?;
+    tracing::info!(evaluator = backend.describe(), "evaluators");
     let subscriber = Subscriber::start(SubscriberSettings {
-        endpoint: settings.weights.clone(),
+        endpoint: settings.arena.weights.clone(),
         name: context.name.to_owned(),
         size_limit_bytes: WEIGHTS_BYTES_MAX,
     });
     let bridge = Bridge { runtime: Handle::current(), weights: subscriber.handle(), drain: context.drain.clone() };
     let (done, ended) = oneshot::channel();
     let thread = with_game!(settings.game, |game| {
-        let parts = parts(game, bridge, Arc::clone(&evaluators.backend), &settings)?;
+        let worker = Worker::open(game, settings, backend, bridge)?;
         thread::Builder::new().name("measure".to_owned()).spawn(move || {
             // The receiver is dropped only when the process ends.
-            let _ = done.send(Worker::new(parts).run());
+            let _ = done.send(worker.run());
         })
     });
     let thread = thread.context("start the measuring thread")?;
@@ -62,35 +56,29 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     }
 }
 
-/// Builds the worker from the run directory and the settings.
-fn parts<G: Game>(
-    game: G,
-    bridge: Bridge,
-    backend: Arc<dyn Backend>,
-    settings: &Settings,
-) -> anyhow::Result<WorkerConfig<G, Bridge>> {
-    let ratings_path = settings.directory.join("ratings.json");
-    let ledger = Ledger::load(&ratings_path, &game.spec().name)?;
-    let folder = settings.directory.join("arena");
-    let (past, unreadable) = PastVersions::open(&folder, settings.measurement.past_versions)?;
-    for path in unreadable {
-        tracing::warn!(path = %path.display(), "not the manifest of an earlier version: passed over");
-    }
-    let positions = subset(solved::bundled(&game).unwrap_or_default(), settings.measurement.positions_max);
-    tracing::info!(games = ledger.games(), positions = positions.len(), "measuring");
-    Ok(WorkerConfig {
-        game,
-        environment: bridge,
-        measurement: settings.measurement.clone(),
-        seed: settings.seed,
-        cpu_share: settings.cpu_share,
-        backend,
-        ledger,
-        ratings_path,
-        past,
-        positions,
-        exhaustive: settings.game.entry().exhaustive,
-    })
+/// Chooses the engine that the configuration names, else the fastest on its device.
+///
+/// # Errors
+/// [`ConfigError`] names the key that this build or machine cannot satisfy.
+fn choose(settings: &Settings) -> Result<Chosen, ConfigError> {
+    let ArenaSection { device, precision, kernel, openings_per_match, .. } = settings.arena;
+    let wanted = evaluators::Settings {
+        device,
+        precision,
+        kernel,
+        // Without this, the games of a match would depend on earlier evaluations.
+        calibration: Calibration::Off,
+        threads: Threads::exactly(1),
+        // The games of a match are searched together, from both sides; solved positions come in such batches too.
+        batch_max: 2 * openings_per_match,
+        torch_build: "build the arena with --features torch",
+    };
+    let file = RememberedFile::new(settings.run.directory.join("arena-evaluators.json"));
+    let reader = file.clone();
+    let speeds = Store::new(move || reader.read(), move |text| file.write(text));
+    let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds };
+    let invalid = |Invalid { setting, reason }| ConfigError::invalid(format!("arena.{setting}"), reason);
+    evaluators::choose(&wanted, host).map_err(invalid)
 }
 
 /// The environment of the measuring thread in the runtime.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::tally::Tally;
+use crate::ledger::Tally;
 
 /// Elo points per natural unit: 400 / ln 10.
 const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
@@ -22,40 +22,40 @@ const STEPS_MAX: usize = 200;
 
 /// The results of one player against another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pairing {
+pub(crate) struct Pairing {
     /// Index of the first player.
-    pub a: usize,
+    pub(crate) a: usize,
     /// Index of the second player.
-    pub b: usize,
+    pub(crate) b: usize,
     /// The results of `a`.
-    pub tally: Tally,
+    pub(crate) tally: Tally,
 }
 
 /// A strength with its 95 % confidence interval, in Elo.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rating {
+pub(crate) struct Rating {
     /// The most likely strength.
-    pub elo: f64,
+    pub(crate) elo: f64,
     /// Lower end of the interval.
-    pub low: f64,
+    pub(crate) low: f64,
     /// Upper end of the interval.
-    pub high: f64,
+    pub(crate) high: f64,
 }
 
 /// The prior distribution of ratings.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Prior {
+pub(crate) struct Prior {
     /// Standard deviation, in Elo, of the difference between two players that have met. Without a prior, a player that
     /// won every game would have an infinite rating; a few games outweigh a prior this wide.
     ///
     /// The prior applies to differences, not to strengths: if every player had a prior around the anchor, hundreds of
     /// versions of one run would together pull the whole scale towards it.
-    pub deviation_elo: f64,
+    pub(crate) deviation_elo: f64,
 }
 
 impl Prior {
     /// Returns a deviation of 1,500 Elo, the distance from random to perfect play in the games of this project.
-    pub const WEAK: Self = Self { deviation_elo: 1500.0 };
+    pub(crate) const WEAK: Self = Self { deviation_elo: 1500.0 };
 }
 
 /// Computes the ratings of `players` players that maximise the likelihood of all games under `prior`, with player
@@ -68,8 +68,7 @@ impl Prior {
 ///
 /// # Panics
 /// If a pairing names a player that does not exist, or a player against itself.
-#[must_use]
-pub fn rate(players: usize, anchor: usize, pairings: &[Pairing], prior: Prior) -> Vec<Rating> {
+pub(crate) fn rate(players: usize, anchor: usize, pairings: &[Pairing], prior: Prior) -> Vec<Rating> {
     assert!(anchor < players, "the anchor is a player");
     for pairing in pairings {
         assert!(pairing.a < players && pairing.b < players && pairing.a != pairing.b, "a pairing is of two players");
@@ -89,8 +88,7 @@ pub fn rate(players: usize, anchor: usize, pairings: &[Pairing], prior: Prior) -
 }
 
 /// Returns the expected score, 0 to 1, of a player rated `elo` against one rated `opponent_elo`.
-#[must_use]
-pub fn expected_score(elo: f64, opponent_elo: f64) -> f64 {
+pub(crate) fn expected_score(elo: f64, opponent_elo: f64) -> f64 {
     sigmoid((elo - opponent_elo) / ELO_PER_UNIT)
 }
 
@@ -322,7 +320,7 @@ mod tests {
     //! Tests ratings against closed forms, a grid, and in extreme cases.
 
     use super::{DISPERSION_WEIGHT, ELO_PER_UNIT, NORMAL_95, Pairing, Prior, Rating, expected_score, ln_sigmoid, rate};
-    use crate::tally::Tally;
+    use crate::ledger::Tally;
 
     /// A prior of negligible weight, because the closed forms below have none.
     const FLAT: Prior = Prior { deviation_elo: 1e7 };

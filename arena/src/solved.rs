@@ -8,51 +8,26 @@
 //!
 //! This module does not search or evaluate: the caller chooses the moves. Start with [`parse`] and [`Accuracy`].
 
-use std::fmt;
-
 use game::{Action, Game};
 use games::{GameKind, SolvedPositions};
 use serde::{Serialize, Serializer};
 
-/// The name of a group of positions, such as `early`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-pub struct Band(String);
-
-impl Band {
-    /// Returns the name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Band {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Uses `pad`, so that tables can align it.
-        f.pad(&self.0)
-    }
-}
-
 /// A position with the exact score of every move. It is not final; every legal action has a score, and no other action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SolvedPosition {
+    /// The actions that lead here from the start.
     moves: Vec<Action>,
-    band: Band,
+    band: String,
     /// The scores, `[A]`; `None` for illegal actions.
     scores: Vec<Option<i32>>,
+    /// The best score of any action.
     best: i32,
 }
 
 impl SolvedPosition {
-    /// Returns the actions that lead here from the start.
+    /// Returns the name of the group that the position is counted in, such as `early`.
     #[must_use]
-    pub fn moves(&self) -> &[Action] {
-        &self.moves
-    }
-
-    /// Returns the band.
-    #[must_use]
-    pub fn band(&self) -> &Band {
+    pub fn band(&self) -> &str {
         &self.band
     }
 
@@ -60,12 +35,6 @@ impl SolvedPosition {
     #[must_use]
     pub fn score_of(&self, action: Action) -> Option<i32> {
         self.scores.get(action.index()).copied().flatten()
-    }
-
-    /// Returns the best score of any action.
-    #[must_use]
-    pub fn best(&self) -> i32 {
-        self.best
     }
 
     /// Returns the position.
@@ -80,49 +49,11 @@ impl SolvedPosition {
 
 /// The reason for rejecting a file of solved positions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The first line is not the header of such a file.
-    #[error(
-        "{file}, line 1: the header is `{got}`, expected `moves,band` and one column for each of {actions} actions"
-    )]
-    Header {
-        /// The file.
-        file: String,
-        /// The first line.
-        got: String,
-        /// The number of actions A of the game.
-        actions: usize,
-    },
-    /// A line has too few or too many fields.
-    #[error("{file}, line {line}: {got} fields, expected {expected}")]
-    Fields {
-        /// The file.
-        file: String,
-        /// The line, from 1.
-        line: usize,
-        /// Fields on the line.
-        got: usize,
-        /// Fields in the header.
-        expected: usize,
-    },
-    /// A field has an invalid value.
-    #[error("{file}, line {line}, field `{field}`: {problem}")]
-    Field {
-        /// The file.
-        file: String,
-        /// The line, from 1.
-        line: usize,
-        /// The name of the field in the header.
-        field: String,
-        /// The problem.
-        problem: String,
-    },
-    /// There are no lines after the header.
-    #[error("{file}: no positions")]
-    NoPositions {
-        /// The file.
-        file: String,
-    },
+#[error("{place}: {problem}")]
+pub struct Error {
+    /// The file, and where it applies the line and the field.
+    place: String,
+    problem: String,
 }
 
 /// Parses solved positions of `game` from the text of `file`, whose name is used only in errors.
@@ -132,30 +63,31 @@ pub enum Error {
 /// # Errors
 /// [`Error`] names the file, the line, the field and what was expected.
 pub fn parse<G: Game>(game: &G, file: &str, text: &str) -> Result<Vec<SolvedPosition>, Error> {
+    let error = |place: String, problem: String| Error { place: format!("{file}{place}"), problem };
     let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim_end()));
     let header = lines.next().map_or("", |(_, line)| line.trim_start_matches('\u{feff}'));
     let columns: Vec<&str> = header.split(',').map(str::trim).collect();
     let actions = game.spec().actions;
     if columns.len() != 2 + actions || columns[..2] != ["moves", "band"] {
-        return Err(Error::Header { file: file.into(), got: abridged(header), actions });
+        let problem = format!(
+            "the header is `{}`, expected `moves,band` and one column for each of {actions} actions",
+            abridged(header)
+        );
+        return Err(error(", line 1".into(), problem));
     }
     let notation = Notation::of(game);
     let mut positions = Vec::new();
     for (line, text) in lines.filter(|(_, text)| !text.is_empty()) {
         let fields: Vec<&str> = text.split(',').map(str::trim).collect();
         if fields.len() != columns.len() {
-            return Err(Error::Fields { file: file.into(), line, got: fields.len(), expected: columns.len() });
+            let problem = format!("{} fields, expected {}", fields.len(), columns.len());
+            return Err(error(format!(", line {line}"), problem));
         }
-        let position = parse_position(game, notation, &fields).map_err(|Problem { column, problem }| Error::Field {
-            file: file.into(),
-            line,
-            field: columns[column].into(),
-            problem,
-        })?;
-        positions.push(position);
+        let in_field = |(column, problem)| error(format!(", line {line}, field `{}`", columns[column]), problem);
+        positions.push(parse_position(game, notation, &fields).map_err(in_field)?);
     }
     if positions.is_empty() {
-        return Err(Error::NoPositions { file: file.into() });
+        return Err(error(String::new(), "no positions".into()));
     }
     Ok(positions)
 }
@@ -191,24 +123,20 @@ impl Notation {
     }
 }
 
-struct Problem {
-    column: usize,
-    problem: String,
-}
-
-fn parse_position<G: Game>(game: &G, notation: Notation, fields: &[&str]) -> Result<SolvedPosition, Problem> {
-    let (moves, position) = parse_moves(game, notation, fields[0]).map_err(|problem| Problem { column: 0, problem })?;
+/// Parses a line; an error names the column and the problem.
+fn parse_position<G: Game>(game: &G, notation: Notation, fields: &[&str]) -> Result<SolvedPosition, (usize, String)> {
+    let (moves, position) = parse_moves(game, notation, fields[0]).map_err(|problem| (0, problem))?;
     if fields[1].is_empty() {
-        return Err(Problem { column: 1, problem: "is empty, expected a name".into() });
+        return Err((1, "is empty, expected a name".into()));
     }
     let mut scores = Vec::with_capacity(fields.len() - 2);
     for (column, &field) in fields.iter().enumerate().skip(2) {
         let action = Action(u16::try_from(column - 2).expect("actions fit 16 bits"));
         let legal = game.is_legal(&position, action);
-        scores.push(parse_score(field, legal).map_err(|problem| Problem { column, problem })?);
+        scores.push(parse_score(field, legal).map_err(|problem| (column, problem))?);
     }
     let best = scores.iter().flatten().copied().max().expect("a position that goes on has a legal action");
-    Ok(SolvedPosition { moves, band: Band(fields[1].into()), scores, best })
+    Ok(SolvedPosition { moves, band: fields[1].into(), scores, best })
 }
 
 fn parse_moves<G: Game>(game: &G, notation: Notation, text: &str) -> Result<(Vec<Action>, G::Position), String> {
@@ -245,7 +173,7 @@ fn abridged(text: &str) -> String {
 }
 
 /// The quality of a chosen action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
     /// True if its score has the sign of the best score: the theoretical win, draw or loss is kept.
     pub outcome_preserving: bool,
@@ -318,7 +246,7 @@ impl Serialize for Tally {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BandTally {
     /// The band.
-    pub band: Band,
+    pub band: String,
     /// Its tally.
     #[serde(flatten)]
     pub tally: Tally,
@@ -389,9 +317,9 @@ mod tests {
     #[test]
     fn a_position_has_the_score_of_each_action() {
         let position = &read("444444,middle,-2,0,3,,1,1,-1").unwrap()[0];
-        assert_eq!(position.moves(), [Action(3); 6]);
-        assert_eq!(position.band().name(), "middle");
-        assert_eq!(position.best(), 3);
+        assert_eq!(position.moves, [Action(3); 6]);
+        assert_eq!(position.band(), "middle");
+        assert_eq!(position.best, 3);
         assert_eq!([2, 3, 7].map(|action| position.score_of(Action(action))), [Some(3), None, None]);
     }
 
@@ -455,8 +383,8 @@ mod tests {
     fn windows_line_ends_and_spaces_are_read() {
         let text = format!("\u{feff}{HEADER}\r\n4 4, early ,1, 2,3,4,5,6,7\r\n");
         let positions = parse(&ConnectFour::new(), "some.csv", &text).unwrap();
-        assert_eq!(positions[0].moves(), [Action(3); 2]);
-        assert_eq!((positions[0].band().name(), positions[0].best()), ("early", 7));
+        assert_eq!(positions[0].moves, [Action(3); 2]);
+        assert_eq!((positions[0].band(), positions[0].best), ("early", 7));
     }
 
     #[test]
@@ -464,7 +392,7 @@ mod tests {
         let hex = Hex::new(games::hex::Size::MIN);
         let text = "moves,band,a1,b1,c1,a2,b2,c2,a3,b3,c3,swap\nb2 swap a1,only,,1,1,1,,1,1,1,1,\n";
         let position = &parse(&hex, "hex.csv", text).unwrap()[0];
-        assert_eq!(position.moves(), [Action(4), hex.swap(), Action(0)]);
+        assert_eq!(position.moves, [Action(4), hex.swap(), Action(0)]);
         assert_eq!(hex.to_move(&position.position(&hex)), game::Player::Second);
     }
 
@@ -501,7 +429,7 @@ mod tests {
     #[test]
     fn the_bundled_positions_are_read_for_their_game_only() {
         let positions = bundled(&ConnectFour::new()).unwrap();
-        let count = |band| positions.iter().filter(|position| position.band().name() == band).count();
+        let count = |band| positions.iter().filter(|position| position.band() == band).count();
         assert_eq!(["early", "middle", "late"].map(count), [304, 484, 472]);
         assert_eq!(bundled(&TicTacToe::new()), None);
     }

@@ -3,26 +3,22 @@
 //! Two measurements. `scaling` starts real fleets of 1, 2, 4, … actors whose evaluator takes a fixed time, so that
 //! neither cores nor an accelerator are the limit, and measures whether inserts grow with the actors. `load` makes the
 //! connections of a thousand actors in this process: insert streams to a real replay server, subscriptions to a
-//! [`publisher`] of weights in a process of its own. `paper` reckons from that what a fleet needs, and where it ends.
-//! Start with [`run`].
+//! [`publisher`] of weights in a process of its own. `fan_out` computes from that how long a version takes over slower
+//! links. Start with [`run`].
 
 mod fan_out;
 mod load;
-mod network_size;
-mod paper;
 pub mod publisher;
 mod replay_server;
-mod rows;
 mod scaling;
-mod speeds;
 
 use std::io::Write;
 
-pub use network_size::NetworkSize;
+use anyhow::Context;
 
-use super::output::Destination;
-use super::report::Report;
-use super::training_run::TemporaryFolder;
+use crate::output::Destination;
+use crate::report::Report;
+use crate::training_run::TemporaryFolder;
 
 #[cfg(test)]
 mod tests;
@@ -69,10 +65,14 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let descriptors = descriptors_max.map_or("unknown".to_owned(), |limit| limit.to_string());
     report.note("all processes share the cores of this machine, over loopback");
     report.note(format!("seed {}; file descriptors that a process may have open: {descriptors}", args.seed));
-    rows::add_fleets(&mut report, &args.scaling, &scaling::measure(&args.scaling, args.folder.as_deref(), args.seed)?);
+    scaling::measure(&args.scaling, args.folder.as_deref(), args.seed, &mut report)?;
     if args.load.actors > 0 {
         let folder = TemporaryFolder::new(args.folder.as_deref())?;
-        rows::add_load(&mut report, &load::measure(&args.load, folder.path(), args.seed)?);
+        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+        runtime.block_on(load::measure(&args.load, folder.path(), args.seed, &mut report))?;
+        if !args.load.networks.is_empty() {
+            runtime.block_on(fan_out::measure(&args.load, args.seed, &mut report))?;
+        }
     }
     Ok(report)
 }

@@ -5,34 +5,23 @@
 //! a CPU are used. Everything of one workload is measured in turns, because a machine slows down and speeds up while it
 //! is measured. A refusal of a device is a reason in the report. Start with [`run`].
 
-mod dense_size;
 mod recommend;
-mod series;
 mod setting;
-mod speeds;
-#[cfg(test)]
-mod testing;
-mod tower_network;
-mod words;
-mod work;
 mod workload;
 
 use std::io::Write;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use network_torch::VectorOperation;
+use anyhow::Context;
+use network_torch::{DenseShape, Operation};
 
-pub use dense_size::DenseSize;
-
-use super::kernel::NetworkSize;
-use super::output::Destination;
-use super::report::{Report, Unit};
-use super::{Turns, machine};
-use series::{Limits, Series};
-use speeds::{Kind, SettingSpeeds, Speed};
-use tower_network::TowerNetwork;
-use workload::{Means, Workload};
+use crate::network::{NetworkSize, numbers};
+use crate::output::Destination;
+use crate::report::{Report, Unit};
+use crate::series::{Limits, Speed, Speeds};
+use crate::{Turns, ascending, machine};
+use setting::Setting;
+use workload::{Kind, Means, Workload};
 
 /// Options of `zerofleet bench hardware`.
 #[derive(Debug, Clone, clap::Args)]
@@ -47,8 +36,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "6x64@6x7")]
     pub towers: Vec<NetworkSize>,
     /// Dense networks as MuZero has them, each INPUTSxHIDDENxACTIONS, with two hidden layers.
-    #[arg(long, value_delimiter = ',', default_value = "126x64x7,126x256x7,126x512x7")]
-    pub dense: Vec<DenseSize>,
+    #[arg(long, value_delimiter = ',', value_parser = dense_shape, default_value = "126x64x7,126x256x7,126x512x7")]
+    pub dense: Vec<DenseShape>,
     /// Batch sizes of the networks.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096,8192")]
     pub batches: Vec<usize>,
@@ -61,12 +50,15 @@ pub struct Args {
     /// Sizes at which one call takes longer than this, by what a smaller one took, are left out.
     #[arg(long, default_value_t = 3.0)]
     pub call_seconds_max: f64,
-    /// Every random number descends from it.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
+}
+
+fn dense_shape(text: &str) -> Result<DenseShape, String> {
+    let shape = numbers(text).map(|[inputs, hidden, actions]| DenseShape { inputs, hidden, actions });
+    let wanted = "expected INPUTSxHIDDENxACTIONS, such as 126x64x7";
+    shape.ok_or_else(|| format!("`{text}` is not the size of a dense network: {wanted}"))
 }
 
 /// Measures, prints and writes.
@@ -82,15 +74,15 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
-    let sides = ascending(&args.sides).context("read --sides")?;
-    let elements = ascending(&args.elements).context("read --elements")?;
-    let batches = ascending(&args.batches).context("read --batches")?;
+    let sides = ascending("--sides", &args.sides)?;
+    let elements = ascending("--elements", &args.elements)?;
+    let batches = ascending("--batches", &args.batches)?;
     let call_time_max = Duration::try_from_secs_f64(args.call_seconds_max).context("read --call-seconds-max")?;
     let limits = Limits { time: args.turns.time()?, call_time_max };
     // Before anything else asks libtorch: its CUDA half is loaded before its first use or not at all.
     let devices = network_torch::devices();
     let workloads = workloads(args)?;
-    let means = Means { devices: devices.working, threads: machine::threads(args.threads), seed: args.seed };
+    let means = Means { devices: devices.working, threads: machine::threads(args.threads), seed: args.turns.seed };
     let mut report = Report::new("hardware", "Devices, precisions and batch sizes");
     report.set("threads", means.threads);
     let names: Vec<String> = means.devices.iter().map(|&device| network_torch::device_name(device)).collect();
@@ -99,76 +91,53 @@ pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()
     report.note("threads share out every operation; evaluators have a thread and a batch each");
     report.note("speed-up: over the fastest setting of the CPU at this size");
     report.note(format!("left out: calls that take longer than {} s", args.call_seconds_max));
-    report.note_turns(args.turns, args.seed);
+    report.note_turns(args.turns);
     for workload in &workloads {
         let (name, kind) = (workload.to_string(), workload.kind());
-        let sizes = match kind {
-            Kind::MatrixProduct => &sides,
-            Kind::VectorOperation => &elements,
-            Kind::Network => &batches,
+        let sizes = match workload {
+            Workload::Operation(Operation::Product) => &sides,
+            Workload::Operation(_) => &elements,
+            Workload::Tower(..) | Workload::Dense(_) => &batches,
         };
-        add(&mut report, &name, kind, measure_workload(workload, sizes, &means, limits, args.turns));
-        report.plot(&name, kind.metric(), Some(kind.sizes()), None);
+        let mut all = workload.series(&means);
+        for _ in 0..args.turns.repeats {
+            for &size in sizes {
+                for series in &mut all {
+                    series.measure(size, limits);
+                }
+            }
+        }
+        let settings: Vec<Speeds<Setting>> = all.iter().map(|series| series.speeds(args.turns.turn)).collect();
+        add(&mut report, &name, kind, &settings);
+        report.plot(&name, kind.metric, Some(kind.sizes), None);
         so_far(&report)?;
     }
     Ok(report)
 }
 
 /// Adds the speeds of a workload and what follows from them.
-fn add(report: &mut Report, workload: &str, kind: Kind, mut settings: Vec<SettingSpeeds>) {
-    recommend::add_speed_ups(&mut settings);
-    let (recommended, wins) = (recommend::recommended(&settings), recommend::wins(&settings));
-    let mut finding = format!("{workload}: {}", words::in_words(kind, recommended.as_ref(), &wins));
-    for SettingSpeeds { setting, speeds, not_measured } in &settings {
+fn add(report: &mut Report, workload: &str, kind: Kind, settings: &[Speeds<Setting>]) {
+    let mut finding = format!("{workload}: {}", recommend::in_words(kind, settings));
+    for Speeds { label: setting, speeds, not_measured } in settings {
         finding += &not_measured.as_ref().map_or(String::new(), |why| format!("\n- {setting}: not measured: {why}"));
-        for Speed { size, latency_us, per_second, speed_up } in speeds {
+        for speed @ Speed { size, latency_us, per_second } in speeds {
             report
-                .at(workload, &[("setting", setting), (kind.sizes(), size)])
-                .value(kind.metric(), kind.unit(), *per_second)
+                .at(workload, &[("setting", setting), (kind.sizes, size)])
+                .value(kind.metric, kind.unit, *per_second)
                 .value("call to answer", Unit::Microseconds, *latency_us)
-                .value("speed-up", Unit::Ratio, *speed_up);
+                .value("speed-up", Unit::Ratio, recommend::speed_up(settings, speed));
         }
     }
     report.finding(finding);
 }
 
-/// The sizes in order, each once.
-fn ascending(sizes: &[usize]) -> anyhow::Result<Vec<usize>> {
-    ensure!(!sizes.is_empty() && !sizes.contains(&0), "it needs sizes of at least 1");
-    let mut sizes = sizes.to_vec();
-    sizes.sort_unstable();
-    sizes.dedup();
-    Ok(sizes)
-}
-
 fn workloads(args: &Args) -> anyhow::Result<Vec<Workload>> {
-    let mut workloads = vec![Workload::Product];
-    workloads.extend(VectorOperation::ALL.map(Workload::Vector));
+    let mut workloads: Vec<Workload> = Operation::ALL.map(Workload::Operation).into();
     for &size in &args.towers {
-        let tower = TowerNetwork::new(size, args.seed).with_context(|| format!("build the tower {size}"))?;
-        workloads.push(Workload::Tower(tower));
+        workloads.push(Workload::tower(size, args.turns.seed).with_context(|| format!("build the tower {size}"))?);
     }
     workloads.extend(args.dense.iter().copied().map(Workload::Dense));
     Ok(workloads)
-}
-
-/// Every setting takes a turn at every size, as often as there are turns.
-fn measure_workload(
-    workload: &Workload,
-    sizes: &[usize],
-    means: &Means,
-    limits: Limits,
-    turns: Turns,
-) -> Vec<SettingSpeeds> {
-    let mut all = workload.series(means);
-    for _ in 0..turns.repeats {
-        for &size in sizes {
-            for series in &mut all {
-                series.measure(size, limits);
-            }
-        }
-    }
-    all.iter().map(|series: &Series| series.report(turns.turn)).collect()
 }
 
 #[cfg(test)]
@@ -236,7 +205,7 @@ mod tests {
     #[test]
     fn a_setting_that_refuses_is_a_reason_in_the_report() {
         let mut report = Report::new("hardware", "Devices");
-        add(&mut report, "tower", Kind::Network, testing::settings());
+        add(&mut report, "tower", workload::NETWORK, &recommend::tests::settings());
         let finding = &report.findings[0];
         assert!(finding.contains("\n- cuda libtorch f32: not measured: size 1024: out of memory"), "{finding}");
         let dimensions = [("setting", "cuda libtorch bf16"), ("batch", "64")];
@@ -265,6 +234,15 @@ mod tests {
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
         for line in [["--towers", "6x64"], ["--dense", "64"], ["--threads", "-1"]] {
             assert!(parsed::<Args>(line).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_of_a_dense_network_is_answered_with_how_one_is_written() {
+        assert_eq!(dense_shape("126x64x7"), Ok(DenseShape { inputs: 126, hidden: 64, actions: 7 }));
+        for text in ["", "64", "126x64", "126x64x7x1", "126x64xseven", "-1x64x7"] {
+            let error = dense_shape(text).unwrap_err();
+            assert!(error.contains(&format!("`{text}`")) && error.contains("126x64x7"), "{error}");
         }
     }
 }

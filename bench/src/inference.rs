@@ -5,28 +5,31 @@
 //! Server and clients run in this process and share its cores; what goes between them goes over sockets, through the
 //! client that actors use. Every position that is asked is another one. Start with [`run`].
 
-mod load;
-mod server;
-
+use std::cell::RefCell;
 use std::io::Write;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use game::Game as _;
+use game::{Game as _, ObservationShape};
 use games::{GameKind, with_game};
-use inference::{Batch, Evaluator, Predictions};
+use inference::{Batch, DevicePreference, Evaluator, PrecisionPreference};
+use inference_server::{Config, Running};
 use network_cpu::KernelPreference;
-use network_torch::{DevicePreference, PrecisionPreference};
-use weights::Manifest;
+use proto::inference::{AnalysisClient, EvalError, Evaluations, EvaluationsSettings, Hello};
+use proto::open_inference::v2;
+use proto::open_inference::v2::grpc_inference_service_client::GrpcInferenceServiceClient;
+use proto::weights::Published;
+use service::config::Sources;
+use service::{Drain, Readiness};
+use tokio::net::TcpListener;
+use weights::Architecture;
 
-use super::output::Destination;
-use super::random_weights::random_weights;
-use super::report::{Report, Unit};
-use super::training_run::TemporaryFolder;
-use super::{Turns, machine, positions, threads};
-use crate::evaluators::Evaluators;
-use load::{Load, Loaded};
-use server::Server;
+use crate::network::{choose_evaluators, evaluations_per_second, random_positions, random_weights};
+use crate::output::Destination;
+use crate::report::{Report, Unit};
+use crate::training_run::TemporaryFolder;
+use crate::{Turns, machine};
 
 /// Options of `zerofleet bench inference`.
 #[derive(Debug, Clone, clap::Args)]
@@ -43,10 +46,10 @@ pub struct Args {
     /// Threads that evaluate, in a process and in the server; 0 is one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Positions in an ask, and in a batch of the evaluator in a process.
+    /// Positions in a request, and in a batch of the evaluator in a process.
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
-    /// Asks that the client has unanswered.
+    /// Requests that the client has unanswered.
     #[arg(long, default_value_t = 6)]
     pub in_flight: usize,
     /// Numbers of callers that ask for one position, wait for the answer, and ask again.
@@ -61,9 +64,6 @@ pub struct Args {
     /// Settings of the server beside the defaults: `inference.queue_delay_us=200`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// Weights and positions descend from it.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
@@ -91,18 +91,19 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let time = args.turns.time()?;
     let thread_count = machine::threads(args.threads);
     let spec = with_game!(args.game, |game| game.spec().clone());
-    let (manifest, bytes) = random_weights(&spec, args.blocks, args.channels, args.seed)?;
+    let weights = random_weights(&spec, args.blocks, args.channels, args.turns.seed)?;
     let folder = TemporaryFolder::new(None)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let server = runtime.block_on(Server::start(args, thread_count, folder.path(), (&manifest, &bytes)))?;
-    let mut local = in_process(args, thread_count, &manifest, &bytes)?;
+    let server = runtime.block_on(Server::start(args, thread_count, folder.path(), &weights))?;
+    let (mut local, architecture) = (in_process(args, thread_count, &weights)?, &weights.manifest.architecture);
+    let batch = |thread| random_positions(architecture, args.turns.seed + thread as u64, args.batch);
 
-    let (mut alone, mut fast, mut open) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut alone, mut on_fast_path, mut open) = (Vec::new(), Vec::new(), Vec::new());
     let full = Load { callers: args.in_flight, positions: args.batch, timeout: None };
     for _ in 0..args.turns.repeats {
-        alone.push(threads::rate(&mut local, time, Alone::evaluate)?);
-        fast.push(runtime.block_on(load::fast(&server, &manifest, full, time)));
-        open.push(runtime.block_on(load::model_infer(&server, &manifest, full, time))?);
+        alone.push(evaluations_per_second(&[], &mut local, batch, time)?);
+        on_fast_path.push(runtime.block_on(fast(&server, architecture, full, time)));
+        open.push(runtime.block_on(model_infer(&server, architecture, full, time))?);
     }
     let in_process = args.turns.turn.speed(&alone).unwrap_or(f64::NAN);
     let speed = |loaded: &Loaded| loaded.positions_per_second;
@@ -113,43 +114,44 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     report.set("positions per request", args.batch);
     report.set("requests in flight", args.in_flight);
     report.at(FULL, &[("path", &"in process")]).value(EVALUATIONS, Unit::PerSecond, in_process);
-    for (path, turns) in [("fast path", fast), ("ModelInfer", open)] {
-        let loaded = args.turns.turn.of(turns, speed).context("no turn was measured")?;
+    for (path, turns) in [("fast path", on_fast_path), ("ModelInfer", open)] {
+        let mut loaded = args.turns.turn.of(turns, speed).context("no turn was measured")?;
         report
             .at(FULL, &[("path", &path)])
             .value(EVALUATIONS, Unit::PerSecond, speed(&loaded))
             .value(SHARE, Unit::Share, speed(&loaded) / in_process)
-            .latency("request", loaded.latency);
+            .latency("request", &mut loaded.answered);
     }
     for &count in &args.callers {
         let one = Load { callers: count, positions: 1, timeout: None };
-        let turns = (0..args.turns.repeats).map(|_| runtime.block_on(load::fast(&server, &manifest, one, time)));
-        let loaded = args.turns.turn.of(turns.collect(), speed).context("no turn was measured")?;
+        let turns = (0..args.turns.repeats).map(|_| runtime.block_on(fast(&server, architecture, one, time)));
+        let mut loaded = args.turns.turn.of(turns.collect(), speed).context("no turn was measured")?;
         report
             .at(CALLERS, &[("callers", &count)])
             .value(EVALUATIONS, Unit::PerSecond, speed(&loaded))
-            .latency("request", loaded.latency);
+            .latency("request", &mut loaded.answered);
     }
     let deadline = Duration::from_millis(args.deadline_ms);
     // Four times what the server can have answered by then.
-    let asks = 4.0 * in_process * deadline.as_secs_f64() / args.batch as f64;
+    let requests = 4.0 * in_process * deadline.as_secs_f64() / args.batch as f64;
     let overload =
-        Load { callers: (asks.ceil() as usize).clamp(8, 1024), positions: args.batch, timeout: Some(deadline) };
-    let overloaded = runtime.block_on(load::fast(&server, &manifest, overload, time));
+        Load { callers: (requests.ceil() as usize).clamp(8, 1024), positions: args.batch, timeout: Some(deadline) };
+    let mut overloaded = runtime.block_on(fast(&server, architecture, overload, time));
+    let (rejected, expired) = (overloaded.share(overloaded.rejected), overloaded.share(overloaded.expired));
     let evaluator = runtime.block_on(server.stop())?;
     report
         .at(OVERLOAD, &[("deadline ms", &args.deadline_ms)])
         .value("callers", Unit::Count, overload.callers as f64)
         .value(EVALUATIONS, Unit::PerSecond, speed(&overloaded))
-        .latency("answered request", overloaded.latency)
-        .value("rejected at once", Unit::Share, overloaded.refused_share)
-        .value("expired in the queue", Unit::Share, overloaded.expired_share);
+        .latency("answered request", &mut overloaded.answered)
+        .value("rejected at once", Unit::Share, rejected)
+        .value("expired in the queue", Unit::Share, expired);
     report.note(format!("evaluator: {evaluator}, random weights, no position cache"));
     report.note("server and clients share the cores of this machine, over loopback");
     if !args.sets.is_empty() {
         report.note(format!("server with {}", args.sets.join(", ")));
     }
-    report.note_turns(args.turns, args.seed);
+    report.note_turns(args.turns);
     report.plot(CALLERS, EVALUATIONS, Some("callers"), None);
     Ok(report)
 }
@@ -163,29 +165,175 @@ const OVERLOAD: &str = "overload";
 const EVALUATIONS: &str = "evaluations/s";
 const SHARE: &str = "share of in process";
 
-/// The same evaluator in this process, for as many threads as in the server.
-fn in_process(args: &Args, threads: usize, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Vec<Alone>> {
+/// The same evaluators in this process, for as many threads as in the server.
+fn in_process(args: &Args, threads: usize, weights: &Published) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
     let kernel: KernelPreference = args.kernel.parse().map_err(anyhow::Error::msg).context("read --kernel")?;
-    let evaluators = Evaluators::new(DevicePreference::Auto, PrecisionPreference::Auto, kernel)?;
-    let alone = |thread| {
-        let batch = positions::random(&manifest.architecture, args.seed + thread as u64, args.batch);
-        Ok(Alone { evaluator: evaluators.evaluator(manifest, bytes)?, batch, predictions: Predictions::new() })
-    };
-    (0..threads).map(alone).collect()
+    let preference = (DevicePreference::Auto, PrecisionPreference::Auto, kernel);
+    let backend = choose_evaluators(preference, &weights.manifest.architecture, threads, args.batch)?;
+    (0..threads).map(|_| Ok(backend.build(&weights.manifest, &weights.bytes)?)).collect()
 }
 
-/// The evaluator of a thread, and what it is asked.
-struct Alone {
-    evaluator: Box<dyn Evaluator>,
-    batch: Batch,
-    predictions: Predictions,
+/// An inference server in this process, behind a socket.
+struct Server {
+    endpoint: String,
+    running: Running,
+    drain: Drain,
 }
 
-impl Alone {
-    fn evaluate(&mut self) -> anyhow::Result<usize> {
-        self.evaluator.evaluate(&self.batch, &mut self.predictions)?;
-        Ok(self.batch.len())
+impl Server {
+    /// Serves these weights, which are written into `folder`.
+    ///
+    /// # Errors
+    /// A setting that makes no sense, a folder that cannot be written.
+    async fn start(args: &Args, threads: usize, folder: &Path, weights: &Published) -> anyhow::Result<Self> {
+        let path = folder.join("weights.json");
+        std::fs::write(&path, serde_json::to_vec(&weights.manifest)?)
+            .with_context(|| format!("write {}", path.display()))?;
+        let beside = path.with_extension("safetensors");
+        std::fs::write(&beside, &weights.bytes).with_context(|| format!("write {}", beside.display()))?;
+        let mut sets = vec![
+            format!("run.game={}", args.game),
+            format!("inference.weights={}", path.display()),
+            format!("inference.threads={threads}"),
+            format!("inference.kernel={}", args.kernel),
+            // The cache would answer what the evaluator is to be measured with.
+            "inference.cache_positions=0".to_owned(),
+            "inference.requests_max=4096".to_owned(),
+        ];
+        sets.extend(args.sets.iter().cloned());
+        let config: Config = Sources { file: None, env: std::iter::empty(), sets }.layers()?.load()?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
+        let drain = Drain::new();
+        let running =
+            inference_server::start(config.settings()?, listener, Readiness::starting(), drain.clone()).await?;
+        Ok(Self { endpoint: format!("http://{}", running.address), running, drain })
     }
+
+    /// Drains it; what evaluated, in its own words.
+    ///
+    /// # Errors
+    /// The error that ended it early.
+    async fn stop(self) -> anyhow::Result<String> {
+        let stats = AnalysisClient::new(&self.endpoint)?.stats().await.context("ask the server what it is")?;
+        self.drain.start();
+        self.running.finished().await?;
+        Ok(stats.evaluator)
+    }
+}
+
+/// The load that callers make.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    /// Number of concurrent callers; each sends its next request as soon as it is answered.
+    callers: usize,
+    /// Positions in a request.
+    positions: usize,
+    /// Within what time answers are wanted.
+    timeout: Option<Duration>,
+}
+
+/// The result of a load.
+#[derive(Debug, Default)]
+struct Loaded {
+    positions_per_second: f64,
+    /// The time of each answered request.
+    answered: Vec<Duration>,
+    /// Requests rejected at once, with when to come again.
+    rejected: u64,
+    /// Requests whose time was up while they waited.
+    expired: u64,
+}
+
+impl Loaded {
+    /// The share of all requests.
+    fn share(&self, count: u64) -> f64 {
+        count as f64 / (self.answered.len() as f64 + self.rejected as f64 + self.expired as f64).max(1.0)
+    }
+}
+
+/// The fast path, from one client with one stream.
+async fn fast(server: &Server, architecture: &Architecture, load: Load, time: Duration) -> Loaded {
+    let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
+    let shape = ObservationShape { planes, height, width };
+    let hello = Hello { name: "bench".into(), game: architecture.game.clone(), shape, actions: architecture.actions };
+    let settings = EvaluationsSettings { endpoint: server.endpoint.clone(), hello };
+    let client = Evaluations::start(settings).expect("the server has a valid endpoint");
+    client.up().await;
+    let request = |caller| {
+        let (client, batch) = (client.clone(), random_positions(architecture, caller, load.positions));
+        async move || client.evaluate(&batch, None, load.timeout).await.map(drop)
+    };
+    keep_requesting(load, time, request).await
+}
+
+/// `ModelInfer` of the Open Inference Protocol, raw contents, over one connection.
+///
+/// # Errors
+/// An endpoint that is none.
+async fn model_infer(
+    server: &Server,
+    architecture: &Architecture,
+    load: Load,
+    time: Duration,
+) -> anyhow::Result<Loaded> {
+    let client = GrpcInferenceServiceClient::new(proto::channel(&server.endpoint)?);
+    let request = |caller| {
+        let mut client = client.clone();
+        let request = request(architecture, &random_positions(architecture, caller, load.positions));
+        async move || client.model_infer(request.clone()).await.map(drop)
+    };
+    Ok(keep_requesting(load, time, request).await)
+}
+
+fn request(architecture: &Architecture, batch: &Batch) -> v2::ModelInferRequest {
+    let &Architecture { planes, height, width, .. } = architecture;
+    let shape = [batch.len(), planes, height, width].map(|size| i64::try_from(size).unwrap_or(i64::MAX));
+    let observations = v2::model_infer_request::InferInputTensor {
+        name: "observations".into(),
+        datatype: "FP32".into(),
+        shape: shape.to_vec(),
+        ..v2::model_infer_request::InferInputTensor::default()
+    };
+    let bytes: Vec<u8> = batch.observations().iter().flat_map(|number| number.to_le_bytes()).collect();
+    v2::ModelInferRequest {
+        model_name: architecture.game.clone(),
+        inputs: vec![observations],
+        raw_input_contents: vec![bytes.into()],
+        ..v2::ModelInferRequest::default()
+    }
+}
+
+/// Callers that each send another request as soon as they are answered, in one task. `request` makes those of a caller.
+async fn keep_requesting<A, E>(load: Load, time: Duration, request: impl Fn(u64) -> A) -> Loaded
+where
+    A: AsyncFnMut() -> Result<(), E>,
+    E: std::error::Error + 'static,
+{
+    let (begun, all) = (Instant::now(), RefCell::new(Loaded::default()));
+    let callers = (0..load.callers as u64).map(|caller| {
+        let (mut request, all) = (request(caller), &all);
+        async move {
+            while begun.elapsed() < time {
+                let start = Instant::now();
+                let Err(error) = request().await else {
+                    all.borrow_mut().answered.push(start.elapsed());
+                    continue;
+                };
+                let Some(EvalError::Rejected(rejection)) = (&error as &dyn std::error::Error).downcast_ref() else {
+                    tracing::error!(%error, "a request failed");
+                    return;
+                };
+                all.borrow_mut().rejected += u64::from(rejection.retry_after.is_some());
+                all.borrow_mut().expired += u64::from(rejection.retry_after.is_none());
+                let pause = rejection.retry_after.unwrap_or_default().max(Duration::from_millis(1));
+                tokio::time::sleep(pause).await;
+            }
+        }
+    });
+    futures::future::join_all(callers).await;
+    let mut all = all.into_inner();
+    all.positions_per_second = (all.answered.len() * load.positions) as f64 / begun.elapsed().as_secs_f64();
+    all
 }
 
 #[cfg(test)]
@@ -219,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense_are_refused_by_name() {
+    fn options_that_make_no_sense_are_rejected_by_name() {
         for options in [["--batch", "0"], ["--in-flight", "0"], ["--callers", "0"]] {
             let error = measure(&args(&options)).unwrap_err().to_string();
             assert!(error.contains(options[0]), "{error}");

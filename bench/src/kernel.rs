@@ -6,34 +6,27 @@
 //! what bounds the kernel, multiply-adds from registers alone. Start with [`run`].
 
 mod engine;
-mod network_size;
 mod peers;
-mod ratio;
-mod series;
-mod speeds;
-#[cfg(test)]
-mod testing;
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::weights::{Architecture, WeightsVersion};
-use anyhow::{Context, anyhow, ensure};
-use network_cpu::{KernelVariant, Tower, TowerEvaluator, choose_variant, fastest_first};
-use network_torch::{Device, LibtorchEvaluator, Network, Precision};
+use ::weights::Architecture;
+use anyhow::{Context, anyhow};
+use network_cpu::{ChosenVariant, KernelVariant, Tower, choose_variant, fastest_first};
+use network_torch::{Device, Network, Precision};
 
-pub use network_size::NetworkSize;
-
-use super::output::Destination;
-use super::report::{Report, Unit};
-use super::{Turns, machine, positions};
-use engine::Engine;
+use crate::network::{NetworkSize, evaluating, kernel_evaluators, libtorch_evaluators, random_positions};
+use crate::output::Destination;
+use crate::report::{Report, Unit};
+use crate::series::{Limits, Series, Speeds, Work};
+use crate::{Turns, ascending, machine};
+use engine::{Engine, LAYERS, Path, ratios};
 use peers::Peers;
-use ratio::ratios;
-use series::{Course, Series, Source};
-use speeds::{EngineSpeeds, NetworkSpeeds};
 
 /// Random positions that paths of integers are calibrated on.
 const CALIBRATION: usize = 64;
@@ -63,9 +56,6 @@ pub struct Args {
     /// if it is not there.
     #[arg(long, value_name = "FOLDER")]
     pub peers: Option<PathBuf>,
-    /// Every random weight and position descends from it.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
@@ -86,95 +76,105 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
 /// As [`run`].
 pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
     let bench = Bench::new(args)?;
-    // Each thread has an engine of its own; nothing within one is shared out.
-    network_torch::set_threads(1);
-    let started = args.peers.as_deref().map(|folder| Peers::start(folder, bench.threads, args.seed));
-    let mut peers = started.map(|started| started.map_err(|error| service::chain(&error)));
-    let mut report = bench.empty_report(peers.as_ref());
+    let mut report = bench.empty_report();
     for size in &args.networks {
-        let network = bench.measure(*size, &mut peers).with_context(|| format!("measure {size}"))?;
-        add(&mut report, &network);
+        bench.measure(*size, &mut report).with_context(|| format!("measure {size}"))?;
         so_far(&report)?;
     }
     Ok(report)
 }
 
 const SPEEDS: &str = "evaluations";
-const LAYERS: &str = "time of one thread per position";
+const LAYER_TIMES: &str = "time of one thread per position";
 const EVALUATIONS: &str = "evaluations/s";
 
-/// Adds what was measured of a network.
-fn add(report: &mut Report, speeds: &NetworkSpeeds) {
-    let NetworkSpeeds { network, multiply_adds, chosen, reason, engines, ratios } = speeds;
-    let mut finding = match chosen {
-        Some(path) => format!("{network}: the kernel chooses {path} ({reason})."),
-        None => format!("{network}: the kernel does not compute this network: {reason}."),
+/// What was measured of one engine.
+struct Measured {
+    speeds: Speeds<Engine>,
+    /// Multiply-adds/s from registers alone, over all threads: what bounds this path. Paths of the kernel only.
+    peak: Option<f64>,
+    /// By batch size, microseconds in each of [`LAYERS`]. Paths of the kernel only.
+    layers: Vec<(usize, [Option<f64>; LAYERS.len()])>,
+}
+
+/// Adds what was measured of a network. `choice` is the path that the kernel chooses, or the reason why there is none.
+fn add(
+    report: &mut Report,
+    network: &str,
+    multiply_adds: Option<usize>,
+    choice: Result<ChosenVariant, String>,
+    engines: &[Measured],
+) {
+    let mut finding = match &choice {
+        Ok(ChosenVariant { path, reason }) => format!("{network}: the kernel chooses {path} ({reason})."),
+        Err(reason) => format!("{network}: the kernel does not compute this network: {reason}."),
     };
     if let Some(multiply_adds) = multiply_adds {
-        finding += &format!(" A position takes {:.1} million multiply-adds.", *multiply_adds as f64 / 1e6);
+        finding += &format!(" A position takes {:.1} million multiply-adds.", multiply_adds as f64 / 1e6);
     }
-    ratios.iter().for_each(|ratio| finding += &format!("\n- {}", ratio.in_words()));
-    for EngineSpeeds { engine, not_measured, .. } in engines {
-        finding += &not_measured.as_ref().map_or(String::new(), |why| format!("\n- {engine}: not measured: {why}"));
+    let speeds: Vec<Speeds<Engine>> = engines.iter().map(|engine| engine.speeds.clone()).collect();
+    let chosen = choice.ok().map(|choice| choice.path.name());
+    ratios(&speeds, chosen).iter().for_each(|ratio| finding += &format!("\n- {ratio}"));
+    for Speeds { label, not_measured, .. } in &speeds {
+        finding +=
+            &not_measured.as_ref().map_or(String::new(), |why| format!("\n- {}: not measured: {why}", label.name));
     }
     report.finding(finding);
-    for EngineSpeeds { engine, peak, speeds, layers, .. } in engines {
+    for Measured { speeds: Speeds { label, speeds, .. }, peak, layers } in engines {
         for speed in speeds {
+            let share = |peak| Some(speed.per_second * multiply_adds? as f64 / peak);
             report
-                .at(SPEEDS, &[("network", network), ("engine", engine), ("batch", &speed.batch)])
-                .value(EVALUATIONS, Unit::PerSecond, speed.evaluations_per_second)
-                .value("share of the peak", Unit::Share, speed.share_of_peak)
+                .at(SPEEDS, &[("network", &network), ("engine", &label.name), ("batch", &speed.size)])
+                .value(EVALUATIONS, Unit::PerSecond, speed.per_second)
+                .value("share of the peak", Unit::Share, peak.and_then(share))
                 .value("peak multiply-adds/s", Unit::PerSecond, *peak);
         }
-        for times in layers {
-            let us = |ns: f64| ns / 1e3;
-            report
-                .at(LAYERS, &[("network", network), ("engine", engine), ("batch", &times.batch)])
-                .value("observations", Unit::Microseconds, us(times.observe_ns))
-                .value("stem", Unit::Microseconds, us(times.stem_ns))
-                .value("a block", Unit::Microseconds, us(times.mean_block_ns()))
-                .value("convolution of the heads", Unit::Microseconds, us(times.heads_ns))
-                .value("layers of the heads", Unit::Microseconds, us(times.layers_ns));
+        for (batch, times) in layers {
+            let cell = report.at(LAYER_TIMES, &[("network", &network), ("engine", &label.name), ("batch", batch)]);
+            let times = LAYERS.iter().zip(times);
+            times.fold(cell, |cell, (layer, time)| cell.value(layer, Unit::Microseconds, *time));
         }
     }
 }
-
-/// The engines that Python runs, or the reason why there are none; `None` without `--peers`.
-type MaybePeers = Option<Result<Peers, String>>;
 
 /// Checked options.
 struct Bench<'a> {
     args: &'a Args,
-    /// Ascending.
     batches: Vec<usize>,
     paths: Vec<KernelVariant>,
     threads: usize,
-    time: Duration,
-    batch_time_max: Duration,
+    limits: Limits,
+    /// The engines that Python runs, or the reason why there are none; `None` without `--peers`.
+    peers: Option<Result<Rc<RefCell<Peers>>, String>>,
+}
+
+/// An engine while it is measured.
+struct Contestant {
+    series: Series<Engine>,
+    /// Paths of the kernel only.
+    path: Option<Path>,
 }
 
 impl<'a> Bench<'a> {
     fn new(args: &'a Args) -> anyhow::Result<Self> {
-        ensure!(!args.batches.is_empty() && !args.batches.contains(&0), "--batches needs sizes of at least 1");
-        let mut batches = args.batches.clone();
-        batches.sort_unstable();
-        batches.dedup();
+        let batches = ascending("--batches", &args.batches)?;
         let available = || {
             // Integers in plain Rust are there to hold the others against.
             let worthwhile = KernelVariant::INT8.into_iter().filter(|&path| path != KernelVariant::PortableI8);
             KernelVariant::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
         };
-        Ok(Self {
-            args,
-            batches,
-            paths: if args.paths.is_empty() { available() } else { args.paths.clone() },
-            threads: machine::threads(args.threads),
-            time: args.turns.time()?,
-            batch_time_max: Duration::try_from_secs_f64(args.batch_seconds_max).context("read --batch-seconds-max")?,
-        })
+        let call_time_max = Duration::try_from_secs_f64(args.batch_seconds_max).context("read --batch-seconds-max")?;
+        let limits = Limits { time: args.turns.time()?, call_time_max };
+        let threads = machine::threads(args.threads);
+        let peers = args.peers.as_deref().map(|folder| {
+            let peers = Peers::start(folder, threads, args.turns.seed).map_err(|error| service::chain(&error));
+            peers.map(|peers| Rc::new(RefCell::new(peers)))
+        });
+        let paths = if args.paths.is_empty() { available() } else { args.paths.clone() };
+        Ok(Self { args, batches, paths, threads, limits, peers })
     }
 
-    fn empty_report(&self, peers: Option<&Result<Peers, String>>) -> Report {
+    fn empty_report(&self) -> Report {
         let mut report = Report::new("kernel", "The CPU kernel beside other engines");
         report.set("threads", self.threads);
         report.note("each thread has an engine of its own that computes on one thread");
@@ -183,84 +183,94 @@ impl<'a> Bench<'a> {
              registers alone; paths in float32 make down to a quarter as many in the blocks, so theirs may exceed 100 %",
         );
         report.note(format!("left out: batches that take longer than {} s", self.args.batch_seconds_max));
-        match peers {
+        match &self.peers {
             Some(Ok(peers)) => {
-                report.note(format!("called from Python, with the softmax left out: {}", peers.versions));
+                report.note(format!("called from Python, with the softmax left out: {}", peers.borrow().versions));
             }
             Some(Err(reason)) => report.note(format!("engines of Python: not measured: {reason}")),
             None => {}
         }
-        report.note_turns(self.args.turns, self.args.seed);
+        report.note_turns(self.args.turns);
         report.plot(SPEEDS, EVALUATIONS, Some("batch"), Some("network"));
         report
     }
 
     /// Measures everything of one network in turns.
-    fn measure(&self, size: NetworkSize, peers: &mut MaybePeers) -> anyhow::Result<NetworkSpeeds> {
-        let architecture = size.architecture();
-        let bytes = Network::new(&architecture, Device::Cpu, self.args.seed)?.to_safetensors()?;
+    fn measure(&self, size: NetworkSize, report: &mut Report) -> anyhow::Result<()> {
+        let (architecture, Turns { repeats, turn, .. }) = (size.architecture(), self.args.turns);
+        let bytes = Network::new(&architecture, Device::Cpu, self.args.turns.seed)?.to_safetensors()?;
         let mut allowed = fastest_first(&mut Instant::now);
         allowed.retain(|path| self.paths.contains(path));
         let choice = choose_variant(&architecture, &allowed);
-        let course = Course {
-            architecture: &architecture,
-            threads: self.threads,
-            seed: self.args.seed,
-            time: self.time,
-            batch_time_max: self.batch_time_max,
-        };
-        let mut all = self.series(&architecture, &bytes, peers.as_ref());
-        for _ in 0..self.args.turns.repeats {
-            for series in &mut all {
-                series.measure_peak(&course)?;
+        let mut all = self.contestants(&architecture, &bytes);
+        for _ in 0..repeats {
+            for path in all.iter_mut().filter_map(|contestant| contestant.path.as_mut()) {
+                path.measure_peak(self.threads, self.limits.time)?;
             }
             for &batch in &self.batches {
-                for series in &mut all {
-                    series.measure(batch, &course, peers.as_mut().and_then(|peers| peers.as_mut().ok()));
+                for Contestant { series, path } in &mut all {
+                    if series.measure(batch, self.limits)
+                        && let Some(path) = path
+                    {
+                        path.measure_layers(batch, (self.threads, self.args.turns.seed), self.limits.time)?;
+                    }
                 }
             }
         }
-        let multiply_adds = all.iter().find_map(Series::multiply_adds);
-        let engines: Vec<EngineSpeeds> =
-            all.iter().map(|series| series.report(self.args.turns.turn, multiply_adds)).collect();
-        let (chosen, reason) = match choice {
-            Ok(choice) => (Some(Engine::Kernel(choice.path)), choice.reason),
-            Err(error) => (None, error.to_string()),
+        let multiply_adds = all.iter().find_map(|contestant| Some(contestant.path.as_ref()?.tower.multiply_adds()));
+        let measured = |Contestant { series, path }: &Contestant| Measured {
+            speeds: series.speeds(turn),
+            peak: path.as_ref().and_then(|path| path.peak(turn)),
+            layers: path.as_ref().map_or_else(Vec::new, |path| path.layers(turn)),
         };
-        let ratios = ratios(&engines, chosen);
-        Ok(NetworkSpeeds { network: size.to_string(), multiply_adds, chosen, reason, engines, ratios })
+        let measured: Vec<Measured> = all.iter().map(measured).collect();
+        add(report, &size.to_string(), multiply_adds, choice.map_err(|error| error.to_string()), &measured);
+        Ok(())
     }
 
     /// Every engine, ready or with the reason why not.
-    fn series(&self, architecture: &Architecture, bytes: &[u8], peers: Option<&Result<Peers, String>>) -> Vec<Series> {
-        let kernel = |&path: &KernelVariant| Series::new(Engine::Kernel(path), self.kernel(architecture, bytes, path));
-        let libtorch =
-            |precision| Series::new(Engine::Libtorch(precision), self.libtorch(architecture, bytes, precision));
-        let peer = |peers: &Result<Peers, String>, engine| {
-            let source = peers.as_ref().map(|_| Source::Python).map_err(|reason| anyhow!("{reason}"));
-            Series::new(engine, source)
-        };
-        let ours = self.paths.iter().map(kernel).chain([Precision::Bf16, Precision::F32].map(libtorch));
-        ours.chain(peers.into_iter().flat_map(|peers| Engine::PEERS.map(|engine| peer(peers, engine)))).collect()
+    fn contestants(&self, architecture: &Architecture, bytes: &[u8]) -> Vec<Contestant> {
+        let mut all = Vec::new();
+        for &variant in &self.paths {
+            let tower = self.tower(architecture, bytes, variant);
+            let path = tower.as_ref().ok().map(|tower| Path::new(variant, Arc::clone(tower)));
+            let work = tower.map(|tower| {
+                evaluating(kernel_evaluators(&tower, self.threads), architecture, 1, self.args.turns.seed)
+            });
+            all.push(Contestant { series: Series::new(Engine::kernel(variant), self.threads, work), path });
+        }
+        for precision in [Precision::Bf16, Precision::F32] {
+            let evaluators = libtorch_evaluators(architecture, bytes, (Device::Cpu, precision), self.threads);
+            let work = evaluators.map(|evaluators| evaluating(evaluators, architecture, 1, self.args.turns.seed));
+            let series = Series::new(Engine::other("libtorch", precision), self.threads, work);
+            all.push(Contestant { series, path: None });
+        }
+        for (peers, (library, precision)) in
+            self.peers.iter().flat_map(|peers| Engine::PEERS.map(|engine| (peers, engine)))
+        {
+            let engine = Engine::other(library, precision);
+            let work = peers.as_ref().map_err(|reason| anyhow!("{reason}"));
+            let work = work.map(|peers| asking(Rc::clone(peers), engine.name.clone(), architecture.clone()));
+            all.push(Contestant { series: Series::new(engine, self.threads, work), path: None });
+        }
+        all
     }
 
-    fn kernel(&self, architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> anyhow::Result<Source> {
-        let tower = Arc::new(match path.is_int8() {
-            true => {
-                let calibration = positions::random(architecture, self.args.seed, CALIBRATION);
-                let ranges = Tower::new(architecture, bytes, path.base())?.ranges(calibration.observations());
-                Tower::quantised(architecture, bytes, path, &ranges)?
-            }
-            false => Tower::new(architecture, bytes, path)?,
-        });
-        let evaluator = |_| TowerEvaluator::new(Arc::clone(&tower), WeightsVersion(1));
-        Ok(Source::Kernel((0..self.threads).map(evaluator).collect()))
+    fn tower(&self, architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> anyhow::Result<Arc<Tower>> {
+        if !path.is_int8() {
+            return Ok(Arc::new(Tower::new(architecture, bytes, path)?));
+        }
+        let calibration = random_positions(architecture, self.args.turns.seed, CALIBRATION);
+        let ranges = Tower::new(architecture, bytes, path.base())?.ranges(calibration.observations());
+        Ok(Arc::new(Tower::quantised(architecture, bytes, path, &ranges)?))
     }
+}
 
-    fn libtorch(&self, architecture: &Architecture, bytes: &[u8], precision: Precision) -> anyhow::Result<Source> {
-        let evaluator = |_| LibtorchEvaluator::new(architecture, WeightsVersion(1), bytes, Device::Cpu, precision);
-        Ok(Source::Libtorch((0..self.threads).map(evaluator).collect::<Result<_, _>>()?))
-    }
+/// Evaluations by an engine of Python.
+fn asking(peers: Rc<RefCell<Peers>>, engine: String, architecture: Architecture) -> Work {
+    let rate =
+        move |size: usize, time| Ok(peers.borrow_mut().measure(&engine, &architecture, size, time)? / size as f64);
+    Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
 }
 
 #[cfg(test)]
@@ -294,7 +304,7 @@ mod tests {
         // Two networks, two batches; libtorch in two precisions.
         assert_eq!(of(&report, SPEEDS, EVALUATIONS), 4 * (kernels + 2), "{report:?}");
         assert_eq!(of(&report, SPEEDS, "peak multiply-adds/s"), 4 * kernels);
-        assert_eq!(of(&report, LAYERS, "a block"), 2 * kernels, "the second network has no block");
+        assert_eq!(of(&report, LAYER_TIMES, "a block"), 2 * kernels, "the second network has no block");
         for finding in &report.findings {
             assert!(finding.contains("the kernel chooses") && finding.contains(" over libtorch: "), "{finding}");
             assert!(!finding.contains("not measured"), "{finding}");
@@ -334,14 +344,23 @@ mod tests {
     #[test]
     fn what_was_measured_of_a_network_is_told_by_engine_and_batch() {
         let mut report = Report::new("kernel", "Engines");
-        add(&mut report, &testing::network());
+        let with = |speeds| Measured { speeds, peak: None, layers: Vec::new() };
+        let mut engines: Vec<Measured> = engine::tests::engines().into_iter().map(with).collect();
+        engines[0].peak = Some(18_900_000.0 * 24_000.0 / 0.61);
+        engines[0].layers = vec![(32, [0.05, 0.4, 4.0, 0.3, 0.2].map(Some))];
+        let choice = Ok(ChosenVariant { path: KernelVariant::Avx512Bf16, reason: "the widest".to_owned() });
+        add(&mut report, "6x64@6x7", Some(18_900_000), choice, &engines);
         let of = |section, engine, batch, metric| {
             report.value(section, &[("network", "6x64@6x7"), ("engine", engine), ("batch", batch)], metric)
         };
         assert_eq!(of(SPEEDS, "avx512-bf16", "32", EVALUATIONS), Some(24_000.0));
-        assert_eq!(of(SPEEDS, "avx512-bf16", "32", "share of the peak"), Some(0.61));
+        assert_eq!(
+            of(SPEEDS, "avx512-bf16", "32", "share of the peak").map(|share| (share * 1e6).round()),
+            Some(0.61e6)
+        );
+        assert_eq!(of(SPEEDS, "libtorch f32", "8", "share of the peak"), None);
         assert_eq!(of(SPEEDS, "libtorch f32", "8", EVALUATIONS), Some(3000.0));
-        assert_eq!(of(LAYERS, "avx512-bf16", "32", "a block"), Some(4.0), "the mean of the blocks");
+        assert_eq!(of(LAYER_TIMES, "avx512-bf16", "32", "a block"), Some(4.0));
         let finding = &report.findings[0];
         assert!(finding.starts_with("6x64@6x7: the kernel chooses avx512-bf16 (the widest)."), "{finding}");
         assert!(finding.contains("18.9 million multiply-adds"), "{finding}");

@@ -5,25 +5,20 @@
 //! processes add up their own phases, a few times for each batch. Start with [`run`]; `shares` computes the figures of
 //! the run.
 
-mod cost;
 mod shares;
-mod times;
 
 use std::io::Write;
 
 use anyhow::ensure;
-use fleet::Role;
 use fleet::bottleneck::bottleneck;
+use fleet::{Rating, Role};
 
 pub(crate) use shares::{learner_device, rates};
-pub(crate) use times::Rates;
 
-use super::digits::{bytes, percent};
-use super::machine;
-use super::output::Destination;
-use super::report::{Report, Unit};
-use super::training_run::{self, Measured, Times};
-use cost::{Speed, cost, epoch_positions};
+use crate::machine;
+use crate::output::Destination;
+use crate::report::{Report, Value, bytes, number, percent, value_of};
+use crate::training_run::{self, Measured};
 
 /// Options of `zerofleet bench phases`.
 #[derive(Debug, Clone, clap::Args)]
@@ -48,62 +43,59 @@ pub struct Args {
 /// # Errors
 /// Options that make no sense, a process that dies, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    let times = checked(args)?;
-    args.destination.run("phases", out, |_| Ok(report(args, &training_run::measure(&args.run, times)?)))
+    check(args)?;
+    args.destination.run("phases", out, |_| Ok(report(args, &training_run::measure(&args.run, Rating::On)?)))
 }
 
 /// Checks the options that are not checked elsewhere.
-fn checked(args: &Args) -> anyhow::Result<Times> {
+fn check(args: &Args) -> anyhow::Result<()> {
     let finite = |name: &str, value: f64| {
         ensure!(value.is_finite() && value >= 0.0, "{name} must be a number, 0 or above");
         Ok(())
     };
     finite("--epochs", args.epochs)?;
     finite("--price-per-hour", args.price_per_hour.unwrap_or(0.0))?;
-    args.run.times()
+    args.run.times().map(drop)
 }
 
 /// Computes the report of a run.
 fn report(args: &Args, measured: &Measured) -> Report {
     let Measured { config, actors, window, .. } = measured;
-    let cores = machine::cores();
-    let threads = shares::threads(window, actors * config.actor.threads);
-    let cores_used = window.cpu_seconds().map(|cpu| cpu / (window.seconds * cores as f64));
     let rates = shares::rates(window);
-    let speed = Speed {
-        training_positions_per_second: rates.training_positions_per_second,
-        positions_per_second: rates.positions_per_second,
-    };
-    let epoch_positions = epoch_positions(rates.window_items, config.replay.window_items_min);
-    let transfers = shares::transfers(window);
     let mut report = describe("phases", "Where the time of a run goes", &args.run, measured);
-    report.note(format!("transfers: {transfers}"));
-    let bottleneck = bottleneck(&shares::load(&threads, cores_used));
-    report.finding(format!("**{}** {}", bottleneck.sentence, bottleneck.remedy));
-    let cost = cost(args.epochs, epoch_positions, args.price_per_hour, speed);
-    report.finding(cost.in_words());
-    for threads in &threads {
-        for time in &threads.phases {
-            report
-                .at(PHASES, &[("threads", &threads.name), ("phase", &time.phase)])
-                .value(SHARE, Unit::Share, time.wall_share)
-                .value("wall time", Unit::Microseconds, 1e6 * time.seconds)
-                .value("share of all CPU time", Unit::Share, time.cpu_share);
-        }
-    }
-    for process in shares::processes(window) {
-        report
-            .at("processes", &[("process", &process.name)])
-            .value("CPU time", Unit::Microseconds, process.cpu_seconds.map(|seconds| 1e6 * seconds))
-            .value("share of all CPU time", Unit::Share, process.cpu_share)
-            .value("sockets and timers", Unit::Microseconds, process.sockets_cpu_seconds.map(|seconds| 1e6 * seconds))
-            .value("memory", Unit::Bytes, process.memory_bytes.map(|bytes| bytes as f64));
-    }
-    add_rates(&mut report, "the run", &rates);
+    report.note(format!("transfers: {}", shares::transfers(window)));
+    shares::add_phases(&mut report, window, actors * config.actor.threads);
+    shares::add_processes(&mut report, window);
+    report.at(RATES, &[("run", &"the run")]).values(&rates);
     report.plot(PHASES, SHARE, None, Some("threads"));
+    let cores_used = window.cpu_seconds().map(|cpu| cpu / (window.seconds * machine::cores() as f64));
+    let bottleneck = bottleneck(&shares::load(&report, cores_used));
+    report.finding(format!("**{}** {}", bottleneck.sentence, bottleneck.remedy));
+    report.finding(cost(args, config.replay.main.window_items_min, &rates));
     report
 }
 
+/// Describes time and price of epochs at the measured speed. An epoch is as many positions as the window holds, which
+/// is no smaller than configured once the table is full.
+fn cost(args: &Args, window_items_min: u64, rates: &[Value]) -> String {
+    let of = |metric| value_of(rates, metric);
+    let epoch_positions = of("window items").unwrap_or(0.0).max(window_items_min as f64);
+    let what = format!("{} epochs of {epoch_positions:.0} training positions", args.epochs);
+    let Some(rate) = of("positions trained on/s").filter(|rate| *rate > 0.0) else {
+        return format!("{what}: unknown, since nothing was trained on.");
+    };
+    let hours = args.epochs * epoch_positions / rate / 3600.0;
+    let mut text = format!("{what} take {hours:.2} hours at this speed");
+    if let Some(moves) = of("moves/s") {
+        text += &format!(", in which self-play makes {} moves", number(hours * 3600.0 * moves));
+    }
+    if let Some(per_hour) = args.price_per_hour {
+        text += &format!(", and cost {:.2} at {per_hour} per hour", hours * per_hour);
+    }
+    text + "."
+}
+
+pub(crate) const RATES: &str = "rates";
 const PHASES: &str = "phases";
 const SHARE: &str = "share of the threads' time";
 
@@ -136,26 +128,11 @@ pub(crate) fn describe(benchmark: &str, title: &str, run: &training_run::RunArgs
     report
 }
 
-/// Adds how much was done.
-pub(crate) fn add_rates(report: &mut Report, run: &str, rates: &Rates) {
-    report
-        .at("rates", &[("run", &run)])
-        .value("games/s", Unit::PerSecond, rates.games_per_second)
-        .value("moves/s", Unit::PerSecond, rates.positions_per_second)
-        .value("evaluations/s", Unit::PerSecond, rates.evaluations_per_second)
-        .value("mean batch", Unit::Count, rates.mean_batch)
-        .value("simulations/s", Unit::PerSecond, rates.simulations_per_second)
-        .value("training steps/s", Unit::PerSecond, rates.steps_per_second)
-        .value("positions trained on/s", Unit::PerSecond, rates.training_positions_per_second)
-        .value("window items", Unit::Count, rates.window_items)
-        .value("limiter delays inserts", Unit::Share, rates.insert_wait_share)
-        .value("limiter delays samples", Unit::Share, rates.sample_wait_share);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::accelerator::Accelerator;
+    use crate::report::Unit;
     use crate::tests::{args, parsed};
     use crate::training_run::Window;
     use crate::training_run::tests::{actor, learner, usage};
@@ -178,7 +155,7 @@ mod tests {
             vec![actor, learner]
         };
         let mut config = Config::default();
-        (config.actor.threads, config.replay.window_items_min) = (2, 72_000);
+        (config.actor.threads, config.replay.main.window_items_min) = (2, 72_000);
         let window = Window { seconds: 10.0, begin: told(1.0, 100.0), end: told(9.0, 1100.0) };
         let measured = Measured { config, actors: 1, window, accelerators: Vec::new() };
         super::report(&args(line), &measured)
@@ -225,6 +202,45 @@ mod tests {
         let text = describe("phases", "A run", &args::<Args>("").run, &measured).markdown();
         assert!(text.contains("\n- accelerator: A, busy 25.0 % of the time, 3.00 MB in use\n"), "{text}");
         assert!(text.contains("\n- accelerator: A, busy – of the time, unknown memory in use\n"), "{text}");
+    }
+
+    /// What epochs of 100 000 positions cost if 2000 are trained on in a second, or `rate`.
+    fn costs(line: &str, rate: Option<f64>, window_items: Option<f64>) -> String {
+        let rates = [
+            ("positions trained on/s", Unit::PerSecond, rate),
+            ("moves/s", Unit::PerSecond, Some(500.0)),
+            ("window items", Unit::Count, window_items),
+        ];
+        cost(&args(line), 100_000, &rates)
+    }
+
+    #[test]
+    fn epochs_take_their_positions_at_the_speed_of_training() {
+        let expected = "36 epochs of 100000 training positions take 0.50 hours at this speed, in which self-play makes \
+                        900000 moves, and cost 1.50 at 3 per hour.";
+        assert_eq!(costs("--epochs 36 --price-per-hour 3", Some(2000.0), None), expected);
+    }
+
+    #[test]
+    fn without_a_price_there_is_none() {
+        let said = costs("--epochs 36", Some(2000.0), None);
+        assert!(said.contains("0.50 hours") && !said.contains("cost"), "{said}");
+    }
+
+    #[test]
+    fn where_nothing_was_trained_on_nothing_is_foretold() {
+        for rate in [None, Some(0.0)] {
+            let said = costs("--epochs 1 --price-per-hour 3", rate, None);
+            assert_eq!(said, "1 epochs of 100000 training positions: unknown, since nothing was trained on.");
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_the_window_as_it_will_be_when_the_table_is_full() {
+        for (window_items, positions) in [(Some(7_000.0), 100_000), (Some(120_000.0), 120_000), (None, 100_000)] {
+            let said = costs("", Some(2000.0), window_items);
+            assert!(said.contains(&format!(" epochs of {positions} training positions")), "{said}");
+        }
     }
 
     #[test]

@@ -1,27 +1,29 @@
 //! `zerofleet bench placement`: the device of all data of a run, the bytes copied between devices, and what an
 //! accelerator gains.
 //!
-//! It measures a real run as [`phases`] does, and where there is an accelerator a second one on the CPU alone.
-//! Devices are those that processes report; what lies on which follows from their code, and `tensors` holds
-//! that knowledge. Start with [`run`].
-
-mod tensors;
-mod transfers;
+//! It measures a real run as [`phases`](crate::phases) does, and where there is an accelerator a second one on the CPU
+//! alone. Devices are those that processes report; what lies on which follows from their code, and `placed` holds that
+//! knowledge. Start with [`run`].
 
 use std::io::Write;
 
-use fleet::Role;
+use fleet::{Rating, Role};
+use game::Game;
+use games::{GameKind, with_game};
 
-use super::digits::{bytes, number};
-use super::output::Destination;
-use super::phases::{self, learner_device, rates};
-use super::report::{Report, Unit};
-use super::training_run::{self, Measured, Window};
-use tensors::{CPU, Devices, Placed};
-use transfers::Transfers;
+use crate::output::Destination;
+use crate::phases::{RATES, describe, learner_device, rates};
+use crate::report::{Report, Unit, Value, bytes, number, value_of};
+use crate::training_run::{self, Measured, Window};
 
+/// The device of what no accelerator holds.
+const CPU: &str = "cpu";
 /// The settings that put everything on the CPU.
 const ON_THE_CPU: [&str; 3] = ["learner.device=cpu", "actor.device=cpu", "arena.device=cpu"];
+/// Bytes of a number on its way to and from a device.
+const BYTES: f64 = 4.0;
+/// Win, draw and loss.
+const OUTCOMES: f64 = 3.0;
 
 /// Options of `zerofleet bench placement`.
 #[derive(Debug, Clone, clap::Args)]
@@ -40,13 +42,12 @@ pub struct Args {
 /// Options that make no sense, a process that dies, a file that is no earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("placement", out, |_| {
-        let times = args.run.times()?;
-        let (mut report, placement) = report(args, &training_run::measure(&args.run, times)?);
+        let (mut report, placement) = report(args, &training_run::measure(&args.run, Rating::On)?);
         if placement == Placement::Accelerated {
             let mut on_the_cpu = args.run.clone();
             on_the_cpu.sets.extend(ON_THE_CPU.map(str::to_owned));
-            let measured = training_run::measure(&on_the_cpu, times)?;
-            phases::add_rates(&mut report, "all on the CPU", &rates(&measured.window));
+            let measured = training_run::measure(&on_the_cpu, Rating::On)?;
+            report.at(RATES, &[("run", &"all on the CPU")]).values(&rates(&measured.window));
         }
         Ok(report)
     })
@@ -65,19 +66,14 @@ enum Placement {
 fn report(args: &Args, measured: &Measured) -> (Report, Placement) {
     let Measured { config, window, .. } = measured;
     let (rates, devices) = (rates(window), Devices::new(window));
-    let tensors = tensors::placed(&devices, &config.arena.device.to_string());
+    let tensors = placed(&devices, &config.arena.device.to_string());
     let is_elsewhere = |placed: &Placed| placed.device.as_deref().is_some_and(|device| device != CPU);
     let placement = if tensors.iter().any(is_elsewhere) { Placement::Accelerated } else { Placement::Cpu };
-    let mut report = phases::describe("placement", "The devices of a run", &args.run, measured);
+    let mut report = describe("placement", "The devices of a run", &args.run, measured);
     if placement == Placement::Cpu {
         report.note("**everything is on the CPU**");
     }
-    let transfers: Transfers = transfers::transfers(args.run.game, &devices, &rates);
-    report.note(format!(
-        "copied to the learner's device: {}; to that of self-play and back: {}",
-        copied(transfers.training_batches_per_second, transfers.training_bytes_per_second),
-        copied(transfers.evaluated_batches_per_second, transfers.evaluated_bytes_per_second),
-    ));
+    report.note(copies(args.run.game, &devices, &rates));
     for Placed { what, process, device, computed_by } in &tensors {
         let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
         report.note(format!("{what} ({process}): on {}, computed by {}", known(device), known(computed_by)));
@@ -90,16 +86,62 @@ fn report(args: &Args, measured: &Measured) -> (Report, Placement) {
             .value("memory", Unit::Bytes, usage.and_then(|usage| usage.memory_bytes).map(|bytes| bytes as f64));
     }
     let run = if placement == Placement::Cpu { "on the CPU" } else { "as placed" };
-    phases::add_rates(&mut report, run, &rates);
+    report.at(RATES, &[("run", &run)]).values(&rates);
     (report, placement)
 }
 
-fn copied(batches: Option<f64>, bytes_per_second: Option<f64>) -> String {
-    match (batches, bytes_per_second) {
-        (Some(0.0), _) => "none".to_owned(),
-        (Some(batches), Some(rate)) => format!("{} batches/s, {}/s", number(batches), bytes(rate)),
+/// Describes the copies between devices: computed from the work done, not measured.
+fn copies(game: GameKind, devices: &Devices, rates: &[Value]) -> String {
+    let (planes, actions) = with_game!(game, |game| sizes(&game));
+    let of = |metric| value_of(rates, metric);
+    // What a batch of the learner holds of each position: planes, policy, legal actions, outcome, weight of the policy.
+    let trained = BYTES * (planes + 2.0 * actions + OUTCOMES + 1.0);
+    let evaluated = BYTES * (planes + actions + OUTCOMES);
+    let batches = of("evaluations/s").zip(of("mean batch")).map(|(evaluations, mean)| evaluations / mean);
+    let to_learner = (of("training steps/s"), of("positions trained on/s").map(|rate| rate * trained));
+    format!(
+        "copied to the learner's device: {}; to that of self-play and back: {}",
+        copied(devices.learner.as_deref(), to_learner),
+        copied(devices.of_evaluator(), (batches, of("evaluations/s").map(|rate| rate * evaluated))),
+    )
+}
+
+/// Describes batches and bytes per second that go to a device; none on a CPU.
+fn copied(device: Option<&str>, per_second: (Option<f64>, Option<f64>)) -> String {
+    match (device, per_second) {
+        (Some(CPU), _) | (Some(_), (Some(0.0), _)) => "none".to_owned(),
+        (Some(_), (Some(batches), Some(rate))) => format!("{} batches/s, {}/s", number(batches), bytes(rate)),
         _ => "unknown".to_owned(),
     }
+}
+
+/// Numbers of an observation, and actions.
+fn sizes(game: &impl Game) -> (f64, f64) {
+    (game.spec().observation.len() as f64, game.spec().actions as f64)
+}
+
+/// A kind of data of a run, and its device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Placed {
+    /// The data.
+    what: &'static str,
+    /// The process that holds it.
+    process: &'static str,
+    /// As configuration writes it; unknown if the process did not report it.
+    device: Option<String>,
+    /// The code that computes with it.
+    computed_by: Option<String>,
+}
+
+/// The choices that processes report.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Devices {
+    /// The device of the learner.
+    learner: Option<String>,
+    /// Its precision.
+    precision: Option<String>,
+    /// The evaluator of self-play.
+    evaluator: Option<String>,
 }
 
 impl Devices {
@@ -111,6 +153,41 @@ impl Devices {
             evaluator: label(Role::Actor, "zerofleet_actor_evaluator", "evaluator"),
         }
     }
+
+    /// Returns the device of self-play: `libtorch on DEVICE (why), precision`, `libtorch DEVICE precision` if that was
+    /// measured to be fastest at some batch, or the CPU kernel. Of several devices the last: it has the large batches.
+    fn of_evaluator(&self) -> Option<&str> {
+        let evaluator = self.evaluator.as_deref()?;
+        let measured = || evaluator.split(", ").filter_map(|part| part.strip_prefix("libtorch ")).last();
+        let device = evaluator.strip_prefix("libtorch on ").or_else(measured);
+        Some(device.and_then(|device| device.split_whitespace().next()).unwrap_or(CPU))
+    }
+}
+
+/// Everything on the way of a position, in the order of that way.
+fn placed(devices: &Devices, arena: &str) -> Vec<Placed> {
+    let placed = |what, process, device: Option<&str>, computed_by| Placed {
+        what,
+        process,
+        device: device.map(str::to_owned),
+        computed_by,
+    };
+    let (learner, evaluator) = (devices.learner.as_deref(), devices.of_evaluator());
+    // The arena does not report its choice.
+    let arena = Some(arena).filter(|device| *device != "auto");
+    let torch = devices.precision.as_ref().map(|precision| format!("libtorch, {precision}"));
+    let ours = |what: &str| Some(what.to_owned());
+    vec![
+        placed("positions, trees, position cache", "actor", Some(CPU), ours("search and rules")),
+        placed("observations of a batch, priors and values", "actor", Some(CPU), ours("rules; the evaluator's ends")),
+        placed("weights and activations of self-play", "actor", evaluator, devices.evaluator.clone()),
+        placed("trajectories, items", "replay-server", Some(CPU), ours("replay table and log")),
+        placed("samples, batches as they are made", "learner", Some(CPU), ours("rules, one thread")),
+        placed("batches as they are trained on", "learner", learner, torch.clone()),
+        placed("parameters, activations, gradients, moments, average", "learner", learner, torch),
+        placed("published weights", "learner, actor, arena", Some(CPU), ours("nothing: bytes that are sent")),
+        placed("weights and activations of rated games", "arena", arena, ours("as arena.device and arena.kernel say")),
+    ]
 }
 
 #[cfg(test)]
@@ -188,5 +265,86 @@ mod tests {
         assert!(error("--seconds 0").contains("--seconds"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
         assert!(parsed::<Args>(["--game", "chess"]).is_err());
+    }
+
+    fn devices(learner: &str, evaluator: &str) -> Devices {
+        Devices {
+            learner: Some(learner.to_owned()),
+            precision: Some("bf16".to_owned()),
+            evaluator: Some(evaluator.to_owned()),
+        }
+    }
+
+    fn device(placed: &[Placed], what: &str) -> Option<String> {
+        placed.iter().find(|placed| placed.what.starts_with(what)).unwrap().device.clone()
+    }
+
+    #[test]
+    fn on_a_machine_without_accelerator_everything_is_on_the_cpu() {
+        let placed = placed(&devices("cpu", "CPU kernel, avx512-bf16"), "cpu");
+        assert!(placed.iter().all(|placed| placed.device.as_deref() == Some("cpu")), "{placed:?}");
+        let evaluator = placed.iter().find(|placed| placed.what.starts_with("weights and activations of self-play"));
+        assert_eq!(evaluator.unwrap().computed_by.as_deref(), Some("CPU kernel, avx512-bf16"));
+    }
+
+    #[test]
+    fn an_accelerator_holds_what_is_computed_and_not_what_is_searched() {
+        let devices = devices("cuda", "libtorch on cuda:1 (the first CUDA device works), bf16 (measured)");
+        let placed = placed(&devices, "cpu");
+        assert_eq!(device(&placed, "parameters").as_deref(), Some("cuda"));
+        assert_eq!(device(&placed, "weights and activations of self-play").as_deref(), Some("cuda:1"));
+        assert_eq!(device(&placed, "positions, trees").as_deref(), Some("cpu"));
+    }
+
+    #[test]
+    fn an_evaluator_that_was_measured_tells_its_device_too() {
+        let of = |evaluator: &str| devices("cuda", evaluator).of_evaluator().map(str::to_owned);
+        assert_eq!(of("libtorch cuda:1 bf16, 2 in flight").as_deref(), Some("cuda:1"));
+        let both = "cpu avx2-f32, libtorch mps f32 from batches of 16, 3 in flight";
+        assert_eq!(of(both).as_deref(), Some("mps"));
+        assert_eq!(of("cpu avx2-f32").as_deref(), Some("cpu"));
+        let asked =
+            "libtorch on cpu (using the CPU: libtorch finds no CUDA device, libtorch has no MPS), f32 (asked for)";
+        assert_eq!(of(asked).as_deref(), Some("cpu"));
+    }
+
+    #[test]
+    fn what_nobody_tells_is_not_placed() {
+        let placed = placed(&Devices::default(), "auto");
+        assert_eq!(device(&placed, "parameters"), None);
+        assert_eq!(device(&placed, "weights and activations of rated games"), None);
+        assert_eq!(device(&placed, "weights and activations of self-play"), None);
+    }
+
+    const WORK: [Value; 4] = [
+        ("evaluations/s", Unit::PerSecond, Some(600.0)),
+        ("mean batch", Unit::Count, Some(60.0)),
+        ("training steps/s", Unit::PerSecond, Some(2.0)),
+        ("positions trained on/s", Unit::PerSecond, Some(100.0)),
+    ];
+
+    #[test]
+    fn on_the_cpu_nothing_is_copied() {
+        let found = copies(GameKind::TicTacToe, &devices("cpu", "CPU kernel"), &WORK);
+        assert_eq!(found, "copied to the learner's device: none; to that of self-play and back: none");
+    }
+
+    #[test]
+    fn an_accelerator_is_sent_every_batch() {
+        let found = copies(GameKind::TicTacToe, &devices("cuda", "libtorch on cuda (works), bf16"), &WORK);
+        let (planes, actions) = sizes(&games::TicTacToe::new());
+        let trained = bytes(100.0 * 4.0 * (planes + 2.0 * actions + 4.0));
+        let evaluated = bytes(600.0 * 4.0 * (planes + actions + 3.0));
+        let expected = format!(
+            "copied to the learner's device: 2.00 batches/s, {trained}/s; to that of self-play and back: 10.0 batches/s, \
+             {evaluated}/s"
+        );
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_nobody_tells_is_not_known() {
+        let found = copies(GameKind::TicTacToe, &Devices::default(), &WORK);
+        assert_eq!(found, "copied to the learner's device: unknown; to that of self-play and back: unknown");
     }
 }

@@ -5,8 +5,8 @@
 //! clients that actors and learner use. The limiter holds nothing up. Start with [`run`].
 
 pub(crate) mod games;
-mod load;
-mod server;
+pub(crate) mod load;
+pub(crate) mod server;
 mod stall;
 
 use std::io::Write;
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::Turns;
-use super::output::Destination;
-use super::report::{Report, Unit};
-use super::training_run::TemporaryFolder;
+use crate::Turns;
+use crate::output::Destination;
+use crate::report::{Report, Unit};
+use crate::training_run::TemporaryFolder;
 use games::Games;
-use load::Sampling;
+use load::Loaded;
 use server::Server;
 
 /// Options of `zerofleet bench replay`.
@@ -57,9 +57,6 @@ pub struct Args {
     /// Settings of the servers beside the defaults: `replay.fsync_ms=10`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// Every game descends from it.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
@@ -85,7 +82,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.positions.contains(&0), "--positions needs numbers of at least 1");
     ensure!(Duration::try_from_secs_f64(args.stall_seconds).is_ok(), "--stall-seconds must be at least 0");
     let time = args.turns.time()?;
-    let games = Games::new(args.steps, args.seed)?;
+    let games = Games::new(args.steps, args.turns.seed)?;
     let folder = TemporaryFolder::new(args.folder.as_deref())?;
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     let mut report = Report::new("replay", "The replay server");
@@ -97,7 +94,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     if !args.sets.is_empty() {
         report.note(format!("servers with {}", args.sets.join(", ")));
     }
-    report.note_turns(args.turns, args.seed);
+    report.note_turns(args.turns);
     for &count in &args.writers {
         runtime.block_on(measure_writers(args, folder.path(), &games, count, time, &mut report))?;
     }
@@ -136,19 +133,17 @@ async fn measure_writers(
         inserted?;
         beside.push(sampled);
     }
-    drop(server.stop().await?);
-    let turn = args.turns.turn;
-    let sampling = |all| turn.of(all, |sampling: &Sampling| sampling.speed).unwrap_or_default();
-    let (alone, beside) = (sampling(alone), sampling(beside));
-    let one_in_flight = turn.of(latencies, |inserting| inserting.speed).unwrap_or_default();
+    server.stop().await?;
+    let of_turn = |all| args.turns.turn.of(all, |loaded: &Loaded| loaded.speed).unwrap_or_default();
+    let (mut alone, mut beside, mut one_in_flight) = (of_turn(alone), of_turn(beside), of_turn(latencies));
     report
         .at(WRITERS, &[("writers", &writers)])
-        .value(INSERTS, Unit::PerSecond, turn.speed(&inserts))
-        .latency("insert", one_in_flight.latency)
+        .value(INSERTS, Unit::PerSecond, args.turns.turn.speed(&inserts))
+        .latency("insert", &mut one_in_flight.took)
         .value("samples/s alone", Unit::PerSecond, alone.speed)
-        .latency("batch alone", alone.latency)
+        .latency("batch alone", &mut alone.took)
         .value("samples/s beside writers", Unit::PerSecond, beside.speed)
-        .latency("batch beside writers", beside.latency);
+        .latency("batch beside writers", &mut beside.took);
     Ok(())
 }
 
@@ -166,20 +161,21 @@ async fn measure_sizes(
     if positions.is_empty() {
         return Ok(());
     }
-    let mut server = Server::start(args, &folder.join("sizes")).await?;
+    let folder = folder.join("sizes");
+    let mut server = Server::start(args, &folder).await?;
     for positions in positions {
         load::fill(&server, games, positions).await?;
         let mut sampled = Vec::new();
         for _ in 0..args.turns.repeats {
             sampled.push(load::sample(&server, args, time).await);
         }
-        let sampled = args.turns.turn.of(sampled, |sampling| sampling.speed).unwrap_or_default();
+        let mut sampled = args.turns.turn.of(sampled, |loaded| loaded.speed).unwrap_or_default();
         let stats = server.stats().await?;
         let begun = Instant::now();
-        let stopped = server.stop().await?;
+        server.stop().await?;
         let drain_seconds = begun.elapsed().as_secs_f64();
         let begun = Instant::now();
-        server = stopped.start_again().await?;
+        server = Server::start(args, &folder).await?;
         let after = server.stats().await?;
         let restart_seconds = begun.elapsed().as_secs_f64();
         ensure!(after.items == stats.items, "{} of {} positions came back", after.items, stats.items);
@@ -187,11 +183,11 @@ async fn measure_sizes(
             .at(SIZES, &[("positions held", &stats.items)])
             .value("log", Unit::Bytes, stats.bytes as f64)
             .value(SAMPLES, Unit::PerSecond, sampled.speed)
-            .latency("batch", sampled.latency)
+            .latency("batch", &mut sampled.took)
             .value("drain", Unit::Microseconds, 1e6 * drain_seconds)
             .value("restart", Unit::Microseconds, 1e6 * restart_seconds);
     }
-    drop(server.stop().await?);
+    server.stop().await?;
     Ok(())
 }
 

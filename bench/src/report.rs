@@ -8,16 +8,17 @@ mod plot;
 mod table;
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use dimensions::Dimensions;
-pub(crate) use table::in_unit;
+pub(crate) use table::{bytes, in_unit, number, percent, time};
 
 use crate::{Turns, machine};
 
 /// The results of one benchmark on one machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
     /// The name of the benchmark, as on the command line.
@@ -121,12 +122,7 @@ impl Report {
             cpu: machine::cpu_model(),
             target: machine::target(),
             cores: machine::cores(),
-            settings: Dimensions::default(),
-            notes: Vec::new(),
-            findings: Vec::new(),
-            compared: None,
-            rows: Vec::new(),
-            plots: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -146,8 +142,10 @@ impl Report {
     }
 
     /// Adds how often and how long everything was measured.
-    pub fn note_turns(&mut self, turns: Turns, seed: u64) {
-        let Turns { seconds, repeats, turn } = turns;
+    pub fn note_turns(&mut self, turns: Turns) {
+        let Turns { seconds, repeats, seed, .. } = turns;
+        let turn = clap::ValueEnum::to_possible_value(&turns.turn).expect("no turn is hidden");
+        let turn = turn.get_name();
         self.note(format!("every value: the {turn} of {repeats} turns of {seconds} s; seed {seed}"));
     }
 
@@ -196,18 +194,6 @@ impl Report {
         }
         sections
     }
-
-    /// The report as Markdown, for people and documents.
-    #[must_use]
-    pub fn markdown(&self) -> String {
-        table::markdown(self)
-    }
-
-    /// The plot as SVG; `None` if there is nothing to plot.
-    #[must_use]
-    pub fn svg(&self) -> Option<String> {
-        plot::svg(self)
-    }
 }
 
 impl Row {
@@ -223,6 +209,14 @@ impl Row {
             _ => Some(now / before).filter(|ratio| ratio.is_finite()),
         }
     }
+}
+
+/// A metric, its unit and its value, before they are part of a report.
+pub(crate) type Value = (&'static str, Unit, Option<f64>);
+
+/// The first value of `metric`.
+pub(crate) fn value_of(values: &[Value], metric: &str) -> Option<f64> {
+    values.iter().find(|(other, ..)| *other == metric)?.2
 }
 
 /// Adds values of one section and one set of dimensions.
@@ -242,14 +236,26 @@ impl Cell<'_> {
         self
     }
 
-    /// Adds the median and the 99th percentile of a latency.
-    pub(crate) fn latency(self, metric: &str, latency: crate::latency::Latency) -> Self {
-        self.value(&format!("{metric} p50"), Unit::Microseconds, latency.p50_ms * 1e3).value(
-            &format!("{metric} p99"),
-            Unit::Microseconds,
-            latency.p99_ms * 1e3,
-        )
+    /// Adds values.
+    pub(crate) fn values(self, values: &[Value]) -> Self {
+        values.iter().fold(self, |cell, (metric, unit, value)| cell.value(metric, *unit, *value))
     }
+
+    /// Adds the median and the 99th percentile of the times of single operations.
+    pub(crate) fn latency(self, metric: &str, took: &mut [Duration]) -> Self {
+        let [p50, p99] = percentiles_us(took);
+        let cell = self.value(&format!("{metric} p50"), Unit::Microseconds, p50);
+        cell.value(&format!("{metric} p99"), Unit::Microseconds, p99)
+    }
+}
+
+/// The median and the 99th percentile in microseconds; 0 where nothing was done.
+pub(crate) fn percentiles_us(took: &mut [Duration]) -> [f64; 2] {
+    took.sort_unstable();
+    [0.5, 0.99].map(|share| {
+        let index = (took.len() as f64 * share) as usize;
+        took.get(index.min(took.len().saturating_sub(1))).map_or(0.0, |took| 1e6 * took.as_secs_f64())
+    })
 }
 
 #[cfg(test)]
@@ -328,7 +334,8 @@ pub(crate) mod tests {
     #[test]
     fn reports_of_other_settings_are_not_compared() {
         let (mut now, mut earlier) = (report(), report());
-        earlier.settings = Dimensions::default().with("threads", 4);
+        earlier.settings = Dimensions::default();
+        earlier.set("threads", 4);
         now.compare(Path::new("before.json"), &earlier);
         assert!(now.rows.iter().all(|row| row.change.is_none()));
         let said = "- not compared with before.json: threads is 2, and 4 in the earlier report";

@@ -6,24 +6,35 @@
 //! slows down and speeds up while it is measured. Beside it stands one tree that many threads search with a network, as
 //! `play` does. Start with [`run`].
 
-mod algorithm;
 mod player;
-mod together;
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ::search::SearchAlgorithm;
 use anyhow::ensure;
+use game::Game;
 use games::{GameKind, with_game};
+use inference::{DevicePreference, PrecisionPreference};
+use network_cpu::KernelPreference;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use selfplay::{AnalysisSettings, SearchSettings, analyse_together};
 
-pub use algorithm::Algorithm;
-pub use together::TogetherArgs;
-
-use super::output::Destination;
-use super::report::{Report, Unit};
-use super::{Turns, machine, threads};
+use crate::network::{choose_evaluators, random_weights};
+use crate::output::Destination;
+use crate::report::{Report, Unit};
+use crate::{Turns, machine, threads};
 use player::Player;
-use together::Team;
+
+/// The algorithm that spends the simulations of a move, with its published constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Algorithm {
+    /// pUCT with noise at the root.
+    Puct,
+    /// Gumbel with sequential halving.
+    Gumbel,
+}
 
 /// Options of `zerofleet bench search`.
 #[derive(Debug, Clone, clap::Args)]
@@ -35,20 +46,27 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "64,800")]
     pub simulations: Vec<u32>,
     /// The algorithms: `puct`, `gumbel`.
-    #[arg(long, value_delimiter = ',', default_value = "puct,gumbel")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "puct,gumbel")]
     pub rules: Vec<Algorithm>,
     /// Threads, each with games of its own; 0 is one per core.
     #[arg(long, value_delimiter = ',', default_value = "1,0")]
     pub threads: Vec<usize>,
-    /// One tree that many threads search, in the first of the games.
-    #[command(flatten)]
-    pub together: TogetherArgs,
+    /// Residual blocks of the network that many threads ask for one tree, in the first of the games; 0 leaves this part
+    /// out.
+    #[arg(long, default_value_t = 6)]
+    pub blocks: usize,
+    /// Channels of that network.
+    #[arg(long, default_value_t = 64)]
+    pub channels: usize,
+    /// Leaves that each thread is asked for at a time.
+    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    pub leaves: Vec<usize>,
+    /// Simulations of that tree.
+    #[arg(long, default_value_t = 800)]
+    pub together_simulations: u32,
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Every random draw descends from it.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
@@ -72,44 +90,30 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.threads.is_empty(), "--threads needs a number");
     let simulations = !args.simulations.is_empty() && !args.simulations.contains(&0);
     ensure!(simulations, "--simulations needs numbers of at least 1");
-    args.together.check()?;
+    ensure!(!args.leaves.contains(&0), "--leaves needs numbers of at least 1");
+    ensure!(args.together_simulations > 0, "--together-simulations must be at least 1");
     let time = args.turns.time()?;
-    let (mut all, mut together) = (cases(args), teams(args)?);
+    let mut all = trees(args);
+    all.extend(teams(args)?);
     for _ in 0..args.turns.repeats {
         for case in &mut all {
-            let speed = case.search.rate(time)?;
+            let (speed, bytes_per_node) = (case.search)(time)?;
             case.speeds.push(speed);
-        }
-        for case in &mut together {
-            let speed = case.team.rate(time)?;
-            case.speeds.push(speed);
+            case.bytes_per_node = bytes_per_node;
         }
     }
     let mut report = Report::new("search", "Simulations/s of the tree alone");
     report.note(
         "uniform priors, every position worth zero; games from start to end, every move from a fresh root with noise",
     );
-    report.note_turns(args.turns, args.seed);
-    for case in &all {
-        let Case { game, rule, simulations, threads, search, speeds } = case;
-        report
-            .at(ALONE, &[("game", game), ("algorithm", rule), (SIMULATIONS, simulations), ("threads", threads)])
-            .value(SPEED, Unit::PerSecond, args.turns.turn.speed(speeds))
-            .value("bytes per node", Unit::Bytes, search.bytes_per_node());
-    }
-    let TogetherArgs { blocks, channels, together_simulations, .. } = args.together;
-    let network = format!("{blocks}x{channels}");
-    for case in &together {
-        let TogetherCase { threads, leaves, team, speeds } = case;
-        let dimensions: [(&str, &dyn ToString); 6] = [
-            ("game", &args.games[0]),
-            ("network", &network),
-            ("evaluator", &team.evaluator()),
-            (SIMULATIONS, &together_simulations),
-            ("threads", threads),
-            ("leaves per request", leaves),
-        ];
-        report.at(TOGETHER, &dimensions).value(SPEED, Unit::PerSecond, args.turns.turn.speed(speeds));
+    report.note_turns(args.turns);
+    for Case { section, dimensions, speeds, bytes_per_node, .. } in &all {
+        let dimensions: Vec<(&str, &dyn ToString)> =
+            dimensions.iter().map(|(name, value)| (*name, value as &dyn ToString)).collect();
+        let cell = report.at(section, &dimensions).value(SPEED, Unit::PerSecond, args.turns.turn.speed(speeds));
+        if let Some(bytes) = bytes_per_node {
+            cell.value("bytes per node", Unit::Count, *bytes);
+        }
     }
     report.plot(ALONE, SPEED, Some(SIMULATIONS), Some("game"));
     Ok(report)
@@ -124,33 +128,16 @@ const SPEED: &str = "simulations/s";
 
 /// One thing that is measured.
 struct Case {
-    game: GameKind,
-    rule: Algorithm,
-    simulations: u32,
-    threads: usize,
-    search: Box<dyn Search>,
+    section: &'static str,
+    dimensions: Vec<(&'static str, String)>,
+    search: Search,
     speeds: Vec<f64>,
+    bytes_per_node: Option<f64>,
 }
 
-/// Games of one kind, one for each thread.
-trait Search {
-    /// Simulations/s over all threads.
-    fn rate(&mut self, time: Duration) -> anyhow::Result<f64>;
-
-    /// Bytes of a tree at the end of a search, over its nodes.
-    fn bytes_per_node(&self) -> f64;
-}
-
-impl<G: game::Game> Search for Vec<Player<G>> {
-    fn rate(&mut self, time: Duration) -> anyhow::Result<f64> {
-        threads::rate(self, time, |player| Ok(player.play_move()))
-    }
-
-    fn bytes_per_node(&self) -> f64 {
-        let sum = |of: fn(&Player<G>) -> u64| self.iter().map(of).sum::<u64>() as f64;
-        sum(Player::bytes) / sum(Player::nodes)
-    }
-}
+/// Simulations/s of a turn over all threads, and the bytes of a tree at the end of a search over its nodes, where they
+/// are counted.
+type Search = Box<dyn FnMut(Duration) -> anyhow::Result<(f64, Option<f64>)>>;
 
 /// Numbers of threads, ascending, each once.
 fn threads(args: &Args) -> Vec<usize> {
@@ -160,42 +147,29 @@ fn threads(args: &Args) -> Vec<usize> {
     threads
 }
 
-/// One tree that a number of threads search together.
-struct TogetherCase {
-    threads: usize,
-    leaves: usize,
-    team: Box<dyn together::Search>,
-    speeds: Vec<f64>,
-}
-
-/// Every number of threads and leaves, in the first of the games.
-fn teams(args: &Args) -> anyhow::Result<Vec<TogetherCase>> {
-    let mut cases = Vec::new();
-    if args.together.blocks == 0 {
-        return Ok(cases);
-    }
-    for threads in threads(args) {
-        for &leaves in &args.together.leaves {
-            let team = with_game!(args.games[0], |game| {
-                let team = Team::new(&game, &args.together, threads, leaves, args.seed)?;
-                Box::new(team) as Box<dyn together::Search>
-            });
-            cases.push(TogetherCase { threads, leaves, team, speeds: Vec::new() });
-        }
-    }
-    Ok(cases)
-}
-
 /// Everything that is to be measured of trees alone.
-fn cases(args: &Args) -> Vec<Case> {
-    let threads = threads(args);
+fn trees(args: &Args) -> Vec<Case> {
     let mut cases = Vec::new();
     for &game in &args.games {
         for &rule in &args.rules {
+            let (name, algorithm) = match rule {
+                Algorithm::Puct => ("puct", SearchAlgorithm::Puct),
+                Algorithm::Gumbel => ("gumbel", SearchAlgorithm::GUMBEL),
+            };
             for &simulations in &args.simulations {
-                for &threads in &threads {
-                    let search = with_game!(game, |game| search(&game, rule, simulations, threads, args.seed));
-                    cases.push(Case { game, rule, simulations, threads, search, speeds: Vec::new() });
+                for threads in threads(args) {
+                    let seeds = (0..threads as u64).map(|thread| args.turns.seed.wrapping_add(thread));
+                    let search: Search = with_game!(game, |game| {
+                        let player = |seed| Player::new(game.clone(), algorithm, simulations, seed);
+                        alone(seeds.map(player).collect())
+                    });
+                    let dimensions = vec![
+                        ("game", game.to_string()),
+                        ("algorithm", name.to_owned()),
+                        (SIMULATIONS, simulations.to_string()),
+                        ("threads", threads.to_string()),
+                    ];
+                    cases.push(Case { section: ALONE, dimensions, search, speeds: Vec::new(), bytes_per_node: None });
                 }
             }
         }
@@ -203,9 +177,64 @@ fn cases(args: &Args) -> Vec<Case> {
     cases
 }
 
-fn search<G: game::Game>(game: &G, rule: Algorithm, simulations: u32, threads: usize, seed: u64) -> Box<dyn Search> {
-    let player = |thread| Player::new(game.clone(), rule.algorithm(), simulations, seed.wrapping_add(thread));
-    Box::new((0..threads as u64).map(player).collect::<Vec<_>>())
+/// Searches of players that each have a thread.
+fn alone<G: Game>(mut players: Vec<Player<G>>) -> Search {
+    Box::new(move |time| {
+        let speed = threads::rate(&mut players, time, |player| Ok(player.play_move()))?;
+        let sum = |of: fn(&Player<G>) -> u64| players.iter().map(of).sum::<u64>() as f64;
+        Ok((speed, Some(sum(Player::bytes) / sum(Player::nodes))))
+    })
+}
+
+/// Every number of threads and leaves, in the first of the games.
+fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    if args.blocks == 0 {
+        return Ok(cases);
+    }
+    for threads in threads(args) {
+        for &leaves in &args.leaves {
+            let case = with_game!(args.games[0], |game| team(args, &game, threads, leaves)?);
+            cases.push(case);
+        }
+    }
+    Ok(cases)
+}
+
+/// One position, and as many evaluators of random weights as there are threads, which search one tree as `play` does.
+fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow::Result<Case> {
+    let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
+    let auto = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
+    let backend = choose_evaluators(auto, &weights.manifest.architecture, threads, leaves)?;
+    let evaluator = |_| backend.build(&weights.manifest, &weights.bytes);
+    let mut evaluators: Vec<_> = (0..threads).map(evaluator).collect::<Result<_, _>>()?;
+    let simulations = args.together_simulations;
+    let dimensions = vec![
+        ("game", args.games[0].to_string()),
+        ("network", format!("{}x{}", args.blocks, args.channels)),
+        ("evaluator", evaluators[0].attributes().name.to_string()),
+        (SIMULATIONS, simulations.to_string()),
+        ("threads", threads.to_string()),
+        ("leaves per request", leaves.to_string()),
+    ];
+    let search = SearchSettings::default();
+    let settings = AnalysisSettings { simulations, search, leaves_per_tree: leaves, batch: leaves };
+    let (game, mut rng) = (game.clone(), ChaCha8Rng::seed_from_u64(args.turns.seed));
+    let search = move |time| {
+        let start = game.start();
+        let mut search = || analyse_together(&game, &start, &settings, &mut evaluators, &mut rng);
+        // The first choose kernels and grow buffers.
+        search()?;
+        let (begun, mut simulations) = (Instant::now(), 0_u64);
+        loop {
+            simulations += search()?.visit_counts.iter().copied().map(u64::from).sum::<u64>();
+            if begun.elapsed() >= time {
+                return Ok((simulations as f64 / begun.elapsed().as_secs_f64(), None));
+            }
+        }
+    };
+    let (search, speeds) = (Box::new(search), Vec::new());
+    Ok(Case { section: TOGETHER, dimensions, search, speeds, bytes_per_node: None })
 }
 
 #[cfg(test)]

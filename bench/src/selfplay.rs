@@ -7,25 +7,23 @@
 //! measured in turns, because a machine slows down and speeds up while it is measured. Start with [`run`].
 
 pub mod ablation;
-mod contestants;
 mod experience;
 mod play;
 
 use std::io::Write;
 
 use anyhow::ensure;
+use evaluators::Backend;
 use game::Game;
 use games::{GameKind, with_game};
 use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
-use super::digits::percent;
-use super::output::Destination;
-use super::report::{Cell, Report, Unit};
-use super::{Turns, machine};
-use contestants::{Contestants, Engine};
+use crate::output::Destination;
+use crate::report::{Report, Unit, Value, percent, value_of};
+use crate::{Turns, machine};
 use experience::Experience;
-use play::{Play, SelfplaySpeed};
+use play::Contestants;
 
 /// Options of `zerofleet bench selfplay`.
 #[derive(Debug, Clone, clap::Args)]
@@ -90,9 +88,6 @@ pub struct Args {
     /// Keeps each thread on a cpu of its own.
     #[arg(long)]
     pub pin: bool,
-    /// Every random draw descends from it.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
@@ -128,70 +123,60 @@ impl Args {
         ensure!(!self.batches.is_empty() && !self.batches.contains(&0), "--batches needs sizes of at least 1");
         self.turns.time().map(drop)
     }
-
-    /// Returns the settings of a whole run.
-    fn whole(&self) -> Play {
-        Play {
-            threads: machine::threads(self.threads),
-            games: self.games,
-            leaves: self.leaves,
-            simulations: self.simulations,
-            cache_positions: self.cache_positions,
-            subtree_reuse: self.subtree_reuse,
-            symmetry_reuse: self.symmetry_reuse,
-            experience: self.experience,
-        }
-    }
 }
 
 fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
     let (time, turn) = (args.turns.time()?, args.turns.turn);
-    let whole = args.whole();
-    let plain = Play { cache_positions: 0, subtree_reuse: false, symmetry_reuse: false, ..whole.clone() };
-    let contestants = Contestants::new(game, args, whole.threads)?;
+    let plain = Args { cache_positions: 0, subtree_reuse: false, symmetry_reuse: false, ..args.clone() };
+    let contestants = Contestants::new(game, args)?;
+    let engines: [(&str, &dyn Backend); 2] =
+        [("of self-play", &*contestants.selfplay), ("libtorch", &*contestants.libtorch)];
 
-    let (mut evaluator, mut libtorch) = (vec![Vec::new(); args.batches.len()], vec![Vec::new(); args.batches.len()]);
+    let mut alone = vec![[Vec::new(), Vec::new()]; args.batches.len()];
     let (mut plain_speeds, mut whole_speeds) = (Vec::new(), Vec::new());
     for repeat in 0..args.turns.repeats as u64 {
         if !args.whole_only {
-            for (index, &batch) in args.batches.iter().enumerate() {
-                evaluator[index].push(contestants.alone(Engine::Selfplay, batch, time)?);
-                libtorch[index].push(contestants.alone(Engine::Libtorch, batch, time)?);
+            for (speeds, &batch) in alone.iter_mut().zip(&args.batches) {
+                for (speeds, (_, backend)) in speeds.iter_mut().zip(engines) {
+                    speeds.push(contestants.alone(backend, batch, time)?);
+                }
             }
             plain_speeds.push(contestants.play(&plain, repeat, time)?);
         }
-        whole_speeds.push(contestants.play(&whole, repeat, time)?);
+        whole_speeds.push(contestants.play(args, repeat, time)?);
     }
 
     let mut report = Report::new("selfplay", "Self-play beside its evaluator alone");
     report.set("game", &game.spec().name);
     report.set("network", format!("{}x{}", args.blocks, args.channels));
-    report.set("threads", whole.threads);
+    report.set("threads", contestants.threads);
     report.set("games per thread", args.games);
     report.set("leaves per batch", args.leaves);
     report.set("simulations", args.simulations);
-    report.note(format!("{ENGINE}{}", contestants.evaluator(Engine::Selfplay)?.attributes().name));
-    report.note(format!("libtorch: {}", contestants.describe_libtorch()));
+    report.note(format!("{ENGINE}{}", contestants.evaluator_name()?));
+    report.note(format!("libtorch: {}", contestants.libtorch.describe()));
     if args.pin {
         report.note("each thread stays on a cpu of its own");
     }
-    if let Some(in_flight) = contestants.in_flight() {
+    if let Some(in_flight) = contestants.libtorch.0.in_flight() {
         report.note(format!("batches of libtorch in flight: at most {in_flight}"));
     }
-    report.note_turns(args.turns, args.seed);
+    report.note_turns(args.turns);
     let mut best: [Option<f64>; 2] = [None; 2];
-    for (index, (name, speeds)) in [("of self-play", &evaluator), ("libtorch", &libtorch)].into_iter().enumerate() {
-        for (batch, speeds) in args.batches.iter().zip(speeds) {
-            let Some(speed) = turn.speed(speeds) else { continue };
-            best[index] = Some(best[index].map_or(speed, |best| f64::max(best, speed)));
+    for (engine, (name, _)) in engines.into_iter().enumerate() {
+        for (batch, speeds) in args.batches.iter().zip(&alone) {
+            let Some(speed) = turn.speed(&speeds[engine]) else { continue };
+            best[engine] = Some(best[engine].map_or(speed, |best| f64::max(best, speed)));
             report.at(ALONE, &[("evaluator", &name), ("batch", batch)]).value(EVALUATIONS, Unit::PerSecond, speed);
         }
     }
-    let plain = turn.of(plain_speeds, |speed| speed.evaluations_per_second);
-    if let Some(plain) = plain {
-        let share = |best: Option<f64>| best.map(|best| plain.evaluations_per_second / best);
+    let of = |metric| move |values: &Vec<Value>| value_of(values, metric).unwrap_or(f64::NAN);
+    if let Some(plain) = turn.of(plain_speeds, of(EVALUATIONS)) {
+        let share = |best: Option<f64>| Some(of(EVALUATIONS)(&plain) / best?);
         let share_of_its_own = share(best[0]);
-        add(&mut report, PLAIN, &plain)
+        report
+            .at(SELF_PLAY, &[("self-play", &PLAIN)])
+            .values(&plain)
             .value("share of its evaluator's best batch", Unit::Share, share_of_its_own)
             .value("share of libtorch's best batch", Unit::Share, share(best[1]));
         report.finding(format!(
@@ -199,9 +184,9 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
             percent(share_of_its_own)
         ));
     }
-    let whole = turn.of(whole_speeds, |speed| speed.positions_per_second).unwrap_or_default();
+    let whole = turn.of(whole_speeds, of(POSITIONS)).unwrap_or_default();
     let peak_memory = machine::peak_memory_bytes().map(|bytes| bytes as f64);
-    add(&mut report, WHOLE, &whole).value(PEAK_MEMORY, Unit::Bytes, peak_memory);
+    report.at(SELF_PLAY, &[("self-play", &WHOLE)]).values(&whole).value(PEAK_MEMORY, Unit::Bytes, peak_memory);
     report.plot(ALONE, EVALUATIONS, Some("batch"), None);
     report.plot(SELF_PLAY, POSITIONS, None, None);
     Ok(report)
@@ -219,20 +204,6 @@ const EXPERIENCE: &str = "experience per position";
 const PEAK_MEMORY: &str = "peak memory of the process";
 /// The note on what evaluates begins so.
 const ENGINE: &str = "self-play evaluates with: ";
-
-/// Adds how fast self-play is.
-fn add<'a>(report: &'a mut Report, name: &str, speed: &SelfplaySpeed) -> Cell<'a> {
-    report
-        .at(SELF_PLAY, &[("self-play", &name)])
-        .value(POSITIONS, Unit::PerSecond, speed.positions_per_second)
-        .value("games/s", Unit::PerSecond, speed.games_per_second)
-        .value("simulations/s", Unit::PerSecond, speed.simulations_per_second)
-        .value(EVALUATIONS, Unit::PerSecond, speed.evaluations_per_second)
-        .value(MEAN_BATCH, Unit::Count, speed.mean_batch)
-        .value("batch fill", Unit::Share, speed.batch_fill)
-        .value("cache hit rate", Unit::Share, speed.cache_hit_share)
-        .value(EXPERIENCE, Unit::Bytes, speed.experience_bytes_per_position)
-}
 
 #[cfg(test)]
 mod tests {

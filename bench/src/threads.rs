@@ -3,7 +3,8 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
+use service::cpus::Cpu;
 
 /// Share of the measured time that is spent before it, so that buffers have grown and clocks have risen.
 const WARM_UP: f64 = 0.25;
@@ -19,26 +20,48 @@ pub(super) fn rate<S: Send>(
     time: Duration,
     round: impl Fn(&mut S) -> anyhow::Result<usize> + Sync,
 ) -> anyhow::Result<f64> {
-    let (barrier, round) = (&Barrier::new(states.len()), &round);
-    std::thread::scope(|scope| {
-        let run = |state| scope.spawn(move || rate_of_one(state, time, round, barrier));
-        let threads: Vec<_> = states.iter_mut().map(run).collect();
-        let rates = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?);
-        rates.sum()
-    })
+    rate_on(&[], states, time, round)
 }
 
-fn rate_of_one<S>(
-    state: &mut S,
+/// [`rate`] with each thread on one of `cpus`, in turn; without any, threads run anywhere.
+///
+/// # Errors
+/// As [`rate`]; a thread that cannot be pinned.
+pub(super) fn rate_on<S: Send>(
+    cpus: &[Cpu],
+    states: &mut [S],
     time: Duration,
-    round: &impl Fn(&mut S) -> anyhow::Result<usize>,
-    barrier: &Barrier,
+    round: impl Fn(&mut S) -> anyhow::Result<usize> + Sync,
 ) -> anyhow::Result<f64> {
-    // A thread that fails still reaches the barrier.
-    let warm = rounds(state, time.mul_f64(WARM_UP), round);
-    barrier.wait();
-    warm?;
-    rounds(state, time, round)
+    let warm_up = |state: &mut S| rounds(state, time.mul_f64(WARM_UP), &round).map(drop);
+    Ok(together(cpus, states, warm_up, |state| rounds(state, time, &round))?.iter().sum())
+}
+
+/// Calls `measure` in a thread for each of `states`, all at the same moment, once each has been through `warm_up`.
+///
+/// # Errors
+/// The first failure; a thread that cannot be pinned.
+pub(super) fn together<S: Send, T: Send>(
+    cpus: &[Cpu],
+    states: &mut [S],
+    warm_up: impl Fn(&mut S) -> anyhow::Result<()> + Sync,
+    measure: impl Fn(&mut S) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    let (barrier, warm_up, measure) = (&Barrier::new(states.len()), &warm_up, &measure);
+    std::thread::scope(|scope| {
+        let threads = states.iter_mut().enumerate().map(|(index, state)| {
+            let cpu = cpus.get(index % cpus.len().max(1));
+            scope.spawn(move || {
+                let pinned = cpu.map_or(Ok(()), |cpu| cpu.pin()).context("pin a thread");
+                // A thread that fails still reaches the barrier: the others wait there.
+                let warm = pinned.and_then(|()| warm_up(&mut *state));
+                barrier.wait();
+                warm.and_then(|()| measure(state))
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?).collect()
+    })
 }
 
 /// Units/s of at least one round.

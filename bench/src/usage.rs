@@ -28,6 +28,21 @@ pub(super) fn of(id: u32) -> Option<Usage> {
     in_folder(&Path::new("/proc").join(id.to_string()), ticks_per_second()?)
 }
 
+/// Resident memory of a process.
+pub(super) fn memory(id: Option<u32>) -> Option<u64> {
+    of(id?)?.memory_bytes
+}
+
+/// CPU time of a process so far.
+pub(super) fn cpu_seconds(id: Option<u32>) -> Option<f64> {
+    Some(of(id?)?.cpu_seconds)
+}
+
+/// The CPU time of a process since it had used `before`.
+pub(super) fn cpu_since(id: Option<u32>, before: Option<f64>) -> Option<f64> {
+    Some((cpu_seconds(id)? - before?).max(0.0))
+}
+
 /// From what Linux shows of a process.
 fn in_folder(folder: &Path, ticks_per_second: f64) -> Option<Usage> {
     let (_, ticks) = name_and_ticks(&fs::read_to_string(folder.join("stat")).ok()?)?;

@@ -9,9 +9,12 @@ use serde::{Deserialize, Serialize};
 use service::SecuritySection;
 use service::config::Sources;
 
-/// The arguments for credentials beside `--server`.
+/// The arguments that name a live server, and the credentials for it.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct ClientSecurity {
+pub(crate) struct LiveServer {
+    /// Endpoint of a live server: `http://127.0.0.1:7001`, or `https`.
+    #[arg(long, value_name = "ENDPOINT")]
+    server: String,
     /// Run file whose section [security] holds the authorities, client certificate and token.
     #[arg(long, value_name = "FILE", requires = "server")]
     config: Option<PathBuf>,
@@ -27,16 +30,17 @@ struct SecurityOnly {
     security: SecuritySection,
 }
 
-impl ClientSecurity {
-    /// Sets the credentials of every channel of this process, for `endpoint`.
+impl LiveServer {
+    /// Sets the credentials of every channel of this process, and returns the endpoint.
     ///
     /// # Errors
     /// An invalid key, a file that cannot be read, an `https` endpoint without `security.ca`.
-    pub(crate) fn reach(&self, endpoint: &str) -> anyhow::Result<()> {
+    pub(crate) fn reach(&self) -> anyhow::Result<&str> {
         let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
-        let SecurityOnly { security } = sources.load()?;
-        security.check_endpoint("--server", endpoint)?;
-        Ok(use_credentials(&security)?)
+        let SecurityOnly { security } = sources.layers()?.load()?;
+        security.check_endpoint("--server", &self.server)?;
+        use_credentials(&security)?;
+        Ok(&self.server)
     }
 }
 

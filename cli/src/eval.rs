@@ -1,58 +1,84 @@
 //! `zerofleet eval`: measures accuracy on solved positions, with search and without.
 //!
-//! The caller passes the evaluator, the rules and the text of the positions; [`arena::solved`] defines the measures.
-//! Start with [`run`].
+//! [`Args`] is its command line. [`measure`] takes the evaluator, the rules and the positions as arguments;
+//! [`arena::solved`] defines the measures.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
-use arena::solved::{self, Accuracy, SolvedPosition, Tally};
+use anyhow::{Context as _, anyhow, ensure};
+use arena::solved::{self, Accuracy, Tally};
 use game::{Action, Game};
+use games::{GameKind, with_game};
 use inference::Evaluator;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{AnalysisSettings, SearchSettings, analyse};
 use serde::Serialize;
 
-/// The settings of one measurement.
-#[derive(Debug, Clone)]
-pub struct Settings {
+use crate::trained::{self, Trained};
+
+/// Number of positions evaluated together; it fills a batch on a CPU.
+const BATCH: usize = 256;
+/// The seed of random choices in the search.
+const SEED: u64 = 0;
+
+/// Measures the accuracy of a run's newest weights on solved positions, with search and without.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    trained: trained::Args,
+
+    /// Solved positions (CSV: moves, band, one score per action) [default: those bundled with the game].
+    #[arg(long, value_name = "FILE")]
+    positions: Option<PathBuf>,
+
     /// Simulations per position; 0 measures only the raw policy.
-    pub simulations: u32,
-    /// The search settings.
-    pub search: SearchSettings,
-    /// Number of positions evaluated together.
-    pub batch: usize,
-    /// The seed of random choices in the search.
-    pub seed: u64,
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    simulations: u32,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
 }
 
-/// Default number of positions evaluated together; it fills a batch on a CPU.
-pub const BATCH: usize = 256;
-
-impl Settings {
-    /// Returns the default settings with this many simulations.
-    #[must_use]
-    pub fn new(simulations: u32) -> Self {
-        Self { simulations, search: SearchSettings::default(), batch: BATCH, seed: 0 }
+impl Args {
+    /// Measures the accuracy and prints the report.
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let Trained { game, search, mut evaluators } = Trained::open(&self.trained, 1)?;
+        let evaluator = evaluators[0].as_mut();
+        let (file, text) = self.text(game)?;
+        let (mut output, simulations) = (io::stdout().lock(), self.simulations);
+        let report = with_game!(game, |game| measure(&game, &file, &text, simulations, &search, evaluator))?;
+        if self.json {
+            serde_json::to_writer_pretty(&mut output, &report)?;
+            writeln!(output)?;
+        } else {
+            write_table(&report, &mut output)?;
+        }
+        output.flush().context("write the report")
     }
 
-    fn analysis(&self, simulations: u32) -> AnalysisSettings {
-        AnalysisSettings { simulations, search: self.search.clone(), leaves_per_tree: 1, batch: self.batch }
+    /// Returns the text of the positions and its source.
+    fn text(&self, game: GameKind) -> anyhow::Result<(String, String)> {
+        match &self.positions {
+            Some(path) => {
+                let file = path.display().to_string();
+                let text = fs::read_to_string(path).with_context(|| format!("read the positions {file}"))?;
+                Ok((file, text))
+            }
+            None => match game.entry().solved {
+                Some(solved) => Ok((solved.file.to_owned(), solved.csv.to_owned())),
+                None => Err(anyhow!("no solved positions of {game} are bundled; use --positions")),
+            },
+        }
     }
-}
-
-/// The output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// A text table.
-    Table,
-    /// One JSON object.
-    Json,
 }
 
 /// The result of one measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// The game.
     pub game: String,
     /// The source of the positions.
@@ -69,73 +95,40 @@ pub struct Report {
     pub without_search: Accuracy,
 }
 
-/// The reason for a failed measurement.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file of positions is invalid.
-    #[error(transparent)]
-    Positions(#[from] solved::Error),
-    /// The evaluator failed.
-    #[error("evaluate the positions")]
-    Evaluator(#[from] inference::Error),
-    /// The report could not be written.
-    #[error("write the report")]
-    Output(#[from] io::Error),
-}
-
-/// Parses solved positions from the `text` of `file`, measures the evaluator's moves and writes the report.
+/// Measures the evaluator's moves in the solved positions of `file`, whose contents are `text`, with search and
+/// without.
 ///
 /// # Errors
-/// [`Error`] names the cause: the file, the evaluator or the output.
-pub fn run<G: Game>(
+/// The positions are invalid, or the evaluator failed.
+pub(crate) fn measure<G: Game>(
     game: &G,
     file: &str,
     text: &str,
-    settings: &Settings,
+    simulations: u32,
+    search: &SearchSettings,
     evaluator: &mut dyn Evaluator,
-    format: Format,
-    output: &mut impl Write,
-) -> Result<Report, Error> {
+) -> anyhow::Result<Report> {
     let positions = solved::parse(game, file, text)?;
-    let report = measure(game, file, &positions, settings, evaluator)?;
-    match format {
-        Format::Table => write_table(&report, output)?,
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut *output, &report).map_err(io::Error::from)?;
-            writeln!(output)?;
-        }
-    }
-    output.flush()?;
-    Ok(report)
-}
-
-/// Measures the evaluator's moves in `positions`, with search and without.
-///
-/// # Errors
-/// Those of the evaluator.
-pub fn measure<G: Game>(
-    game: &G,
-    file: &str,
-    positions: &[SolvedPosition],
-    settings: &Settings,
-    evaluator: &mut dyn Evaluator,
-) -> Result<Report, inference::Error> {
+    let version = evaluator.attributes().weights_version;
     let boards: Vec<G::Position> = positions.iter().map(|position| position.position(game)).collect();
-    let mut accuracy = |simulations| -> Result<Accuracy, inference::Error> {
-        let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-        let analyses = analyse(game, &boards, &settings.analysis(simulations), evaluator, &mut rng)?;
+    let mut accuracy = |simulations| -> anyhow::Result<Accuracy> {
+        let settings = AnalysisSettings { simulations, search: search.clone(), leaves_per_tree: 1, batch: BATCH };
+        let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+        let analyses = analyse(game, &boards, &settings, evaluator, &mut rng).context("evaluate the positions")?;
         let chosen: Vec<Action> = analyses.iter().map(|analysis| analysis.best).collect();
-        Ok(Accuracy::of(positions, chosen))
+        Ok(Accuracy::of(&positions, chosen))
     };
     let without_search = accuracy(0)?;
-    let with_search = if settings.simulations > 0 { Some(accuracy(settings.simulations)?) } else { None };
+    let with_search = if simulations > 0 { Some(accuracy(simulations)?) } else { None };
     let attributes = evaluator.attributes();
+    let now = attributes.weights_version;
+    ensure!(now == version, "the server replaced weights version {version} by {now} meanwhile; evaluate again");
     Ok(Report {
         game: game.spec().name.clone(),
         positions: file.into(),
         evaluator: attributes.name.to_string(),
         weights_version: attributes.weights_version,
-        simulations: settings.simulations,
+        simulations,
         with_search,
         without_search,
     })
@@ -154,7 +147,7 @@ fn write_table(report: &Report, output: &mut impl Write) -> io::Result<()> {
     for (index, band) in without_search.bands.iter().enumerate() {
         // Both accuracies cover the same positions in the same order, so their bands correspond.
         let searched = with_search.as_ref().and_then(|accuracy| accuracy.bands.get(index));
-        write_row(output, band.band.name(), &band.tally, searched.map(|band| &band.tally))?;
+        write_row(output, &band.band, &band.tally, searched.map(|band| &band.tally))?;
     }
     write_row(output, "all", &without_search.overall, with_search.as_ref().map(|accuracy| &accuracy.overall))
 }
@@ -174,9 +167,9 @@ fn shares(tally: &Tally) -> String {
 
 #[cfg(test)]
 mod tests {
+    use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
     use games::ConnectFour;
     use inference::Wdl;
-    use inference::testing::{Fault, Faulty, Scripted, Uniform};
 
     use super::*;
 
@@ -197,23 +190,21 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
         })
     }
 
-    fn eval(
-        text: &str,
-        simulations: u32,
-        format: Format,
-        evaluator: &mut dyn Evaluator,
-    ) -> (Result<Report, Error>, String) {
+    fn eval(text: &str, simulations: u32, evaluator: &mut dyn Evaluator) -> anyhow::Result<Report> {
+        measure(&ConnectFour::new(), "some.csv", text, simulations, &SearchSettings::default(), evaluator)
+    }
+
+    fn table(report: &Report) -> String {
         let mut output = Vec::new();
-        let game = ConnectFour::new();
-        let report = run(&game, "some.csv", text, &Settings::new(simulations), evaluator, format, &mut output);
-        (report, String::from_utf8(output).unwrap())
+        write_table(report, &mut output).unwrap();
+        String::from_utf8(output).unwrap()
     }
 
     #[test]
     fn without_simulations_the_likeliest_move_is_judged() {
-        let (_, table) = eval(POSITIONS, 0, Format::Table, &mut prefers_the_fourth_column());
+        let report = eval(POSITIONS, 0, &mut prefers_the_fourth_column()).unwrap();
         assert_eq!(
-            table.lines().map(str::trim_end).collect::<Vec<_>>(),
+            table(&report).lines().map(str::trim_end).collect::<Vec<_>>(),
             [
                 "connect_four, weights version 7 (scripted), positions of some.csv",
                 "",
@@ -228,8 +219,8 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     #[test]
     fn with_simulations_both_are_reported() {
-        let (report, table) = eval(POSITIONS, 16, Format::Table, &mut prefers_the_fourth_column());
-        let report = report.unwrap();
+        let report = eval(POSITIONS, 16, &mut prefers_the_fourth_column()).unwrap();
+        let table = table(&report);
         assert_eq!(report.with_search.unwrap().overall.positions, 2);
         assert_eq!(report.without_search.overall.outcome_preserving, 1);
         assert!(table.contains("16 simulations") && table.contains("raw policy"), "{table}");
@@ -237,14 +228,13 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     #[test]
     fn json_holds_the_same_by_band_and_overall() {
-        let (report, json) = eval(POSITIONS, 0, Format::Json, &mut prefers_the_fourth_column());
-        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let report = eval(POSITIONS, 0, &mut prefers_the_fourth_column()).unwrap();
+        let json = serde_json::to_value(report).unwrap();
         assert_eq!(json["game"], "connect_four");
         assert_eq!(json["weights_version"], 7);
         assert_eq!(json["with_search"], serde_json::Value::Null);
         assert_eq!(json["without_search"]["overall"]["outcome_preserving_share"], 0.5);
         assert_eq!(json["without_search"]["bands"][1]["band"], "late");
-        assert_eq!(json, serde_json::to_value(report.unwrap()).unwrap());
     }
 
     /// A search with a uniform evaluator finds an immediate win.
@@ -252,7 +242,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
     fn a_search_finds_what_the_raw_policy_does_not() {
         let text = "moves,band,c1,c2,c3,c4,c5,c6,c7\n727272,mate,-1,-1,-1,-1,-1,-1,18\n";
         let mut evaluator = Uniform::new(ConnectFour::new().spec().observation);
-        let report = eval(text, 64, Format::Table, &mut evaluator).0.unwrap();
+        let report = eval(text, 64, &mut evaluator).unwrap();
         assert_eq!(report.with_search.unwrap().overall.optimal, 1);
         assert_eq!(report.without_search.overall.optimal, 0);
     }
@@ -261,10 +251,11 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
     fn errors_name_their_cause() {
         let game = ConnectFour::new();
         let mut uniform = Uniform::new(game.spec().observation);
-        let error = eval("moves\n", 0, Format::Table, &mut uniform).0.unwrap_err();
+        let error = eval("moves\n", 0, &mut uniform).unwrap_err();
         assert!(error.to_string().starts_with("some.csv, line 1: the header is `moves`"), "{error}");
         let mut faulty = Faulty::new(game.spec().observation, Fault::Backend, 0);
-        let error = eval(POSITIONS, 0, Format::Table, &mut faulty).0.unwrap_err();
-        assert!(matches!(error, Error::Evaluator(inference::Error::Backend(_))), "{error}");
+        let error = eval(POSITIONS, 0, &mut faulty).unwrap_err();
+        assert_eq!(error.to_string(), "evaluate the positions");
+        assert!(matches!(error.downcast_ref(), Some(inference::Error::Backend(_))), "{error:#}");
     }
 }

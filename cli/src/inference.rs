@@ -4,13 +4,14 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
-use proto::inference::{AnalysisClient, BatchesOfSize, InferenceStats, MoveReport, Moves, SearchQuery, SearchReport};
+use proto::inference::v1::{Analysis, BatchesOfSize, MoveAnalysis, StatsResponse};
+use proto::inference::{AnalysisClient, Moves, SearchQuery};
 
-use crate::client_security::ClientSecurity;
+use crate::client_security::LiveServer;
 
 /// Requests statistics and moves from a live inference server.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     request: Request,
 }
@@ -20,12 +21,12 @@ enum Request {
     /// Shows the served versions, request counts, and the reasons for the batch sizes.
     Stats {
         #[command(flatten)]
-        server: Server,
+        server: LiveServer,
     },
     /// Prints the best move after the given moves, in the notation of the game.
     Move {
         #[command(flatten)]
-        server: Server,
+        server: LiveServer,
         /// Moves from the start of the game.
         #[arg(value_name = "MOVE")]
         moves: Vec<String>,
@@ -38,39 +39,23 @@ enum Request {
     },
 }
 
-#[derive(Debug, Clone, clap::Args)]
-struct Server {
-    /// Endpoint of the server: `http://127.0.0.1:7003`, or `https`.
-    #[arg(long, value_name = "ENDPOINT")]
-    server: String,
-    #[command(flatten)]
-    security: ClientSecurity,
-}
-
-impl Server {
-    fn client(&self) -> anyhow::Result<AnalysisClient> {
-        self.security.reach(&self.server)?;
-        Ok(AnalysisClient::new(&self.server)?)
-    }
-}
-
 impl Args {
     /// Sends the request and prints the response.
     ///
     /// # Errors
     /// A server that does not answer or rejects the request.
-    pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+    pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             match self.request {
                 Request::Stats { server } => {
-                    let stats = server.client()?.stats().await.context("request statistics")?;
+                    let stats = AnalysisClient::new(server.reach()?)?.stats().await.context("request statistics")?;
                     write_stats(&stats, out)
                 }
                 Request::Move { server, moves, simulations, milliseconds } => {
                     let time = milliseconds.map(Duration::from_millis);
                     let query = SearchQuery { game: None, moves: Moves::Notation(moves), simulations, time };
-                    let (best, report) = server.client()?.select_move(query).await?;
+                    let (best, report) = AnalysisClient::new(server.reach()?)?.select_move(query).await?;
                     write_move(&best, &report, out)
                 }
             }
@@ -78,37 +63,37 @@ impl Args {
     }
 }
 
-fn write_stats(stats: &InferenceStats, out: &mut impl Write) -> anyhow::Result<()> {
-    let InferenceStats { game, versions, evaluator, explanation, batches, .. } = stats;
+fn write_stats(stats: &StatsResponse, out: &mut impl Write) -> anyhow::Result<()> {
+    let StatsResponse { game, versions, evaluator, explanation, batches, .. } = stats;
     if versions.is_empty() {
         writeln!(out, "no weights received yet")?;
     } else {
         let versions: Vec<String> = versions.iter().map(u64::to_string).collect();
         writeln!(out, "{game}, weights versions {}, by {evaluator}", versions.join(", "))?;
     }
-    let InferenceStats { asks, positions, cached_positions, refused_asks, failed_asks, .. } = stats;
-    writeln!(out, "{asks} requests answered: {positions} positions evaluated, {cached_positions} from the cache")?;
-    writeln!(out, "{refused_asks} requests rejected, {failed_asks} failed")?;
-    let InferenceStats { streams, waiting_positions, .. } = stats;
+    let StatsResponse { requests, positions, cached_positions, rejected_requests, failed_requests, .. } = stats;
+    writeln!(out, "{requests} requests answered: {positions} positions evaluated, {cached_positions} from the cache")?;
+    writeln!(out, "{rejected_requests} requests rejected, {failed_requests} failed")?;
+    let StatsResponse { streams, waiting_positions, .. } = stats;
     writeln!(out, "{streams} clients of the fast path, {waiting_positions} positions waiting")?;
     writeln!(out, "{explanation}")?;
     if !batches.is_empty() {
         writeln!(out, "\n{:>8} {:>10} {:>10} {:>10} {:>12}", "batch", "full", "delay", "idle", "µs each")?;
     }
-    for of_size @ &BatchesOfSize { size, full, delay, idle, compute_time } in batches {
-        let each = compute_time.as_micros() / u128::from(of_size.batches().max(1));
+    for BatchesOfSize { size, full, delay, idle, compute_us } in batches {
+        let each = compute_us / (full + delay + idle).max(1);
         writeln!(out, "{:>8} {full:>10} {delay:>10} {idle:>10} {each:>12}", format!("≤ {size}"))?;
     }
     Ok(())
 }
 
-fn write_move(best: &MoveReport, report: &SearchReport, out: &mut impl Write) -> anyhow::Result<()> {
-    let SearchReport { version, simulations, value, moves, principal_variation, .. } = report;
-    writeln!(out, "{}", best.notation)?;
+fn write_move(best: &MoveAnalysis, report: &Analysis, out: &mut impl Write) -> anyhow::Result<()> {
+    let Analysis { version, simulations, value, moves, principal_variation, .. } = report;
+    writeln!(out, "{}", best.r#move)?;
     let line = principal_variation.join(" ");
     writeln!(out, "value {value:+.2} after {simulations} simulations, weights version {version}; best play {line}\n")?;
     writeln!(out, "{:>8} {:>8} {:>8} {:>8}", "move", "visits", "prior", "value")?;
-    for MoveReport { notation, visit_count, prior, value, .. } in moves {
+    for MoveAnalysis { r#move: notation, visit_count, prior, value, .. } in moves {
         writeln!(out, "{notation:>8} {visit_count:>8} {prior:>8.3} {value:>+8.2}")?;
     }
     Ok(())
@@ -116,11 +101,8 @@ fn write_move(best: &MoveReport, report: &SearchReport, out: &mut impl Write) ->
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use clap::Parser;
-    use game::Action;
-    use proto::inference::{BatchesOfSize, InferenceStats, MoveReport, SearchReport};
+    use proto::inference::v1::{Analysis, BatchesOfSize, MoveAnalysis, StatsResponse};
 
     use super::{Args, write_move, write_stats};
 
@@ -138,38 +120,32 @@ mod tests {
 
     #[test]
     fn stats_show_the_served_versions_and_explain_small_batches() {
-        let stats = InferenceStats {
+        let stats = StatsResponse {
             game: "hex-11".into(),
             versions: vec![7, 8],
             evaluator: "tower".into(),
-            asks: 3,
-            batches: vec![BatchesOfSize {
-                size: 4,
-                full: 0,
-                delay: 0,
-                idle: 2,
-                compute_time: Duration::from_micros(30),
-            }],
+            requests: 3,
+            batches: vec![BatchesOfSize { size: 4, full: 0, delay: 0, idle: 2, compute_us: 30 }],
             explanation: "because".into(),
-            ..InferenceStats::default()
+            ..StatsResponse::default()
         };
         let said = text(|out| write_stats(&stats, out));
         for words in ["hex-11, weights versions 7, 8, by tower", "3 requests answered", "because", "≤ 4", " 15\n"] {
             assert!(said.contains(words), "`{words}` is missing in: {said}");
         }
-        assert!(text(|out| write_stats(&InferenceStats::default(), out)).contains("no weights received yet"));
+        assert!(text(|out| write_stats(&StatsResponse::default(), out)).contains("no weights received yet"));
     }
 
     #[test]
     fn the_move_to_play_comes_first() {
-        let best = MoveReport { notation: "d4".into(), action: Action(3), visit_count: 90, prior: 0.25, value: 0.5 };
-        let report = SearchReport {
+        let best = MoveAnalysis { r#move: "d4".into(), action: 3, visit_count: 90, prior: 0.25, value: 0.5 };
+        let report = Analysis {
             version: 2,
             simulations: 100,
             value: 0.5,
             moves: vec![best.clone()],
             principal_variation: vec!["d4".into(), "e5".into()],
-            is_finished: true,
+            finished: true,
         };
         let said = text(|out| write_move(&best, &report, out));
         assert!(

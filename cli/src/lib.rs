@@ -1,35 +1,35 @@
 //! The command line of zerofleet: train, play, eval, picture, replay, inference, top.
 //!
-//! Start with [`Cli`], which dispatches to the commands. [`train`] supervises the processes of a run, which the crate
+//! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run, which the crate
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network.
-//! [`run_metrics`] computes the metrics of a run, [`screen`] shows them and [`record`] writes them; [`mod@report`]
-//! makes [`summary`] and [`picture`] from the files of a run. [`play`] and [`eval`] evaluate the newest weights of a
-//! run, [`trained`]. [`mod@replay`] and [`inference`] send requests to live servers, and [`top`] shows a whole fleet.
-//! `bench` runs another program, by [`sibling`].
+//! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report`
+//! makes summary and `picture` from the files of a run. `play` and `eval` evaluate the newest weights of a run,
+//! `trained`, here or on an inference server, `remote`. `replay` and `inference` send requests to live
+//! servers, and `top` shows a whole fleet. `bench` runs another program.
 
-pub mod append_log;
+mod bench;
 mod client_security;
-pub mod commands;
-mod engines;
-pub mod eval;
-pub mod event_file;
-pub mod inference;
-pub mod picture;
-pub mod play;
-pub mod record;
-pub mod replay;
-pub mod report;
-pub mod run_metrics;
-pub mod screen;
-pub mod sibling;
-pub mod summary;
-pub mod top;
-pub mod train;
-pub mod trained;
-pub mod write_failures;
+mod eval;
+mod inference;
+mod picture;
+mod play;
+mod record;
+mod remote;
+mod replay;
+mod report;
+mod run_metrics;
+mod screen;
+mod top;
+mod train;
+mod trained;
+mod write_failures;
 
 use std::io;
 use std::process::ExitCode;
+
+use anyhow::Context as _;
+use service::Drain;
+use tokio::runtime::Runtime;
 
 /// Trains game-playing networks from nothing, and shows what they have learnt.
 #[derive(Debug, clap::Parser)]
@@ -42,10 +42,10 @@ pub struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Train(train::Args),
-    Play(commands::Play),
-    Eval(commands::Eval),
-    Bench(commands::Bench),
-    Picture(commands::Picture),
+    Play(play::Args),
+    Eval(eval::Args),
+    Bench(bench::Args),
+    Picture(report::Args),
     Replay(replay::Args),
     Inference(inference::Args),
     Top(top::Args),
@@ -54,15 +54,25 @@ enum Command {
 impl Cli {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        let mut out = io::stdout();
         match self.command {
-            Command::Train(args) => train::run(args).map(|()| ExitCode::SUCCESS),
-            Command::Picture(command) => command.run().map(|()| ExitCode::SUCCESS),
-            Command::Top(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
-            Command::Inference(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
-            Command::Replay(args) => args.run(&mut io::stdout().lock()).map(|()| ExitCode::SUCCESS),
-            Command::Bench(command) => command.run(),
-            Command::Play(command) => command.run().map(|()| ExitCode::SUCCESS),
-            Command::Eval(command) => command.run().map(|()| ExitCode::SUCCESS),
-        }
+            Command::Bench(args) => return args.run(),
+            Command::Train(args) => train::run(args),
+            Command::Play(args) => args.run(),
+            Command::Eval(args) => args.run(),
+            Command::Picture(args) => args.run(),
+            Command::Replay(args) => args.run(&mut out),
+            Command::Inference(args) => args.run(&mut out),
+            Command::Top(args) => args.run(&mut out),
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Returns a drain that starts with SIGINT or SIGTERM, and the runtime that serves these signals and nothing else.
+fn drain_on_signals() -> anyhow::Result<(Runtime, Drain)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let drain = Drain::new();
+    runtime.block_on(async { drain.on_signals() }).context("listen to signals")?;
+    Ok((runtime, drain))
 }

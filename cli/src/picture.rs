@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -73,15 +73,15 @@ struct Panel<'a> {
 }
 
 /// Draws the run to `path` (SVG).
-pub fn draw(path: &Path, title: &str, readings: &[RunMetrics]) -> anyhow::Result<()> {
+pub(crate) fn draw(path: &Path, title: &str, readings: &[RunMetrics]) -> anyhow::Result<()> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    let drawn = draw_panels(&area, title, readings).and_then(|()| area.present().map_err(failed));
+    let drawn = draw_panels(&area, title, readings).and_then(|()| Ok(area.present()?));
     drawn.with_context(|| format!("draw {}", path.display()))
 }
 
 fn draw_panels(root: &Area<'_>, title: &str, readings: &[RunMetrics]) -> anyhow::Result<()> {
-    root.fill(&WHITE).map_err(failed)?;
-    let area = root.margin(6, 2, 8, 4).titled(title, ("sans-serif", 24).into_font().color(&INK)).map_err(failed)?;
+    root.fill(&WHITE)?;
+    let area = root.margin(6, 2, 8, 4).titled(title, ("sans-serif", 24).into_font().color(&INK))?;
     let (left, right) = area.split_horizontally(LEFT_WIDTH);
     let right = right.split_evenly((2, 1));
     let minutes = readings.last().map_or(0.0, |last| last.elapsed_seconds / 60.0).max(0.1);
@@ -149,8 +149,7 @@ impl Panel<'_> {
             .margin_right(NAMES_WIDTH)
             .x_label_area_size(40)
             .y_label_area_size(52)
-            .build_cartesian_2d(0.0..minutes, low..high)
-            .map_err(failed)?;
+            .build_cartesian_2d(0.0..minutes, low..high)?;
         let label = ("sans-serif", 14).into_font().color(&INK);
         let digits = if high - low < 10.0 { 1 } else { 0 };
         chart
@@ -165,8 +164,7 @@ impl Panel<'_> {
             .y_labels(6)
             .x_label_formatter(&|x| if minutes < 5.0 { format!("{x:.1}") } else { format!("{x:.0}") })
             .y_label_formatter(&|y| format!("{y:.digits$}"))
-            .draw()
-            .map_err(failed)?;
+            .draw()?;
         if self.lines.iter().all(|line| line.points.is_empty()) {
             let middle = chart.backend_coord(&(minutes / 2.0, f64::midpoint(low, high)));
             return write(root, "not measured", middle, INK, HPos::Center);
@@ -180,7 +178,7 @@ impl Panel<'_> {
                     Weight::Side => line.colour.mix(0.75).stroke_width(1),
                     Weight::Faint => line.colour.mix(0.3).stroke_width(1),
                 };
-                chart.draw_series(LineSeries::new(line.points.iter().copied(), style)).map_err(failed)?;
+                chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
             }
         }
         self.draw_names(root, &chart, minutes)
@@ -195,7 +193,7 @@ impl Panel<'_> {
         let upper = self.interval.iter().rev().map(|i| (i.minutes, i.high.clamp(low, high)));
         let outline: Vec<_> = lower.chain(upper).collect();
         let colour = self.lines.first().map_or(INK, |line| line.colour);
-        chart.draw_series([Polygon::new(outline, colour.mix(0.13))]).map_err(failed)?;
+        chart.draw_series([Polygon::new(outline, colour.mix(0.13))])?;
         Ok(())
     }
 
@@ -237,7 +235,7 @@ impl Panel<'_> {
 
 fn write(root: &Area<'_>, text: &str, at: (i32, i32), colour: RGBColor, align: HPos) -> anyhow::Result<()> {
     let style = ("sans-serif", 14).into_font().color(&colour).pos(Pos::new(align, VPos::Center));
-    root.draw(&Text::new(text.to_owned(), at, style)).map_err(failed)
+    Ok(root.draw(&Text::new(text.to_owned(), at, style))?)
 }
 
 fn points(readings: &[RunMetrics], value: impl Fn(&RunMetrics) -> Option<f64>) -> Vec<(f64, f64)> {
@@ -274,11 +272,6 @@ fn moved_apart(heights: &[i32], top: i32, bottom: i32) -> Vec<i32> {
         free = *height - NAME_HEIGHT;
     }
     moved
-}
-
-/// Converts an error of `plotters`, whose lifetime is bound to the drawing area.
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("{error}")
 }
 
 #[cfg(test)]

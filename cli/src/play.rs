@@ -1,20 +1,87 @@
 //! `zerofleet play`: plays a game against weights in the terminal.
 //!
-//! Input and output are arguments, so that tests can play; nothing here depends on terminals, runs or libtorch. Start
-//! with [`play`].
+//! [`Args`] is its command line. Input and output of [`play`] are arguments, so that tests can play.
 
-mod command;
-mod report;
-
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read as _, Write};
+use std::ops::ControlFlow;
 
 use game::{Action, Game, Outcome, Player};
+use games::with_game;
 use inference::Evaluator;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use selfplay::{Analysis, AnalysisSettings, SearchSettings, analyse_together};
+use selfplay::{Analysis, AnalysisSettings, Proven, SearchSettings, analyse_together};
 
-use command::{Command, HELP, Line, read_line};
+use crate::trained::{self, Trained};
+
+/// The text of the command `help`.
+pub(super) const HELP: &str = "\
+a move   play it, in the notation of the game
+back     take back your last move and the answer to it
+hint     show the move that the program would play for you
+sides    swap sides
+new      start a new game
+help     show this list
+quit     leave";
+
+/// Writes the search result for `position`: evaluation, principal variation, and the best moves of the search policy.
+fn write_analysis<G: Game>(
+    game: &G,
+    position: &G::Position,
+    analysis: &Analysis,
+    mover: &str,
+    listed_moves: usize,
+    output: &mut impl Write,
+) -> io::Result<()> {
+    let proven = match analysis.proven {
+        Proven::Unknown => "",
+        Proven::Win => ", a proven win",
+        Proven::Draw => ", a proven draw",
+        Proven::Loss => ", a proven loss",
+    };
+    let Analysis { value, network_value, .. } = analysis;
+    writeln!(output, "  evaluation {value:+.2} for {mover} (raw network {network_value:+.2}){proven}")?;
+    writeln!(output, "  expects    {}", variation(game, position, analysis))?;
+    writeln!(output, "  {:<6} {:>7} {:>7} {:>7} {:>6}", "move", "policy", "visits", "prior", "value")?;
+    for index in ranked(analysis).into_iter().take(listed_moves) {
+        let name = game.action_name(position, analysis.actions[index]);
+        let (policy, prior) = (100.0 * analysis.policy[index], 100.0 * analysis.priors[index]);
+        let (visits, value) = (analysis.visit_counts[index], analysis.action_values[index]);
+        writeln!(output, "  {name:<6} {policy:>6.1}% {visits:>7} {prior:>6.1}% {value:>+6.2}")?;
+    }
+    Ok(())
+}
+
+/// Returns the legal actions by search policy, then visits, then prior; the chosen one first.
+fn ranked(analysis: &Analysis) -> Vec<usize> {
+    let mut indices: Vec<usize> = (0..analysis.actions.len()).collect();
+    let is_other = |index: usize| analysis.actions[index] != analysis.best;
+    indices.sort_by(|&a, &b| {
+        is_other(a)
+            .cmp(&is_other(b))
+            .then(analysis.policy[b].total_cmp(&analysis.policy[a]))
+            .then(analysis.visit_counts[b].cmp(&analysis.visit_counts[a]))
+            .then(analysis.priors[b].total_cmp(&analysis.priors[a]))
+    });
+    indices
+}
+
+/// Formats the principal variation in the notation of the game.
+fn variation<G: Game>(game: &G, position: &G::Position, analysis: &Analysis) -> String {
+    let mut position = position.clone();
+    let mut names = Vec::new();
+    for &action in analysis.principal_variation.iter().take(VARIATION_PLIES_MAX) {
+        let name = game.action_name(&position, action);
+        if game.try_play(&mut position, action).is_err() {
+            break;
+        }
+        names.push(name);
+    }
+    names.join(" ")
+}
+
+/// Longest accepted line in bytes.
+const LINE_BYTES_MAX: u64 = 1_000;
 
 /// Simulations per leaf in flight. The search continues past a leaf in flight without its value, so each costs
 /// accuracy.
@@ -22,9 +89,48 @@ const SIMULATIONS_PER_LEAF_IN_FLIGHT: usize = 32;
 /// Largest batch; larger ones gain little on a CPU.
 const LEAVES_PER_BATCH_MAX: usize = 8;
 
+/// Plays a game against the newest weights of a run, in the terminal.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    trained: trained::Args,
+
+    /// Simulations per move of the program and per hint; 0 plays the raw policy.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    simulations: u32,
+
+    /// Evaluation threads per search; 0 for one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
+    /// Play as the second player; the program moves first.
+    #[arg(long)]
+    second: bool,
+}
+
+impl Args {
+    /// Plays until the player quits.
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
+        let Trained { game, search, mut evaluators } = Trained::open(&self.trained, threads)?;
+        let settings = self.settings(search);
+        let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
+        with_game!(game, |game| play(&game, &settings, &mut evaluators, &mut input, &mut output))?;
+        Ok(())
+    }
+
+    fn settings(&self, search: SearchSettings) -> Settings {
+        let person = if self.second { Player::Second } else { Player::First };
+        Settings { search, person, ..Settings::new(self.simulations) }
+    }
+}
+
+/// Number of shown moves of the principal variation.
+const VARIATION_PLIES_MAX: usize = 12;
+
 /// The settings of the program's play.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Simulations per move and hint; 0 plays the raw policy.
     pub simulations: u32,
     /// The search settings.
@@ -40,14 +146,14 @@ pub struct Settings {
 impl Settings {
     /// Returns the default settings with this many simulations; the person moves first.
     #[must_use]
-    pub fn new(simulations: u32) -> Self {
+    pub(crate) fn new(simulations: u32) -> Self {
         Self { simulations, search: SearchSettings::default(), person: Player::First, listed_moves: 5, seed: 0 }
     }
 }
 
 /// The reason for ending a session early.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The terminal could not be read or written.
     #[error("read or write the terminal")]
     Terminal(#[from] io::Error),
@@ -62,7 +168,7 @@ pub enum Error {
 /// # Errors
 /// [`Error`] names the cause: the terminal or the evaluator. Invalid input is not an error; it is reported and read
 /// again.
-pub fn play<G: Game>(
+pub(crate) fn play<G: Game>(
     game: &G,
     settings: &Settings,
     evaluators: &mut [Box<dyn Evaluator>],
@@ -94,11 +200,6 @@ struct Session<'a, G: Game, W> {
     position: G::Position,
 }
 
-enum Next {
-    Continue,
-    Quit,
-}
-
 impl<G: Game, W: Write> Session<'_, G, W> {
     fn run(mut self, input: &mut impl BufRead) -> Result<(), Error> {
         let attributes = self.evaluators[0].attributes();
@@ -116,14 +217,16 @@ impl<G: Game, W: Write> Session<'_, G, W> {
             let next = match read_line(input)? {
                 Line::End => {
                     writeln!(self.output, "\nend of input: goodbye")?;
-                    Next::Quit
+                    ControlFlow::Break(())
                 }
-                Line::TooLong => self.reject("the line is too long for a move or a command")?,
-                Line::Text(text) => self.execute(&text)?,
+                Line::TooLong => {
+                    writeln!(self.output, "the line is too long for a move or a command")?;
+                    ControlFlow::Continue(())
+                }
+                Line::Text(text) => self.execute(text.trim())?,
             };
-            if matches!(next, Next::Quit) {
-                self.output.flush()?;
-                return Ok(());
+            if next.is_break() {
+                return Ok(self.output.flush()?);
             }
         }
     }
@@ -157,26 +260,22 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         self.output.flush()
     }
 
-    fn execute(&mut self, text: &str) -> Result<Next, Error> {
-        match Command::read(text) {
-            Command::Nothing => {}
-            Command::Quit => {
+    /// Executes a command. Text that is not a command is a move.
+    fn execute(&mut self, text: &str) -> Result<ControlFlow<()>, Error> {
+        match text.to_lowercase().as_str() {
+            "" => {}
+            "back" => self.take_back()?,
+            "hint" => self.hint()?,
+            "sides" => self.change_sides()?,
+            "new" => self.restart()?,
+            "help" | "?" => writeln!(self.output, "{HELP}")?,
+            "quit" | "exit" => {
                 writeln!(self.output, "goodbye")?;
-                return Ok(Next::Quit);
+                return Ok(ControlFlow::Break(()));
             }
-            Command::Help => writeln!(self.output, "{HELP}")?,
-            Command::New => self.restart()?,
-            Command::Back => self.take_back()?,
-            Command::Hint => self.hint()?,
-            Command::Sides => self.change_sides()?,
-            Command::Move(text) => self.try_move(text)?,
+            _ => self.try_move(text)?,
         }
-        Ok(Next::Continue)
-    }
-
-    fn reject(&mut self, reason: &str) -> io::Result<Next> {
-        writeln!(self.output, "{reason}")?;
-        Ok(Next::Continue)
+        Ok(ControlFlow::Continue(()))
     }
 
     fn restart(&mut self) -> io::Result<()> {
@@ -186,15 +285,8 @@ impl<G: Game, W: Write> Session<'_, G, W> {
 
     /// Takes back the person's last move and all later moves.
     fn take_back(&mut self) -> io::Result<()> {
-        let mut replayed = self.game.start();
-        let mut last_own = None;
-        for (ply, &action) in self.actions.iter().enumerate() {
-            if self.game.to_move(&replayed) == self.person {
-                last_own = Some(ply);
-            }
-            self.game.play(&mut replayed, action);
-        }
-        match last_own {
+        let is_own = |ply: &usize| self.game.to_move(&self.replayed(*ply)) == self.person;
+        match (0..self.actions.len()).rev().find(is_own) {
             Some(ply) => {
                 self.rewind_to(ply);
                 self.draw()
@@ -204,8 +296,13 @@ impl<G: Game, W: Write> Session<'_, G, W> {
     }
 
     fn rewind_to(&mut self, plies: usize) {
+        self.position = self.replayed(plies);
         self.actions.truncate(plies);
-        self.position = self.game.replay(&self.actions).expect("these actions were played before");
+    }
+
+    /// Returns the position after the first moves of the game.
+    fn replayed(&self, plies: usize) -> G::Position {
+        self.game.replay(&self.actions[..plies]).expect("these actions were played before")
     }
 
     fn change_sides(&mut self) -> io::Result<()> {
@@ -271,17 +368,51 @@ impl<G: Game, W: Write> Session<'_, G, W> {
     }
 
     fn report(&mut self, analysis: &Analysis, mover: &str) -> io::Result<()> {
-        report::write(self.game, &self.position, analysis, mover, self.settings.listed_moves, self.output)
+        write_analysis(self.game, &self.position, analysis, mover, self.settings.listed_moves, self.output)
     }
+}
+
+/// A line of input.
+enum Line {
+    Text(String),
+    TooLong,
+    End,
+}
+
+/// Reads a line. Bytes that are not UTF-8 become replacement characters, which occur in no move.
+fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
+    let mut bytes = Vec::new();
+    if input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)? == 0 {
+        return Ok(Line::End);
+    }
+    if bytes.len() as u64 == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
+        input.skip_until(b'\n')?;
+        return Ok(Line::TooLong);
+    }
+    Ok(Line::Text(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
     use games::{ConnectFour, Hex, TicTacToe};
     use inference::Wdl;
-    use inference::testing::{Fault, Faulty, Scripted, Uniform};
 
     use super::*;
+    use crate::Cli;
+
+    #[test]
+    fn the_person_moves_first_unless_second_is_given() {
+        let person = |words: &[&str]| {
+            let words = [&["zerofleet", "play", "--run", "first"], words].concat();
+            match Cli::try_parse_from(words).unwrap().command {
+                crate::Command::Play(args) => args.settings(SearchSettings::default()).person,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((person(&[]), person(&["--second"])), (Player::First, Player::Second));
+    }
 
     /// Returns an evaluator that prefers low actions, the first legal one most.
     fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + use<G> {

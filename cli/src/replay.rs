@@ -4,13 +4,11 @@
 //! that this process starts on the run's log, whose lock it holds, and drains at the end. Only `verify` reads files
 //! itself; it changes nothing. Start with [`Args::run`].
 
-mod actors;
-mod configure;
 mod export;
-mod id;
 mod show;
 mod source;
-mod verify;
+#[cfg(test)]
+mod tests;
 
 use std::io::Write;
 use std::num::NonZeroU64;
@@ -19,17 +17,16 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow, ensure};
 use experience::TrajectoryId;
 use games::GameKind;
-use proto::replay::{Inspector, ListOrder, ListQuery, MAIN_TABLE, Quarantine, Suspect};
+use proto::replay::{Inspector, ListOrder, ListQuery, MAIN_TABLE, Quarantine, Suspect, TableChange};
+use replay_server::verify::{Verified, verify as verify_log};
 
-use id::Id;
-use source::Source;
-
-#[cfg(test)]
-mod tests;
+use crate::client_security::LiveServer;
+use show::{id_text, parse_id};
+use source::{RunArgs, Source};
 
 /// Inspects a live replay server, or the log of a run.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     request: Request,
 }
@@ -44,7 +41,7 @@ enum Request {
     /// Lists the actors of a live server, including lost ones.
     Actors {
         #[command(flatten)]
-        live: source::Live,
+        server: LiveServer,
         /// Print one JSON object.
         #[arg(long)]
         json: bool,
@@ -61,26 +58,20 @@ enum Request {
         #[command(flatten)]
         source: Source,
         /// Trajectory id ACTOR/EPOCH/SEQUENCE, as printed by `ls`.
-        id: Id,
+        #[arg(value_parser = parse_id)]
+        id: TrajectoryId,
     },
     /// Checks a run's log and reports damage, without changing it. Fails if anything is damaged.
     Verify {
         #[command(flatten)]
-        run: source::RunArgs,
+        run: RunArgs,
     },
     /// Exports a table's trajectories to a file: Parquet with a row per position, or text with a line per game.
     Export {
         #[command(flatten)]
         source: Source,
-        /// Name of the table.
-        #[arg(long, default_value = MAIN_TABLE)]
-        table: String,
-        /// Sort by `id`, `newest` first, or `surprising` first (the least expected outcomes).
-        #[arg(long, value_enum, default_value = "id")]
-        order: Order,
-        /// Maximum number of trajectories; 0 for all.
-        #[arg(long, default_value_t = 0)]
-        limit: u64,
+        #[command(flatten)]
+        listing: Listing,
         /// Output file, FILE.parquet or FILE.txt.
         #[arg(value_name = "FILE")]
         to: PathBuf,
@@ -111,8 +102,8 @@ enum Request {
         #[arg(long, default_value = MAIN_TABLE)]
         table: String,
         /// Settings by keys of `[[replay.tables]]`: `samples_per_insert=4 window_items_min=100000`.
-        #[arg(value_name = "KEY=VALUE")]
-        settings: Vec<configure::Setting>,
+        #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
+        settings: Vec<(String, String)>,
     },
 }
 
@@ -122,18 +113,18 @@ struct Listing {
     /// Name of the table.
     #[arg(long, default_value = MAIN_TABLE)]
     table: String,
-    /// Sort by `id`, `newest` first, or `surprising` first (the least expected outcomes).
-    #[arg(long, value_enum, default_value_t)]
-    order: Order,
-    /// Maximum number of trajectories; 0 for all.
-    #[arg(long, default_value_t = 20)]
-    limit: u64,
+    /// Sort by `id`, `newest` first, or `surprising` first (the least expected outcomes) [default: newest; of an
+    /// export, id].
+    #[arg(long, value_enum)]
+    order: Option<Order>,
+    /// Maximum number of trajectories; 0 for all [default: 20; of an export, 0].
+    #[arg(long)]
+    limit: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Order {
     Id,
-    #[default]
     Newest,
     Surprising,
 }
@@ -146,24 +137,25 @@ struct SuspectArgs {
     #[arg(long, value_name = "ID")]
     actor: Option<u64>,
     /// One trajectory, by its id ACTOR/EPOCH/SEQUENCE.
-    #[arg(long, value_name = "ID")]
-    trajectory: Option<Id>,
+    #[arg(long, value_name = "ID", value_parser = parse_id)]
+    trajectory: Option<TrajectoryId>,
 }
 
 impl Listing {
-    fn query(&self) -> ListQuery {
-        let order = match self.order {
+    /// Returns the query, with this order and limit unless others are given.
+    fn query(self, order: Order, limit: u64) -> ListQuery {
+        let order = match self.order.unwrap_or(order) {
             Order::Id => ListOrder::Ascending,
             Order::Newest => ListOrder::Newest,
             Order::Surprising => ListOrder::Surprising,
         };
-        ListQuery { table: self.table.clone(), order, after: None, limit: NonZeroU64::new(self.limit) }
+        ListQuery { table: self.table, order, after: None, limit: NonZeroU64::new(self.limit.unwrap_or(limit)) }
     }
 }
 
 impl SuspectArgs {
     fn suspect(&self) -> anyhow::Result<Suspect> {
-        let trajectory = self.trajectory.map(|Id(id)| Suspect::Trajectory(id));
+        let trajectory = self.trajectory.map(Suspect::Trajectory);
         trajectory.or(self.actor.map(Suspect::Actor)).ok_or_else(|| anyhow!("use --actor or --trajectory"))
     }
 }
@@ -174,61 +166,75 @@ impl Args {
     /// # Errors
     /// A server that does not answer or rejects the request, a run that does not exist or is in use, a damaged log, a
     /// file that cannot be written.
-    pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+    pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-        match self.request {
-            Request::Verify { run } => verify::verify(&run, out),
-            Request::Stats { source } => {
-                runtime.block_on(with_server(&source, async |inspector| show::stats(inspector, out).await))
+        runtime.block_on(self.request.send(out))
+    }
+}
+
+impl Request {
+    async fn send(self, out: &mut impl Write) -> anyhow::Result<()> {
+        match self {
+            Self::Verify { run } => verify(&run, out),
+            Self::Actors { server, json } => {
+                let actors = Inspector::new(server.reach()?)?.actors().await?;
+                if json {
+                    writeln!(out, "{}", show::actors_json(&actors))?;
+                } else {
+                    show::actors(&actors, out)?;
+                }
+                Ok(())
             }
-            Request::Actors { live, json } => {
-                let how = if json { actors::Form::Json } else { actors::Form::Table };
-                runtime.block_on(async { actors::print(&live.inspector()?, how, out).await })
+            Self::Configure { source, table, settings } => configure(&source.live_only()?, &table, settings, out).await,
+            Self::Stats { source } => with_server(&source, async |server| show::stats(server, out).await).await,
+            Self::Ls { source, listing } => {
+                let query = listing.query(Order::Newest, 20);
+                with_server(&source, async |server| show::list(server, query, out).await).await
             }
-            Request::Ls { source, listing } => runtime
-                .block_on(with_server(&source, async |inspector| show::list(inspector, listing.query(), out).await)),
-            Request::Get { source, id: Id(id) } => {
-                runtime.block_on(with_server(&source, async |inspector| show::trajectory(inspector, id, out).await))
+            Self::Get { source, id } => {
+                with_server(&source, async |server| show::trajectory(server, id, out).await).await
             }
-            Request::Export { source, table, order, limit, to } => {
-                let query = Listing { table, order, limit }.query();
-                runtime
-                    .block_on(with_server(&source, async |inspector| export::export(inspector, query, &to, out).await))
+            Self::Export { source, listing, to } => {
+                let query = listing.query(Order::Id, 0);
+                with_server(&source, async |server| export::export(server, query, &to, out).await).await
             }
-            Request::Quarantine { source, suspect, reason } => {
+            Self::Quarantine { source, suspect, reason } => {
                 let suspect = suspect.suspect()?;
-                runtime.block_on(with_server(&source, async |inspector| {
-                    let items = inspector.quarantine(Quarantine { suspect, reason }).await?;
+                with_server(&source, async |server| {
+                    let items = server.quarantine(Quarantine { suspect, reason }).await?;
                     Ok(writeln!(out, "{} is quarantined: {items} fewer positions", name(suspect))?)
-                }))
+                })
+                .await
             }
-            Request::Release { source, suspect } => {
+            Self::Release { source, suspect } => {
                 let suspect = suspect.suspect()?;
-                runtime.block_on(with_server(&source, async |inspector| {
-                    let items = inspector.release(suspect).await?;
+                with_server(&source, async |server| {
+                    let items = server.release(suspect).await?;
                     Ok(writeln!(out, "{} is released: {items} more positions", name(suspect))?)
-                }))
-            }
-            Request::Configure { source, table, settings } => {
-                runtime.block_on(async { configure::configure(&source.live_only()?, &table, &settings, out).await })
+                })
+                .await
             }
         }
     }
 }
 
-/// Opens the server that `source` names, sends the request and closes the server.
+/// Opens the server that `source` names, sends the request and drains the server if this process started it. An error
+/// of the request takes precedence over one of the server.
 async fn with_server(
     source: &Source,
     request: impl AsyncFnOnce(&Inspector) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let opened = source.open().await?;
-    let result = request(&opened.inspector).await;
-    opened.close(result).await
+    let (inspector, own) = source.open().await?;
+    let result = request(&inspector).await;
+    let Some((running, drain)) = own else { return result };
+    drain.start();
+    let finished = running.finished().await;
+    result.and(finished)
 }
 
 fn name(suspect: Suspect) -> String {
     match suspect {
-        Suspect::Trajectory(id) => format!("trajectory {}", Id(id)),
+        Suspect::Trajectory(id) => format!("trajectory {}", id_text(id)),
         Suspect::Actor(actor) => format!("actor {actor}"),
     }
 }
@@ -254,4 +260,57 @@ async fn each(
         }
     }
     Ok(visited)
+}
+
+/// Checks a run's log and prints its contents and damage.
+///
+/// # Errors
+/// A log that is in use or cannot be read, and one that is damaged.
+fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let settings = run.settings()?;
+    // A record that a server is writing would look like damage at the end.
+    let _lock = service::directory::lock(&settings.directory).context("lock the log")?;
+    let Verified { trajectories, items, others, segments, bytes, damage } = verify_log(&settings)?;
+    writeln!(
+        out,
+        "{trajectories} trajectories of {items} positions and {others} other records in {segments} files of {:.1} MB",
+        bytes as f64 / 1e6
+    )?;
+    for found in &damage {
+        let done = if found.cut { "cut off" } else { "skipped" };
+        writeln!(
+            out,
+            "{}: {} bytes from byte {} are {}; a restart would have them {done}",
+            found.name, found.length, found.offset, found.what
+        )?;
+    }
+    ensure!(damage.is_empty(), "the log of {} is damaged in {} places", settings.directory.display(), damage.len());
+    writeln!(out, "all checksums are valid")?;
+    Ok(())
+}
+
+/// Changes a table of a live server, and prints the settings before and after.
+async fn configure(
+    inspector: &Inspector,
+    table: &str,
+    settings: Vec<(String, String)>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let nothing = TableChange { table: table.to_owned(), ..TableChange::default() };
+    let before = inspector.configure(nothing).await?;
+    let now =
+        inspector.configure(TableChange { table: table.to_owned(), settings: settings.into_iter().collect() }).await?;
+    writeln!(out, "table {table:<18} {:>16} {:>16}", "before", "now")?;
+    for (key, now) in &now {
+        let before = before.get(key).map_or("–", String::as_str);
+        let mark = if before == now { "" } else { "  changed" };
+        writeln!(out, "  {key:<22} {before:>16} {now:>16}{mark}")?;
+    }
+    Ok(())
+}
+
+/// Parses KEY=VALUE, with a key of `[[replay.tables]]`. The server checks both.
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
 }

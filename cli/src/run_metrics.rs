@@ -1,24 +1,25 @@
 //! Computes the metrics of a run at one time from the expositions of its processes.
 //!
-//! Counters of actors restart with every actor process; [`Meter`] adds them up over restarts and sessions. Values that
-//! a process keeps over its restarts (steps, items, rated games) are taken as they are. Missing values stay missing.
+//! [`RunMetrics`] lists them, [`Processes`] computes one value from the processes of a role, and [`CounterRates`] holds
+//! the recent expositions of a process. Counters of actors restart with every actor process; [`Meter`] adds them up
+//! over restarts and sessions. Values that a process keeps over its restarts (steps, items, rated games) are taken as
+//! they are. Missing values stay missing.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use fleet::Role;
 use fleet::exposition::{Exposition, Series, increase};
 
-use crate::engines::engines;
-
 /// Time over which rates are computed: long enough for a few batches of finished games, short enough to show a stall.
-const RATE_SPAN_SECONDS: f64 = 20.0;
+const RATE_SPAN: Duration = Duration::from_secs(20);
 
 /// The metrics of a run at one time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RunMetrics {
+pub(crate) struct RunMetrics {
     /// Time trained so far, over all sessions.
     pub elapsed_seconds: f64,
     /// Seconds since 1970.
@@ -37,6 +38,10 @@ pub struct RunMetrics {
     pub positions_per_second: Option<f64>,
     /// Network evaluations per second.
     pub evaluations_per_second: Option<f64>,
+    /// Inserted trajectories per second.
+    pub inserts_per_second: Option<f64>,
+    /// Samples per second.
+    pub samples_per_second: Option<f64>,
     /// Evaluations per batch.
     pub batch_mean: Option<f64>,
     /// Hit rate of the position cache, from 0 to 1.
@@ -94,13 +99,64 @@ pub struct RunMetrics {
 }
 
 impl RunMetrics {
+    /// Computes the metrics that follow from the recent expositions of processes. The counts since the start of the
+    /// run, its times and the division of time are missing.
+    pub(crate) fn of(processes: &Processes<'_>) -> Self {
+        use Role::{Actor, Arena, Learner, Replay};
+        let learner = |name| processes.gauges(Learner, name, &[]).next();
+        let loss = |part| processes.gauges(Learner, "loss", &[("part", part)]).next();
+        let arena = |name| processes.gauges(Arena, name, &[]).next();
+        let evaluations = processes.rate(Actor, "evaluations_total");
+        // With several learners, which is a fault, the newest version counts, so that no process is ahead of it.
+        let weights_version = processes.gauges(Learner, "weights_version", &[]).reduce(f64::max);
+        let slowest = processes.gauges(Actor, "weights_version", &[]).reduce(f64::min);
+        Self {
+            games_per_second: processes.rate(Actor, "games_total"),
+            positions_per_second: processes.rate(Actor, "moves_total"),
+            // The evaluations of actors include those by inference servers.
+            evaluations_per_second: evaluations,
+            inserts_per_second: processes.rate(Replay, "inserts_total"),
+            samples_per_second: processes.rate(Replay, "samples_total"),
+            batch_mean: ratio(evaluations, processes.rate(Actor, "batches_total")),
+            cache_hit_share: ratio(
+                processes.rate(Actor, "cache_hits_total"),
+                processes.rate(Actor, "cache_lookups_total"),
+            ),
+            unacknowledged: processes.sum(Actor, "unacknowledged"),
+            replay_trajectories: processes.sum(Replay, "trajectories"),
+            replay_items: processes.sum(Replay, "items"),
+            window_items: processes.sum(Replay, "window_items"),
+            samples_per_insert: processes.mean(Replay, "samples_per_insert"),
+            replay_bytes: processes.sum(Replay, "bytes"),
+            steps: learner("steps_total"),
+            steps_per_second: processes.rate(Learner, "steps_total"),
+            loss_total: loss("total"),
+            loss_policy: loss("policy"),
+            loss_value: loss("value"),
+            gradient_norm: learner("gradient_norm"),
+            learning_rate: learner("learning_rate"),
+            not_finite: learner("not_finite_total"),
+            weights_version,
+            weights_lag: weights_version.zip(slowest).map(|(newest, slowest)| (newest - slowest).max(0.0)),
+            sample_version_lag: learner("sample_version_lag"),
+            accuracy: processes.accuracy(),
+            elo: arena("elo"),
+            elo_low: arena("elo_low"),
+            elo_high: arena("elo_high"),
+            opponents: processes.opponents(),
+            rated_games: arena("games_total"),
+            engines: processes.engines(),
+            ..Self::default()
+        }
+    }
+
     /// Returns the accuracy on all solved positions: `accuracy_of("raw", "preserving")`.
-    pub fn accuracy_of(&self, search: &str, measure: &str) -> Option<f64> {
+    pub(crate) fn accuracy_of(&self, search: &str, measure: &str) -> Option<f64> {
         self.accuracy.get(&format!("{search}/{measure}/overall")).copied()
     }
 
     /// Returns every metric with its name in event files: `loss/policy`, `accuracy/raw/preserving/overall`.
-    pub fn scalars(&self) -> Vec<(String, f64)> {
+    pub(crate) fn scalars(&self) -> Vec<(String, f64)> {
         let named = [
             ("actor/games", self.games),
             ("actor/games_per_second", self.games_per_second),
@@ -132,160 +188,218 @@ impl RunMetrics {
     }
 }
 
+/// The expositions of one process over the last [`RATE_SPAN`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CounterRates {
+    /// The expositions, oldest first.
+    readings: VecDeque<(Instant, Exposition)>,
+}
+
+impl CounterRates {
+    /// Adds the exposition that was read at `now`.
+    pub(crate) fn remember(&mut self, now: Instant, exposition: Exposition) {
+        self.readings.push_back((now, exposition));
+        // One older exposition stays, so that rates cover at least the span.
+        while self.readings.get(1).is_some_and(|(then, _)| now.duration_since(*then) >= RATE_SPAN) {
+            self.readings.pop_front();
+        }
+    }
+
+    /// Removes all expositions, because a rate across a gap in the readings would not be recent.
+    pub(crate) fn clear(&mut self) {
+        self.readings.clear();
+    }
+
+    /// Returns the newest exposition.
+    pub(crate) fn newest(&self) -> Option<&Exposition> {
+        self.readings.back().map(|(_, exposition)| exposition)
+    }
+
+    /// Returns the increase of a counter per second.
+    pub(crate) fn rate(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let mut values =
+            self.readings.iter().filter_map(|(then, exposition)| Some((*then, exposition.get(name, labels)?)));
+        let (begin, first) = values.next()?;
+        let (mut end, mut last, mut gained) = (begin, first, 0.0);
+        for (then, value) in values {
+            gained += increase(last, value);
+            (end, last) = (then, value);
+        }
+        let seconds = end.duration_since(begin).as_secs_f64();
+        let rate = gained / seconds;
+        (seconds > 0.0 && rate.is_finite()).then_some(rate.max(0.0))
+    }
+}
+
+/// The recent expositions of processes. Metrics are named without `zerofleet_` and the role.
+#[derive(Debug)]
+pub(crate) struct Processes<'a>(pub(crate) Vec<(Role, &'a CounterRates)>);
+
+impl Processes<'_> {
+    fn of(&self, role: Role) -> impl Iterator<Item = &CounterRates> {
+        self.0.iter().filter(move |(of, _)| *of == role).map(|(_, rates)| *rates)
+    }
+
+    /// Returns the newest value of a metric in each process that exports it.
+    fn gauges(&self, role: Role, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = f64> {
+        let name = metric(role, name);
+        self.of(role).filter_map(move |rates| rates.newest()?.get(&name, labels))
+    }
+
+    fn sum(&self, role: Role, name: &str) -> Option<f64> {
+        self.gauges(role, name, &[]).reduce(|a, b| a + b)
+    }
+
+    fn mean(&self, role: Role, name: &str) -> Option<f64> {
+        self.sum(role, name).map(|sum| sum / self.gauges(role, name, &[]).count() as f64)
+    }
+
+    /// Returns the increase of a counter per second, over all processes.
+    fn rate(&self, role: Role, name: &str) -> Option<f64> {
+        let name = metric(role, name);
+        self.of(role).filter_map(|rates| rates.rate(&name, &[])).reduce(|a, b| a + b)
+    }
+
+    /// Returns the rates of all series of one name over all processes, by the values of these labels.
+    pub(crate) fn rates_by<const N: usize>(
+        &self,
+        role: Role,
+        name: &str,
+        labels: [&str; N],
+    ) -> BTreeMap<[String; N], f64> {
+        let name = metric(role, name);
+        let mut sums = BTreeMap::new();
+        for rates in self.of(role) {
+            for series in named(rates, &name).filter(|series| labels.iter().all(|l| series.label(l).is_some())) {
+                let labels = labels.map(|label| (label, series.label(label).unwrap_or_default()));
+                if let Some(rate) = rates.rate(&name, &labels) {
+                    *sums.entry(labels.map(|(_, value)| value.to_owned())).or_default() += rate;
+                }
+            }
+        }
+        sums
+    }
+
+    fn accuracy(&self) -> BTreeMap<String, f64> {
+        let name = metric(Role::Arena, "accuracy");
+        let shares = self.of(Role::Arena).flat_map(|rates| named(rates, &name));
+        let by_name = shares.filter(|series| series.value.is_finite()).filter_map(|series| {
+            let name = format!("{}/{}/{}", series.label("search")?, series.label("measure")?, series.label("band")?);
+            Some((name, series.value))
+        });
+        by_name.collect()
+    }
+
+    fn opponents(&self) -> BTreeMap<String, f64> {
+        let name = metric(Role::Arena, "opponent_elo");
+        let ratings = self.of(Role::Arena).flat_map(|rates| named(rates, &name));
+        ratings.filter_map(|series| Some((series.label("opponent")?.to_owned(), series.value))).collect()
+    }
+
+    /// Returns the engine of each role that reports one: `learner` with its device and precision, `actor`, `arena` and
+    /// `inference` with their evaluators. Processes of a role that differ are separated by `; `.
+    fn engines(&self) -> BTreeMap<String, String> {
+        let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for (role, rates) in &self.0 {
+            if let Some(engine) = engine(*role, rates) {
+                found.entry(role.name()).or_default().insert(engine);
+            }
+        }
+        let joined = |engines: BTreeSet<String>| engines.into_iter().collect::<Vec<_>>().join("; ");
+        found.into_iter().map(|(name, engines)| (name.to_owned(), joined(engines))).collect()
+    }
+}
+
+/// Returns the full name of a metric of a role.
+pub(crate) fn metric(role: Role, name: &str) -> String {
+    format!("zerofleet_{}_{name}", role.name())
+}
+
+/// Returns the series `name` of the newest exposition of a process.
+fn named<'a>(rates: &'a CounterRates, name: &str) -> impl Iterator<Item = &'a Series> {
+    rates.newest().into_iter().flat_map(|exposition| &exposition.series).filter(move |series| series.name == name)
+}
+
+fn engine(role: Role, rates: &CounterRates) -> Option<String> {
+    // The evaluator of the newest weights is the one in use.
+    let newest = |name| named(rates, &metric(role, name)).max_by(|a, b| a.value.total_cmp(&b.value));
+    if role == Role::Learner {
+        let device = newest("device")?;
+        return Some(format!("{} {}", device.label("device")?, device.label("precision")?));
+    }
+    newest("evaluator")?.label("evaluator").map(str::to_owned)
+}
+
+/// Formats engines as one line: `actor cpu avx512-f32, learner cuda bf16`.
+pub(crate) fn engines_line(engines: &BTreeMap<String, String>) -> String {
+    engines.iter().map(|(role, engine)| format!("{role} {engine}")).collect::<Vec<_>>().join(", ")
+}
+
+fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {
+    let (above, below) = above.zip(below)?;
+    (below > 0.0).then(|| above / below)
+}
+
+/// Returns the time in seconds since 1970; zero if the clock is wrong and shows an earlier time.
+pub(crate) fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
 /// Computes [`RunMetrics`] from scrapes.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub(crate) struct Meter {
     /// Sums over all processes and sessions, by series.
     totals: BTreeMap<String, f64>,
-    /// The last value of each counter of each running process.
-    last: HashMap<(usize, String), f64>,
-    /// Earlier sums, for rates; oldest first.
-    history: VecDeque<(f64, BTreeMap<String, f64>)>,
-    /// The last exposition of the arena, kept while the arena does not run, because strength is measured rarely.
-    arena: Exposition,
+    /// The processes that have answered, by index, with the time of their last answer.
+    processes: BTreeMap<usize, (Role, Instant, CounterRates)>,
 }
 
 impl Meter {
     /// Starts from the totals of earlier sessions.
-    pub fn resume(totals: BTreeMap<String, f64>) -> Self {
+    pub(crate) fn resume(totals: BTreeMap<String, f64>) -> Self {
         Self { totals, ..Self::default() }
     }
 
     /// Returns the sums over all processes and sessions, for the next session.
-    pub fn totals(&self) -> &BTreeMap<String, f64> {
+    pub(crate) fn totals(&self) -> &BTreeMap<String, f64> {
         &self.totals
     }
 
     /// Records a restart of process `index`, whose counters start at zero.
-    pub fn restarted(&mut self, index: usize) {
-        self.last.retain(|(process, _), _| *process != index);
+    pub(crate) fn restarted(&mut self, index: usize) {
+        self.processes.remove(&index);
     }
 
-    /// Computes the metrics from one round of scrapes: index, role and exposition of each process that answered.
-    pub fn read(&mut self, elapsed_seconds: f64, scrapes: &[(usize, Role, Exposition)]) -> RunMetrics {
+    /// Computes the metrics from one round of scrapes: index, role and exposition of each process that answered. A
+    /// process that has not answered for longer than [`RATE_SPAN`] has no metrics, except the arena, which measures
+    /// rarely.
+    pub(crate) fn read(&mut self, now: Instant, scrapes: Vec<(usize, Role, Exposition)>) -> RunMetrics {
         for (index, role, exposition) in scrapes {
-            for series in &exposition.series {
-                if begins_anew(*role, series) {
-                    self.add(*index, series);
-                }
+            let (_, answered, rates) =
+                self.processes.entry(index).or_insert_with(|| (role, now, CounterRates::default()));
+            for series in exposition.series.iter().filter(|series| begins_anew(role, series)) {
+                let before = named(rates, &series.name).find(|before| before.labels == series.labels);
+                let before = before.map_or(0.0, |before| before.value);
+                *self.totals.entry(key(series)).or_default() += increase(before, series.value);
             }
-            if *role == Role::Arena {
-                self.arena = exposition.clone();
-            }
+            *answered = now;
+            rates.remember(now, exposition);
         }
-        let find = |role| scrapes.iter().find(|(_, r, _)| *r == role).map(|(_, _, exposition)| exposition);
-        let learner = |name: &str| find(Role::Learner)?.get(&format!("zerofleet_learner_{name}"), &[]);
-        let loss = |part| find(Role::Learner)?.get("zerofleet_learner_loss", &[("part", part)]);
-        // One value for each replay server.
-        let replays = |name: &str| -> Vec<f64> {
-            let servers = scrapes.iter().filter(|(_, role, _)| *role == Role::Replay);
-            servers.filter_map(|(_, _, server)| server.get(&format!("zerofleet_replay_{name}"), &[])).collect()
-        };
-        let replay = |name: &str| replays(name).into_iter().reduce(|a, b| a + b);
-        let actors = |name: &'static str| {
-            let actors = scrapes.iter().filter(|(_, role, _)| *role == Role::Actor);
-            actors.filter_map(move |(_, _, exposition)| exposition.get(&format!("zerofleet_actor_{name}"), &[]))
-        };
-
-        let mut now = self.totals.clone();
-        let steps = learner("steps_total");
-        if let Some(steps) = steps {
-            now.insert(STEPS.to_owned(), steps);
-        }
-        self.remember(elapsed_seconds, now);
-
-        let weights_version = learner("weights_version");
-        let slowest = actors("weights_version").min_by(f64::total_cmp);
-        let unacknowledged: Vec<f64> = actors("unacknowledged").collect();
+        let is_current = |role, answered| role == Role::Arena || now.duration_since(answered) <= RATE_SPAN;
+        let current = self.processes.values().filter(|(role, answered, _)| is_current(*role, *answered));
+        let processes = Processes(current.map(|(role, _, rates)| (*role, rates)).collect());
         RunMetrics {
-            elapsed_seconds,
-            unix_seconds: 0.0,
-            games: self.total("games"),
-            positions: self.total("moves"),
-            evaluations: self.total("evaluations"),
-            simulations: self.total("simulations"),
-            games_per_second: self.rate(&actor_total("games")),
-            positions_per_second: self.rate(&actor_total("moves")),
-            evaluations_per_second: self.rate(&actor_total("evaluations")),
-            batch_mean: self.ratio(&actor_total("evaluations"), &actor_total("batches")),
-            cache_hit_share: self.ratio(&actor_total("cache_hits"), &actor_total("cache_lookups")),
-            unacknowledged: (!unacknowledged.is_empty()).then(|| unacknowledged.iter().sum()),
-            replay_trajectories: replay("trajectories"),
-            replay_items: replay("items"),
-            window_items: replay("window_items"),
-            samples_per_insert: replay("samples_per_insert")
-                .map(|sum| sum / replays("samples_per_insert").len() as f64),
-            replay_bytes: replay("bytes"),
-            steps,
-            steps_per_second: self.rate(STEPS),
-            loss_total: loss("total"),
-            loss_policy: loss("policy"),
-            loss_value: loss("value"),
-            gradient_norm: learner("gradient_norm"),
-            learning_rate: learner("learning_rate"),
-            not_finite: learner("not_finite_total"),
-            weights_version,
-            weights_lag: weights_version.zip(slowest).map(|(newest, slowest)| (newest - slowest).max(0.0)),
-            sample_version_lag: learner("sample_version_lag"),
-            accuracy: self.accuracy(),
-            elo: self.arena.get("zerofleet_arena_elo", &[]),
-            elo_low: self.arena.get("zerofleet_arena_elo_low", &[]),
-            elo_high: self.arena.get("zerofleet_arena_elo_high", &[]),
-            opponents: self.opponents(),
-            rated_games: self.arena.get("zerofleet_arena_games_total", &[]),
+            games: self.total("games_total"),
+            positions: self.total("moves_total"),
+            evaluations: self.total("evaluations_total"),
+            simulations: self.total("simulations_total"),
             seconds: self.seconds(),
-            engines: engines(scrapes.iter().map(|(_, role, exposition)| (*role, exposition))),
-        }
-    }
-
-    fn add(&mut self, index: usize, series: &Series) {
-        let key = key(series);
-        let last = self.last.insert((index, key.clone()), series.value).unwrap_or(0.0);
-        *self.totals.entry(key).or_default() += increase(last, series.value);
-    }
-
-    fn remember(&mut self, elapsed_seconds: f64, now: BTreeMap<String, f64>) {
-        self.history.push_back((elapsed_seconds, now));
-        while self.history.front().is_some_and(|(then, _)| elapsed_seconds - then > RATE_SPAN_SECONDS) {
-            self.history.pop_front();
+            ..RunMetrics::of(&processes)
         }
     }
 
     fn total(&self, name: &str) -> Option<f64> {
-        self.totals.get(&actor_total(name)).copied()
-    }
-
-    /// Returns the increase of a sum over the span, and the time in seconds.
-    fn growth(&self, key: &str) -> Option<(f64, f64)> {
-        let (end, newest) = self.history.back()?;
-        let newest = newest.get(key)?;
-        // A series that appeared within the span is measured from its first reading.
-        let (begin, oldest) =
-            self.history.iter().find_map(|(then, values)| values.get(key).map(|value| (then, value)))?;
-        (end > begin).then(|| ((newest - oldest).max(0.0), end - begin))
-    }
-
-    fn rate(&self, key: &str) -> Option<f64> {
-        self.growth(key).map(|(gained, seconds)| gained / seconds)
-    }
-
-    fn ratio(&self, above: &str, below: &str) -> Option<f64> {
-        let (above, below) = (self.growth(above)?.0, self.growth(below)?.0);
-        (below > 0.0).then(|| above / below)
-    }
-
-    fn accuracy(&self) -> BTreeMap<String, f64> {
-        let shares = self.arena.series.iter().filter(|series| series.name == "zerofleet_arena_accuracy");
-        let named = shares.filter(|series| series.value.is_finite()).filter_map(|series| {
-            let name = format!("{}/{}/{}", series.label("search")?, series.label("measure")?, series.label("band")?);
-            Some((name, series.value))
-        });
-        named.collect()
-    }
-
-    fn opponents(&self) -> BTreeMap<String, f64> {
-        let ratings = self.arena.series.iter().filter(|series| series.name == "zerofleet_arena_opponent_elo");
-        ratings.filter_map(|series| Some((series.label("opponent")?.to_owned(), series.value))).collect()
+        self.totals.get(&metric(Role::Actor, name)).copied()
     }
 
     fn seconds(&self) -> BTreeMap<String, f64> {
@@ -301,13 +415,6 @@ impl Meter {
         }
         seconds
     }
-}
-
-/// Key of the training steps in the history.
-const STEPS: &str = "steps";
-
-fn actor_total(name: &str) -> String {
-    format!("zerofleet_actor_{name}_total")
 }
 
 /// Returns true for a series that starts at zero with every process: the counters of actors, and the times of all
@@ -333,35 +440,55 @@ mod tests {
         vec![(0, Role::Actor, Exposition::parse(text))]
     }
 
+    /// Reads the metrics of an actor at each of these seconds.
+    fn read(meter: &mut Meter, readings: &[(u64, String)]) -> Vec<RunMetrics> {
+        let begin = Instant::now();
+        let at = |second: &u64| begin + Duration::from_secs(*second);
+        readings.iter().map(|(second, text)| meter.read(at(second), actor(text))).collect()
+    }
+
     #[test]
     fn counters_add_up_over_restarts_and_sessions() {
         let mut meter = Meter::resume(BTreeMap::from([("zerofleet_actor_games_total".to_owned(), 100.0)]));
-        assert_eq!(meter.read(1.0, &actor("zerofleet_actor_games_total 5")).games, Some(105.0));
-        assert_eq!(meter.read(2.0, &actor("zerofleet_actor_games_total 7")).games, Some(107.0));
+        let games = |meter: &mut Meter, games| {
+            meter.read(Instant::now(), actor(&format!("zerofleet_actor_games_total {games}"))).games
+        };
+        assert_eq!(games(&mut meter, 5), Some(105.0));
+        assert_eq!(games(&mut meter, 7), Some(107.0));
         meter.restarted(0);
-        assert_eq!(meter.read(3.0, &actor("zerofleet_actor_games_total 9")).games, Some(116.0));
-        assert_eq!(meter.read(4.0, &actor("zerofleet_actor_games_total 1")).games, Some(117.0), "an unseen restart");
+        assert_eq!(games(&mut meter, 9), Some(116.0));
+        assert_eq!(games(&mut meter, 1), Some(117.0), "an unseen restart");
     }
 
     #[test]
     fn rates_are_growth_over_time_and_missing_numbers_stay_missing() {
-        let mut meter = Meter::default();
         let text = |games, batches| {
-            actor(&format!("zerofleet_actor_evaluations_total {games}\nzerofleet_actor_batches_total {batches}"))
+            format!("zerofleet_actor_evaluations_total {games}\nzerofleet_actor_batches_total {batches}")
         };
-        assert_eq!(meter.read(0.0, &text(0, 0)).evaluations_per_second, None);
-        let readings = meter.read(2.0, &text(400, 4));
-        assert_eq!(readings.evaluations_per_second, Some(200.0));
-        assert_eq!(readings.batch_mean, Some(100.0));
-        assert_eq!((readings.loss_total, readings.elo, readings.games), (None, None, None));
+        let readings = read(&mut Meter::default(), &[(0, text(0, 0)), (2, text(400, 4))]);
+        assert_eq!(readings[0].evaluations_per_second, None);
+        assert_eq!(readings[1].evaluations_per_second, Some(200.0));
+        assert_eq!(readings[1].batch_mean, Some(100.0));
+        assert_eq!((readings[1].loss_total, readings[1].elo, readings[1].games), (None, None, None));
     }
 
     #[test]
     fn positions_are_the_moves_of_actors() {
-        let mut meter = Meter::default();
-        meter.read(0.0, &actor("zerofleet_actor_moves_total 10"));
-        let read = meter.read(2.0, &actor("zerofleet_actor_moves_total 50"));
-        assert_eq!((read.positions, read.positions_per_second), (Some(50.0), Some(20.0)));
+        let text = |moves| format!("zerofleet_actor_moves_total {moves}");
+        let readings = read(&mut Meter::default(), &[(0, text(10)), (2, text(50))]);
+        assert_eq!((readings[1].positions, readings[1].positions_per_second), (Some(50.0), Some(20.0)));
+    }
+
+    #[test]
+    fn a_process_that_stops_answering_keeps_its_metrics_for_a_while_and_the_arena_for_ever() {
+        let (mut meter, begin) = (Meter::default(), Instant::now());
+        let learner = (0, Role::Learner, Exposition::parse("zerofleet_learner_steps_total 7"));
+        let arena = (1, Role::Arena, Exposition::parse("zerofleet_arena_elo 900"));
+        meter.read(begin, vec![learner, arena]);
+        let soon = meter.read(begin + Duration::from_secs(1), Vec::new());
+        assert_eq!((soon.steps, soon.elo), (Some(7.0), Some(900.0)));
+        let late = meter.read(begin + RATE_SPAN + Duration::from_secs(1), Vec::new());
+        assert_eq!((late.steps, late.elo), (None, Some(900.0)));
     }
 
     #[test]
@@ -369,8 +496,73 @@ mod tests {
         let server = |index, text: &str| (index, Role::Replay, Exposition::parse(text));
         let first = server(0, "zerofleet_replay_items 100\nzerofleet_replay_samples_per_insert 4");
         let second = server(1, "zerofleet_replay_items 20\nzerofleet_replay_samples_per_insert 3");
-        let readings = Meter::default().read(1.0, &[first, second]);
+        let readings = Meter::default().read(Instant::now(), vec![first, second]);
         assert_eq!((readings.replay_items, readings.samples_per_insert), (Some(120.0), Some(3.5)));
         assert_eq!(readings.window_items, None);
+    }
+
+    /// Returns the rates of a process that exported these values of `zerofleet_actor_a{part="x"}`, one second apart.
+    fn rates_of(values: &[f64]) -> CounterRates {
+        let begin = Instant::now();
+        let mut rates = CounterRates::default();
+        for (second, value) in values.iter().enumerate() {
+            let exposition = Exposition::parse(&format!("zerofleet_actor_a{{part=\"x\"}} {value}\n"));
+            rates.remember(begin + Duration::from_secs(second as u64), exposition);
+        }
+        rates
+    }
+
+    #[test]
+    fn a_rate_is_the_increase_since_the_first_poll() {
+        assert_eq!(
+            rates_of(&[1000.0, 1010.0, 1020.0]).rate("zerofleet_actor_a", &[]),
+            Some(10.0),
+            "the first value is not an increase"
+        );
+        assert_eq!(rates_of(&[1000.0]).rate("zerofleet_actor_a", &[]), None);
+        assert_eq!(rates_of(&[1000.0, 1010.0]).rate("zerofleet_actor_b", &[]), None);
+    }
+
+    #[test]
+    fn a_counter_reset_never_makes_a_negative_rate() {
+        assert_eq!(rates_of(&[1000.0, 5.0, 15.0]).rate("zerofleet_actor_a", &[]), Some(7.5));
+    }
+
+    #[test]
+    fn only_the_last_seconds_count() {
+        let values: Vec<f64> = (0..100).map(|second| if second < 60 { 0.0 } else { f64::from(second) }).collect();
+        let rates = rates_of(&values);
+        assert_eq!(rates.rate("zerofleet_actor_a", &[]), Some(1.0));
+        assert!(rates.readings.len() <= 22, "{} readings", rates.readings.len());
+    }
+
+    #[test]
+    fn rates_come_by_label() {
+        let rates = rates_of(&[0.0, 2.0]);
+        let actors = Processes(vec![(Role::Actor, &rates), (Role::Actor, &rates), (Role::Arena, &rates)]);
+        let by_part = actors.rates_by(Role::Actor, "a", ["part"]);
+        assert_eq!(by_part.into_iter().collect::<Vec<_>>(), [(["x".to_owned()], 4.0)], "the sum of both actors");
+        assert!(actors.rates_by(Role::Actor, "a", ["part", "table"]).is_empty());
+    }
+
+    #[test]
+    fn every_role_that_computes_has_the_engine_of_its_newest_weights() {
+        let actor = |evaluator| Exposition::parse(&format!("zerofleet_actor_evaluator{{evaluator=\"{evaluator}\"}} 3"));
+        let learner = Exposition::parse("zerofleet_learner_device{device=\"cuda\",precision=\"bf16\"} 1");
+        let arena = "zerofleet_arena_evaluator{evaluator=\"cpu amx-bf16\"} 7\n\
+                     zerofleet_arena_evaluator{evaluator=\"cpu avx512-f32\"} 9";
+        let arena = Exposition::parse(arena);
+        let (first, second, replay) = (actor("cpu avx2-f32"), actor("libtorch cuda bf16"), Exposition::default());
+        let rates = [first, second, learner, arena, replay].map(|exposition| {
+            let mut rates = CounterRates::default();
+            rates.remember(Instant::now(), exposition);
+            rates
+        });
+        let roles = [Role::Actor, Role::Actor, Role::Learner, Role::Arena, Role::Replay];
+        let engines = Processes(roles.into_iter().zip(&rates).collect()).engines();
+        assert_eq!(
+            engines_line(&engines),
+            "actor cpu avx2-f32; libtorch cuda bf16, arena cpu avx512-f32, learner cuda bf16"
+        );
     }
 }

@@ -1,30 +1,28 @@
 //! `zerofleet top`: shows the state of a fleet in the terminal.
 //!
-//! It only reads the admin ports of all processes. `sources` finds the processes, `poll` reads their metrics, `roster`
+//! It only reads the admin ports of all processes. `sources` finds the processes, `roster` reads their metrics and
 //! keeps their history; `snapshot` computes the state at one time, and `table` and JSON show it. Text from processes is
-//! untrusted: `sanitize` cleans it on arrival, and no text ends this program.
+//! untrusted: `roster::sanitize` cleans it, and no text ends this program.
 
 mod cost;
-mod poll;
-mod rates;
 mod roster;
-mod sanitize;
 mod snapshot;
 mod sources;
 mod table;
 
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use service::Drain;
 
+use crate::run_metrics::unix_seconds;
 use cost::Price;
 use roster::Roster;
 use snapshot::Snapshot;
-use sources::{AdminAddress, Sources};
+use sources::{Sources, admin_address};
 
 /// Time between the two polls of `--once`, which rates need.
 const ONCE_INTERVAL: Duration = Duration::from_secs(2);
@@ -35,11 +33,11 @@ const INTERVAL_SECONDS_MAX: f64 = 3600.0;
 
 /// Shows the fleet: processes, rates, versions, bottleneck and cost.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Admin port of a process; may be repeated. Every address of a host name is a process, and names are resolved
     /// again every few seconds [default: replay, learner, inference, actor and arena, port 9100].
-    #[arg(long = "admin", value_name = "HOST:PORT", conflicts_with = "run")]
-    admins: Vec<AdminAddress>,
+    #[arg(long = "admin", value_name = "HOST:PORT", value_parser = admin_address, conflicts_with = "run")]
+    admins: Vec<String>,
 
     /// Name of a run that `zerofleet train` is training on this machine.
     #[arg(long, value_name = "NAME")]
@@ -72,11 +70,8 @@ impl Args {
     ///
     /// # Errors
     /// Invalid options, a run that does not exist, an output that cannot be written.
-    pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
-        // The runtime serves only signals; polling is a plain loop.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let drain = Drain::new();
-        runtime.block_on(async { drain.on_signals() }).context("listen to signals")?;
+    pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+        let (_runtime, drain) = crate::drain_on_signals()?;
         self.watch(&drain, out)
     }
 
@@ -96,24 +91,26 @@ impl Args {
             pause(ONCE_INTERVAL, drain);
             return self.write(&poll(), out);
         }
-        let screen = (!self.json && std::io::stdout().is_terminal()).then(Screen::new);
+        let screen = (!self.json && std::io::stdout().is_terminal()).then(redrawn_text);
         while !drain.started() {
             let snapshot = poll();
             match &screen {
-                Some(screen) => screen.show(&table::table(&snapshot)),
+                Some(screen) => {
+                    screen.set_message(table::table(&snapshot));
+                    screen.tick();
+                }
                 None => self.write(&snapshot, out)?,
             }
             pause(Duration::from_secs_f64(self.interval), drain);
         }
-        if let Some(screen) = screen {
-            screen.close();
-        }
+        // The last table stays on the screen.
+        screen.iter().for_each(ProgressBar::abandon);
         Ok(())
     }
 
     fn write(&self, snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result<()> {
         if self.json {
-            writeln!(out, "{}", serde_json::to_string(snapshot)?)?;
+            writeln!(out, "{}", snapshot.json())?;
         } else {
             writeln!(out, "{}", table::table(snapshot))?;
         }
@@ -129,30 +126,10 @@ fn pause(time: Duration, drain: &Drain) {
     }
 }
 
-fn unix_seconds() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
-/// A text that is redrawn in place.
-struct Screen {
-    text: ProgressBar,
-}
-
-impl Screen {
-    fn new() -> Self {
-        let text = ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout());
-        Self { text: text.with_style(ProgressStyle::with_template("{msg}").expect("the template is a constant")) }
-    }
-
-    fn show(&self, text: &str) {
-        self.text.set_message(text.to_owned());
-        self.text.tick();
-    }
-
-    /// Leaves the last text on the screen.
-    fn close(&self) {
-        self.text.abandon();
-    }
+/// Returns a text on standard output that is redrawn in place.
+fn redrawn_text() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg}").expect("the template is a constant");
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout()).with_style(style)
 }
 
 #[cfg(test)]

@@ -3,23 +3,23 @@
 
 #![allow(clippy::print_stdout, reason = "a person reads the summary")]
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use fleet::child::Event;
 use fleet::plan::Plan;
 use fleet::run_directory::{Progress, RunDirectory};
-use fleet::{Fleet, Member, Rating, Role, Undrained};
+use fleet::{Fleet, Member, Rating, Role};
 use service::Drain;
 
 use crate::record::Record;
-use crate::report::Report;
-use crate::run_metrics::{Meter, RunMetrics};
+use crate::report;
+use crate::run_metrics::{Meter, RunMetrics, unix_seconds};
 use crate::screen::Screen;
 use crate::write_failures::WriteFailures;
 
-pub use fleet::plan::Args;
+pub(crate) use fleet::plan::Args;
 
 /// Interval between checks of the processes and of Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -29,20 +29,17 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Trains until the time is over or a signal requests a stop.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let plan = Plan::new(&args, std::env::vars_os())?;
-    let settings = plan.fleet(Rating::On)?;
+    let binaries = fleet::binaries(&plan, Rating::On)?;
     plan.run.create()?;
     let _lock = plan.run.lock()?;
     plan.write_config()?;
-    // The runtime serves only signals; the supervisor itself is a plain loop.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let drain = Drain::new();
-    runtime.block_on(async { drain.on_signals() }).context("listen to signals")?;
-    supervise(&plan, &settings, &drain)
+    let (_runtime, drain) = crate::drain_on_signals()?;
+    supervise(&plan, &binaries, &drain)
 }
 
-fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::Result<()> {
+fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> {
     let total = Duration::from_secs_f64(plan.progress.minutes * 60.0);
     let screen = Screen::new(total);
     let run = &plan.run;
@@ -63,7 +60,7 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
             own.display()
         ));
     }
-    let fleet = Fleet::start(settings, run, Instant::now())?;
+    let fleet = Fleet::start(plan, binaries, Rating::On, Instant::now())?;
     let progress = Progress { replay: fleet.replay().to_vec(), ..plan.progress.clone() };
     let mut session = Session {
         run,
@@ -83,12 +80,12 @@ fn supervise(plan: &Plan, settings: &fleet::Settings, drain: &Drain) -> anyhow::
     session.screen.print(if drain.started() { "stopping: draining every process" } else { "draining every process" });
     // A session that failed, or whose disk is full, drains its processes as well.
     let kept = session.keep();
-    for Undrained { name, how } in session.fleet.drain()? {
-        session.screen.print(&format!("{name} {how}"));
+    for undrained in session.fleet.drain()? {
+        session.screen.print(&undrained);
     }
     trained?;
     kept?;
-    report(plan, &session)
+    print_report(plan, &session)
 }
 
 /// A running session.
@@ -138,15 +135,16 @@ impl Session<'_> {
     }
 
     fn read(&mut self) {
-        let elapsed = self.elapsed().as_secs_f64();
         let scraped = self.fleet.scrape();
         for (index, _, exposition) in scraped.iter().filter(|(_, role, _)| *role == Role::Learner) {
             let log = self.log(*index);
             self.write_failures.learner(exposition, &log).iter().for_each(|news| self.screen.print(news));
         }
-        let mut readings = self.meter.read(elapsed, &scraped);
-        readings.unix_seconds = unix_seconds();
-        self.last = readings;
+        self.last = RunMetrics {
+            elapsed_seconds: self.elapsed().as_secs_f64(),
+            unix_seconds: unix_seconds(),
+            ..self.meter.read(Instant::now(), scraped)
+        };
     }
 
     /// Writes metrics and progress.
@@ -198,20 +196,13 @@ fn without(role: Role, what_happened: &str) -> anyhow::Result<String> {
 }
 
 /// Writes summary and picture to the run's folder, and prints them.
-fn report(plan: &Plan, session: &Session<'_>) -> anyhow::Result<()> {
+fn print_report(plan: &Plan, session: &Session<'_>) -> anyhow::Result<()> {
     let restarts = session.fleet.members().iter().map(|m| (m.child.name().to_owned(), m.child.restarts()));
-    let report = Report::write(&plan.run, restarts.collect())?;
-    println!();
-    report.print(&mut std::io::stdout().lock())?;
+    println!("\n{}", report::write(&plan.run, restarts.collect())?);
     if session.elapsed() < session.total {
         println!("continue with: zerofleet train --run {}", plan.run.name());
     }
     Ok(())
-}
-
-fn unix_seconds() -> f64 {
-    // A clock before 1970 is wrong; the time is then zero.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 #[cfg(test)]

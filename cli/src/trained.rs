@@ -1,4 +1,4 @@
-//! Loads the newest weights of a run, with its game and search settings, for evaluation.
+//! Loads the newest weights of a run, with its game and search settings, for evaluation here or by an inference server.
 //!
 //! The commands that evaluate a network use it. Start with [`Trained::open`].
 
@@ -13,10 +13,12 @@ use games::{GameKind, with_game};
 use inference::{DevicePreference, Evaluator, PrecisionPreference};
 use learner::published::Published;
 use network_cpu::KernelPreference;
+use proto::security::use_credentials;
 use selfplay::SearchSettings;
 use service::config::Sources;
 use weights::{Architecture, Manifest};
 
+use crate::remote;
 use fleet::config::Fleet;
 use fleet::run_directory::RunDirectory;
 
@@ -25,7 +27,9 @@ const BATCH_MAX: usize = 64;
 
 /// The arguments that name a run and the engine for its weights.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+// A group would have the name of the group of the arguments of `play` or `eval`.
+#[group(skip)]
+pub(crate) struct Args {
     /// Name of the run.
     #[arg(long, value_name = "NAME")]
     pub run: String,
@@ -45,6 +49,11 @@ pub struct Args {
     /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
+
+    /// Endpoint of an inference server, `http://127.0.0.1:7003` or `https`, which evaluates with the newest weights
+    /// that it has at the start; the run then names only the game, the search and the credentials.
+    #[arg(long, value_name = "ENDPOINT", conflicts_with_all = ["device", "precision", "kernel"])]
+    pub inference: Option<String>,
 
     /// Overrides one key of the run's configuration, such as `search.c_init=2.5`; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -73,7 +82,7 @@ impl Args {
 }
 
 /// The newest weights of a run, with its game and search settings.
-pub struct Trained {
+pub(crate) struct Trained {
     /// The game.
     pub game: GameKind,
     /// The search settings of the run.
@@ -82,25 +91,23 @@ pub struct Trained {
     pub evaluators: Vec<Box<dyn Evaluator>>,
 }
 
-impl std::fmt::Debug for Trained {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let evaluators: Vec<_> = self.evaluators.iter().map(|evaluator| evaluator.attributes()).collect();
-        let mut all = f.debug_struct("Trained");
-        all.field("game", &self.game).field("search", &self.search).field("evaluators", &evaluators).finish()
-    }
-}
-
 impl Trained {
     /// Finds the run and loads its newest published weights, once per thread.
     ///
     /// # Errors
     /// A run that does not exist or has not published weights, or weights that do not fit the run's game.
-    pub fn open(args: &Args, threads: usize) -> anyhow::Result<Self> {
+    pub(crate) fn open(args: &Args, threads: usize) -> anyhow::Result<Self> {
         let run = RunDirectory::existing(&args.runs, &args.run)?;
         let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: args.sets.clone() };
         let config: Fleet = sources.read(games::preset)?.load()?;
         let game: GameKind = config.run.game.parse().context("run.game")?;
         let search = config.search.settings()?;
+        if let Some(endpoint) = &args.inference {
+            config.security.check_endpoint("--inference", endpoint)?;
+            use_credentials(&config.security)?;
+            let evaluators = with_game!(game, |rules| remote::evaluators(endpoint, &rules, threads))?;
+            return Ok(Self { game, search, evaluators });
+        }
         let (manifest, bytes) = newest(&run)?;
         with_game!(game, |rules| check(&rules, &manifest, &run))?;
         let (backend, bytes) = (args.backend(threads)?, bytes.into());
@@ -172,11 +179,19 @@ mod tests {
 
     fn args(runs: &Path, run: &str) -> Args {
         let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, KernelPreference::Auto);
-        Args { run: run.to_owned(), runs: runs.to_owned(), device, precision, kernel, sets: Vec::new() }
+        Args {
+            run: run.to_owned(),
+            runs: runs.to_owned(),
+            device,
+            precision,
+            kernel,
+            inference: None,
+            sets: Vec::new(),
+        }
     }
 
     fn refusal(runs: &Path, run: &str) -> String {
-        Trained::open(&args(runs, run), 1).unwrap_err().to_string()
+        Trained::open(&args(runs, run), 1).err().unwrap().to_string()
     }
 
     /// Creates a run of tic-tac-toe without published weights.
@@ -271,7 +286,7 @@ mod tests {
         let run = begin(runs.path());
         publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);
         let args = args(runs.path(), "noughts");
-        let refused = |args: &Args| service::chain(&Trained::open(args, 1).unwrap_err());
+        let refused = |args: &Args| service::chain(&Trained::open(args, 1).err().unwrap());
         let error = refused(&args);
         assert!(error.contains("channels of 12") && error.contains("use zerofleet-torch"), "{error}");
         let error = refused(&Args { device: DevicePreference::Cuda(0), ..args.clone() });

@@ -10,18 +10,18 @@ const LEARNER_WRITES: [(&str, &str); 2] = [("checkpoint", "a checkpoint"), ("wei
 
 /// The set of writes that currently fail.
 #[derive(Debug, Default)]
-pub struct WriteFailures {
+pub(crate) struct WriteFailures {
     failing: BTreeSet<&'static str>,
 }
 
 impl WriteFailures {
     /// Takes the result of writing metrics and progress; returns a message if it differs from the last one.
-    pub fn kept(&mut self, kept: &anyhow::Result<()>) -> Option<String> {
+    pub(crate) fn kept(&mut self, kept: &anyhow::Result<()>) -> Option<String> {
         self.change("the metrics of the run", kept.as_ref().err().map(|error| format!("{error:#}")))
     }
 
     /// Takes the learner's write status; returns a message for each change.
-    pub fn learner(&mut self, exposition: &Exposition, log: &Path) -> Vec<String> {
+    pub(crate) fn learner(&mut self, exposition: &Exposition, log: &Path) -> Vec<String> {
         let changes = LEARNER_WRITES.iter().filter_map(|&(label, what)| {
             let failed = exposition.get("zerofleet_learner_write_failed", &[("what", label)])? > 0.0;
             self.change(what, failed.then(|| format!("see {}", log.display())))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Share of working time from which a thread counts as busy.
 const BUSY: f64 = 0.85;
 /// Share of waiting time from which a thread counts as blocked.
-const HELD_UP: f64 = 0.15;
+const BLOCKED: f64 = 0.15;
 
 /// The bottleneck of a run, with its symptom and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub struct Load {
     /// Preparing thread: assembling batches.
     pub preparing: f64,
     /// Self-play threads: waiting for the replay server to accept inserts.
-    pub held_up: f64,
+    pub insert_wait: f64,
     /// Self-play threads: waiting for weights.
     pub without_weights: f64,
     /// Self-play threads: evaluation.
@@ -61,42 +61,83 @@ pub struct Load {
     pub cores_used: Option<f64>,
 }
 
-/// Returns the bottleneck by the first rule that applies.
+/// Returns the bottleneck by the first rule that applies, with its symptom and a remedy.
 pub fn bottleneck(load: &Load) -> Bottleneck {
-    let (learner_waits, actors_wait) = (load.sampling >= HELD_UP, load.held_up >= HELD_UP);
-    if load.publishing >= HELD_UP {
-        return publication(load);
+    let part = limiting_part(load);
+    let Load { sampling, training, publishing, preparing, insert_wait, .. } = *load;
+    let [sampling, training, publishing, preparing, insert_wait] =
+        [sampling, training, publishing, preparing, insert_wait].map(percent);
+    let (sentence, remedy) = match part {
+        Part::Learner => (
+            format!(
+                "The learner is the bottleneck: it trains {training} of its time, and the self-play threads wait \
+                 {insert_wait} of theirs for it."
+            ),
+            "Let searches go deeper in that time (selfplay.full_simulations_max); or lower replay.samples_per_insert, so \
+             that each position is trained on less often; or make a training step cheaper with a smaller network; or \
+             train on an accelerator (learner.device) or more cores (learner.threads, with fewer actor.threads).",
+        ),
+        Part::SelfPlay => {
+            let (phase, share, remedy) = longest_phase(load);
+            let share = percent(share);
+            let sentence = format!(
+                "Self-play is the bottleneck: the learner waits {sampling} of its time for samples, and {phase} takes \
+                 {share} of the time of the self-play threads."
+            );
+            (sentence, remedy)
+        }
+        Part::Preparing => (
+            format!(
+                "Making batches is the bottleneck: its one thread is busy {preparing} of its time, and the training \
+                 thread waits {sampling} of its for it."
+            ),
+            "Leave that thread a core of its own (fewer actor.threads), or lower replay.samples_per_insert.",
+        ),
+        Part::Publication => (
+            format!("Writing weights and checkpoints is the bottleneck: it takes {publishing} of the learner's time."),
+            "Raise learner.publish_interval_seconds and learner.checkpoint_interval_seconds, or take a faster disk.",
+        ),
+        Part::Replay => (
+            format!(
+                "The replay server is the bottleneck: the learner waits {sampling} of its time for samples while the \
+                 self-play threads wait {insert_wait} of theirs to insert."
+            ),
+            "Raise replay.error_items, so that its rate limiter lets both sides run ahead further; or take a faster \
+             disk for the run.",
+        ),
+        Part::Nothing => {
+            let used = load.cores_used.map(|used| format!(", with {} of the cores in use", percent(used)));
+            let used = used.unwrap_or_default();
+            let sentence = format!(
+                "Self-play and training are balanced: the learner waits {sampling} of its time, the self-play threads \
+                 {insert_wait} of theirs{used}."
+            );
+            let remedy = "Only more or faster cores, or an accelerator, speed up both; a smaller network or fewer \
+                          simulations make both do more with these.";
+            (sentence, remedy)
+        }
+    };
+    Bottleneck { part, sentence, remedy: remedy.to_owned() }
+}
+
+fn limiting_part(load: &Load) -> Part {
+    let (learner_waits, actors_wait) = (load.sampling >= BLOCKED, load.insert_wait >= BLOCKED);
+    if load.publishing >= BLOCKED {
+        return Part::Publication;
     }
     match (learner_waits, actors_wait) {
-        (true, _) if load.preparing >= BUSY => preparing(load),
-        (true, true) => replay(load),
-        (false, true) => learner(load),
-        (true, false) => self_play(load),
-        (false, false) => nothing(load),
+        (true, _) if load.preparing >= BUSY => Part::Preparing,
+        (true, true) => Part::Replay,
+        (false, true) => Part::Learner,
+        (true, false) => Part::SelfPlay,
+        (false, false) => Part::Nothing,
     }
 }
 
-fn learner(load: &Load) -> Bottleneck {
-    let Load { training, held_up, .. } = load;
-    Bottleneck {
-        part: Part::Learner,
-        sentence: format!(
-            "The learner is the bottleneck: it trains {} of its time, and the self-play threads wait {} of theirs for it.",
-            percent(*training),
-            percent(*held_up)
-        ),
-        remedy:
-            "Let searches go deeper in that time (selfplay.full_simulations_max); or lower replay.samples_per_insert, so \
-                 that each position is trained on less often; or make a training step \
-                 cheaper with a smaller network; or train on an accelerator (learner.device) or more cores \
-                 (learner.threads, with fewer actor.threads)."
-                .to_owned(),
-    }
-}
-
-fn self_play(load: &Load) -> Bottleneck {
-    let Load { sampling, evaluating, searching, without_weights, .. } = load;
-    let (most, share, remedy) = if without_weights.max(HELD_UP) > evaluating.max(*searching) {
+/// Returns the phase that takes most of the time of the self-play threads, with its share and a remedy.
+fn longest_phase(load: &Load) -> (&'static str, f64, &'static str) {
+    let Load { evaluating, searching, without_weights, .. } = *load;
+    if without_weights.max(BLOCKED) > evaluating.max(searching) {
         ("waiting for weights", without_weights, "Check the logs: the learner's weights do not arrive.")
     } else if evaluating >= searching {
         (
@@ -113,79 +154,6 @@ fn self_play(load: &Load) -> Bottleneck {
             "Add actors or cores; or search fewer simulations (selfplay.full_simulations, selfplay.full_search_probability); or raise \
              replay.samples_per_insert, so that each position is trained on more often.",
         )
-    };
-    Bottleneck {
-        part: Part::SelfPlay,
-        sentence: format!(
-            "Self-play is the bottleneck: the learner waits {} of its time for samples, and {most} takes {} of the time of \
-             the self-play threads.",
-            percent(*sampling),
-            percent(*share)
-        ),
-        remedy: remedy.to_owned(),
-    }
-}
-
-fn preparing(load: &Load) -> Bottleneck {
-    let Load { preparing, sampling, .. } = load;
-    Bottleneck {
-        part: Part::Preparing,
-        sentence: format!(
-            "Making batches is the bottleneck: its one thread is busy {} of its time, and the training thread waits {} of \
-             its for it.",
-            percent(*preparing),
-            percent(*sampling)
-        ),
-        remedy: "Leave that thread a core of its own (fewer actor.threads), or lower replay.samples_per_insert."
-            .to_owned(),
-    }
-}
-
-fn publication(load: &Load) -> Bottleneck {
-    Bottleneck {
-        part: Part::Publication,
-        sentence: format!(
-            "Writing weights and checkpoints is the bottleneck: it takes {} of the learner's time.",
-            percent(load.publishing)
-        ),
-        remedy:
-            "Raise learner.publish_interval_seconds and learner.checkpoint_interval_seconds, or take a faster disk."
-                .to_owned(),
-    }
-}
-
-fn replay(load: &Load) -> Bottleneck {
-    let Load { sampling, held_up, .. } = load;
-    Bottleneck {
-        part: Part::Replay,
-        sentence: format!(
-            "The replay server is the bottleneck: the learner waits {} of its time for samples while the self-play threads \
-             wait {} of theirs to insert.",
-            percent(*sampling),
-            percent(*held_up)
-        ),
-        remedy:
-            "Raise replay.error_items, so that its rate limiter lets both sides run ahead further; or take a faster \
-                 disk for the run."
-                .to_owned(),
-    }
-}
-
-fn nothing(load: &Load) -> Bottleneck {
-    let Load { sampling, held_up, cores_used, .. } = load;
-    let used = cores_used.map_or_else(String::new, |used| format!(", with {} of the cores in use", percent(used)));
-    Bottleneck {
-        part: Part::Nothing,
-        sentence: format!(
-            "Self-play and training are balanced: the learner waits {} of its time, the self-play threads {} of \
-             theirs{used}.",
-            percent(*sampling),
-            percent(*held_up)
-        ),
-        remedy:
-            "Only more or faster cores, or an accelerator, speed up both; a smaller network or fewer simulations make \
-                 both do more with these."
-                .to_owned(),
     }
 }
 
@@ -203,7 +171,7 @@ mod tests {
             training: 0.9,
             preparing: 0.1,
             sampling: 0.05,
-            held_up: 0.05,
+            insert_wait: 0.05,
             evaluating: 0.7,
             searching: 0.2,
             ..Load::default()
@@ -216,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_learner_that_actors_wait_for_is_the_bottleneck() {
-        let load = Load { training: 0.97, sampling: 0.0, held_up: 0.4, ..balanced() };
+        let load = Load { training: 0.97, sampling: 0.0, insert_wait: 0.4, ..balanced() };
         let Bottleneck { part, sentence, remedy } = bottleneck(&load);
         assert_eq!(part, Part::Learner);
         assert_eq!(
@@ -228,7 +196,7 @@ mod tests {
 
     #[test]
     fn self_play_that_the_learner_waits_for_is_the_bottleneck_and_its_larger_part_is_named() {
-        let waits = Load { training: 0.3, sampling: 0.7, held_up: 0.0, ..balanced() };
+        let waits = Load { training: 0.3, sampling: 0.7, insert_wait: 0.0, ..balanced() };
         let evaluation = bottleneck(&waits);
         assert_eq!(evaluation.part, Part::SelfPlay);
         assert!(evaluation.sentence.contains("evaluation takes 70 %"), "{evaluation:?}");
@@ -257,25 +225,25 @@ mod tests {
 
     #[test]
     fn the_replay_server_is_the_bottleneck_if_both_sides_wait() {
-        assert_eq!(part(Load { sampling: 0.4, held_up: 0.4, ..balanced() }), Part::Replay);
+        assert_eq!(part(Load { sampling: 0.4, insert_wait: 0.4, ..balanced() }), Part::Replay);
     }
 
     #[test]
     fn a_busy_preparing_thread_is_the_bottleneck_only_if_training_waits() {
         assert_eq!(part(Load { preparing: 0.95, sampling: 0.5, ..balanced() }), Part::Preparing);
-        assert_eq!(part(Load { preparing: 0.95, sampling: 0.5, held_up: 0.5, ..balanced() }), Part::Preparing);
+        assert_eq!(part(Load { preparing: 0.95, sampling: 0.5, insert_wait: 0.5, ..balanced() }), Part::Preparing);
         assert_eq!(part(Load { preparing: 0.95, ..balanced() }), Part::Nothing);
     }
 
     #[test]
     fn weights_and_checkpoints_that_block_training_are_the_bottleneck() {
-        assert_eq!(part(Load { publishing: 0.2, held_up: 0.5, ..balanced() }), Part::Publication);
+        assert_eq!(part(Load { publishing: 0.2, insert_wait: 0.5, ..balanced() }), Part::Publication);
     }
 
     #[test]
     fn waiting_counts_from_fifteen_percent_on() {
-        assert_eq!(part(Load { held_up: 0.149, ..balanced() }), Part::Nothing);
-        assert_eq!(part(Load { held_up: 0.15, ..balanced() }), Part::Learner);
+        assert_eq!(part(Load { insert_wait: 0.149, ..balanced() }), Part::Nothing);
+        assert_eq!(part(Load { insert_wait: 0.15, ..balanced() }), Part::Learner);
         assert_eq!(part(Load { sampling: 0.149, ..balanced() }), Part::Nothing);
         assert_eq!(part(Load { sampling: 0.15, ..balanced() }), Part::SelfPlay);
     }

@@ -54,7 +54,7 @@ impl Fleet {
     pub fn check(&self) -> anyhow::Result<()> {
         let Self { run, network, search, selfplay, replay, learner, actor, arena, inference, security, telemetry } =
             self.clone();
-        telemetry.settings()?;
+        telemetry.check()?;
         check_security(&security)?;
         let here = || security.clone();
         actor::Config { run: run.clone(), search: search.clone(), selfplay, actor, security: here() }.settings()?;
@@ -91,7 +91,8 @@ fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
 
 /// Rejects a batch larger than the rate limiter ever allows: a request for it would wait forever.
 fn check_batch(learner: &learner::config::Settings, replay: &replay_server::Settings) -> Result<(), ConfigError> {
-    let (batch_size, allowed_max) = (learner.batch_size as u64, replay.limiter().batch_items_max());
+    let (batch_size, allowed_max) =
+        (learner.learner.batch_size as u64, replay.tables[0].rate_limiter.batch_items_max());
     if batch_size <= allowed_max {
         return Ok(());
     }
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn a_batch_larger_than_the_rate_limiter_ever_allows_is_rejected() {
         let mut fleet = Fleet::default();
-        (fleet.replay.error_items, fleet.replay.samples_per_insert) = (100.0, 8.0);
+        (fleet.replay.main.error_items, fleet.replay.main.samples_per_insert) = (100.0, 8.0);
         fleet.learner.batch_size = 192;
         fleet.check().unwrap();
         fleet.learner.batch_size = 193;
@@ -252,7 +253,12 @@ mod tests {
     fn a_renamed_key_is_rejected_with_its_new_name_which_exists() {
         let load = |key: &str| {
             let sets = vec![format!("{key}=[]")];
-            Sources { file: None, env: std::iter::empty(), sets }.load::<Fleet>().unwrap_err().to_string()
+            Sources { file: None, env: std::iter::empty(), sets }
+                .layers()
+                .unwrap()
+                .load::<Fleet>()
+                .unwrap_err()
+                .to_string()
         };
         for (old, new) in service::config::RENAMED_KEYS {
             assert!(load(old).ends_with(&format!("it was renamed to {new}")), "{}", load(old));

@@ -1,9 +1,10 @@
 //! Reads and parses the metrics of an admin port, in Prometheus' text format.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Timeout of one scrape; the metrics of a process that takes longer are missing from this round.
-const SCRAPE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Largest accepted response in bytes.
+const BYTES_MAX: u64 = 4 << 20;
 
 /// One line of the exposition.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,15 +52,28 @@ pub fn increase(before: f64, now: f64) -> f64 {
     if now < before { now } else { now - before }
 }
 
-/// Requests `url` and parses the response; `None` on an error or timeout.
-pub fn scrape(agent: &ureq::Agent, url: &str) -> Option<Exposition> {
-    let text = agent.get(url).call().ok()?.body_mut().read_to_string().ok()?;
+/// Requests the metrics of the process at `admin`; `None` on an error, a timeout or another status than 200.
+pub fn scrape(agent: &ureq::Agent, admin: SocketAddr) -> Option<Exposition> {
+    let (_, text) = get(agent, admin, "metrics").filter(|(status, _)| *status == 200)?;
     Some(Exposition::parse(&text))
 }
 
-/// Returns the HTTP client for [`scrape`].
-pub fn agent() -> ureq::Agent {
-    ureq::Agent::new_with_config(ureq::config::Config::builder().timeout_global(Some(SCRAPE_TIMEOUT)).build())
+/// Requests a page of an admin port; returns its status and text, `None` on an error or timeout.
+pub fn get(agent: &ureq::Agent, admin: SocketAddr, page: &str) -> Option<(u16, String)> {
+    let mut response = agent.get(format!("http://{admin}/{page}")).call().ok()?;
+    let body = response.body_mut().with_config().limit(BYTES_MAX).lossy_utf8(true).read_to_string().ok()?;
+    Some((response.status().as_u16(), body))
+}
+
+/// Returns an HTTP client for admin ports, with bounds on time and size, and without a proxy, whatever the environment
+/// sets.
+pub fn agent(timeout: Duration) -> ureq::Agent {
+    let config = ureq::config::Config::builder()
+        .timeout_global(Some(timeout))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None);
+    config.build().new_agent()
 }
 
 fn parse_line(line: &str) -> Option<Series> {

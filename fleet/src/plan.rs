@@ -12,7 +12,6 @@ use service::config::Sources;
 use service::directory::replace;
 
 use crate::config::{self, Fleet as Config};
-use crate::processes::{self, Rating};
 use crate::run_directory::{Inference, Progress, RunDirectory};
 
 /// Default length of a run in minutes.
@@ -70,10 +69,10 @@ pub struct Plan {
     pub config: Config,
     /// The configuration that is written to the run folder. It omits thread counts derived from this machine's cores,
     /// so that every session derives them again.
-    written: Config,
+    pub(crate) written: Config,
     /// Self-play processes.
     pub actors: usize,
-    /// The address of each replay server in the previous session.
+    /// The address of each replay server in the previous session; at least one server.
     pub replay: Vec<Option<SocketAddr>>,
     /// The progress of earlier sessions.
     pub progress: Progress,
@@ -124,13 +123,6 @@ impl Plan {
         share_cores(&mut config, progress.inference, cores, actors);
         config.check()?;
         Ok(Self { run, config, written, actors, replay, progress, unread })
-    }
-
-    /// The processes of the run.
-    pub fn fleet(&self, rating: Rating) -> anyhow::Result<processes::Settings> {
-        let inference = self.progress.inference;
-        let beside = processes::Settings::beside_this_binary(&self.config, self.actors, inference, rating)?;
-        Ok(processes::Settings { replay: self.replay.clone(), ..beside })
     }
 
     /// Replaces the run file in the run directory.
@@ -188,7 +180,7 @@ fn check_resumed(run: &RunDirectory, asked: &Config, given: Option<&Path>) -> an
     same_game_and_network(run, &before, asked)?;
     let Some(file) = given else { return Ok(None) };
     let sources = Sources { file: Some(file.to_owned()), env: std::iter::empty(), sets: Vec::new() };
-    let given = sources.load_over(&before)?;
+    let given = sources.layers()?.load_over(&before)?;
     same_game_and_network(run, &before, &given)?;
     let differs = service::config::print(&given)? != service::config::print(&before)?;
     Ok(differs.then(|| file.to_owned()))

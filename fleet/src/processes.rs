@@ -10,11 +10,13 @@ use serde::{Deserialize, Serialize};
 use service::directory::replace;
 
 use crate::child::{self, Child, Event};
-use crate::config::Fleet as Config;
 use crate::exposition::{self, Exposition};
-use crate::run_directory::{Inference, RunDirectory};
-use crate::wiring::{self, Wiring};
+use crate::plan::Plan;
+use crate::run_directory::{Inference, read_json};
+use crate::wiring::{self, Role, Wiring};
 
+/// Timeout of one scrape; the metrics of a process that takes longer are missing from this round.
+const SCRAPE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time for the actors to upload what they hold; the learner is drained when they have ended, or after this time.
 const ACTORS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time since the start of the drain after which the replay server is drained, even if the learner still writes its
@@ -25,22 +27,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks of draining processes.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 
-/// The role of a process in a fleet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Plays episodes.
-    Actor,
-    /// Stores trajectories and samples from them.
-    Replay,
-    /// Trains the network.
-    Learner,
-    /// Measures the strength of weights versions.
-    Arena,
-    /// Evaluates positions for the actors.
-    Inference,
-}
-
 /// A process of the fleet and its admin port.
 #[derive(Debug)]
 pub struct Member {
@@ -49,10 +35,9 @@ pub struct Member {
     /// The process.
     pub child: Child,
     admin: SocketAddr,
-    metrics: String,
 }
 
-/// A process of a run, as [`RunDirectory::fleet`] lists it.
+/// A process of a run, as [`RunDirectory::fleet`](crate::RunDirectory::fleet) lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     /// The name in the run.
@@ -68,17 +53,7 @@ pub struct Listed {
 /// # Errors
 /// Fails if `file` cannot be read or is not a list of processes.
 pub fn read_list(file: &Path) -> anyhow::Result<Vec<Listed>> {
-    let text = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("parse {}", file.display()))
-}
-
-/// A process that failed to drain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undrained {
-    /// The name of the process.
-    pub name: String,
-    /// The failure, as text that follows the name of the process.
-    pub how: String,
+    read_json(file)
 }
 
 /// The processes of a run.
@@ -87,30 +62,6 @@ pub struct Fleet {
     members: Vec<Member>,
     replay: Vec<SocketAddr>,
     agent: ureq::Agent,
-}
-
-/// Counts, sizes, addresses and binaries of the processes of a fleet.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The number of self-play processes.
-    pub actors: usize,
-    /// Threads of each actor; overrides the run file.
-    pub actor_threads: usize,
-    /// The place where self-play has positions evaluated.
-    pub inference: Inference,
-    /// Threads of the inference server; overrides the run file.
-    pub inference_threads: usize,
-    /// The previous address of each replay server, at least one. A server without one, or whose port is taken, gets a
-    /// free port.
-    pub replay: Vec<Option<SocketAddr>>,
-    /// The folder that holds `replay-server`, `learner`, `actor`, `arena` and `inference-server`.
-    pub binaries: PathBuf,
-    /// The scheme of the servers' endpoints: `http` or `https`.
-    pub scheme: &'static str,
-    /// Starts an arena, or none.
-    pub rating: Rating,
-    /// The archive of the first replay server, from which the other servers derive theirs; empty for none.
-    pub archive: String,
 }
 
 /// Selects if an arena rates the weights versions of a run.
@@ -122,24 +73,18 @@ pub enum Rating {
     Off,
 }
 
-impl Settings {
-    /// Returns the settings of a run with this configuration, with the binaries beside this one.
-    pub fn beside_this_binary(
-        config: &Config,
-        actors: usize,
-        inference: Inference,
-        rating: Rating,
-    ) -> anyhow::Result<Self> {
-        let (scheme, binaries) = (config.security.scheme(), this_folder()?);
-        let served = (inference == Inference::Remote).then_some(Role::Inference);
-        let rated = (rating == Rating::On).then_some(Role::Arena);
-        for role in [Role::Replay, Role::Learner, Role::Actor].into_iter().chain(served).chain(rated) {
-            present(&binaries, role.program(), role.program())?;
-        }
-        let (actor_threads, inference_threads) = (config.actor.threads, config.inference.threads);
-        let (replay, archive) = (vec![None], config.replay.archive.clone());
-        Ok(Self { actors, actor_threads, inference, inference_threads, replay, binaries, scheme, rating, archive })
+/// Returns the folder of this program, which holds the programs of a run too.
+///
+/// # Errors
+/// The program of a planned process is missing; the error names the command that builds it.
+pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
+    let served = (plan.progress.inference == Inference::Remote).then_some(Role::Inference);
+    let rated = (rating == Rating::On).then_some(Role::Arena);
+    for role in [Role::Replay, Role::Actor].into_iter().chain(served).chain(rated) {
+        beside_this_binary(role.program(), role.program())?;
     }
+    let learner = beside_this_binary(Role::Learner.program(), Role::Learner.program())?;
+    Ok(learner.parent().context("find the folder of this program")?.to_owned())
 }
 
 /// Returns the path of the program `name` of `package` in the folder of this program.
@@ -147,16 +92,7 @@ impl Settings {
 /// # Errors
 /// The file is missing; the error names the command that builds it.
 pub fn beside_this_binary(name: &str, package: &str) -> anyhow::Result<PathBuf> {
-    present(&this_folder()?, name, package)
-}
-
-fn this_folder() -> anyhow::Result<PathBuf> {
-    let this = std::env::current_exe().context("find this program")?;
-    Ok(this.parent().context("find the folder of this program")?.to_owned())
-}
-
-fn present(folder: &Path, name: &str, package: &str) -> anyhow::Result<PathBuf> {
-    let program = folder.join(name);
+    let program = std::env::current_exe().context("find this program")?.with_file_name(name);
     if !program.is_file() {
         bail!("{} is missing; build it with cargo build --release --package {package}", program.display());
     }
@@ -164,59 +100,63 @@ fn present(folder: &Path, name: &str, package: &str) -> anyhow::Result<PathBuf> 
 }
 
 impl Fleet {
-    /// Starts every process of `run` on free loopback ports.
-    pub fn start(settings: &Settings, run: &RunDirectory, now: Instant) -> anyhow::Result<Self> {
-        let scheme = settings.scheme;
-        let others = 2 + 3 + settings.actors + settings.replay.len();
-        let mut ports = pick(settings.replay.iter().copied().chain(iter::repeat_n(None, others)))?.into_iter();
-        let replay: Vec<SocketAddr> = ports.by_ref().take(settings.replay.len()).collect();
+    /// Starts every process of a run on free loopback ports, with the programs in the folder `binaries`. A replay
+    /// server keeps the port of the previous session unless it is taken.
+    pub fn start(plan: &Plan, binaries: &Path, rating: Rating, now: Instant) -> anyhow::Result<Self> {
+        let Plan { run, config, .. } = plan;
+        let others = 2 + 3 + plan.actors + plan.replay.len();
+        let mut ports = pick(plan.replay.iter().copied().chain(iter::repeat_n(None, others)))?.into_iter();
+        let replay: Vec<SocketAddr> = ports.by_ref().take(plan.replay.len()).collect();
         let mut next = || ports.next().expect("a port was picked for every use");
         let (learner, inference) = (next(), next());
-        let is_remote = settings.inference == Inference::Remote;
+        let is_remote = plan.progress.inference == Inference::Remote;
+        let scheme = config.security.scheme();
         let endpoint = |address: &SocketAddr| format!("{scheme}://{address}");
         let wiring = Wiring {
             replay: replay.iter().map(endpoint).collect(),
             learner: endpoint(&learner),
             inference: is_remote.then(|| endpoint(&inference)),
         };
-        let mut plans = Vec::new();
-        for (number, listen) in (1..).zip(&replay) {
-            let mut sets = Vec::new();
-            let mut name = Role::Replay.program().to_owned();
-            if number > 1 {
-                sets.push(format!("run.directory={}", run.of_replay_server(number).display()));
-                name = format!("{name}-{number}");
-                if !settings.archive.is_empty() {
-                    // In a common folder, each server would read the logs of the others as its own.
-                    sets.push(format!("replay.archive={}/{name}", settings.archive.trim_end_matches('/')));
-                }
-            }
-            plans.push((Role::Replay, name, Some(*listen), sets));
-        }
-        let named = |role: Role| role.program().to_owned();
-        plans.push((Role::Learner, named(Role::Learner), Some(learner), Vec::new()));
-        if settings.rating == Rating::On {
-            plans.push((Role::Arena, named(Role::Arena), None, Vec::new()));
-        }
-        if is_remote {
-            let sets = vec![format!("inference.threads={}", settings.inference_threads)];
-            plans.push((Role::Inference, named(Role::Inference), Some(inference), sets));
-        }
-        for actor in 0..settings.actors {
-            let sets = vec![format!("actor.id={actor}"), format!("actor.threads={}", settings.actor_threads)];
-            plans.push((Role::Actor, format!("actor-{actor}"), None, sets));
-        }
         let mut members = Vec::new();
-        for (role, name, listen, sets) in plans {
+        let mut start = |role: Role, name: String, listen: Option<SocketAddr>, sets: Vec<String>| {
             let (admin, listen) = (next(), listen.map(|address| address.to_string()));
             let sets = sets.into_iter().chain(wiring.sets(role));
             let mut arguments = wiring::arguments(&run.config(), listen.as_deref(), sets);
             arguments.extend(["--admin".into(), admin.to_string().into(), "--exit-with-parent".into()]);
             let log = run.logs().join(format!("{name}.log"));
-            let program = settings.binaries.join(role.program());
-            members.push(member(role, child::Settings { name, program, arguments, log }, admin, now)?);
+            let program = binaries.join(role.program());
+            let starting = format!("start {}", program.display());
+            let child = Child::start(child::Settings { name, program, arguments, log }, now).context(starting)?;
+            members.push(Member { role, child, admin });
+            anyhow::Ok(())
+        };
+        let named = |role: Role| role.program().to_owned();
+        for (number, listen) in (1..).zip(&replay) {
+            let mut sets = Vec::new();
+            let mut name = named(Role::Replay);
+            if number > 1 {
+                sets.push(format!("run.directory={}", run.of_replay_server(number).display()));
+                name = format!("{name}-{number}");
+                if !config.replay.archive.is_empty() {
+                    // In a common folder, each server would read the logs of the others as its own.
+                    sets.push(format!("replay.archive={}/{name}", config.replay.archive.trim_end_matches('/')));
+                }
+            }
+            start(Role::Replay, name, Some(*listen), sets)?;
         }
-        let fleet = Self { members, replay, agent: exposition::agent() };
+        start(Role::Learner, named(Role::Learner), Some(learner), Vec::new())?;
+        if rating == Rating::On {
+            start(Role::Arena, named(Role::Arena), None, Vec::new())?;
+        }
+        if is_remote {
+            let sets = vec![format!("inference.threads={}", config.inference.threads)];
+            start(Role::Inference, named(Role::Inference), Some(inference), sets)?;
+        }
+        for actor in 0..plan.actors {
+            let sets = vec![format!("actor.id={actor}"), format!("actor.threads={}", config.actor.threads)];
+            start(Role::Actor, format!("actor-{actor}"), None, sets)?;
+        }
+        let fleet = Self { members, replay, agent: exposition::agent(SCRAPE_TIMEOUT) };
         fleet.list(&run.fleet())?;
         Ok(fleet)
     }
@@ -254,15 +194,14 @@ impl Fleet {
     /// Scrapes the metrics of every process; processes that do not answer are left out.
     pub fn scrape(&self) -> Vec<(usize, Role, Exposition)> {
         let running = self.members.iter().enumerate().filter(|(_, member)| member.child.running());
-        let scraped = running.filter_map(|(index, member)| {
-            Some((index, member.role, exposition::scrape(&self.agent, &member.metrics)?))
-        });
+        let scraped = running
+            .filter_map(|(index, member)| Some((index, member.role, exposition::scrape(&self.agent, member.admin)?)));
         scraped.collect()
     }
 
-    /// Drains every process in order: actors and arena, learner, replay server. Returns the processes that failed to
-    /// drain.
-    pub fn drain(&mut self) -> anyhow::Result<Vec<Undrained>> {
+    /// Drains every process in order: actors and arena, learner, replay server. Returns a sentence for each process
+    /// that failed to drain.
+    pub fn drain(&mut self) -> anyhow::Result<Vec<String>> {
         let begin = Instant::now();
         let mut undrained = Vec::new();
         let order: [(&[Role], Duration); 3] = [
@@ -280,14 +219,13 @@ impl Fleet {
                 std::thread::sleep(DRAIN_POLL);
             }
         }
-        let all = [Role::Actor, Role::Arena, Role::Learner, Role::Inference, Role::Replay];
-        while begin.elapsed() < DRAIN_TIMEOUT && self.any_running(&all, &mut undrained)? {
+        while begin.elapsed() < DRAIN_TIMEOUT && self.any_running(&Role::ALL, &mut undrained)? {
             std::thread::sleep(DRAIN_POLL);
         }
         for Member { child, .. } in self.members.iter_mut().filter(|member| member.child.running()) {
             child.kill();
-            let how = format!("did not end within {} s and was killed; see its log", DRAIN_TIMEOUT.as_secs());
-            undrained.push(Undrained { name: child.name().to_owned(), how });
+            let (name, seconds) = (child.name(), DRAIN_TIMEOUT.as_secs());
+            undrained.push(format!("{name} did not end within {seconds} s and was killed; see its log"));
         }
         Ok(undrained)
     }
@@ -297,22 +235,14 @@ impl Fleet {
     }
 
     /// Returns true while a process of these roles runs; adds those that failed to drain to `undrained`.
-    fn any_running(&mut self, roles: &[Role], undrained: &mut Vec<Undrained>) -> anyhow::Result<bool> {
+    fn any_running(&mut self, roles: &[Role], undrained: &mut Vec<String>) -> anyhow::Result<bool> {
         let mut any = false;
         for Member { child, .. } in self.of(roles) {
-            if let Some(how) = child.ended()? {
-                undrained.push(Undrained { name: child.name().to_owned(), how });
-            }
+            undrained.extend(child.ended()?.map(|how| format!("{} {how}", child.name())));
             any |= child.running();
         }
         Ok(any)
     }
-}
-
-fn member(role: Role, settings: child::Settings, admin: SocketAddr, now: Instant) -> anyhow::Result<Member> {
-    let program = settings.program.clone();
-    let child = Child::start(settings, now).with_context(|| format!("start {}", program.display()))?;
-    Ok(Member { role, child, admin, metrics: format!("http://{admin}/metrics") })
 }
 
 /// Returns ports that were free a moment ago. All stay bound until the last one is chosen, so that no two are the same.
@@ -341,6 +271,8 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::config::Fleet as Config;
+    use crate::run_directory::{Progress, RunDirectory};
 
     /// Deadline for a shell script to start; it takes far less.
     const DEADLINE: Duration = Duration::from_secs(60);
@@ -372,18 +304,15 @@ mod tests {
         }
 
         fn start_with(&self, actors: usize, inference: Inference, replay_servers: usize) -> Fleet {
-            let settings = Settings {
-                actors,
-                actor_threads: 3,
-                inference,
-                inference_threads: 5,
-                replay: vec![None; replay_servers],
-                binaries: self.folder.path().to_owned(),
-                scheme: "https",
-                rating: Rating::On,
-                archive: "file:///archive/".to_owned(),
-            };
-            let fleet = Fleet::start(&settings, &self.run, Instant::now()).unwrap();
+            let mut config = Config::default();
+            (config.actor.threads, config.inference.threads) = (3, 5);
+            config.replay.archive = "file:///archive/".to_owned();
+            // Any certificate makes the scheme `https`; no server starts that would read it.
+            config.security.certificate = "certificate.pem".into();
+            let progress = Progress { inference, ..Progress::default() };
+            let (run, replay) = (self.run.clone(), vec![None; replay_servers]);
+            let plan = Plan { run, config: config.clone(), written: config, actors, replay, progress, unread: None };
+            let fleet = Fleet::start(&plan, self.folder.path(), Rating::On, Instant::now()).unwrap();
             let begin = Instant::now();
             while self.lines("started").len() < fleet.members().len() {
                 assert!(begin.elapsed() < DEADLINE, "only these have started: {:?}", self.lines("started"));
@@ -402,7 +331,7 @@ mod tests {
     fn actors_end_first_then_the_learner_and_the_replay_server_last() {
         let stand_ins = StandIns::new();
         let mut fleet = stand_ins.start(2, Inference::Local);
-        assert_eq!(fleet.drain().unwrap(), []);
+        assert_eq!(fleet.drain().unwrap(), [""; 0]);
         let mut ended = stand_ins.lines("ended");
         // The arena drains with the actors, and its end is not waited for.
         ended.retain(|name| name != "arena");

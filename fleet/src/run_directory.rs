@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail, ensure};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
 
@@ -69,8 +70,8 @@ impl RunDirectory {
         if number == 1 { self.path.clone() } else { self.path.join(format!("replay-server-{number}")) }
     }
 
-    /// Locks the run for this supervisor until the lock is dropped or the process ends.
-    pub fn lock(&self) -> anyhow::Result<RunLock> {
+    /// Locks the run for this supervisor until the file is dropped or the process ends.
+    pub fn lock(&self) -> anyhow::Result<File> {
         let path = self.path.join("lock");
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
         match file.try_lock() {
@@ -89,7 +90,7 @@ impl RunDirectory {
         // The system releases the lock when its holder ends, so the content of the file is never used as evidence.
         file.set_len(0)?;
         write!(file, "process {}", std::process::id())?;
-        Ok(RunLock { _file: file })
+        Ok(file)
     }
 
     /// The run's name.
@@ -138,12 +139,9 @@ impl RunDirectory {
         if !path.exists() {
             return Ok(None);
         }
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let parsing = || format!("parse {}", path.display());
-        let progress: Progress = serde_json::from_str(&text).with_context(parsing)?;
-        if progress.elapsed_seconds < 0.0 {
-            return Err(anyhow!("elapsed_seconds is {}, below 0", progress.elapsed_seconds)).with_context(parsing);
-        }
+        let progress: Progress = read_json(&path)?;
+        let elapsed_seconds = progress.elapsed_seconds;
+        ensure!(elapsed_seconds >= 0.0, "parse {}: elapsed_seconds is {elapsed_seconds}, below 0", path.display());
         Ok(Some(progress))
     }
 
@@ -153,6 +151,12 @@ impl RunDirectory {
     }
 }
 
+/// Reads a value from a JSON file.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("parse {}", path.display()))
+}
+
 /// Returns the names of the runs in a folder, sorted; empty if the folder cannot be read.
 fn names(runs: &Path) -> Vec<String> {
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
@@ -160,12 +164,6 @@ fn names(runs: &Path) -> Vec<String> {
     let mut names: Vec<String> = runs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
-}
-
-/// The lock that the supervisor of a run holds.
-#[derive(Debug)]
-pub struct RunLock {
-    _file: File,
 }
 
 /// The place where self-play has positions evaluated.

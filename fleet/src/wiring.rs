@@ -1,9 +1,52 @@
-//! The command lines of the processes of a run, and the settings by which they reach each other.
+//! The roles of the processes of a run, their command lines, and the settings by which they reach each other.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::Role;
+use serde::{Deserialize, Serialize};
+
+/// The role of a process in a fleet, in the order of the flow of data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Stores trajectories and samples from them.
+    Replay,
+    /// Trains the network.
+    Learner,
+    /// Evaluates positions for the actors.
+    Inference,
+    /// Measures the strength of weights versions.
+    Arena,
+    /// Plays episodes.
+    Actor,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 5] = [Self::Replay, Self::Learner, Self::Inference, Self::Arena, Self::Actor];
+
+    /// The name, with which the metrics of the role begin.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Learner => "learner",
+            Self::Inference => "inference",
+            Self::Arena => "arena",
+            Self::Actor => "actor",
+        }
+    }
+
+    /// The name of the program, which is also that of its package.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Replay => "replay-server",
+            Self::Inference => "inference-server",
+            other => other.name(),
+        }
+    }
+}
 
 /// The endpoints of the servers of a run: `http://127.0.0.1:7001`.
 #[derive(Debug, Clone, Default)]
@@ -32,20 +75,6 @@ impl Wiring {
                 let servers = [format!("actor.replay={replay}"), format!("actor.learner={learner}")];
                 servers.into_iter().chain(inference).collect()
             }
-        }
-    }
-}
-
-impl Role {
-    /// The name of the program, which is also that of its package.
-    #[must_use]
-    pub fn program(self) -> &'static str {
-        match self {
-            Self::Actor => "actor",
-            Self::Replay => "replay-server",
-            Self::Learner => "learner",
-            Self::Arena => "arena",
-            Self::Inference => "inference-server",
         }
     }
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use games::GameKind;
-use inference::queue::QueueSettings;
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::KernelPreference;
 use selfplay::SearchSettings;
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
-use crate::search::Limits;
+use crate::queue::QueueSettings;
 
 /// More threads than any machine has cores.
 const THREADS_MAX: usize = 1024;
@@ -77,8 +76,8 @@ pub struct InferenceSection {
     pub timeout_ms: u64,
     /// Positions that the cache of the fast path holds; 0 switches it off.
     pub cache_positions: usize,
-    /// Asks that a client of the fast path may have unanswered.
-    pub asks_max: usize,
+    /// Requests that a client of the fast path may have unanswered.
+    pub requests_max: usize,
     /// Clients of the fast path.
     pub streams_max: usize,
     /// Connections that may be open at once.
@@ -111,7 +110,7 @@ impl Default for InferenceSection {
             timeout_ms: 10_000,
             // As an actor's: some 25 MB of Connect Four.
             cache_positions: 250_000,
-            asks_max: 64,
+            requests_max: 64,
             streams_max: 1024,
             connections_max: 4096,
             searches_max: 64,
@@ -137,14 +136,8 @@ pub struct Settings {
     pub game: GameKind,
     /// The source of weights.
     pub source: Source,
-    /// `inference.queue_delay_us`.
-    pub queue_delay: Duration,
-    /// `inference.timeout_ms`.
-    pub timeout: Duration,
     /// The search settings for clients that request moves.
     pub search: SearchSettings,
-    /// The limits of searches.
-    pub(crate) searches: Limits,
     /// This process; its ranges are checked.
     pub inference: InferenceSection,
 }
@@ -168,19 +161,7 @@ impl Config {
         } else {
             Source::File(inference.weights.clone().into())
         };
-        Ok(Settings {
-            game,
-            source,
-            queue_delay: Duration::from_micros(inference.queue_delay_us),
-            timeout: Duration::from_millis(inference.timeout_ms),
-            search,
-            searches: Limits {
-                searches_max: inference.searches_max,
-                simulations_max: inference.simulations_max,
-                time_max: Duration::from_millis(inference.search_ms_max),
-            },
-            inference,
-        })
+        Ok(Settings { game, source, search, inference })
     }
 }
 
@@ -192,7 +173,7 @@ impl InferenceSection {
         ConfigError::within("inference.queue_delay_us", self.queue_delay_us, 0..=QUEUE_DELAY_US_MAX)?;
         ConfigError::within("inference.waiting_positions_max", self.waiting_positions_max, 1..=1 << 24)?;
         ConfigError::within("inference.timeout_ms", self.timeout_ms, 1..=TIMEOUT_MS_MAX)?;
-        ConfigError::within("inference.asks_max", self.asks_max, 1..=1 << 16)?;
+        ConfigError::within("inference.requests_max", self.requests_max, 1..=1 << 16)?;
         ConfigError::within("inference.streams_max", self.streams_max, 1..=1 << 20)?;
         ConfigError::within("inference.connections_max", self.connections_max, 1..=1 << 20)?;
         ConfigError::within("inference.searches_max", self.searches_max, 1..=SEARCHES_MAX)?;
@@ -209,7 +190,7 @@ impl Settings {
         QueueSettings {
             // Used until an evaluator reports its preferred size.
             batch_max: self.inference.batch_max.max(1),
-            delay: self.queue_delay,
+            delay: Duration::from_micros(self.inference.queue_delay_us),
             waiting_max: self.inference.waiting_positions_max,
             evaluators,
         }

@@ -12,19 +12,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use game::ObservationShape;
-use inference::queue::{Ask as Queued, Next, Queue, QueueSettings, Reason, Refused};
 use inference::{Batch, Error, Predictions};
 use parking_lot::{Condvar, Mutex};
-use proto::convert::retry_after;
-use proto::inference::Why;
-use proto::limits::ask_positions_max;
+use proto::limits::request_positions_max;
 use service::Drain;
 use tokio::sync::oneshot;
-use tonic::Status;
 
 pub use counts::Counts;
 
 use crate::metrics;
+use crate::queue::{Next, Queue, QueueSettings, Reason, Request};
+use crate::rejection::Rejection;
 use crate::versions::{Version, Versions};
 
 #[cfg(test)]
@@ -34,14 +32,14 @@ mod tests;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Positions to evaluate, and by when.
-#[derive(Debug)]
-pub struct Ask {
+#[derive(Debug, Clone)]
+pub struct EvalRequest {
     /// The client: each client gets the same share of every batch.
     pub client: u64,
     /// The weights version that must answer; `None`: the newest. One that has not come yet is waited for.
     pub version: Option<u64>,
     /// The positions, at least one.
-    pub batch: Batch,
+    pub batch: Arc<Batch>,
     /// The deadline of the answer; `None`: as configured.
     pub deadline: Option<Instant>,
 }
@@ -57,86 +55,6 @@ pub struct Answer {
     pub queued: Duration,
     /// The duration of its batch.
     pub computed: Duration,
-}
-
-/// The reason for which a request has no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// No weights have come yet.
-    #[error("no weights have come yet")]
-    NoModel,
-    /// That version is not resident.
-    #[error("weights version {version} is not here; those that answer are {resident:?}")]
-    UnknownVersion {
-        /// The version requested.
-        version: u64,
-        /// The versions held.
-        resident: Vec<u64>,
-    },
-    /// The positions are not of the game that is served, or too many.
-    #[error("{0}")]
-    Shape(String),
-    /// As many positions wait as may.
-    #[error("as many positions wait as inference.waiting_positions_max allows; try again in {retry_after:?}")]
-    Full {
-        /// The delay before there may be room.
-        retry_after: Duration,
-    },
-    /// It would be answered too late.
-    #[error("the answer would take {expected:?}, which is later than it is wanted; try again in {retry_after:?}")]
-    Late {
-        /// The expected duration.
-        expected: Duration,
-        /// The delay before a retry might be in time.
-        retry_after: Duration,
-    },
-    /// It was waiting when its time was up.
-    #[error("its time was up before its turn came")]
-    Expired,
-    /// The evaluator failed.
-    #[error("the evaluator failed: {0}")]
-    Failed(String),
-    /// The process ends.
-    #[error("the inference server is draining; try another, or this one after its restart")]
-    Draining,
-}
-
-impl Refusal {
-    /// Returns the delay before a retry, where a retry helps.
-    #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Full { retry_after } | Self::Late { retry_after, .. } => Some(*retry_after),
-            _ => None,
-        }
-    }
-
-    /// Converts the error of the fast path.
-    #[must_use]
-    pub fn why(&self) -> Why {
-        match self {
-            Self::Full { .. } => Why::Full,
-            Self::Late { .. } | Self::Expired => Why::Late,
-            Self::NoModel | Self::UnknownVersion { .. } => Why::Version,
-            Self::Shape(_) | Self::Failed(_) | Self::Draining => Why::Failed,
-        }
-    }
-}
-
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
-        let reason = refusal.to_string();
-        match refusal {
-            Refusal::NoModel | Refusal::Draining => Self::unavailable(reason),
-            Refusal::UnknownVersion { .. } => Self::not_found(reason),
-            Refusal::Shape(_) => Self::invalid_argument(reason),
-            Refusal::Full { retry_after: after } | Refusal::Late { retry_after: after, .. } => {
-                retry_after(Self::resource_exhausted(reason), after)
-            }
-            Refusal::Expired => Self::deadline_exceeded(reason),
-            Refusal::Failed(_) => Self::internal(reason),
-        }
-    }
 }
 
 /// The game and versions served.
@@ -160,7 +78,7 @@ pub struct Model {
     pub evaluator: Arc<str>,
 }
 
-/// Asks the threads. Cheap to clone.
+/// Sends requests to the threads. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -188,9 +106,9 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     version: Arc<Version>,
-    batch: Batch,
+    batch: Arc<Batch>,
     since: Duration,
-    reply: oneshot::Sender<Result<Answer, Refusal>>,
+    reply: oneshot::Sender<Result<Answer, Rejection>>,
 }
 
 impl Handle {
@@ -199,14 +117,14 @@ impl Handle {
     pub fn model(&self) -> Option<Model> {
         let newest = self.shared.versions.newest()?;
         Some(Model {
-            game: newest.game().to_owned(),
+            game: newest.manifest.architecture.game.clone(),
             shape: newest.shape(),
             actions: newest.actions(),
             versions: self.shared.versions.numbers(),
             newest: newest.number(),
             batch_max: self.shared.state.lock().queue.batch_max(),
-            positions_max: ask_positions_max(newest.shape(), newest.actions()),
-            evaluator: Arc::clone(newest.name()),
+            positions_max: request_positions_max(newest.shape(), newest.actions()),
+            evaluator: Arc::clone(&newest.name),
         })
     }
 
@@ -226,41 +144,42 @@ impl Handle {
     /// Evaluates in turn. Dropping the future removes the request from the queue.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub async fn evaluate(&self, ask: Ask) -> Result<Answer, Refusal> {
-        let deadline = ask.deadline.unwrap_or_else(|| Instant::now() + self.shared.timeout);
-        let answer = self.evaluate_by(ask, deadline).await;
-        if let Err(refusal) = &answer {
-            metrics::refused(refusal);
+    /// [`Rejection`].
+    pub async fn evaluate(&self, request: EvalRequest) -> Result<Answer, Rejection> {
+        let deadline = request.deadline.unwrap_or_else(|| Instant::now() + self.shared.timeout);
+        let answer = self.evaluate_by(request, deadline).await;
+        if let Err(rejection) = &answer {
+            metrics::rejected(rejection);
             let counts = &mut self.shared.state.lock().counts;
-            match refusal {
-                Refusal::Failed(_) => counts.failed += 1,
-                _ => counts.refused += 1,
+            match rejection {
+                Rejection::Failed(_) => counts.failed += 1,
+                _ => counts.rejected += 1,
             }
         }
         answer
     }
 
-    async fn evaluate_by(&self, ask: Ask, deadline: Instant) -> Result<Answer, Refusal> {
-        let version = self.version(ask.version, deadline).await?;
-        ask.batch
-            .check(version.shape(), version.actions(), ask_positions_max(version.shape(), version.actions()))
-            .map_err(|error| Refusal::Shape(error.to_string()))?;
-        if ask.batch.is_empty() {
-            return Err(Refusal::Shape("a request has at least one position".to_owned()));
+    async fn evaluate_by(&self, request: EvalRequest, deadline: Instant) -> Result<Answer, Rejection> {
+        let version = self.version(request.version, deadline).await?;
+        request
+            .batch
+            .check(version.shape(), version.actions(), request_positions_max(version.shape(), version.actions()))
+            .map_err(|error| Rejection::Shape(error.to_string()))?;
+        if request.batch.is_empty() {
+            return Err(Rejection::Shape("a request has at least one position".to_owned()));
         }
         let (reply, answer) = oneshot::channel();
-        self.shared.push(ask, version, deadline, reply)?;
+        self.shared.push(request, version, deadline, reply)?;
         tokio::select! {
-            answer = answer => answer.unwrap_or(Err(Refusal::Draining)),
-            () = tokio::time::sleep_until(deadline.into()) => Err(Refusal::Expired),
+            answer = answer => answer.unwrap_or(Err(Rejection::Draining)),
+            () = tokio::time::sleep_until(deadline.into()) => Err(Rejection::Expired),
         }
     }
 
     /// The version that must answer, once it is there.
-    async fn version(&self, wanted: Option<u64>, deadline: Instant) -> Result<Arc<Version>, Refusal> {
+    async fn version(&self, wanted: Option<u64>, deadline: Instant) -> Result<Arc<Version>, Rejection> {
         let versions = &self.shared.versions;
-        let Some(wanted) = wanted else { return versions.newest().ok_or(Refusal::NoModel) };
+        let Some(wanted) = wanted else { return versions.newest().ok_or(Rejection::NoModel) };
         let mut newest = versions.watch();
         loop {
             if let Some(version) = versions.get(wanted) {
@@ -270,7 +189,7 @@ impl Handle {
             let may_come = newest.borrow_and_update().is_none_or(|newest| newest < wanted);
             let comes = async { may_come && newest.changed().await.is_ok() };
             if !tokio::time::timeout_at(deadline.into(), comes).await.unwrap_or(false) {
-                return Err(Refusal::UnknownVersion { version: wanted, resident: versions.numbers() });
+                return Err(Rejection::UnknownVersion { version: wanted, resident: versions.numbers() });
             }
         }
     }
@@ -297,12 +216,12 @@ impl Handle {
         self.shared.versions.numbers()
     }
 
-    /// Ends the threads; what waits is refused.
+    /// Ends the threads; what waits is rejected.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.state.lock();
         state.is_draining = true;
-        for ask in state.queue.clear() {
-            let _ = ask.payload.reply.send(Err(Refusal::Draining));
+        for request in state.queue.clear() {
+            let _ = request.payload.reply.send(Err(Rejection::Draining));
         }
         self.shared.wake.notify_all();
     }
@@ -315,24 +234,21 @@ impl Shared {
 
     fn push(
         &self,
-        ask: Ask,
+        request: EvalRequest,
         version: Arc<Version>,
         deadline: Instant,
-        reply: oneshot::Sender<Result<Answer, Refusal>>,
-    ) -> Result<(), Refusal> {
+        reply: oneshot::Sender<Result<Answer, Rejection>>,
+    ) -> Result<(), Rejection> {
         let now = self.now();
-        let (positions, number) = (ask.batch.len(), version.number());
-        let waiting = Waiting { version, batch: ask.batch, since: now, reply };
+        let (positions, number) = (request.batch.len(), version.number());
+        let waiting = Waiting { version, batch: request.batch, since: now, reply };
         let deadline = Some(deadline.saturating_duration_since(self.begun));
-        let queued = Queued { client: ask.client, version: number, positions, deadline, payload: waiting };
+        let queued = Request { client: request.client, version: number, positions, deadline, payload: waiting };
         let mut state = self.state.lock();
         if state.is_draining {
-            return Err(Refusal::Draining);
+            return Err(Rejection::Draining);
         }
-        state.queue.push(queued, now).map_err(|(refused, _)| match refused {
-            Refused::Full { retry_after } => Refusal::Full { retry_after },
-            Refused::Late { expected, retry_after } => Refusal::Late { expected, retry_after },
-        })?;
+        state.queue.push(queued, now).map_err(|(rejection, _)| rejection)?;
         let waiting = state.queue.waiting();
         drop(state);
         self.wake.notify_one();
@@ -341,7 +257,7 @@ impl Shared {
     }
 
     /// The next batch, when there is one; `None` at the end.
-    fn take(&self) -> Option<(Vec<Queued<Waiting>>, Reason)> {
+    fn take(&self) -> Option<(Vec<Request<Waiting>>, Reason)> {
         let mut state = self.state.lock();
         loop {
             if state.is_draining {
@@ -350,19 +266,19 @@ impl Shared {
             let now = self.now();
             if now.saturating_sub(state.swept) >= SWEEP_INTERVAL {
                 state.swept = now;
-                for ask in state.queue.remove(now, |waiting| !waiting.reply.is_closed()) {
-                    let _ = ask.payload.reply.send(Err(Refusal::Expired));
+                for request in state.queue.remove(now, |waiting| !waiting.reply.is_closed()) {
+                    let _ = request.payload.reply.send(Err(Rejection::Expired));
                 }
             }
             match state.queue.next(now) {
-                Next::Batch { asks, reason } => {
+                Next::Batch { requests, reason } => {
                     let waiting = state.queue.waiting();
                     drop(state);
                     if waiting > 0 {
                         self.wake.notify_one();
                     }
                     metrics::waiting(waiting);
-                    return Some((asks, reason));
+                    return Some((requests, reason));
                 }
                 Next::Wait(None) => self.wake.wait(&mut state),
                 Next::Wait(Some(until)) => {
@@ -428,15 +344,15 @@ struct Evaluating {
 impl Evaluating {
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
-        while let Some((asks, reason)) = shared.take() {
-            self.evaluate(asks, reason);
+        while let Some((requests, reason)) = shared.take() {
+            self.evaluate(requests, reason);
         }
     }
 
-    fn evaluate(&mut self, asks: Vec<Queued<Waiting>>, reason: Reason) {
-        let positions: usize = asks.iter().map(|ask| ask.positions).sum();
+    fn evaluate(&mut self, requests: Vec<Request<Waiting>>, reason: Reason) {
+        let positions: usize = requests.iter().map(|request| request.positions).sum();
         let (waiting, begun): (Vec<Waiting>, _) =
-            (asks.into_iter().map(|ask| ask.payload).collect(), self.shared.now());
+            (requests.into_iter().map(|request| request.payload).collect(), self.shared.now());
         let Some(version) = waiting.first().map(|first| Arc::clone(&first.version)) else { return };
         let result = match waiting.as_slice() {
             [only] => version.evaluator(self.index).lock().evaluate(&only.batch, &mut self.predictions),
@@ -470,9 +386,7 @@ impl Evaluating {
                 std::mem::take(&mut self.predictions)
             } else {
                 let mut predictions = Predictions::new();
-                for i in next..next + batch.len() {
-                    predictions.push(self.predictions.priors(i), self.predictions.value(i));
-                }
+                predictions.extend_from(&self.predictions, next..next + batch.len());
                 predictions
             };
             next += batch.len();
@@ -491,16 +405,14 @@ fn merge<'a>(merged: &'a mut Option<Batch>, shape: ObservationShape, waiting: &[
     let merged = merged.get_or_insert_with(|| Batch::new(shape));
     merged.clear();
     for Waiting { batch, .. } in waiting {
-        for i in 0..batch.len() {
-            merged.push(batch.legal(i), |planes| planes.copy_from_slice(batch.observation(i)));
-        }
+        merged.extend_from(batch, 0..batch.len());
     }
     merged
 }
 
 fn fail(waiting: Vec<Waiting>, error: &Error) {
-    tracing::error!(%error, asks = waiting.len(), "a batch cannot be evaluated");
+    tracing::error!(%error, requests = waiting.len(), "a batch cannot be evaluated");
     for waiting in waiting {
-        let _ = waiting.reply.send(Err(Refusal::Failed(error.to_string())));
+        let _ = waiting.reply.send(Err(Rejection::Failed(error.to_string())));
     }
 }

@@ -4,8 +4,6 @@
 
 mod cached;
 mod evaluate;
-mod stats;
-mod traced;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
@@ -13,18 +11,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::Stream;
+use futures::stream::FuturesUnordered;
 use proto::convert;
+use proto::inference::order::EvaluateOrder;
 use proto::inference::{SearchQuery, v1};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::Settings;
 use crate::engine::Handle;
-use crate::metrics;
-use crate::search::{self, Searches};
+use crate::search::{INTERVAL_DEFAULT, Searches};
 use cached::Cached;
-use evaluate::EvaluateStream;
+use evaluate::{EvaluateStream, OpenStream};
 
 #[cfg(test)]
 mod tests;
@@ -35,12 +34,10 @@ pub(crate) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send
 /// Serves what answers behind a handle.
 #[derive(Debug, Clone)]
 pub(crate) struct InferenceService {
-    handle: Handle,
+    settings: Arc<Settings>,
     cached: Cached,
     searches: Searches,
     drain: CancellationToken,
-    asks_max: usize,
-    streams_max: usize,
     streams: Arc<Semaphore>,
     clients: Arc<AtomicU64>,
 }
@@ -48,34 +45,15 @@ pub(crate) struct InferenceService {
 impl InferenceService {
     /// Serves until `drain` fires.
     #[must_use]
-    pub(crate) fn new(settings: &Settings, handle: Handle, drain: CancellationToken) -> Self {
-        let section = &settings.inference;
+    pub(crate) fn new(settings: Arc<Settings>, handle: Handle, drain: CancellationToken) -> Self {
         Self {
-            cached: Cached::new(handle.clone(), section.cache_positions),
-            searches: Searches::new(
-                handle.clone(),
-                settings.game,
-                settings.search.clone(),
-                settings.searches.clone(),
-                drain.clone(),
-            ),
-            handle,
+            cached: Cached::new(handle.clone(), settings.inference.cache_positions),
+            streams: Arc::new(Semaphore::new(settings.inference.streams_max)),
+            searches: Searches::new(handle, Arc::clone(&settings), drain.clone()),
+            settings,
             drain,
-            asks_max: section.asks_max,
-            streams_max: section.streams_max,
-            streams: Arc::new(Semaphore::new(section.streams_max)),
             clients: Arc::default(),
         }
-    }
-
-    /// A place among the open streams.
-    fn stream(&self) -> Result<OpenStream, Status> {
-        let most = self.streams_max;
-        let full =
-            |_| Status::resource_exhausted(format!("{most} streams are open, as many as inference.streams_max allows"));
-        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(full)?;
-        metrics::stream_opened();
-        Ok(OpenStream { _permit: permit })
     }
 }
 
@@ -88,23 +66,45 @@ impl v1::inference_server::Inference for InferenceService {
         &self,
         request: Request<Streaming<v1::EvaluateRequest>>,
     ) -> Result<Response<Self::EvaluateStream>, Status> {
-        let permit = self.stream()?;
-        let client = self.clients.fetch_add(1, Ordering::Relaxed);
-        let stream = EvaluateStream::new(
-            request.into_inner(),
-            self.cached.clone(),
-            client,
-            self.asks_max,
-            self.drain.clone(),
-            permit,
-        );
-        Ok(Response::new(stream.answers()))
+        let most = self.settings.inference.streams_max;
+        let full =
+            |_| Status::resource_exhausted(format!("{most} streams are open, as many as inference.streams_max allows"));
+        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(full)?;
+        let stream = EvaluateStream {
+            inbound: request.into_inner(),
+            order: EvaluateOrder::default(),
+            cached: self.cached.clone(),
+            client: self.clients.fetch_add(1, Ordering::Relaxed),
+            requests_max: self.settings.inference.requests_max,
+            drain: self.drain.clone(),
+            in_flight: FuturesUnordered::new(),
+            has_ended: false,
+            _open: OpenStream::new(permit),
+        };
+        Ok(Response::new(Box::pin(stream.answers())))
     }
 
     async fn stats(&self, request: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
         let v1::StatsRequest {} = request.into_inner();
-        let streams = self.streams_max - self.streams.available_permits();
-        Ok(Response::new(stats::of(&self.handle, self.cached.hits(), streams).into()))
+        let (model, counts) = (self.cached.handle.model(), self.cached.handle.counts());
+        let explanation = counts.explain(model.as_ref().map_or(1, |model| model.batch_max));
+        let (game, versions, evaluator) =
+            model.map(|model| (model.game, model.versions, model.evaluator.to_string())).unwrap_or_default();
+        let streams = self.settings.inference.streams_max - self.streams.available_permits();
+        Ok(Response::new(v1::StatsResponse {
+            game,
+            versions,
+            evaluator,
+            requests: counts.requests,
+            positions: counts.positions,
+            cached_positions: self.cached.hits(),
+            rejected_requests: counts.rejected,
+            failed_requests: counts.failed,
+            batches: counts.by_batch_size,
+            streams: u32::try_from(streams).unwrap_or(u32::MAX),
+            waiting_positions: counts.waiting_positions as u64,
+            explanation,
+        }))
     }
 
     async fn select_move(
@@ -115,31 +115,21 @@ impl v1::inference_server::Inference for InferenceService {
         let query = SearchQuery::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let mut reports = self.searches.start(query, None, client)?;
         let report = reports.recv().await.ok_or_else(|| Status::internal("the search has ended without a word"))??;
-        let best = report.moves.first().cloned().ok_or_else(|| Status::internal("the search has seen no move"))?;
-        Ok(Response::new(convert::selected_to_wire(&best, report)))
+        let best = report.moves.first().ok_or_else(|| Status::internal("the search has seen no move"))?;
+        let (r#move, action) = (best.r#move.clone(), best.action);
+        Ok(Response::new(v1::SelectMoveResponse { r#move, action, analysis: Some(report) }))
     }
 
     async fn analyse(&self, request: Request<v1::AnalyseRequest>) -> Result<Response<Self::AnalyseStream>, Status> {
         let client = client_of(&request);
         let asked = convert::analyse_from_wire(request.into_inner());
         let (query, interval) = asked.map_err(|invalid| convert::status(&invalid))?;
-        let reports = self.searches.start(query, search::interval(interval), client)?;
+        let reports = self.searches.start(query, Some(interval.unwrap_or(INTERVAL_DEFAULT)), client)?;
         let reports = futures::stream::unfold(reports, async |mut reports| {
             let report = reports.recv().await?;
-            Some((report.map(v1::Analysis::from), reports))
+            Some((report, reports))
         });
         Ok(Response::new(Box::pin(reports)))
-    }
-}
-
-/// A client's place, until it is dropped.
-pub(crate) struct OpenStream {
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        metrics::stream_closed();
     }
 }
 

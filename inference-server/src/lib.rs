@@ -1,8 +1,11 @@
-//! The remote evaluation process: positions in, priors and values by the newest weights out.
+//! Evaluates positions for other processes by the newest weights: batched requests in, priors and values out.
 //!
-//! `load` brings weights, `versions` keeps the newest few. Asks of all connections meet in one queue before the threads
-//! that evaluate ([`engine`]); `grpc` answers calls: the fast path of actors, and questions of people;
-//! [`open_inference`] those of clients that were made elsewhere. Start with [`start`].
+//! [`run`] is the process, which reads a [`Config`] into [`Settings`]; [`start`] begins one that is [`Running`]. `load`
+//! brings weights and `versions` keeps the newest few, a [`engine::Model`]. Each call becomes an
+//! [`engine::EvalRequest`] in the one [`queue::Queue`] before the threads that evaluate; a [`engine::Handle`] puts it
+//! there and returns its [`engine::Answer`] or a [`rejection::Rejection`]. `grpc` serves the fast path of actors,
+//! analyses and moves, [`open_inference::OpenInference`] the clients of the Open Inference Protocol. Start with
+//! [`start`].
 
 mod backend;
 pub mod config;
@@ -11,6 +14,8 @@ mod grpc;
 mod load;
 mod metrics;
 pub mod open_inference;
+pub mod queue;
+pub mod rejection;
 mod search;
 mod versions;
 
@@ -24,6 +29,7 @@ use game::{Game as _, Spec};
 use proto::inference::v1::inference_server::InferenceServer;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
 use proto::security::{Security, use_credentials};
+use proto::weights::SubscriberSettings;
 use service::{Drain, Readiness};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
@@ -51,7 +57,8 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
     use_credentials(&config.security)?;
     let listener = service::net::bind(context.listen).await?;
     context.readiness.not_ready("waiting for the first weights");
-    let running = start_with(settings, security, listener, context.readiness, context.drain).await?;
+    let evaluators = backend::choose(&settings.inference)?;
+    let running = start_on(settings, evaluators, security, listener, context.readiness, context.drain).await?;
     tracing::info!(address = %running.address, "serving evaluations");
     running.finished().await
 }
@@ -61,7 +68,7 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
 pub struct Running {
     /// The address on which it listens.
     pub address: SocketAddr,
-    /// Asks it from within the process.
+    /// Sends requests from within the process.
     pub handle: Handle,
     serving: Task<anyhow::Result<()>>,
 }
@@ -76,36 +83,22 @@ impl Running {
     }
 }
 
-/// Starts as [`start_with`] does, without authentication: for a server that its caller alone uses, over loopback.
+/// Serves without authentication, for a caller that alone uses the server, over loopback.
 ///
 /// # Errors
-/// As [`start_with`].
+/// The build does not support the configuration, or the weights cannot be used.
 pub async fn start(
     settings: Settings,
     listener: TcpListener,
     readiness: Readiness,
     drain: Drain,
 ) -> anyhow::Result<Running> {
-    start_with(settings, Security::default(), listener, readiness, drain).await
+    let evaluators = backend::choose(&settings.inference)?;
+    start_on(settings, evaluators, Security::default(), listener, readiness, drain).await
 }
 
 /// Serves on `listener`, to clients that `security` accepts, until `drain` fires. Weights of a file answer when this
 /// returns; a learner's weights answer once they arrive.
-///
-/// # Errors
-/// The build does not support the configuration, or the weights cannot be used.
-pub async fn start_with(
-    settings: Settings,
-    security: Security,
-    listener: TcpListener,
-    readiness: Readiness,
-    drain: Drain,
-) -> anyhow::Result<Running> {
-    let evaluators = backend::choose(&settings.inference)?;
-    start_on(settings, evaluators, security, listener, readiness, drain).await
-}
-
-/// [`start_with`] these evaluators.
 async fn start_on(
     settings: Settings,
     Chosen { backend, threads }: Chosen,
@@ -116,14 +109,16 @@ async fn start_on(
 ) -> anyhow::Result<Running> {
     let address = listener.local_addr().context("read the address of the listener")?;
     let versions = Arc::new(Versions::new(settings.inference.versions_kept));
-    let (engine, handle) = Engine::start(Arc::clone(&versions), settings.queue(threads), settings.timeout, &drain)?;
+    let timeout = Duration::from_millis(settings.inference.timeout_ms);
+    let (engine, handle) = Engine::start(Arc::clone(&versions), settings.queue(threads), timeout, &drain)?;
     let spec: Spec = games::with_game!(settings.game, |game| game.spec().clone());
     let batch_max = settings.inference.batch_max;
     let loader = Loader { backend, spec, threads, batch_max, versions, handle: handle.clone(), readiness };
     let bytes_max = settings.inference.weights_bytes_max;
     let following = match &settings.source {
         Source::Learner(learner) => {
-            let subscription = load::subscription(learner, bytes_max);
+            let name = "inference-server".to_owned();
+            let subscription = SubscriberSettings { endpoint: learner.clone(), name, size_limit_bytes: bytes_max };
             Some(tokio::spawn(Arc::new(loader).follow(subscription, drain.clone())))
         }
         Source::File(path) => {
@@ -135,7 +130,7 @@ async fn start_on(
     };
     let served = handle.clone();
     let serving = tokio::spawn(async move {
-        let served = serve(&settings, security, listener, served, drain.clone()).await;
+        let served = serve(Arc::new(settings), security, listener, served, drain.clone()).await;
         // However that ended.
         drain.start();
         if let Some(following) = following {
@@ -149,7 +144,7 @@ async fn start_on(
 
 /// Serves until drained; by then the threads have been stopped.
 async fn serve(
-    settings: &Settings,
+    settings: Arc<Settings>,
     security: Security,
     listener: TcpListener,
     handle: Handle,
@@ -160,7 +155,7 @@ async fn serve(
     let older_reflection = proto::open_inference::older_reflection(&names);
     let open_inference = OpenInference::new(handle.clone(), drain.token());
     let incoming = proto::incoming(listener, settings.inference.connections_max, security.clone());
-    let service = InferenceService::new(settings, handle.clone(), drain.token());
+    let service = InferenceService::new(Arc::clone(&settings), handle.clone(), drain.token());
     let stopping = drain.clone();
     let serving = proto::server(&security)
         .add_service(health)

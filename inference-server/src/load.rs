@@ -59,7 +59,7 @@ impl Loader {
         }
         let preferred = evaluators.first().map_or(1, |evaluator| self.largest(evaluator.as_ref()));
         let version = Version::new(manifest.clone(), evaluators);
-        let evaluator = Arc::clone(version.name());
+        let evaluator = Arc::clone(&version.name);
         self.versions.add(version);
         self.handle.loaded(preferred);
         self.readiness.ready();
@@ -116,15 +116,6 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Published> {
         beside.display()
     );
     Ok(Published { manifest, bytes: bytes.into() })
-}
-
-/// Returns the settings of the subscription to the learner's weights.
-pub(crate) fn subscription(learner: &str, bytes_max: u64) -> SubscriberSettings {
-    SubscriberSettings {
-        endpoint: learner.to_owned(),
-        name: "inference-server".to_owned(),
-        size_limit_bytes: bytes_max,
-    }
 }
 
 #[cfg(test)]

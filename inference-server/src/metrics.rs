@@ -5,27 +5,25 @@
 use std::time::Duration;
 
 use ::metrics::{counter, gauge, histogram};
-use inference::queue::Reason;
 
-use crate::engine::Refusal;
-
-/// The reason for which a request is rejected, and Triton's name for it.
-type Why = (&'static str, &'static str);
-
-const NO_MODEL: Why = ("no_model", "REJECTED");
-const VERSION: Why = ("version", "REJECTED");
-const SHAPE: Why = ("shape", "REJECTED");
-const FULL: Why = ("full", "REJECTED");
-const LATE: Why = ("late", "REJECTED");
-const EXPIRED: Why = ("expired", "CANCELED");
-const DRAINING: Why = ("draining", "CANCELED");
-const FAILED: Why = ("failed", "BACKEND");
+use crate::queue::Reason;
+use crate::rejection::{Names, Rejection};
 
 /// Starts the counters of rare events at zero: a counter that appears with its first event hides that event from every
 /// rate.
 pub(crate) fn begin() {
-    for why in [NO_MODEL, VERSION, SHAPE, FULL, LATE, EXPIRED, DRAINING, FAILED] {
-        refusals(why, 0);
+    let (none, reason) = (Duration::ZERO, String::new);
+    for rejection in [
+        Rejection::NoModel,
+        Rejection::UnknownVersion { version: 0, resident: Vec::new() },
+        Rejection::Shape(reason()),
+        Rejection::Full { retry_after: none },
+        Rejection::Late { expected: none, retry_after: none },
+        Rejection::Expired,
+        Rejection::Failed(reason()),
+        Rejection::Draining,
+    ] {
+        add_rejections(&rejection, 0);
     }
     for reason in [Reason::Full, Reason::Delay, Reason::Idle] {
         counter!("zerofleet_inference_batches_total", "reason" => left(reason)).increment(0);
@@ -67,7 +65,7 @@ pub(crate) fn batch(positions: usize, reason: Reason, computed: Duration) {
 
 /// Records a request that was answered.
 pub(crate) fn answered(positions: usize, queued: Duration, computed: Duration) {
-    counter!("zerofleet_inference_asks_total").increment(1);
+    counter!("zerofleet_inference_requests_total").increment(1);
     counter!("zerofleet_inference_positions_total").increment(positions as u64);
     histogram!("zerofleet_inference_queue_seconds").record(queued.as_secs_f64());
     counter!("nv_inference_request_success").increment(1);
@@ -81,22 +79,13 @@ pub(crate) fn cached(hits: usize, misses: usize) {
 }
 
 /// Records a request that was rejected.
-pub(crate) fn refused(refusal: &Refusal) {
-    let why = match refusal {
-        Refusal::NoModel => NO_MODEL,
-        Refusal::UnknownVersion { .. } => VERSION,
-        Refusal::Shape(_) => SHAPE,
-        Refusal::Full { .. } => FULL,
-        Refusal::Late { .. } => LATE,
-        Refusal::Expired => EXPIRED,
-        Refusal::Draining => DRAINING,
-        Refusal::Failed(_) => FAILED,
-    };
-    refusals(why, 1);
+pub(crate) fn rejected(rejection: &Rejection) {
+    add_rejections(rejection, 1);
 }
 
-fn refusals((why, triton): Why, number: u64) {
-    counter!("zerofleet_inference_refused_total", "why" => why).increment(number);
+fn add_rejections(rejection: &Rejection, number: u64) {
+    let Names { label, triton, .. } = rejection.names();
+    counter!("zerofleet_inference_refused_total", "why" => label).increment(number);
     counter!("nv_inference_request_failure", "reason" => triton).increment(number);
 }
 

@@ -1,15 +1,15 @@
 //! The Open Inference Protocol, for clients of other projects: convert, call the engine, convert.
 //!
 //! The model is the game, its versions are the weights versions. Tensors come in (`request`) and go out (`response`) by
-//! name; `description` lists them. A stream is driven by the connection that reads it; nothing is spawned, so requests
+//! name; `tensors` lists them. A stream is driven by the connection that reads it; nothing is spawned, so requests
 //! that a client no longer waits for leave the queue.
 
-mod datatype;
 mod deadline;
 mod description;
 mod request;
 mod response;
 mod statistics;
+mod tensors;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,8 +22,10 @@ use proto::open_inference::v2::infer_parameter::ParameterChoice;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::engine::{Ask, Handle, Refusal};
+use crate::engine::{EvalRequest, Handle};
 use crate::grpc::{Answers, client_of};
+use crate::rejection::Rejection;
+use request::InferInputs;
 use statistics::Statistics;
 
 /// Requests of one stream that are computed at once; further ones wait in its window. As many single positions as fill
@@ -68,13 +70,15 @@ impl OpenInference {
         let start = Instant::now();
         let (model, version) = description::resolve(self.engine.model(), &request.model_name, &request.model_version)?;
         let timeout = request::timeout_us(&request.parameters).map_err(|invalid| convert::status(&invalid))?;
-        let asked = request::read(&request, &model).map_err(|invalid| convert::status(&invalid))?;
+        let inputs = request::read(&request, &model).map_err(|invalid| convert::status(&invalid))?;
         self.statistics.read(start.elapsed());
-        let request::Asked { batch, legal, outputs, form } = asked;
+        let InferInputs { batch, outputs, form } = inputs;
+        let batch = Arc::new(batch);
         let deadline = deadline::earlier(caller.deadline, timeout, start);
-        let answer = self.engine.evaluate(Ask { client: caller.client, version, batch, deadline }).await?;
+        let evaluation = EvalRequest { client: caller.client, version, batch: Arc::clone(&batch), deadline };
+        let answer = self.engine.evaluate(evaluation).await?;
         let start = Instant::now();
-        let response = response::write(&answer.predictions, &legal, &outputs, form, model.actions);
+        let response = response::write(&answer.predictions, &batch, &outputs, form, model.actions);
         self.statistics.written(start.elapsed());
         Ok(v2::ModelInferResponse {
             model_name: model.game,
@@ -180,7 +184,7 @@ impl GrpcInferenceService for OpenInference {
             .buffered(STREAM_IN_FLIGHT_MAX);
         // Earlier requests are answered; then the client receives the reason for the end.
         let farewell = futures::stream::once(async move { drain.is_cancelled() })
-            .filter_map(async |draining| draining.then(|| Err(Refusal::Draining.into())));
+            .filter_map(async |draining| draining.then(|| Err(Rejection::Draining.into())));
         Ok(Response::new(Box::pin(answers.chain(farewell))))
     }
 

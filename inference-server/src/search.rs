@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use game::{Action, Game};
-use games::GameKind;
 use inference::{Attributes, Batch, Error, Evaluator, Predictions};
 use proto::convert::{self, Invalid};
-use proto::inference::{MoveReport, Moves, SearchQuery, SearchReport};
+use proto::inference::v1::{Analysis, MoveAnalysis};
+use proto::inference::{Moves, SearchQuery};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
-use selfplay::{Analyst, SearchSettings};
+use selfplay::Analyst;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use crate::engine::{Answer, Ask, Handle, Refusal};
+use crate::config::{InferenceSection, Settings};
+use crate::engine::{Answer, EvalRequest, Handle};
+use crate::rejection::Rejection;
 
 /// Leaves of one tree that are evaluated together: enough to fill a batch with a few searches, few enough to go where a
 /// search with one leaf would.
@@ -29,57 +31,39 @@ const SLICE_TIME: Duration = Duration::from_millis(20);
 /// The number of simulations if neither a number nor a time limit was requested.
 const SIMULATIONS_DEFAULT: u32 = 400;
 /// The default interval between the reports of an analysis.
-const INTERVAL_DEFAULT: Duration = Duration::from_millis(250);
+pub(crate) const INTERVAL_DEFAULT: Duration = Duration::from_millis(250);
 /// The shortest and the longest wait of a search before it retries an evaluation that was rejected under load.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
-
-/// The limits of the searches of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Searches at once.
-    pub(crate) searches_max: usize,
-    /// Simulations of one.
-    pub(crate) simulations_max: u32,
-    /// The time limit of one search.
-    pub(crate) time_max: Duration,
-}
 
 /// The searches of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Searches {
     handle: Handle,
-    game: GameKind,
-    settings: SearchSettings,
-    limits: Limits,
+    settings: Arc<Settings>,
     places: Arc<Semaphore>,
     drain: CancellationToken,
 }
 
 /// The reports of a search in order; the last is finished, or an error.
-pub(crate) type Reports = mpsc::Receiver<Result<SearchReport, Status>>;
+pub(crate) type Reports = mpsc::Receiver<Result<Analysis, Status>>;
 
 impl Searches {
-    pub(crate) fn new(
-        handle: Handle,
-        game: GameKind,
-        settings: SearchSettings,
-        limits: Limits,
-        drain: CancellationToken,
-    ) -> Self {
-        let places = Arc::new(Semaphore::new(limits.searches_max));
-        Self { handle, game, settings, limits, places, drain }
+    pub(crate) fn new(handle: Handle, settings: Arc<Settings>, drain: CancellationToken) -> Self {
+        let places = Arc::new(Semaphore::new(settings.inference.searches_max));
+        Self { handle, settings, places, drain }
     }
 
     /// Starts a search. It ends when its reports are dropped. `interval` is the time between reports; `None`: only one
     /// at the end.
     pub(crate) fn start(&self, query: SearchQuery, interval: Option<Duration>, client: u64) -> Result<Reports, Status> {
-        let budget = Budget::new(&query, &self.limits)?;
-        if let Some(game) = query.game.filter(|game| *game != self.game.to_string()) {
-            let reason = format!("`{game}` is not what this server plays: {}", self.game);
+        let Settings { game, inference, .. } = &*self.settings;
+        let budget = Budget::new(&query, inference)?;
+        if let Some(other) = query.game.filter(|other| *other != game.to_string()) {
+            let reason = format!("`{other}` is not what this server plays: {game}");
             return Err(convert::status(&Invalid { field: "position.game".into(), reason }));
         }
-        let model = self.handle.model().ok_or(Refusal::NoModel)?;
-        let most = self.limits.searches_max;
+        let model = self.handle.model().ok_or(Rejection::NoModel)?;
+        let most = inference.searches_max;
         let busy = |_| {
             let reason = format!("{most} searches are under way, as many as inference.searches_max allows");
             convert::retry_after(Status::resource_exhausted(reason), PAUSE[1])
@@ -100,23 +84,18 @@ impl Searches {
             until: budget.until,
         };
         let ends = Ends { budget, interval, tell, drain: self.drain.clone(), place };
-        games::with_game!(self.game, |game| self.search(game, &query.moves, asking, ends))?;
+        games::with_game!(*game, |game| self.search(game, &query.moves, asking, ends))?;
         Ok(reports)
     }
 
     /// Searches on a thread of its own.
     fn search<G: Game>(&self, game: G, moves: &Moves, asking: Asking, ends: Ends) -> Result<(), Status> {
         let position = replay(&game, moves).map_err(|invalid| convert::status(&invalid))?;
-        let analyst = Analyst::new(game.clone(), position.clone(), &self.settings, LEAVES_PER_BATCH);
+        let analyst = Analyst::new(game.clone(), position.clone(), &self.settings.search, LEAVES_PER_BATCH);
         let search = Search { game, position, analyst, asking, ends };
         tokio::task::spawn_blocking(move || search.run());
         Ok(())
     }
-}
-
-/// Returns the interval between the reports of an analysis.
-pub(crate) fn interval(asked: Option<Duration>) -> Option<Duration> {
-    Some(asked.unwrap_or(INTERVAL_DEFAULT))
 }
 
 /// The conditions that end a search.
@@ -129,7 +108,7 @@ struct Budget {
 }
 
 impl Budget {
-    fn new(query: &SearchQuery, limits: &Limits) -> Result<Self, Status> {
+    fn new(query: &SearchQuery, limits: &InferenceSection) -> Result<Self, Status> {
         let over = |field: &str, got: String, most: String| {
             convert::status(&Invalid { field: field.into(), reason: format!("is {got}, this server searches {most}") })
         };
@@ -137,8 +116,9 @@ impl Budget {
             let most = format!("{} at most (inference.simulations_max)", limits.simulations_max);
             return Err(over("simulations", asked.to_string(), most));
         }
-        if let Some(asked) = query.time.filter(|asked| *asked > limits.time_max) {
-            let most = format!("{} ms at most (inference.search_ms_max)", limits.time_max.as_millis());
+        let time_max = Duration::from_millis(limits.search_ms_max);
+        if let Some(asked) = query.time.filter(|asked| *asked > time_max) {
+            let most = format!("{} ms at most (inference.search_ms_max)", limits.search_ms_max);
             return Err(over("milliseconds", asked.as_millis().to_string(), most));
         }
         let simulations = match (query.simulations, query.time) {
@@ -147,7 +127,7 @@ impl Budget {
             (None, None) => SIMULATIONS_DEFAULT.min(limits.simulations_max),
         };
         let begun = Instant::now();
-        Ok(Self { simulations, until: begun + limits.time_max, soft_until: query.time.map(|time| begun + time) })
+        Ok(Self { simulations, until: begun + time_max, soft_until: query.time.map(|time| begun + time) })
     }
 
     fn is_over(&self, simulations: u32) -> bool {
@@ -197,7 +177,7 @@ struct Search<G: Game> {
 struct Ends {
     budget: Budget,
     interval: Option<Duration>,
-    tell: mpsc::Sender<Result<SearchReport, Status>>,
+    tell: mpsc::Sender<Result<Analysis, Status>>,
     drain: CancellationToken,
     /// Free for another one afterwards.
     place: OwnedSemaphorePermit,
@@ -230,7 +210,7 @@ impl<G: Game> Search<G> {
                 return Ok(());
             }
             if self.ends.drain.is_cancelled() {
-                return Err(Refusal::Draining.into());
+                return Err(Rejection::Draining.into());
             }
             if self.ends.interval.is_some_and(|interval| told.elapsed() >= interval)
                 && let Some(report) = self.report(false)
@@ -242,26 +222,27 @@ impl<G: Game> Search<G> {
         }
     }
 
-    fn report(&self, is_finished: bool) -> Option<SearchReport> {
+    fn report(&self, is_finished: bool) -> Option<Analysis> {
         let analysis = self.analyst.analysis()?;
-        let mut moves: Vec<MoveReport> = (0..analysis.actions.len())
-            .map(|i| MoveReport {
-                notation: self.game.action_name(&self.position, analysis.actions[i]),
-                action: analysis.actions[i],
+        let mut moves: Vec<MoveAnalysis> = (0..analysis.actions.len())
+            .map(|i| MoveAnalysis {
+                r#move: self.game.action_name(&self.position, analysis.actions[i]),
+                action: analysis.actions[i].0.into(),
                 visit_count: analysis.visit_counts[i],
                 prior: analysis.priors[i],
                 value: analysis.action_values[i],
             })
             .collect();
         // The move to play comes first, whatever its visits: it may be proven.
-        moves.sort_by_key(|report| (report.action != analysis.best, std::cmp::Reverse(report.visit_count)));
-        Some(SearchReport {
+        moves
+            .sort_by_key(|report| (report.action != u32::from(analysis.best.0), std::cmp::Reverse(report.visit_count)));
+        Some(Analysis {
             version: self.asking.attributes.weights_version,
             simulations: self.analyst.simulations(),
             value: analysis.value,
             moves,
             principal_variation: line(&self.game, &self.position, &analysis.principal_variation),
-            is_finished,
+            finished: is_finished,
         })
     }
 }
@@ -294,19 +275,19 @@ impl Evaluator for Asking {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        let request = EvalRequest {
+            client: self.client,
+            version: Some(self.attributes.weights_version),
+            batch: Arc::new(batch.clone()),
+            deadline: Some(self.until),
+        };
         loop {
-            let ask = Ask {
-                client: self.client,
-                version: Some(self.attributes.weights_version),
-                batch: batch.clone(),
-                deadline: Some(self.until),
-            };
-            match self.runtime.block_on(self.handle.evaluate(ask)) {
+            match self.runtime.block_on(self.handle.evaluate(request.clone())) {
                 Ok(Answer { predictions: answered, .. }) => {
                     *predictions = answered;
                     return Ok(());
                 }
-                Err(Refusal::Full { retry_after }) if Instant::now() < self.until => {
+                Err(Rejection::Full { retry_after }) if Instant::now() < self.until => {
                     std::thread::sleep(retry_after.clamp(PAUSE[0], PAUSE[1]));
                 }
                 Err(refusal) => return Err(Error::Backend(refusal.to_string())),

@@ -11,8 +11,9 @@ use weights::Manifest;
 
 /// A version that answers. It goes on answering for its holders after newer ones have taken its place.
 pub(crate) struct Version {
-    manifest: Manifest,
-    name: Arc<str>,
+    pub(crate) manifest: Manifest,
+    /// For people: what evaluates.
+    pub(crate) name: Arc<str>,
     /// One for each thread, which is the only one to lock it.
     evaluators: Vec<Mutex<Box<dyn Evaluator>>>,
 }
@@ -35,11 +36,6 @@ impl Version {
         self.manifest.version.0
     }
 
-    /// For people.
-    pub(crate) fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
     pub(crate) fn shape(&self) -> ObservationShape {
         let architecture = &self.manifest.architecture;
         ObservationShape { planes: architecture.planes, height: architecture.height, width: architecture.width }
@@ -47,10 +43,6 @@ impl Version {
 
     pub(crate) fn actions(&self) -> usize {
         self.manifest.architecture.actions
-    }
-
-    pub(crate) fn game(&self) -> &str {
-        &self.manifest.architecture.game
     }
 
     /// The evaluator of a thread.

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use service::directory::{WriteError, sync, write_synced};
+use service::directory::{FileError, if_exists, sync, write_synced};
 use weights::{Architecture, Digest};
 
 /// The progress of a run, as a checkpoint keeps it beside the tensors.
@@ -55,19 +55,9 @@ pub struct Found {
 /// The reason why checkpoints could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of a checkpoint could not be written.
+    /// An operation other than reading failed: `write`, `list`, `rename`, `remove`.
     #[error(transparent)]
-    Write(#[from] WriteError),
-    /// The file system refused another operation.
-    #[error("{action} {}", path.display())]
-    Io {
-        /// The operation: `list`, `rename`, `remove`.
-        action: &'static str,
-        /// The file or directory it failed on.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    File(#[from] FileError),
     /// A file of a checkpoint could not be read, which does not make it damaged.
     #[error(
         "cannot read {} (the checkpoint may be whole and was left as it is: mend the storage and start again, or move the \
@@ -130,7 +120,7 @@ impl Checkpoints {
     /// path.
     ///
     /// # Errors
-    /// [`Error::Write`] and [`Error::Io`]; the older checkpoints are then untouched.
+    /// [`Error::File`]; the older checkpoints are then untouched.
     pub fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, Error> {
         let name = format!("{PREFIX}{:09}", checkpoint.progress.training_step);
         let (temporary, path) = (self.directory.join(format!(".{name}{INTERRUPTED}")), self.directory.join(&name));
@@ -138,12 +128,9 @@ impl Checkpoints {
         self.remove_interrupted()?;
         write_directory(&temporary, checkpoint)?;
         // A checkpoint of the same step is the same state: the older copy makes room.
-        if let Err(source) = fs::remove_dir_all(&path)
-            && source.kind() != ErrorKind::NotFound
-        {
-            return Err(Error::Io { action: "remove", path, source });
-        }
-        fs::rename(&temporary, &path).map_err(|source| Error::Io { action: "rename", path: temporary, source })?;
+        let failed = |source| FileError { action: "remove", path: path.clone(), source };
+        if_exists(fs::remove_dir_all(&path)).map_err(failed)?;
+        fs::rename(&temporary, &path).map_err(|source| FileError { action: "rename", path: temporary, source })?;
         sync(&self.directory)?;
         self.remove_old(&path)?;
         Ok(path)
@@ -184,14 +171,10 @@ impl Checkpoints {
 
     /// The entries of the directory whose names fulfil a condition, in order.
     fn named(&self, fulfils: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Error> {
-        let failed = |source| Error::Io { action: "list", path: self.directory.clone(), source };
-        let entries = match fs::read_dir(&self.directory) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(error)),
-        };
+        let failed = |source| FileError { action: "list", path: self.directory.clone(), source };
+        let entries = if_exists(fs::read_dir(&self.directory)).map_err(failed)?;
         let mut paths = Vec::new();
-        for entry in entries {
+        for entry in entries.into_iter().flatten() {
             let path = entry.map_err(failed)?.path();
             if path.file_name().and_then(|name| name.to_str()).is_some_and(&fulfils) {
                 paths.push(path);
@@ -210,7 +193,7 @@ impl Checkpoints {
         for (number, path) in (before.saturating_add(1)..).zip(paths) {
             let step = path.file_name().unwrap_or_default().to_string_lossy();
             let name = format!("{DAMAGED}{number:04}-{step}");
-            let failed = |source| Error::Io { action: "rename", path: path.clone(), source };
+            let failed = |source| FileError { action: "rename", path: path.clone(), source };
             fs::rename(path, self.directory.join(&name)).map_err(failed)?;
             names.push(name);
         }
@@ -239,13 +222,13 @@ impl Checkpoints {
 
 fn remove(paths: &[PathBuf]) -> Result<(), Error> {
     let removed = |path: &PathBuf| {
-        fs::remove_dir_all(path).map_err(|source| Error::Io { action: "remove", path: path.clone(), source })
+        fs::remove_dir_all(path).map_err(|source| FileError { action: "remove", path: path.clone(), source }.into())
     };
     paths.iter().try_for_each(removed)
 }
 
-fn write_directory(directory: &Path, checkpoint: &Checkpoint) -> Result<(), WriteError> {
-    let failed = |source| WriteError { action: "create", path: directory.to_owned(), source };
+fn write_directory(directory: &Path, checkpoint: &Checkpoint) -> Result<(), FileError> {
+    let failed = |source| FileError { action: "create", path: directory.to_owned(), source };
     fs::create_dir_all(directory).map_err(failed)?;
     let mut files = Vec::new();
     for (name, bytes) in &checkpoint.files {

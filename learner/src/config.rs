@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use games::GameKind;
-use inference::{DevicePreference, PrecisionPreference};
+use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
 use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
 use proto::servers::Endpoints;
@@ -104,16 +104,6 @@ pub struct LearnerSection {
     pub checkpoints_kept: usize,
 }
 
-/// `learner.kernel`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TrainingKernel {
-    /// Own kernels beside libtorch, where they are faster.
-    Auto,
-    /// libtorch alone.
-    Libtorch,
-}
-
 /// `learner.optimiser`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -122,13 +112,6 @@ pub enum OptimiserKind {
     Adamw,
     /// Stochastic gradient descent with momentum.
     Sgd,
-}
-
-/// The settings of targets, which are made of samples.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TargetSettings {
-    /// The share of the search's root value in the value target; the rest is the outcome of the episode.
-    pub search_value_share: f32,
 }
 
 impl Default for LearnerSection {
@@ -170,40 +153,20 @@ impl Default for LearnerSection {
 pub struct Settings {
     /// The game.
     pub game: GameKind,
-    /// Seeds the initial weights and the draws of symmetries.
-    pub seed: u64,
-    /// The run directory.
-    pub directory: std::path::PathBuf,
+    /// The run directory, and the seed of the initial weights and the draws of symmetries.
+    pub run: RunSection,
     /// The network.
     pub network: NetworkSection,
+    /// The settings of training; its ranges are checked.
+    pub learner: LearnerSection,
     /// The addresses of the replay servers.
     pub replay: Endpoints,
-    /// The device that trains.
-    pub device: DevicePreference,
-    /// The precision of the forward and backward pass.
-    pub precision: PrecisionPreference,
-    /// Threads per operation; 0 leaves it to libtorch.
-    pub threads: usize,
-    /// Positions per training step.
-    pub batch_size: usize,
-    /// Batches asked for ahead.
-    pub prefetch_batches: usize,
-    /// Optimiser, schedule and losses; its ranges are checked.
-    pub learner: LearnerSection,
     /// The run's length: the schedule's denominator.
     pub schedule: Duration,
-    /// The settings of targets, which are made of samples.
-    pub targets: TargetSettings,
-    /// The degree to which the importance of a draw by priority is made up for, 0 to 1.
-    pub importance_exponent: f64,
     /// The interval at which weights are published.
     pub publish_interval: Duration,
-    /// Published versions kept on disk.
-    pub versions_kept: usize,
     /// The interval at which checkpoints are written.
     pub checkpoint_interval: Duration,
-    /// Checkpoints kept on disk.
-    pub checkpoints_kept: usize,
 }
 
 impl Config {
@@ -242,23 +205,13 @@ impl Config {
         }
         Ok(Settings {
             game: parsed("run.game", &run.game)?,
-            seed: run.seed,
-            directory: run.directory.clone(),
+            run: run.clone(),
             network: network.clone(),
-            replay: parsed("learner.replay", &learner.replay)?,
-            device: learner.device,
-            precision: learner.precision,
-            threads: learner.threads,
-            batch_size: learner.batch_size,
-            prefetch_batches: learner.prefetch_batches,
             learner: learner.clone(),
+            replay: parsed("learner.replay", &learner.replay)?,
             schedule: Duration::from_secs_f64(learner.schedule_minutes * 60.0),
-            importance_exponent: learner.importance_exponent,
-            targets: TargetSettings { search_value_share: learner.search_value_share },
             publish_interval: Duration::from_secs_f64(learner.publish_interval_seconds),
-            versions_kept: learner.versions_kept,
             checkpoint_interval: Duration::from_secs_f64(learner.checkpoint_interval_seconds),
-            checkpoints_kept: learner.checkpoints_kept,
         })
     }
 }

@@ -1,9 +1,11 @@
-//! The training process's configuration and files, without libtorch.
+//! Holds the configuration and the files of the training process, without libtorch.
 //!
-//! The program `learner` draws samples, trains, publishes weights and writes checkpoints; its modules need the feature
-//! `torch`, which is on by default, and belong to the program, so that this library links no libtorch into the command
-//! line. It meets the replay server over the wire only and never reaches the search. Start with [`config::Config`],
-//! which gives [`config::Settings`], and [`checkpoint::Checkpoints`].
+//! [`config::Config`] gives [`config::Settings`]: the [`config::NetworkSection`], the [`config::LearnerSection`] with
+//! its [`config::OptimiserKind`]. [`checkpoint::Checkpoints`] keeps and finds each
+//! [`checkpoint::Checkpoint`] with its [`checkpoint::Progress`], and [`published::Published`] the versions of weights.
+//! The program `learner` draws samples, trains and publishes; its modules need the feature `torch`, which is on by
+//! default, and belong to the program, so that this library links no libtorch into the command line. It reaches the
+//! replay server over the wire only and never the search.
 
 pub mod checkpoint;
 pub mod config;

@@ -7,17 +7,7 @@ mod process;
 mod targets;
 mod training;
 
-use clap::Parser;
-
-/// Trains the network of a run and publishes its weights.
-#[derive(Parser)]
-#[command(name = "learner")]
-struct Args {
-    #[command(flatten)]
-    common: service::CommonArgs,
-}
-
 fn main() -> std::process::ExitCode {
     network_torch::keep_memory();
-    service::run("learner", Args::parse().common, games::preset, process::run)
+    service::run("learner", "Trains the network of a run and publishes its weights", games::preset, process::run)
 }

@@ -13,59 +13,20 @@ pub(crate) fn begin() {
     counter!("zerofleet_learner_rejected_trajectories_total").increment(0);
 }
 
-/// A kind of file that the learner writes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Written {
-    Checkpoint,
-    Weights,
-}
-
-/// Sets whether the last attempt to write failed.
-pub(crate) fn write_failed(what: Written, failed: bool) {
-    let what = match what {
-        Written::Checkpoint => "checkpoint",
-        Written::Weights => "weights",
-    };
+/// Sets whether the last attempt to write failed: `checkpoint` or `weights`.
+pub(crate) fn write_failed(what: &'static str, failed: bool) {
     gauge!("zerofleet_learner_write_failed", "what" => what).set(if failed { 1.0 } else { 0.0 });
 }
 
-/// A phase of the training thread.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Phase {
-    /// Nothing to train on: the replay server's limiter holds samples back, or self-play is slow.
-    Wait,
-    /// Forward, backward, optimiser.
-    Train,
-    /// Publishing weights and writing checkpoints.
-    Publish,
-}
-
-pub(crate) fn spent(phase: Phase, time: Duration) {
-    let phase = match phase {
-        Phase::Wait => "wait",
-        Phase::Train => "train",
-        Phase::Publish => "publish",
-    };
+/// Adds to the time of a phase of the training thread: `wait` (nothing to train on: the replay server's limiter holds
+/// samples back, or self-play is slow), `train` (forward, backward, optimiser) or `publish` (weights and checkpoints).
+pub(crate) fn spent(phase: &'static str, time: Duration) {
     gauge!("zerofleet_learner_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-/// A phase of the preparing thread.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Preparing {
-    /// Nothing: no samples are there.
-    Wait,
-    /// Replaying positions, making targets.
-    Prepare,
-    /// Nothing: the training thread has enough batches.
-    HandOver,
-}
-
-pub(crate) fn prepared(what: Preparing, time: Duration) {
-    let part = match what {
-        Preparing::Wait => "wait",
-        Preparing::Prepare => "prepare",
-        Preparing::HandOver => "hand_over",
-    };
+/// Adds to the time of a part of the preparing thread: `wait` (no samples are there), `prepare` (replaying positions,
+/// making targets) or `hand_over` (the training thread has enough batches).
+pub(crate) fn prepared(part: &'static str, time: Duration) {
     gauge!("zerofleet_learner_prepare_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
@@ -76,7 +37,7 @@ pub(crate) fn trained(StepTimes { stage, forward, backward, optimiser }: StepTim
     }
 }
 
-/// The parts of [`Phase::Publish`]; both are zero most of the time.
+/// The parts of the phase `publish`; both are zero most of the time.
 pub(crate) fn wrote(publish: Duration, checkpoint: Duration) {
     for (part, time) in [("publish", publish), ("checkpoint", checkpoint)] {
         gauge!("zerofleet_learner_publish_seconds_total", "part" => part).increment(time.as_secs_f64());

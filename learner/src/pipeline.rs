@@ -7,18 +7,20 @@ use std::time::Instant;
 use anyhow::Context;
 use experience::Sample;
 use game::Game;
-use proto::replay::{MAIN_TABLE, NewestWeights, PATIENCE, UnionBatch, UnionSampler, UnionSettings};
+use proto::replay::{
+    MAIN_TABLE, NewestWeights, SHARD_TIMEOUT, SamplerSettings, ShardedBatch, ShardedSampler, ShardedSettings,
+};
 use proto::servers::{Server, Servers};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use service::trace::{self, Span};
 use tokio::sync::mpsc;
 
-use crate::metrics::{self, Preparing};
+use crate::metrics;
 use crate::priorities::{self, Item, Priorities};
 use crate::targets::{self, Built, Rejected};
 use crate::training::Prepared;
-use learner::config::{Settings, TargetSettings};
+use learner::config::{LearnerSection, Settings};
 
 /// Batches that wait, prepared, for the training thread.
 const PREPARED_MAX: usize = 2;
@@ -28,7 +30,7 @@ const DRAWN_MAX: usize = 1;
 const REPORTS_MAX: usize = 64;
 
 /// Mixed into the seed of the run, so that no other stream of draws is the same.
-const UNION_SEED: u64 = 0x756E_696F_6E00;
+const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
 /// Draws batches from the replay servers until drained, and sends them the newest version. Closes `drawn` on return.
 pub(crate) async fn draw(
@@ -39,16 +41,15 @@ pub(crate) async fn draw(
     drain: service::Drain,
 ) {
     let servers = Servers::resolved(&settings.replay);
-    let settings = UnionSettings {
+    let shard = SamplerSettings {
         game,
         table: MAIN_TABLE.to_owned(),
-        batch_size: settings.batch_size,
+        batch_size: settings.learner.batch_size,
         unroll_steps: 0,
-        prefetch_batches: settings.prefetch_batches,
-        seed: settings.seed ^ UNION_SEED,
-        patience: PATIENCE,
+        prefetch_batches: settings.learner.prefetch_batches,
     };
-    let mut sampler = UnionSampler::telling(newest, servers, settings);
+    let settings = ShardedSettings { shard, seed: settings.run.seed ^ SHARD_SEED, shard_timeout: SHARD_TIMEOUT };
+    let mut sampler = ShardedSampler::start(newest, servers, settings);
     loop {
         let (servers, drawn_from) = sampler.servers();
         metrics::replay_servers(servers, drawn_from);
@@ -71,7 +72,7 @@ pub(crate) async fn draw(
 
 /// A batch as the servers gave it.
 pub(crate) struct Drawn {
-    batch: UnionBatch,
+    batch: ShardedBatch,
     /// Begun with the wish for it.
     trace: Option<Span>,
 }
@@ -84,29 +85,14 @@ pub(crate) struct Preparer {
     pub(crate) thread: JoinHandle<()>,
 }
 
-/// The weights of samples.
-#[derive(Debug, Clone)]
-pub(crate) struct Weighing {
-    /// Of [`priorities::importance`].
-    pub(crate) exponent: f64,
-    /// Knows whether any table draws by priority.
-    pub(crate) priorities: Priorities,
-}
-
-impl Weighing {
-    /// Importance weight of each sample; empty under uniform sampling.
-    fn importance(&self, samples: &[Sample]) -> Vec<f32> {
-        if self.priorities.are_wanted() { priorities::importance(samples, self.exponent) } else { Vec::new() }
-    }
-}
-
 /// Starts the thread that turns samples into batches of tensors to be.
 pub(crate) fn prepare<G: Game>(
     game: G,
-    targets: TargetSettings,
-    weighing: Weighing,
+    section: &LearnerSection,
+    priorities: Priorities,
     seed: u64,
 ) -> anyhow::Result<Preparer> {
+    let (search_value_share, exponent) = (section.search_value_share, section.importance_exponent);
     let (drawn, mut incoming) = mpsc::channel::<Drawn>(DRAWN_MAX);
     let (outgoing, prepared) = crossbeam_channel::bounded(PREPARED_MAX);
     let (reports, rejected) = mpsc::channel(REPORTS_MAX);
@@ -114,14 +100,16 @@ pub(crate) fn prepare<G: Game>(
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         loop {
             let waiting = Instant::now();
-            let Some(Drawn { batch: UnionBatch { samples, servers }, trace }) = incoming.blocking_recv() else {
+            let Some(Drawn { batch: ShardedBatch { samples, servers }, trace }) = incoming.blocking_recv() else {
                 return;
             };
             let preparing = Instant::now();
-            metrics::prepared(Preparing::Wait, preparing.duration_since(waiting));
-            let importance = weighing.importance(&samples);
+            metrics::prepared("wait", preparing.duration_since(waiting));
+            // Empty under uniform sampling.
+            let importance =
+                if priorities.are_wanted() { priorities::importance(&samples, exponent) } else { Vec::new() };
             let Built { batch, rows, rejected } =
-                targets::training_batch(&game, targets, &samples, &importance, &mut rng);
+                targets::training_batch(&game, search_value_share, &samples, &importance, &mut rng);
             for rejected in rejected {
                 metrics::rejected_trajectory();
                 tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
@@ -138,14 +126,14 @@ pub(crate) fn prepare<G: Game>(
             let items = if importance.is_empty() { Vec::new() } else { rows.iter().filter_map(item).collect() };
             let mean_version = mean_version(&samples);
             let ready = Instant::now();
-            metrics::prepared(Preparing::Prepare, ready.duration_since(preparing));
+            metrics::prepared("prepare", ready.duration_since(preparing));
             if let Some(trace) = &trace {
                 trace.child("prepare").since(preparing).end_at(ready);
             }
             if outgoing.send(Prepared { batch, items, mean_version, trace }).is_err() {
                 return;
             }
-            metrics::prepared(Preparing::HandOver, ready.elapsed());
+            metrics::prepared("hand_over", ready.elapsed());
         }
     };
     let thread = std::thread::Builder::new().name("prepare".into()).spawn(work).context("start the thread")?;
@@ -201,14 +189,14 @@ mod tests {
 
     fn preparer() -> Preparer {
         // The receiver of priorities is gone; batches are prepared all the same.
-        let weighing = Weighing { exponent: 1.0, priorities: Priorities::new().0 };
-        prepare(ConnectFour::new(), TargetSettings { search_value_share: 0.0 }, weighing, 1).unwrap()
+        let section = LearnerSection { search_value_share: 0.0, ..LearnerSection::default() };
+        prepare(ConnectFour::new(), &section, Priorities::new().0, 1).unwrap()
     }
 
     /// Hands in a batch of samples and the servers they came from.
     fn hand_in(preparer: &Preparer, drawn: Vec<(Sample, Server)>) {
         let (samples, servers) = drawn.into_iter().unzip();
-        preparer.drawn.blocking_send(Drawn { batch: UnionBatch { samples, servers }, trace: None }).unwrap();
+        preparer.drawn.blocking_send(Drawn { batch: ShardedBatch { samples, servers }, trace: None }).unwrap();
     }
 
     #[test]
@@ -253,7 +241,7 @@ mod tests {
 
         let Preparer { drawn, prepared, thread, .. } = preparer();
         drop(prepared);
-        let batch = UnionBatch { samples: vec![sample(1, true, 1)], servers: vec![server("a")] };
+        let batch = ShardedBatch { samples: vec![sample(1, true, 1)], servers: vec![server("a")] };
         drawn.blocking_send(Drawn { batch, trace: None }).unwrap();
         thread.join().unwrap();
     }

@@ -64,16 +64,15 @@ pub(crate) fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
 }
 
 impl Priorities {
-    /// Creates the queue: the end that takes value errors, and the one for [`send`].
-    #[must_use]
-    pub(crate) fn new() -> (Self, Sending) {
+    /// Creates the queue: the end that takes value errors, and the task that sends them to their servers until that
+    /// end is dropped.
+    pub(crate) fn new() -> (Self, impl Future<Output = ()>) {
         let (errors, waiting) = mpsc::channel(WAITING_MAX);
         let wanted = Arc::new(AtomicBool::new(true));
-        (Self { errors, wanted: Arc::clone(&wanted) }, Sending { waiting, wanted })
+        (Self { errors, wanted: Arc::clone(&wanted) }, send(waiting, wanted))
     }
 
     /// Returns true while value errors are used.
-    #[must_use]
     pub(crate) fn are_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
@@ -87,18 +86,10 @@ impl Priorities {
     }
 }
 
-/// The other end of [`Priorities`].
-#[derive(Debug)]
-pub(crate) struct Sending {
-    waiting: mpsc::Receiver<Errors>,
-    wanted: Arc<AtomicBool>,
-}
-
-/// Sends queued value errors until the other end is dropped.
-pub(crate) async fn send(mut sending: Sending) {
+async fn send(mut waiting: mpsc::Receiver<Errors>, wanted: Arc<AtomicBool>) {
     // A connection to each server that the last items came from.
     let mut inspectors: BTreeMap<Server, Inspector> = BTreeMap::new();
-    while let Some((items, errors)) = sending.waiting.recv().await {
+    while let Some((items, errors)) = waiting.recv().await {
         let mut sum = UpdatedPriorities::default();
         let updates = by_server(items, &errors);
         inspectors.retain(|server, _| updates.contains_key(server));
@@ -110,20 +101,17 @@ pub(crate) async fn send(mut sending: Sending) {
                 }
                 // It may be away for a moment; the positions will be drawn again.
                 Err(error) => {
-                    tracing::debug!(
-                        server = &*server.endpoint,
-                        error = service::chain(&error),
-                        "priorities were not taken"
-                    )
+                    let (server, error) = (&*server.endpoint, service::chain(&error));
+                    tracing::debug!(server, error, "priorities were not taken");
                 }
             }
         }
         if sum.unused > 0 && sum.updated == 0 {
-            sending.wanted.store(false, Ordering::Relaxed);
+            wanted.store(false, Ordering::Relaxed);
             tokio::time::sleep(RETRY_INTERVAL).await;
             // Errors queued meanwhile are of weights long gone.
-            while sending.waiting.try_recv().is_ok() {}
-            sending.wanted.store(true, Ordering::Relaxed);
+            while waiting.try_recv().is_ok() {}
+            wanted.store(true, Ordering::Relaxed);
         }
     }
 }

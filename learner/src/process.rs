@@ -6,21 +6,19 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use game::Game;
-use network_torch::{Decay, Network, Optimiser, TowerPreference, Trainer, TrainerSettings};
+use game::{Game, ObservationShape, Spec};
+use network_torch::{Decay, Network, Optimiser, Trainer, TrainerSettings};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
 use weights::{Architecture, Manifest};
 
-use crate::pipeline::Weighing;
 use crate::priorities::Priorities;
-use crate::training::{Schedule, Start, Training};
-use crate::{metrics, pipeline, priorities, training};
+use crate::training::{Start, Training};
+use crate::{metrics, pipeline};
 use learner::checkpoint::Checkpoints;
-use learner::config::{Config, LearnerSection, OptimiserKind, Settings, TrainingKernel};
-use learner::published::Published;
+use learner::config::{Config, LearnerSection, NetworkSection, OptimiserKind, Settings};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
@@ -38,7 +36,7 @@ pub(crate) async fn run(config: Config, context: service::Context) -> anyhow::Re
     metrics::begin();
     let security = Security::open(&config.security, context.listen)?;
     use_credentials(&config.security)?;
-    let _lock = take(&settings.directory)?;
+    let _lock = take(&settings.run.directory)?;
     games::with_game!(settings.game, |game| run_game(game, settings, security, context).await)
 }
 
@@ -58,13 +56,12 @@ async fn run_game<G: Game>(
     context: service::Context,
 ) -> anyhow::Result<()> {
     let listener = service::net::bind(context.listen).await?;
-    let (service, publisher) = WeightsService::new(settings.versions_kept);
+    let (service, publisher) = WeightsService::new(settings.learner.versions_kept);
     let server = tokio::spawn(proto::weights::serve(service, security, listener, context.drain.token()));
 
-    let (priorities, sending) = Priorities::new();
-    let updates = tokio::spawn(priorities::send(sending));
-    let weighing = Weighing { exponent: settings.importance_exponent, priorities: priorities.clone() };
-    let preparer = pipeline::prepare(game.clone(), settings.targets, weighing, settings.seed)?;
+    let (priorities, updates) = Priorities::new();
+    let updates = tokio::spawn(updates);
+    let preparer = pipeline::prepare(game.clone(), &settings.learner, priorities.clone(), settings.run.seed)?;
     let reports = tokio::spawn(pipeline::report(preparer.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
     let (drawn, batches, prepare_thread) = (preparer.drawn, preparer.prepared, preparer.thread);
@@ -78,8 +75,13 @@ async fn run_game<G: Game>(
     let readiness = context.readiness.clone();
     let stop = drain.token();
     let publish = move |manifest, bytes| publish(&publisher, &newest, manifest, bytes);
-    let work =
-        move || train(&settings, architecture, publish, &readiness, &batches, priorities, &|| stop.is_cancelled());
+    // On its own thread from start to end, since tensors stay on one thread.
+    let work = move || {
+        let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
+        let start = begin(&settings, architecture, &checkpoints)?;
+        readiness.ready();
+        Training::new(settings, start, checkpoints, publish, priorities).run(&batches, &|| stop.is_cancelled())
+    };
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
     // The training thread ends on drain or on an error; either way the rest follows it.
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
@@ -95,28 +97,6 @@ async fn run_game<G: Game>(
     result.unwrap_or_else(|_| anyhow::bail!("the training thread panicked"))
 }
 
-/// Restores or begins the run and trains; on its own thread from start to end, since tensors stay on one thread.
-fn train(
-    settings: &Settings,
-    architecture: Architecture,
-    publish: impl FnMut(Manifest, Bytes),
-    readiness: &service::Readiness,
-    batches: &crossbeam_channel::Receiver<training::Prepared>,
-    priorities: Priorities,
-    stop: &dyn Fn() -> bool,
-) -> anyhow::Result<()> {
-    let checkpoints = Checkpoints::new(settings.directory.join(CHECKPOINTS), settings.checkpoints_kept);
-    let published = Published::new(settings.directory.join("weights"), settings.versions_kept);
-    let start = begin(settings, architecture, &checkpoints)?;
-    let schedule = Schedule {
-        length: settings.schedule,
-        publish_interval: settings.publish_interval,
-        checkpoint_interval: settings.checkpoint_interval,
-    };
-    readiness.ready();
-    Training::new(start, checkpoints, published, publish, schedule, priorities).run(batches, stop)
-}
-
 /// Serves a version to subscribers and sends its number to the replay servers as the newest. A version that cannot be
 /// served makes no trajectory stale.
 fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, bytes: Bytes) {
@@ -127,18 +107,20 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, by
     }
 }
 
+/// Restores the run, or begins a new one.
 fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
-    if settings.threads > 0 {
-        network_torch::set_threads(settings.threads);
+    let LearnerSection { threads, device, precision, .. } = settings.learner;
+    if threads > 0 {
+        network_torch::set_threads(threads);
     }
-    let device = network_torch::choose_device(settings.device).context("choose learner.device")?;
-    let precision = network_torch::choose_precision(settings.precision, device.device, &mut std::time::Instant::now);
-    tracing::info!("training on {device}, {precision}; seed {}", settings.seed);
+    let device = network_torch::choose_device(device).context("choose learner.device")?;
+    let precision = network_torch::choose_precision(precision, device.device, &mut std::time::Instant::now);
+    tracing::info!("training on {device}, {precision}; seed {}", settings.run.seed);
     metrics::device(device.name(), precision.precision.to_string());
     let (device, precision) = (device.device, precision.precision);
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let Some(found) = checkpoints.newest()? else {
-        let network = Network::new(&architecture, device, settings.seed).context("make the network")?;
+        let network = Network::new(&architecture, device, settings.run.seed).context("make the network")?;
         let trainer = Trainer::new(network, trainer_settings).context("make the trainer")?;
         tell_who_computes(&trainer);
         return Ok(Start { trainer, architecture, progress: None });
@@ -168,18 +150,10 @@ fn tell_who_computes(trainer: &Trainer) {
 }
 
 fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
-    let spec = game.spec();
-    Architecture {
-        game: spec.name.clone(),
-        planes: spec.observation.planes,
-        height: spec.observation.height,
-        width: spec.observation.width,
-        actions: spec.actions,
-        channels: settings.network.channels,
-        blocks: settings.network.blocks,
-        squeeze_excitation: settings.network.squeeze_excitation,
-        global_pooling: settings.network.global_pooling,
-    }
+    let Spec { name, actions, observation, .. } = game.spec().clone();
+    let ObservationShape { planes, height, width } = observation;
+    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling } = settings.network;
+    Architecture { game: name, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling }
 }
 
 fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
@@ -196,16 +170,15 @@ fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         gradient_clip_norm: section.gradient_clip_norm,
         ema_decay: section.ema_decay,
         value_loss_weight: section.value_loss_weight,
-        tower: match section.kernel {
-            TrainingKernel::Auto => TowerPreference::Auto,
-            TrainingKernel::Libtorch => TowerPreference::Libtorch,
-        },
+        tower: section.kernel,
         ..TrainerSettings::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use inference::TrainingKernel;
+
     use super::*;
 
     #[test]
@@ -242,7 +215,7 @@ mod tests {
     #[test]
     fn the_configured_kernel_trains() {
         let kernel = |kernel| trainer_settings(&LearnerSection { kernel, ..LearnerSection::default() }).tower;
-        assert_eq!(kernel(TrainingKernel::Auto), TowerPreference::Auto);
-        assert_eq!(kernel(TrainingKernel::Libtorch), TowerPreference::Libtorch);
+        assert_eq!(kernel(TrainingKernel::Auto), TrainingKernel::Auto);
+        assert_eq!(kernel(TrainingKernel::Libtorch), TrainingKernel::Libtorch);
     }
 }

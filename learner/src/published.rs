@@ -2,11 +2,10 @@
 //! naming two sets of bytes, whatever crashes when.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use service::directory::{replace, write_synced};
+use service::directory::{if_exists, replace, write_synced};
 use weights::{Digest, Manifest, WeightsVersion};
 
 /// The directory of published versions: `v000012.safetensors` and its manifest `v000012.json`.
@@ -31,8 +30,8 @@ impl Published {
         let write = || -> anyhow::Result<()> {
             fs::create_dir_all(&self.directory)?;
             let text = serde_json::to_string_pretty(manifest)?;
-            write_synced(&self.weights_path(manifest.version), bytes)?;
-            Ok(replace(&self.manifest_path(manifest.version), text.as_bytes())?)
+            write_synced(&self.path(manifest.version, "safetensors"), bytes)?;
+            Ok(replace(&self.path(manifest.version, "json"), text.as_bytes())?)
         };
         write().with_context(|| format!("keep weights {} in {}", manifest.version, self.directory.display()))?;
         self.remove_oldest()
@@ -61,11 +60,12 @@ impl Published {
     }
 
     fn read(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
-        let path = self.manifest_path(version);
-        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        let manifest: Manifest = serde_json::from_slice(&text).with_context(|| format!("parse {}", path.display()))?;
-        let path = self.weights_path(version);
-        let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let read = |path: &Path| fs::read(path).with_context(|| format!("read {}", path.display()));
+        let path = self.path(version, "json");
+        let manifest: Manifest =
+            serde_json::from_slice(&read(&path)?).with_context(|| format!("parse {}", path.display()))?;
+        let path = self.path(version, "safetensors");
+        let bytes = read(&path)?;
         anyhow::ensure!(
             manifest.digest == Digest::of(&bytes),
             "{} is not the file that was written (its digest differs)",
@@ -77,13 +77,9 @@ impl Published {
     /// Every version with a manifest, ascending.
     fn versions(&self) -> anyhow::Result<Vec<WeightsVersion>> {
         let failed = || format!("list {}", self.directory.display());
-        let entries = match fs::read_dir(&self.directory) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).with_context(failed),
-        };
+        let entries = if_exists(fs::read_dir(&self.directory)).with_context(failed)?;
         let mut versions = Vec::new();
-        for entry in entries {
+        for entry in entries.into_iter().flatten() {
             let name = entry.with_context(failed)?.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix('v')?.strip_suffix(".json")?.parse().ok());
             versions.extend(number.map(WeightsVersion));
@@ -96,19 +92,15 @@ impl Published {
         let versions = self.versions()?;
         let excess = versions.len().saturating_sub(self.kept);
         for &version in &versions[..excess] {
-            for path in [self.manifest_path(version), self.weights_path(version)] {
+            for path in ["json", "safetensors"].map(|extension| self.path(version, extension)) {
                 fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
             }
         }
         Ok(())
     }
 
-    fn manifest_path(&self, version: WeightsVersion) -> PathBuf {
-        self.directory.join(format!("v{:06}.json", version.0))
-    }
-
-    fn weights_path(&self, version: WeightsVersion) -> PathBuf {
-        self.directory.join(format!("v{:06}.safetensors", version.0))
+    fn path(&self, version: WeightsVersion, extension: &str) -> PathBuf {
+        self.directory.join(format!("v{:06}.{extension}", version.0))
     }
 }
 
@@ -173,7 +165,7 @@ mod tests {
     #[test]
     fn a_damaged_version_is_passed_over_and_its_number_is_not_given_again() {
         let (_directory, published) = published(&[1, 2]);
-        fs::write(published.weights_path(WeightsVersion(2)), b"other bytes").unwrap();
+        fs::write(published.path(WeightsVersion(2), "safetensors"), b"other bytes").unwrap();
         assert_eq!(published.newest().unwrap().unwrap().0.version, WeightsVersion(1));
         assert_eq!(published.next_version().unwrap(), WeightsVersion(3));
     }

@@ -5,8 +5,6 @@ use game::{Action, Game, Outcome};
 use network_torch::TrainingBatch;
 use rand::{Rng, RngExt};
 
-use learner::config::TargetSettings;
-
 /// A trajectory that the rules refuse, to be reported to the replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rejected {
@@ -30,9 +28,10 @@ pub(crate) struct Built {
 }
 
 /// Builds the batch of `samples`, each under a random symmetry; each counts by its `importance`, `[samples]` or empty.
+/// The search's root value has `search_value_share` in the value target, the outcome of the episode has the rest.
 pub(crate) fn training_batch<G: Game>(
     game: &G,
-    settings: TargetSettings,
+    search_value_share: f32,
     samples: &[Sample],
     importance: &[f32],
     rng: &mut impl Rng,
@@ -41,7 +40,7 @@ pub(crate) fn training_batch<G: Game>(
     let (mut rows, mut rejected) = (Vec::with_capacity(samples.len()), Vec::new());
     for (index, sample) in samples.iter().enumerate() {
         let segment = &sample.segment;
-        match built.push(game, settings, segment, rng) {
+        match built.push(game, search_value_share, segment, rng) {
             Ok(()) => {
                 built.batch.importance.extend(importance.get(index));
                 rows.push(index);
@@ -77,7 +76,7 @@ impl Rows {
     fn push<G: Game>(
         &mut self,
         game: &G,
-        settings: TargetSettings,
+        search_value_share: f32,
         segment: &Segment,
         rng: &mut impl Rng,
     ) -> Result<(), String> {
@@ -115,7 +114,7 @@ impl Rows {
 
         let outcome_to_move = segment.outcome().value_for(game.to_move(&position));
         let search_value = target.value().unwrap_or(0.0);
-        self.batch.wdl.extend(value_target(settings, outcome_to_move, segment.outcome(), search_value));
+        self.batch.wdl.extend(value_target(search_value_share, outcome_to_move, segment.outcome(), search_value));
         Ok(())
     }
 }
@@ -133,12 +132,7 @@ fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, Stri
 /// `[win, draw, loss]` for the player to move: the outcome, mixed with the search's value by its share.
 ///
 /// A value `q` is spread over win and loss as `(1 ± q) / 2`: it holds no information about draws.
-fn value_target(
-    settings: TargetSettings,
-    outcome_to_move: f32,
-    outcome: Outcome,
-    search_value: f32,
-) -> [f32; Outcome::RESULTS] {
+fn value_target(share: f32, outcome_to_move: f32, outcome: Outcome, search_value: f32) -> [f32; Outcome::RESULTS] {
     let outcome = match outcome {
         Outcome::Draw | Outcome::Finished => [0.0, 1.0, 0.0],
         Outcome::Win(_) if outcome_to_move > 0.0 => [1.0, 0.0, 0.0],
@@ -146,7 +140,6 @@ fn value_target(
     };
     let q = search_value.clamp(-1.0, 1.0);
     let search = [(1.0 + q) / 2.0, 0.0, (1.0 - q) / 2.0];
-    let share = settings.search_value_share;
     std::array::from_fn(|i| (1.0 - share) * outcome[i] + share * search[i])
 }
 
@@ -161,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    const OUTCOME_ONLY: TargetSettings = TargetSettings { search_value_share: 0.0 };
+    const OUTCOME_ONLY: f32 = 0.0;
 
     fn sample(actions: &[u16], policy: &[(u16, f32)], value: f32, outcome: Outcome) -> Sample {
         let policy = policy
@@ -178,8 +171,9 @@ mod tests {
         Sample { segment, probability: 1.0, table_items: 1 }
     }
 
-    fn batch(settings: TargetSettings, samples: &[Sample]) -> (TrainingBatch, Vec<Rejected>) {
-        let built = training_batch(&ConnectFour::new(), settings, samples, &[], &mut ChaCha8Rng::seed_from_u64(1));
+    fn batch(search_value_share: f32, samples: &[Sample]) -> (TrainingBatch, Vec<Rejected>) {
+        let built =
+            training_batch(&ConnectFour::new(), search_value_share, samples, &[], &mut ChaCha8Rng::seed_from_u64(1));
         (built.batch, built.rejected)
     }
 
@@ -196,8 +190,7 @@ mod tests {
 
     #[test]
     fn the_search_value_takes_its_share_of_the_value_target() {
-        let (batch, _) =
-            batch(TargetSettings { search_value_share: 0.5 }, &[sample(&[], &[(3, 1.0)], 0.5, Outcome::Draw)]);
+        let (batch, _) = batch(0.5, &[sample(&[], &[(3, 1.0)], 0.5, Outcome::Draw)]);
         assert_eq!(batch.wdl, [0.375, 0.5, 0.125]);
     }
 

@@ -1,6 +1,6 @@
 //! The training thread: a batch in, a step, now and then a publication or a checkpoint.
 //!
-//! It owns the trainer and everything that changes with a step. It knows no tokio: batches come over a bounded
+//! It owns the trainer and everything that changes with a step. It does not use tokio: batches come over a bounded
 //! channel and published versions leave through a callback.
 
 use std::time::{Duration, Instant};
@@ -12,9 +12,10 @@ use network_torch::{StepTimes, Trainer, TrainingBatch};
 use service::trace::{self, Span};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-use crate::metrics::{self, Phase, Written};
+use crate::metrics;
 use crate::priorities::{Item, Priorities};
 use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
+use learner::config::Settings;
 use learner::published::Published;
 
 /// A batch ready to train on.
@@ -30,17 +31,6 @@ pub(crate) struct Prepared {
     pub(crate) trace: Option<Span>,
 }
 
-/// The intervals of publications and checkpoints, and the length of the run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
-    /// The run's length: at its end the learning rate has reached its floor.
-    pub(crate) length: Duration,
-    /// The interval at which weights are published.
-    pub(crate) publish_interval: Duration,
-    /// The interval at which checkpoints are written.
-    pub(crate) checkpoint_interval: Duration,
-}
-
 /// The training thread's state.
 pub(crate) struct Training<P> {
     trainer: Trainer,
@@ -48,7 +38,7 @@ pub(crate) struct Training<P> {
     checkpoints: Checkpoints,
     published: Published,
     publish: P,
-    schedule: Schedule,
+    settings: Settings,
     priorities: Priorities,
     positions: u64,
     /// Seconds of the lives before this one.
@@ -84,11 +74,10 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     /// Takes up a run where `start` left it. `publish` is called with every new version, `priorities` receives value
     /// errors.
     pub(crate) fn new(
+        settings: Settings,
         start: Start,
         checkpoints: Checkpoints,
-        published: Published,
         publish: P,
-        schedule: Schedule,
         priorities: Priorities,
     ) -> Self {
         let Start { trainer, architecture, progress } = start;
@@ -97,9 +86,9 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             trainer,
             architecture,
             checkpoints,
-            published,
+            published: Published::new(settings.run.directory.join("weights"), settings.learner.versions_kept),
             publish,
-            schedule,
+            settings,
             priorities,
             positions: progress.as_ref().map_or(0, |progress| progress.positions),
             elapsed_before: progress.as_ref().map_or(0.0, |progress| progress.elapsed_seconds),
@@ -124,27 +113,27 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         while !stop() {
             let waiting = Instant::now();
             let received = batches.recv_timeout(POLL);
-            metrics::spent(Phase::Wait, waiting.elapsed());
+            metrics::spent("wait", waiting.elapsed());
             match received {
                 Ok(prepared) => self.step(&prepared)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             let publishing = Instant::now();
-            if published_at.elapsed() >= self.schedule.publish_interval {
-                try_again_later(Written::Weights, self.publish());
+            if published_at.elapsed() >= self.settings.publish_interval {
+                try_again_later("weights", self.publish());
                 published_at = Instant::now();
             }
             if let Some(span) = self.trace.take() {
                 span.end();
             }
             let publish = publishing.elapsed();
-            if checkpoint_at.elapsed() >= self.schedule.checkpoint_interval {
-                try_again_later(Written::Checkpoint, self.checkpoint());
+            if checkpoint_at.elapsed() >= self.settings.checkpoint_interval {
+                try_again_later("checkpoint", self.checkpoint());
                 checkpoint_at = Instant::now();
             }
             let both = publishing.elapsed();
-            metrics::spent(Phase::Publish, both);
+            metrics::spent("publish", both);
             metrics::wrote(publish, both.saturating_sub(publish));
         }
         // The checkpoint holds what no other file does: it must not depend on whether the last version finds room.
@@ -163,7 +152,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     fn step(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
         let begun = Instant::now();
         self.trace.clone_from(&prepared.trace);
-        self.trainer.set_progress(self.elapsed_seconds() / self.schedule.length.as_secs_f64());
+        self.trainer.set_progress(self.elapsed_seconds() / self.settings.schedule.as_secs_f64());
         let (losses, times) = match self.trainer.step_timed(&prepared.batch, &mut Instant::now) {
             Ok(trained) => trained,
             Err(network_torch::Error::NotFinite { quantity, .. }) => return self.refuse(quantity),
@@ -176,7 +165,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         metrics::losses(&losses);
         metrics::sample_version_lag(self.version.0 as f64 - prepared.mean_version);
         metrics::trained(times);
-        metrics::spent(Phase::Train, begun.elapsed());
+        metrics::spent("train", begun.elapsed());
         if let Some(span) = &mut self.trace {
             span.set("step", self.trainer.step_count());
             span.set("positions", prepared.batch.policy_weights.len());
@@ -299,7 +288,7 @@ fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
 }
 
 /// A full disk must not end the training: nothing is lost by going on, and the next interval may find room.
-fn try_again_later(what: Written, written: anyhow::Result<()>) {
+fn try_again_later(what: &'static str, written: anyhow::Result<()>) {
     metrics::write_failed(what, written.is_err());
     if let Err(error) = written {
         tracing::error!("training goes on, the next interval tries again: {error:#}");
@@ -313,7 +302,9 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use learner::config::{Config, LearnerSection};
     use network_torch::{Device, Network, TrainerSettings};
+    use service::config::RunSection;
 
     use super::*;
 
@@ -368,13 +359,18 @@ mod tests {
 
     /// Trains on these batches in `folder` and ends; no interval passes in between.
     fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes)) -> anyhow::Result<()> {
-        let hour = Duration::from_secs(3600);
-        let schedule = Schedule { length: hour, publish_interval: hour, checkpoint_interval: hour };
-        let published = Published::new(folder.join("weights"), 2);
+        let run = RunSection { directory: folder.into(), ..RunSection::default() };
+        let learner = LearnerSection {
+            schedule_minutes: 60.0,
+            publish_interval_seconds: 3600.0,
+            checkpoint_interval_seconds: 3600.0,
+            ..LearnerSection::default()
+        };
+        let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
         let (sender, receiver) = crossbeam_channel::unbounded();
         batches.into_iter().for_each(|batch| sender.send(batch).unwrap());
         drop(sender);
-        Training::new(start(folder), checkpoints(folder), published, publish, schedule, Priorities::new().0)
+        Training::new(settings, start(folder), checkpoints(folder), publish, Priorities::new().0)
             .run(&receiver, &|| false)
     }
 

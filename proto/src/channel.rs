@@ -1,15 +1,15 @@
 //! The channel of every client: it connects with its first call, and again after the connection broke.
 
+mod connector;
 mod endpoint;
-mod plain;
-mod tls;
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use connector::{Connector, Rejection};
+pub(crate) use endpoint::Target;
 pub use endpoint::{InvalidEndpoint, check};
-use endpoint::{Target, Tls};
 use service::security::is_plain_off_loopback;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -21,7 +21,6 @@ use crate::security::Credentials;
 use crate::server::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
 };
-use tls::{Connector, Rejection};
 
 /// The time to connect, name resolution included, after which a server counts as away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,19 +41,13 @@ pub fn channel(endpoint: &str) -> Result<Channel, InvalidEndpoint> {
 /// # Errors
 /// [`InvalidEndpoint`].
 pub fn channel_with(endpoint: &str, credentials: Credentials) -> Result<Channel, InvalidEndpoint> {
-    let Target { uri, dial, tls } = endpoint.parse()?;
+    let target: Target = endpoint.parse()?;
     if credentials.authorization().is_some() && is_plain_off_loopback(endpoint) {
         return Err(InvalidEndpoint::UnencryptedToken { endpoint: endpoint.to_owned() });
     }
-    let settings = settings(uri);
-    let rejection = Rejection::default();
-    let inner = match tls {
-        None => settings.connect_with_connector_lazy(plain::Connector::new(dial)),
-        Some(Tls { server }) => {
-            let connector = Connector::new(endpoint, credentials.clone(), server, dial, rejection.clone());
-            settings.connect_with_connector_lazy(connector)
-        }
-    };
+    let settings = settings(target.uri.clone());
+    let rejection = Rejection::new(endpoint);
+    let inner = settings.connect_with_connector_lazy(Connector::new(target, credentials.clone(), rejection.clone()));
     Ok(Channel { inner, credentials, rejection })
 }
 
@@ -142,9 +135,9 @@ mod tests {
 
     #[test]
     fn one_address_of_a_name_is_dialled_and_the_certificate_is_the_names() {
-        let Target { uri, dial, tls } = "https://replay@[::1]:5000".parse().unwrap();
-        let tls = tls.unwrap();
-        assert_eq!((uri.to_string().as_str(), tls.server.to_str().as_ref()), ("https://replay:5000/", "replay"));
+        let Target { uri, dial, tls_server } = "https://replay@[::1]:5000".parse().unwrap();
+        let tls_server = tls_server.unwrap();
+        assert_eq!((uri.to_string().as_str(), tls_server.to_str().as_ref()), ("https://replay:5000/", "replay"));
         assert_eq!((&*dial.0, dial.1), ("::1", 5000));
     }
 }

@@ -2,55 +2,28 @@
 //!
 //! To the wire is `From` and cannot fail; from the wire is `TryFrom` and checks everything that can be checked without
 //! the rules of a game: lengths, bounds, finite numbers, known enum values. What it lets through needs no second look.
-//! Only the receiver validates. An [`Invalid`] names the field as the message calls it and becomes an
-//! `INVALID_ARGUMENT` with the same field in its details by [`status`].
+//! Only the receiver validates. Statistics have no second type: their messages are checked and passed on. An
+//! [`Invalid`] names the field as the message calls it and becomes an `INVALID_ARGUMENT` with the same field in its
+//! details by [`status`].
 
-mod actors;
 pub(crate) mod analysis;
 pub(crate) mod evaluation;
-mod inference_stats;
 pub(crate) mod insert;
 pub(crate) mod operator;
 pub(crate) mod sample;
-mod table;
+pub(crate) mod table;
 pub(crate) mod trajectory;
 pub(crate) mod weights;
 
-use std::time::Duration;
-
-pub use analysis::{analyse_from_wire, selected_to_wire};
-pub use evaluation::{predictions_to_wire, refusal_to_wire};
+pub use analysis::analyse_from_wire;
+pub use evaluation::{predictions_to_wire, rejection_to_wire};
 pub use experience::Invalid;
 pub use insert::trace_of;
 pub use sample::{batch_to_wire, waiting_to_wire};
-use tonic::metadata::MetadataValue;
-use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
 use crate::replay::MAIN_TABLE;
-
-/// `INVALID_ARGUMENT` whose details (`google.rpc.BadRequest`) name the field.
-#[must_use]
-pub fn status(invalid: &Invalid) -> Status {
-    let details = ErrorDetails::with_bad_request_violation(&invalid.field, &invalid.reason);
-    Status::with_error_details(Code::InvalidArgument, invalid.to_string(), details)
-}
-
-/// The trailer with the delay before a retry in milliseconds, under gRPC's name for it.
-pub const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
-
-/// The same refusal with the advice to try again after so long: in its trailer and in its details
-/// (`google.rpc.RetryInfo`).
-#[must_use]
-pub fn retry_after(status: Status, after: Duration) -> Status {
-    let milliseconds = u64::try_from(after.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
-    let details = ErrorDetails::with_retry_info(Some(after));
-    let mut status = Status::with_error_details(status.code(), status.message(), details);
-    // A client that knows no better than its own delays does no harm.
-    status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(milliseconds));
-    status
-}
+pub use crate::status::{RETRY_AFTER, retry_after, status};
 
 pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
     Invalid { field: field.into(), reason: reason.into() }
@@ -81,8 +54,8 @@ fn table_name(field: &str, value: String) -> Result<String, Invalid> {
 }
 
 /// Checks a sentence that came in.
-fn sentence(field: &str, value: String) -> Result<String, Invalid> {
-    match value.len() {
+fn sentence<S: AsRef<str>>(field: &str, value: S) -> Result<S, Invalid> {
+    match value.as_ref().len() {
         bytes if bytes > REASON_BYTES_MAX => {
             Err(invalid(field, format!("has {bytes} bytes, the limit is {REASON_BYTES_MAX}")))
         }
@@ -91,7 +64,8 @@ fn sentence(field: &str, value: String) -> Result<String, Invalid> {
 }
 
 /// Cuts a sentence that goes out to what a receiver accepts.
-pub(crate) fn cut(mut value: String) -> String {
+#[must_use]
+pub fn cut(mut value: String) -> String {
     value.truncate(value.floor_char_boundary(REASON_BYTES_MAX));
     value
 }

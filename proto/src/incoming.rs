@@ -3,20 +3,17 @@
 mod handshakes;
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 use tonic::transport::server::Connected;
 
 use crate::security::{Peer, Security, client_name};
+use crate::socket::Socket;
 use handshakes::Handshakes;
 
 /// The wait after an error of the listener, such as no file descriptor left: other connections may end meanwhile.
@@ -25,20 +22,7 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 const DESCRIPTORS_BESIDE: usize = 64;
 
 /// A connection of a client; it counts until it is dropped.
-#[derive(Debug)]
-pub struct Connection {
-    stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    fn tcp(&self) -> &TcpStream {
-        match &self.stream {
-            Either::Left(stream) => stream,
-            Either::Right(stream) => stream.get_ref().0,
-        }
-    }
-}
+pub type Connection = Socket<OwnedSemaphorePermit>;
 
 /// The connections that come to `listener`, for tonic's `serve_with_incoming`. One that comes while `connections_max`
 /// others are open is closed at once: its client tries again with growing delays, and those that are served stay so.
@@ -75,7 +59,7 @@ impl Accepting {
             let accepted = tokio::select! {
                 Some(finished) = self.handshakes.next() => {
                     if let Some(stream) = finished && let Some(permit) = self.permit() {
-                        return Connection { stream: Either::Right(stream), _permit: permit };
+                        return Connection { stream: Either::Right(stream), attached: permit };
                     }
                     continue;
                 }
@@ -97,7 +81,7 @@ impl Accepting {
             // wrong.
             let _ = stream.set_nodelay(true);
             match self.security.tls() {
-                None => return Connection { stream: Either::Left(stream), _permit: permit },
+                None => return Connection { stream: Either::Left(stream), attached: permit },
                 Some(tls) => self.handshakes.begin(tls, stream),
             }
         }
@@ -145,52 +129,25 @@ impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        let certificate_name = match &self.stream {
-            Either::Left(_) => None,
-            Either::Right(stream) => stream.get_ref().1.peer_certificates().and_then(client_name),
+        let (tcp, certificate_name) = match &self.stream {
+            Either::Left(stream) => (stream, None),
+            Either::Right(stream) => {
+                let (tcp, tls) = stream.get_ref();
+                (tcp, tls.peer_certificates().and_then(client_name))
+            }
         };
-        Peer { connection: self.tcp().connect_info(), certificate_name }
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Peer { connection: tcp.connect_info(), certificate_name }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::pin::Pin;
 
     use futures::StreamExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
 
     use super::*;
 
@@ -205,7 +162,8 @@ mod tests {
         let (mut connections, address) = listen(1).await;
         let mut first = TcpStream::connect(address).await.unwrap();
         let mut served = connections.next().await.unwrap().unwrap();
-        assert!(served.tcp().nodelay().unwrap());
+        let Either::Left(stream) = &served.stream else { panic!("a connection without TLS is plain") };
+        assert!(stream.nodelay().unwrap());
         served.write_all(b"served").await.unwrap();
         let mut answer = [0; 6];
         first.read_exact(&mut answer).await.unwrap();

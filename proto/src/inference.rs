@@ -8,17 +8,15 @@ mod connection;
 mod evaluations;
 pub mod order;
 mod replicas;
-mod stats;
 
 use std::time::Duration;
 
-use ::inference::Batch;
-pub use analysis::{AnalysisClient, AnalysisError, MoveReport, Moves, SearchQuery, SearchReport};
+pub use analysis::{AnalysisClient, AnalysisError, Moves, SearchQuery};
 use bytes::Bytes;
-pub use evaluations::{Answered, AskError, Evaluations, EvaluationsSettings, Link};
+pub use evaluations::{EvalError, Evaluated, Evaluations, EvaluationsSettings, Link};
 use game::ObservationShape;
 use service::trace::TraceContext;
-pub use stats::{BatchesOfSize, InferenceStats};
+pub use v1::rejection::Reason as RejectReason;
 
 use crate::limits::MESSAGE_BYTES_MAX;
 
@@ -48,13 +46,13 @@ pub struct Welcome {
     pub version: u64,
     /// The maximum number of positions in a request.
     pub positions_max: usize,
-    /// Asks that may be unanswered.
-    pub asks_max: usize,
+    /// Requests that may be unanswered.
+    pub requests_max: usize,
 }
 
 /// Positions to evaluate together, as they came in.
 #[derive(Debug)]
-pub struct Asked {
+pub struct EvalRequest {
     /// The id of the request.
     pub id: u64,
     /// The weights version that must answer; `None`: the newest.
@@ -62,54 +60,28 @@ pub struct Asked {
     /// Within which time the answer is wanted.
     pub timeout: Option<Duration>,
     /// The positions; each has at least one legal action.
-    pub batch: Batch,
-    /// The same as they came in.
-    pub rows: Rows,
+    pub positions: PackedPositions,
     /// The trace that it is part of.
     pub trace: Option<TraceContext>,
 }
 
-/// A position as bytes, for caches: equal positions of one stream have equal bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rows {
-    pub(crate) observations: Bytes,
+/// Positions as bytes, which are checked when they come in and unpacked for evaluation only.
+#[derive(Debug, Clone)]
+pub struct PackedPositions {
+    pub(crate) shape: ObservationShape,
+    pub(crate) count: usize,
+    pub(crate) observations: v1::eval_request::Observations,
     pub(crate) legal: Bytes,
-    pub(crate) observation_bytes: usize,
-    pub(crate) legal_bytes: usize,
-}
-
-impl Rows {
-    /// Observation and legal actions of position `i`.
-    #[must_use]
-    pub fn row(&self, i: usize) -> (&[u8], &[u8]) {
-        (
-            &self.observations[i * self.observation_bytes..][..self.observation_bytes],
-            &self.legal[i * self.legal_bytes..][..self.legal_bytes],
-        )
-    }
-}
-
-/// The reason for which a request is not answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// As many positions wait as may.
-    Full,
-    /// It would come too late.
-    Late,
-    /// The server has not got the weights version.
-    Version,
-    /// The evaluator failed.
-    Failed,
 }
 
 /// A request that is not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the inference server refused: {reason}")]
-pub struct Refusal {
-    /// For programs.
-    pub why: Why,
+#[error("the inference server rejected the request: {message}")]
+pub struct Rejection {
+    /// For programs; never `Unspecified` when it comes from a server.
+    pub reason: RejectReason,
     /// For people.
-    pub reason: String,
+    pub message: String,
     /// The delay before a retry, where a retry helps.
     pub retry_after: Option<Duration>,
 }

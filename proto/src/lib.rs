@@ -5,7 +5,11 @@
 //! [`weights::v1`], [`inference::v1`], [`open_inference::v2`]), the conversions to and from domain types ([`convert`]),
 //! the clients ([`replay::Writer`], [`replay::Sampler`], [`weights::Subscriber`], [`inference::Evaluations`]), the
 //! discovery of servers that share one job ([`servers`]), and the settings and authentication that all servers and
-//! channels share ([`security`]). It knows no table, no tensor and no rules. Start with [`replay`].
+//! channels share ([`security`]). It depends on no table, tensor or rules. Start with [`replay`].
+
+// The sources of `scripted` name this crate as others do.
+#[cfg(test)]
+extern crate self as proto;
 
 mod channel;
 pub mod convert;
@@ -15,11 +19,14 @@ pub mod limits;
 pub mod open_inference;
 mod reconnect;
 pub mod replay;
-#[cfg(any(test, feature = "scripted"))]
+#[cfg(test)]
+#[path = "../../tests/scripted/src/lib.rs"]
 pub mod scripted;
 pub mod security;
 mod server;
 pub mod servers;
+mod socket;
+mod status;
 pub mod weights;
 
 pub use channel::{Channel, InvalidEndpoint, channel, channel_with, check as check_endpoint};

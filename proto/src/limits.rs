@@ -49,7 +49,7 @@ pub const TABLE_KEYS_MAX: usize = 64;
 /// The most servers that share one job: a client keeps a connection and a queue for each.
 pub const SERVERS_MAX: usize = 64;
 
-/// The most actors that a server knows and lists: ten times the largest fleet, and their list fits a message.
+/// The most actors that a server tracks and lists: ten times the largest fleet, and their list fits a message.
 pub const ACTORS_MAX: usize = 16_384;
 
 /// The longest name (of a game, of a subscriber), in bytes.
@@ -62,19 +62,19 @@ pub const REASON_BYTES_MAX: usize = 1024;
 pub const DIMENSION_MAX: u32 = 1 << 20;
 
 /// The most positions of an evaluation request.
-const ASK_POSITIONS_MAX: usize = 4096;
+const REQUEST_POSITIONS_MAX: usize = 4096;
 
 /// The most numbers in the observations of a request: sent as bits, they take 32 times the memory when they are
 /// unpacked.
-const ASK_NUMBERS_MAX: usize = 16 << 20;
+const REQUEST_NUMBERS_MAX: usize = 16 << 20;
 
 /// Returns the most positions of a request whose observations have `shape`, of `actions` actions each: request and
 /// answer fit a message, for any numbers.
 #[must_use]
-pub fn ask_positions_max(shape: ObservationShape, actions: usize) -> usize {
+pub fn request_positions_max(shape: ObservationShape, actions: usize) -> usize {
     // float32 and a bit for each action on the way there, half precision on the way back.
     let there = shape.len() * size_of::<f32>() + actions.div_ceil(8);
     let back = (actions + Outcome::RESULTS) * size_of::<u16>();
     let fit = (MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES) / there.max(back).max(1);
-    (ASK_NUMBERS_MAX / shape.len().max(1)).min(fit).clamp(1, ASK_POSITIONS_MAX)
+    (REQUEST_NUMBERS_MAX / shape.len().max(1)).min(fit).clamp(1, REQUEST_POSITIONS_MAX)
 }

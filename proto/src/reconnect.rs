@@ -1,7 +1,7 @@
 //! The task that all stream clients share: it opens one stream after another, with growing delays between them.
 //!
 //! A [`Client`] defines the work on a stream and reports when no work is left; [`Reconnecting`] owns its task and stops
-//! it. This module knows no messages.
+//! it. This module depends on no messages.
 
 mod backoff;
 
@@ -13,13 +13,14 @@ pub(crate) use backoff::{Backoff, entropy};
 use experience::Invalid;
 use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Code, Status};
 
 use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::replay::order::Fault;
 
-/// A client that talks over one stream at a time.
+/// A client that uses one stream at a time.
 pub(crate) trait Client: Send + 'static {
     /// The name of its streams in the log.
     const STREAM: &'static str;
@@ -121,6 +122,14 @@ impl<C: Client> Reconnecting<C> {
     }
 }
 
+/// Waits until `moment`; forever where there is none.
+pub(crate) async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn run<C: Client>(mut client: C, backoff: Backoff, stop: CancellationToken) -> C {
     let _ = stop.run_until_cancelled(reconnect(&mut client, backoff)).await;
     client
@@ -130,7 +139,7 @@ async fn run<C: Client>(mut client: C, backoff: Backoff, stop: CancellationToken
 async fn reconnect<C: Client>(client: &mut C, mut backoff: Backoff) {
     while let Err(broken) = open(client, &mut backoff).await {
         let delay = backoff.delay();
-        tell::<C>(&client.endpoint(), &broken, delay);
+        log_break::<C>(&client.endpoint(), &broken, delay);
         client.broke(&broken);
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
@@ -144,7 +153,7 @@ async fn open<C: Client>(client: &mut C, backoff: &mut Backoff) -> Result<(), Br
     client.stream(channel, backoff).await
 }
 
-fn tell<C: Client>(endpoint: &str, broken: &Broken, delay: Duration) {
+fn log_break<C: Client>(endpoint: &str, broken: &Broken, delay: Duration) {
     let (stream, delay_ms) = (C::STREAM, delay.as_millis());
     if broken.is_mistake() {
         tracing::error!(endpoint, %broken, delay_ms, "{stream} stream broke");

@@ -1,35 +1,28 @@
 //! Trajectories in, samples out: `zerofleet.replay.v1`.
 //!
-//! An actor holds a [`Writer`] for each server, the learner a [`UnionSampler`] over one [`Sampler`] each; a tool that
+//! An actor holds a [`Writer`] for each server, the learner a [`ShardedSampler`] over one [`Sampler`] each; a tool that
 //! inspects a table holds an [`Inspector`]. The server implements [`v1::replay_server::Replay`], reads its streams
 //! through [`order`] and is added to a server by [`service()`].
 
-mod actors;
-mod batch;
 pub(crate) mod canonical;
 mod inspector;
-mod newest_weights;
 mod operator;
 pub mod order;
 mod sampler;
-mod table_stats;
-mod union;
+mod sharded;
 mod writer;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-pub use actors::{Actor, ActorState, Actors};
-pub use batch::SampleBatch;
-use experience::{Invalid, TrajectoryId};
+use experience::{Invalid, Sample, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
-pub use newest_weights::NewestWeights;
 pub use operator::{
-    ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, UpdatedPriorities,
+    Actor, ActorState, Actors, ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange,
+    TableEdge, TableStats, UpdatedPriorities,
 };
-pub use sampler::{Sampler, SamplerSettings};
-pub use table_stats::{TableEdge, TableStats};
-pub use union::{PATIENCE, UnionBatch, UnionSampler, UnionSettings};
+pub use sampler::{NewestWeights, Sampler, SamplerSettings};
+pub use sharded::{SHARD_TIMEOUT, ShardedBatch, ShardedSampler, ShardedSettings};
 pub use writer::{Writer, WriterError, WriterSettings, WriterStats};
 
 use crate::channel::Channel;
@@ -108,6 +101,15 @@ pub struct SampleQuery {
     pub table: String,
     /// The time without a batch after which the stream ends, in whole milliseconds; `None`: no limit.
     pub timeout: Option<Duration>,
+}
+
+/// Samples drawn at once, and the table at that moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampleBatch {
+    /// The samples, as many as were requested.
+    pub samples: Vec<Sample>,
+    /// The table they were drawn from.
+    pub table: TableStats,
 }
 
 /// The table that is meant where none is named.

@@ -3,7 +3,6 @@
 //! The learner adds a [`WeightsService`] to its server and publishes through its [`Publisher`]; each process that plays
 //! holds a [`Subscriber`].
 
-mod fetch;
 mod serve;
 mod service;
 mod subscriber;

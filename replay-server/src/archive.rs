@@ -1,10 +1,10 @@
 //! The archive: a copy of the log in an object store (S3 and its like, or a folder), kept up at intervals; a server
 //! whose disk is empty begins with it.
 //!
-//! It knows the log's segments by name and size and nothing of what they hold. A segment only grows, so one that has
-//! been copied at its full size is never copied again; the last one is copied as far as it has come, and reading it
-//! back cuts what is torn. Copies go from the oldest on and stop at the first that fails, so the archive never has a
-//! gap. What the log has dropped, the archive drops.
+//! It identifies the log's segments by name and size and does not read their contents. A segment only grows, so one
+//! that has been copied at its full size is never copied again; the last one is copied as far as it has come, and
+//! reading it back cuts what is torn. Copies go from the oldest on and stop at the first that fails, so the archive
+//! never has a gap. What the log has dropped, the archive drops.
 //!
 //! An archive has one owner: the object `owner` holds the id of the log that is copied there, and a log with another id
 //! neither writes nor removes anything. A log that was filled from the archive becomes its owner. A disk that was set
@@ -158,10 +158,6 @@ impl Archive {
         self.copied = self.stored().await?;
         let local = self.local().await?;
         let marker = self.folder.join(RESTORING);
-        let disk = |action, name: &str| {
-            let name = name.to_owned();
-            move |source| ArchiveError::Disk { action, name, source }
-        };
         if !local.is_empty() && !self.is_restoring().await? {
             self.compare(&local)?;
             self.own().await?;
@@ -237,8 +233,7 @@ impl Archive {
 
     /// Returns true while the restore from the archive is incomplete.
     async fn is_restoring(&self) -> Result<bool, ArchiveError> {
-        let disk = |source| ArchiveError::Disk { action: "look for", name: RESTORING.to_owned(), source };
-        fs::try_exists(self.folder.join(RESTORING)).await.map_err(disk)
+        fs::try_exists(self.folder.join(RESTORING)).await.map_err(disk("look for", RESTORING))
     }
 
     /// Bytes in the store, as far as is known.
@@ -286,8 +281,7 @@ impl Archive {
     async fn go_on_from_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let Some((number, here, there)) = self.longer_copy(local) else { return Ok(()) };
         let name = number.file_name();
-        let disk = |source| ArchiveError::Disk { action: "read", name: name.clone(), source };
-        let bytes = fs::read(self.folder.join(&name)).await.map_err(disk)?;
+        let bytes = fs::read(self.folder.join(&name)).await.map_err(disk("read", &name))?;
         if !self.copy_of(number).await?.starts_with(&bytes) {
             return Err(differs(number, there, here));
         }
@@ -330,16 +324,15 @@ impl Archive {
     /// The id of the log in the folder; drawn and durable once it is needed.
     async fn log_id(&self) -> Result<String, ArchiveError> {
         let path = self.folder.join(LOG_ID);
-        let disk = |action| move |source| ArchiveError::Disk { action, name: LOG_ID.to_owned(), source };
         match fs::read(&path).await {
             Ok(id) if id.len() == LOG_ID_BYTES => return Ok(String::from_utf8_lossy(&id).into_owned()),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(disk("read")(error)),
+            Err(error) => return Err(disk("read", LOG_ID)(error)),
         }
         // Its keys come from the system's entropy.
         let id = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
-        self.place(LOG_ID, id.as_bytes()).await.map_err(disk("write"))?;
+        self.place(LOG_ID, id.as_bytes()).await.map_err(disk("write", LOG_ID))?;
         Ok(id)
     }
 
@@ -355,16 +348,15 @@ impl Archive {
     }
 
     async fn local(&self) -> Result<BTreeMap<SegmentNumber, u64>, ArchiveError> {
-        let disk = |source| ArchiveError::Disk { action: "list", name: ".".to_owned(), source };
-        let mut entries = fs::read_dir(&self.folder).await.map_err(disk)?;
+        let mut entries = fs::read_dir(&self.folder).await.map_err(disk("list", "."))?;
         let mut segments = BTreeMap::new();
-        while let Some(entry) = entries.next_entry().await.map_err(disk)? {
+        while let Some(entry) = entries.next_entry().await.map_err(disk("list", "."))? {
             let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) else { continue };
             match entry.metadata().await {
                 Ok(metadata) => drop(segments.insert(number, metadata.len())),
                 // The log has dropped it in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(disk(error)),
+                Err(error) => return Err(disk("list", ".")(error)),
             }
         }
         Ok(segments)
@@ -376,7 +368,7 @@ impl Archive {
         let bytes = match fs::read(self.folder.join(&name)).await {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(source) => return Err(ArchiveError::Disk { action: "read", name, source }),
+            Err(error) => return Err(disk("read", &name)(error)),
         };
         let size = bytes.len() as u64;
         self.store.put(&self.key(number), bytes.into()).await.map_err(store("write", &name))?;
@@ -396,7 +388,7 @@ impl Archive {
     /// Puts a segment into the folder, whole or not at all.
     async fn fetch(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
         let (name, bytes) = (number.file_name(), self.copy_of(number).await?);
-        self.place(&name, &bytes).await.map_err(|source| ArchiveError::Disk { action: "write", name, source })
+        self.place(&name, &bytes).await.map_err(disk("write", &name))
     }
 
     async fn copy_of(&self, number: SegmentNumber) -> Result<Vec<u8>, ArchiveError> {
@@ -465,6 +457,11 @@ fn differs(number: SegmentNumber, there: u64, here: u64) -> ArchiveError {
 fn store(action: &'static str, name: &str) -> impl FnOnce(object_store::Error) -> ArchiveError {
     let name = name.to_owned();
     move |source| ArchiveError::Store { action, name, source }
+}
+
+fn disk(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> ArchiveError {
+    let name = name.to_owned();
+    move |source| ArchiveError::Disk { action, name, source }
 }
 
 /// Durable when this returns.

@@ -1,22 +1,20 @@
 //! `[replay]` as written, and as used.
 
-mod bound;
 mod table;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use experience::Limits;
+use experience::{Invalid, Limits};
 use proto::limits::{ACTIONS_MAX, STEPS_MAX};
-use replay::{RateLimiter, Signature};
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
 use crate::archive::Archive;
 use crate::log::committer::{Ack, CommitSettings};
-pub use table::{InvalidKey, LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableSection};
+pub use table::{LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableKeys, TableSection};
 
 /// The most tables of one server: each keeps something of every item.
 const TABLES_MAX: usize = 16;
@@ -40,38 +38,9 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplaySection {
-    /// The rule that chooses the next item.
-    pub selector: SelectorName,
-    /// Of `prioritised`: how much priorities matter.
-    pub exponent: f64,
-    /// Of `staleness_aware`: by how many weights versions an item must be older to be drawn half as often.
-    pub half_life_versions: f64,
-    /// The maximum number of times that an item is drawn; 0: unlimited.
-    #[serde(with = "bound")]
-    pub max_times_sampled: Option<NonZeroU32>,
-    /// Items that must be held before the first is drawn.
-    pub min_items: u64,
-    /// The average number of times that an item is drawn over its lifetime.
-    pub samples_per_insert: f64,
-    /// The tolerated deviation from the ratio, in samples either way, before actors or learner wait.
-    pub error_items: f64,
-    /// c of the growing window: up to so many items it is everything.
-    pub window_items_min: u64,
-    /// α of the growing window.
-    pub window_exponent: f64,
-    /// β of the growing window.
-    pub window_slope: f64,
-    /// Items beyond which the oldest trajectories are forgotten.
-    pub capacity_items: u64,
-    /// The maximum age of a trajectory; 0: as long as there is room.
-    #[serde(with = "bound")]
-    pub age_max_hours: Option<f64>,
-    /// Bytes of the trajectories kept; 0: as many as the capacity allows.
-    #[serde(with = "bound")]
-    pub bytes_max: Option<u64>,
-    /// The maximum number of weights versions that a trajectory may be behind the newest; 0: unlimited.
-    #[serde(with = "bound")]
-    pub lag_versions_max: Option<u64>,
+    /// The table `main`.
+    #[serde(flatten)]
+    pub main: TableKeys,
     /// The longest trajectory that is taken, in steps.
     pub steps_max: u64,
     /// Actions of taken trajectories are below this.
@@ -93,8 +62,7 @@ pub struct ReplaySection {
     pub archive_seconds: u64,
     /// The memory limit of all tables and of trajectories in flight, in bytes; 0: as much as their capacities take.
     /// Beyond, inserts are refused for the moment, unless every table is full, so that each pushes an older one out.
-    #[serde(with = "bound")]
-    pub memory_bytes_max: Option<u64>,
+    pub memory_bytes_max: u64,
     /// Connections of clients that may be open at once; more are closed as they come.
     pub connections_max: u64,
     /// Streams of actors and learners that may be open at once.
@@ -103,45 +71,14 @@ pub struct ReplaySection {
     pub actor_inserts_per_second_max: u64,
     /// The heartbeat interval of an actor, in seconds; an actor that misses three is lost, and its stream is ended.
     pub heartbeat_seconds: f64,
-    /// More tables, which hold the same trajectories beside the one that the keys above are about.
+    /// More tables, which hold the same trajectories beside the main one.
     pub tables: Vec<TableSection>,
 }
 
 impl Default for ReplaySection {
     fn default() -> Self {
-        let TableSection {
-            name: _,
-            selector,
-            exponent,
-            half_life_versions,
-            max_times_sampled,
-            min_items,
-            samples_per_insert,
-            error_items,
-            window_items_min,
-            window_exponent,
-            window_slope,
-            capacity_items,
-            age_max_hours,
-            bytes_max,
-            lag_versions_max,
-            blocks_inserts: _,
-        } = TableSection::default();
         Self {
-            selector,
-            exponent,
-            half_life_versions,
-            max_times_sampled,
-            min_items,
-            samples_per_insert,
-            error_items,
-            window_items_min,
-            window_exponent,
-            window_slope,
-            capacity_items,
-            age_max_hours,
-            bytes_max,
-            lag_versions_max,
+            main: TableKeys::default(),
             steps_max: 4_096,
             actions_max: 4_096,
             segment_bytes: 64 << 20,
@@ -153,7 +90,7 @@ impl Default for ReplaySection {
             directory: PathBuf::from("replay"),
             archive: String::new(),
             archive_seconds: 60,
-            memory_bytes_max: None,
+            memory_bytes_max: 0,
             // Every stream may have a connection of its own, and people look in too.
             connections_max: 8_192,
             // Thousands of actors; each stream may have some megabytes in flight.
@@ -168,34 +105,17 @@ impl Default for ReplaySection {
 }
 
 impl ReplaySection {
-    /// The table that the section's own keys are about.
-    fn main(&self) -> TableSection {
-        TableSection {
-            name: MAIN.to_owned(),
-            selector: self.selector,
-            exponent: self.exponent,
-            half_life_versions: self.half_life_versions,
-            max_times_sampled: self.max_times_sampled,
-            min_items: self.min_items,
-            samples_per_insert: self.samples_per_insert,
-            error_items: self.error_items,
-            window_items_min: self.window_items_min,
-            window_exponent: self.window_exponent,
-            window_slope: self.window_slope,
-            capacity_items: self.capacity_items,
-            age_max_hours: self.age_max_hours,
-            bytes_max: self.bytes_max,
-            lag_versions_max: self.lag_versions_max,
-            blocks_inserts: true,
-        }
-    }
-
     /// The main table first.
     fn tables(&self) -> Result<Vec<NamedTable>, ConfigError> {
-        let mut tables = vec![self.main().settings().map_err(|invalid| invalid.below("replay"))?];
+        let below = |section: &str| {
+            let section = section.to_owned();
+            move |Invalid { field, reason }| ConfigError::invalid(format!("{section}.{field}"), reason)
+        };
+        let main = TableSection { name: MAIN.to_owned(), keys: self.main.clone(), blocks_inserts: true };
+        let mut tables = vec![main.settings().map_err(below("replay"))?];
         for section in &self.tables {
             let path = format!("replay.tables.{}", section.name);
-            let table = section.settings().map_err(|invalid| invalid.below(&path))?;
+            let table = section.settings().map_err(below(&path))?;
             if tables.iter().any(|other| other.name == table.name) {
                 return Err(ConfigError::invalid(path, "another table has this name".to_owned()));
             }
@@ -283,7 +203,7 @@ impl Config {
                     Ok::<_, ConfigError>(ArchiveSettings { url, interval })
                 })
                 .transpose()?,
-            memory_bytes_max: replay.memory_bytes_max,
+            memory_bytes_max: table::above_zero(replay.memory_bytes_max),
             connections_max: count("connections_max", replay.connections_max, 1 << 20)?,
             streams_max: count("streams_max", replay.streams_max, 1 << 20)?,
             actor_inserts_per_second_max: range(
@@ -300,22 +220,8 @@ impl Config {
     }
 }
 
-impl Settings {
-    /// A fresh limiter of the main table.
-    pub fn limiter(&self) -> RateLimiter {
-        RateLimiter::new(self.tables[0].rate_limiter).expect("settings are checked")
-    }
-
-    /// Returns the signature of the trajectories accepted.
-    pub fn signature(&self) -> Signature {
-        Signature { game: self.game.clone(), limits: self.limits }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use service::config::Sources;
 
     use super::*;
@@ -339,13 +245,13 @@ mod tests {
     #[test]
     fn the_main_table_is_what_the_section_itself_says_and_others_follow() {
         let mut config = Config::default();
-        config.replay.samples_per_insert = 2.0;
+        config.replay.main.samples_per_insert = 2.0;
         config.replay.tables = vec![recent(|table| table.blocks_inserts = false)];
         let tables = config.settings().unwrap().tables;
         let [main, recent] = &tables[..] else { panic!("{tables:?}") };
         assert_eq!((main.name.as_str(), main.rate_limiter.samples_per_insert, main.blocks_inserts), (MAIN, 2.0, true));
         assert_eq!((recent.name.as_str(), recent.blocks_inserts), ("recent", false));
-        assert_eq!(recent.rate_limiter.samples_per_insert, TableSection::default().samples_per_insert);
+        assert_eq!(recent.rate_limiter.samples_per_insert, TableKeys::default().samples_per_insert);
     }
 
     #[test]
@@ -357,27 +263,27 @@ mod tests {
     #[test]
     fn a_key_out_of_range_is_named() {
         for (key, said) in [
-            ("replay.window_exponent", refused(|replay| replay.window_exponent = 1.5)),
-            ("replay.window_slope", refused(|replay| replay.window_slope = 0.0)),
-            ("replay.window_items_min", refused(|replay| replay.window_items_min = 0)),
-            ("replay.capacity_items", refused(|replay| replay.capacity_items = 10)),
-            ("replay.samples_per_insert", refused(|replay| replay.samples_per_insert = -1.0)),
-            ("replay.min_items", refused(|replay| replay.min_items = 0)),
-            ("replay.min_items", refused(|replay| replay.min_items = 1 << 40)),
-            ("replay.error_items", refused(|replay| replay.error_items = 1.0)),
+            ("replay.window_exponent", refused(|replay| replay.main.window_exponent = 1.5)),
+            ("replay.window_slope", refused(|replay| replay.main.window_slope = 0.0)),
+            ("replay.window_items_min", refused(|replay| replay.main.window_items_min = 0)),
+            ("replay.capacity_items", refused(|replay| replay.main.capacity_items = 10)),
+            ("replay.samples_per_insert", refused(|replay| replay.main.samples_per_insert = -1.0)),
+            ("replay.min_items", refused(|replay| replay.main.min_items = 0)),
+            ("replay.min_items", refused(|replay| replay.main.min_items = 1 << 40)),
+            ("replay.error_items", refused(|replay| replay.main.error_items = 1.0)),
             ("replay.segment_bytes", refused(|replay| replay.segment_bytes = 1)),
             ("replay.fsync_ms", refused(|replay| replay.fsync_ms = 60_000)),
             ("replay.steps_max", refused(|replay| replay.steps_max = 0)),
             (
                 "replay.exponent",
-                refused(|replay| (replay.selector, replay.exponent) = (SelectorName::Prioritised, -1.0)),
+                refused(|replay| (replay.main.selector, replay.main.exponent) = (SelectorName::Prioritised, -1.0)),
             ),
-            ("replay.age_max_hours", refused(|replay| replay.age_max_hours = Some(0.0))),
+            ("replay.age_max_hours", refused(|replay| replay.main.age_max_hours = -1.0)),
             ("replay.streams_max", refused(|replay| replay.streams_max = 0)),
             ("replay.actor_inserts_per_second_max", refused(|replay| replay.actor_inserts_per_second_max = u64::MAX)),
             (
                 "replay.tables.recent.min_items",
-                refused(|replay| replay.tables = vec![recent(|table| table.min_items = 0)]),
+                refused(|replay| replay.tables = vec![recent(|table| table.keys.min_items = 0)]),
             ),
             (
                 "replay.tables.main",
@@ -395,11 +301,20 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_no_table_has_is_refused_in_every_table() {
+        for set in ["replay.tables=[{name=\"a\", minitems=1}]", "replay.minitems=1", "replay.name=b"] {
+            let sources = Sources { file: None, env: std::iter::empty(), sets: vec![set.to_owned()] };
+            let error = sources.layers().unwrap().load::<Config>().unwrap_err().to_string();
+            assert!(error.contains("unknown"), "{set}: {error}");
+        }
+    }
+
+    #[test]
     fn bounds_that_are_missing_may_be_set_and_0_is_none() {
         let load = |sets: &[&str]| {
             let sets = sets.iter().map(ToString::to_string).collect();
             let sources = Sources { file: None, env: std::iter::empty(), sets };
-            sources.load::<Config>().unwrap().replay
+            sources.layers().unwrap().load::<Config>().unwrap().replay
         };
         let set = load(&[
             "replay.max_times_sampled=4",
@@ -409,11 +324,14 @@ mod tests {
             "replay.memory_bytes_max=2000",
         ]);
         let expected = ReplaySection {
-            max_times_sampled: NonZeroU32::new(4),
-            age_max_hours: Some(1.5),
-            bytes_max: Some(1000),
-            lag_versions_max: Some(3),
-            memory_bytes_max: Some(2000),
+            main: TableKeys {
+                max_times_sampled: 4,
+                age_max_hours: 1.5,
+                bytes_max: 1000,
+                lag_versions_max: 3,
+                ..TableKeys::default()
+            },
+            memory_bytes_max: 2000,
             ..ReplaySection::default()
         };
         assert_eq!(set, expected);

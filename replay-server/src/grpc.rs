@@ -3,18 +3,17 @@
 //! Streams are driven by the connection that reads them; nothing is spawned, so nothing outlives its client.
 
 mod insert;
-mod list;
 mod quota;
 mod sample;
-mod table_names;
 
 use std::pin::Pin;
 use std::sync::Arc;
 
+use experience::{Trajectory, TrajectoryId};
 use futures::Stream;
 use proto::convert::{self, Invalid};
 use proto::replay::{
-    ItemPriority, ListQuery, Located, PriorityUpdate, Quarantine, Report, Suspect, TableChange, UpdatedPriorities, v1,
+    ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Suspect, TableChange, UpdatedPriorities, v1,
 };
 use replay::ItemKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,11 +21,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::config::{InvalidKey, Settings};
-use crate::keeper::{Command, Ended, Found, Handle, Refusal};
+use crate::config::{MAIN, Settings, TableIndex};
 use crate::leases::Actors;
+use crate::table_service::{Command, Ended, Handle, Refusal};
 use quota::Quota;
-use table_names::TableNames;
 
 /// Trajectories that one actor may have unanswered: as many as a commit takes, so that one actor alone can fill it.
 pub const INSERT_CREDIT: u32 = 256;
@@ -34,8 +32,7 @@ pub const INSERT_CREDIT: u32 = 256;
 /// Serves the table behind a handle.
 #[derive(Debug, Clone)]
 pub struct ReplayService {
-    settings: Settings,
-    tables: TableNames,
+    settings: Arc<Settings>,
     handle: Handle,
     drain: CancellationToken,
     lists: Arc<Semaphore>,
@@ -50,10 +47,9 @@ pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl ReplayService {
     /// Serves until `drain` fires, with the leases of `actors`.
     pub fn new(settings: Settings, handle: Handle, actors: Actors, drain: CancellationToken) -> Self {
-        let tables = TableNames::of(&settings);
         let (lists, streams) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(settings.streams_max)));
         let quota = Quota::new(settings.actor_inserts_per_second_max);
-        Self { settings, tables, handle, drain, lists, streams, quota, actors }
+        Self { settings: Arc::new(settings), handle, drain, lists, streams, quota, actors }
     }
 
     /// A place among the open streams.
@@ -61,6 +57,18 @@ impl ReplayService {
         let most = self.settings.streams_max;
         let full = |_| insert::exhausted(format!("{most} streams are open, as many as replay.streams_max allows"));
         Arc::clone(&self.streams).try_acquire_owned().map_err(full)
+    }
+
+    /// The table of that name; the main one if there is no name.
+    fn table(&self, name: &str) -> Result<TableIndex, Status> {
+        let name = if name.is_empty() { MAIN } else { name };
+        let index = self.settings.tables.iter().position(|table| table.name == name).map(TableIndex);
+        index.ok_or_else(|| {
+            // It may have any length.
+            let name: String = name.chars().take(64).collect();
+            let names: Vec<&str> = self.settings.tables.iter().map(|table| table.name.as_str()).collect();
+            Status::not_found(format!("there is no table {name:?}, only {}", names.join(", ")))
+        })
     }
 }
 
@@ -74,19 +82,9 @@ impl v1::replay_server::Replay for ReplayService {
         &self,
         request: Request<Streaming<v1::InsertRequest>>,
     ) -> Result<Response<Self::InsertStream>, Status> {
-        let peer = insert::Peer {
-            address: request.remote_addr().map_or_else(String::new, |address| address.to_string()),
-            actors: self.actors.clone(),
-            quota: self.quota.clone(),
-        };
-        let stream = insert::InsertStream::new(
-            request.into_inner(),
-            &self.settings,
-            self.handle.clone(),
-            self.drain.clone(),
-            peer,
-            self.stream()?,
-        );
+        let address = request.remote_addr().map_or_else(String::new, |address| address.to_string());
+        let permit = self.stream()?;
+        let stream = insert::InsertStream::new(request.into_inner(), self.clone(), address, permit);
         Ok(Response::new(stream.answers()))
     }
 
@@ -94,34 +92,28 @@ impl v1::replay_server::Replay for ReplayService {
         &self,
         request: Request<Streaming<v1::SampleRequest>>,
     ) -> Result<Response<Self::SampleStream>, Status> {
-        let stream = sample::SampleStream::new(
-            request.into_inner(),
-            &self.settings,
-            self.tables.clone(),
-            self.handle.clone(),
-            self.drain.clone(),
-            self.stream()?,
-        );
+        let permit = self.stream()?;
+        let stream = sample::SampleStream::new(request.into_inner(), self.clone(), permit);
         Ok(Response::new(stream.answers()))
     }
 
     async fn stats(&self, request: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
-        let table = self.tables.named(&request.into_inner().table)?;
-        let stats = self.handle.ask(|reply| Command::Stats { table, reply }).await.map_err(ended)?;
+        let table = self.table(&request.into_inner().table)?;
+        let stats = self.handle.ask(|reply| Command::Stats(table, reply)).await?;
         Ok(Response::new(stats.into()))
     }
 
     async fn actors(&self, _: Request<v1::ActorsRequest>) -> Result<Response<v1::ActorsResponse>, Status> {
-        Ok(Response::new(self.actors.told().into()))
+        Ok(Response::new(self.actors.list()))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
         let query = ListQuery::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
-        let table = self.tables.named(&query.table)?;
+        let table = self.table(&query.table)?;
         // One at a time: a list of a large table takes as much memory as its ids, and longer than the table can wait.
         let _turn = self.lists.acquire().await.map_err(|_| draining())?;
-        let held = self.handle.ask(|reply| Command::Held { table, reply }).await.map_err(ended)?;
-        let ids = tokio::task::spawn_blocking(move || list::ids(held, &query)).await;
+        let held = self.handle.ask(|reply| Command::Held(table, reply)).await?;
+        let ids = tokio::task::spawn_blocking(move || list(held, &query)).await;
         let ids = ids.map_err(|_| Status::internal("cannot list"))?;
         let ids = ids.into_iter().map(|id| Ok(v1::TrajectoryId::from(id)));
         Ok(Response::new(Box::pin(futures::stream::iter(ids))))
@@ -130,11 +122,7 @@ impl v1::replay_server::Replay for ReplayService {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         let missing = || convert::status(&Invalid { field: "trajectory".to_owned(), reason: "is missing".to_owned() });
         let id = request.into_inner().trajectory.ok_or_else(missing)?.into();
-        let found = self.handle.ask(|reply| Command::Get { id, reply }).await.map_err(ended)?;
-        let Found { trajectory, tables, inserted, quarantined } =
-            found.ok_or_else(|| refused(&Refusal::NotHeld(id)))?;
-        let inserted_unix_ms = u64::try_from(inserted.as_millis()).unwrap_or(u64::MAX);
-        let located = Located { trajectory, tables, inserted_unix_ms, quarantined };
+        let located = self.handle.ask(|reply| Command::Get(id, reply)).await?.ok_or(Refusal::NotHeld(id))?;
         Ok(Response::new(located.into()))
     }
 
@@ -144,16 +132,14 @@ impl v1::replay_server::Replay for ReplayService {
     ) -> Result<Response<v1::QuarantineResponse>, Status> {
         let quarantine = Quarantine::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let Quarantine { suspect, reason } = quarantine;
-        let done = self.handle.ask(|reply| Command::Quarantine { suspect, reply }).await.map_err(ended)?;
-        let items = done.map_err(|refusal| refused(&refusal))?;
+        let items = self.handle.ask(|reply| Command::Quarantine(suspect, reply)).await??;
         tracing::warn!(?suspect, reason, items, "put into quarantine");
         Ok(Response::new(v1::QuarantineResponse { items }))
     }
 
     async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseResponse>, Status> {
         let suspect = Suspect::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
-        let done = self.handle.ask(|reply| Command::Release { suspect, reply }).await.map_err(ended)?;
-        let items = done.map_err(|refusal| refused(&refusal))?;
+        let items = self.handle.ask(|reply| Command::Release(suspect, reply)).await??;
         tracing::warn!(?suspect, items, "released from quarantine");
         Ok(Response::new(v1::ReleaseResponse { items }))
     }
@@ -163,13 +149,12 @@ impl v1::replay_server::Replay for ReplayService {
         request: Request<v1::UpdatePrioritiesRequest>,
     ) -> Result<Response<v1::UpdatePrioritiesResponse>, Status> {
         let update = PriorityUpdate::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
-        let table = self.tables.named(&update.table)?;
+        let table = self.table(&update.table)?;
         let item = |ItemPriority { trajectory, ply, priority }| (ItemKey { trajectory, ply }, priority);
         let priorities = update.priorities.into_iter().map(item).collect();
-        let done = self.handle.ask(|reply| Command::UpdatePriorities { table, priorities, reply }).await;
-        let done = done.map_err(ended)?.map_err(|refusal| refused(&refusal))?;
-        let replay::PriorityUpdate { updated, unknown, unused } = done;
-        Ok(Response::new(UpdatedPriorities { updated, unknown, unused }.into()))
+        let update = self.handle.ask(|reply| Command::UpdatePriorities(table, priorities, reply)).await??;
+        let replay::PriorityUpdate { updated, unknown, unused } = update;
+        Ok(Response::new(UpdatedPriorities { updated, unknown, unused }))
     }
 
     async fn configure(
@@ -177,21 +162,44 @@ impl v1::replay_server::Replay for ReplayService {
         request: Request<v1::ConfigureRequest>,
     ) -> Result<Response<v1::ConfigureResponse>, Status> {
         let change = TableChange::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
-        let table = self.tables.named(&change.table)?;
+        let table = self.table(&change.table)?;
         let settings = change.settings;
-        let done = self.handle.ask(|reply| Command::Configure { table, settings, reply }).await.map_err(ended)?;
-        let settings = done.map_err(|refusal| refused(&refusal))?;
+        let settings = self.handle.ask(|reply| Command::Configure(table, settings, reply)).await??;
         Ok(Response::new(v1::ConfigureResponse { settings: settings.into_iter().collect() }))
     }
 
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
         let report = Report::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let Report { trajectory: id, ply, reason } = report;
-        let held = self.handle.ask(|reply| Command::Report { id, reply }).await.map_err(ended)?;
+        let held = self.handle.ask(|reply| Command::Report(id, reply)).await?;
         // A trajectory that breaks the rules means a broken actor or disk: a human must look.
         tracing::error!(trajectory = %id, ply, reason, held, "a trajectory was reported and taken out of sampling");
         Ok(Response::new(v1::ReportResponse { held }))
     }
+}
+
+/// Returns the ids that a query requests, of the trajectories held, newest first.
+fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
+    let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
+    let mut ids: Vec<TrajectoryId> = match query.order {
+        ListOrder::Newest => held.iter().map(|trajectory| trajectory.id()).collect(),
+        ListOrder::Ascending => {
+            let ids = held.iter().map(|trajectory| trajectory.id());
+            let mut ids: Vec<_> = ids.filter(|&id| query.after.is_none_or(|after| id > after)).collect();
+            ids.sort_unstable();
+            ids
+        }
+        ListOrder::Surprising => {
+            // Nothing is less surprising than what was foreseen but what was never searched.
+            let surprise = |trajectory: &Trajectory| trajectory.surprise().unwrap_or(-1.0);
+            let mut ids: Vec<_> = held.into_iter().map(|trajectory| (surprise(&trajectory), trajectory.id())).collect();
+            // Stable: of equals the newest comes first.
+            ids.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+            ids.into_iter().map(|(_, id)| id).collect()
+        }
+    };
+    ids.truncate(limit);
+    ids
 }
 
 /// For ever, where there is no such moment.
@@ -202,20 +210,23 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-fn refused(refusal: &Refusal) -> Status {
-    let said = refusal.to_string();
-    match refusal {
-        Refusal::NotHeld(_) => Status::not_found(said),
-        Refusal::NotDurable(_) | Refusal::TooMany { .. } => Status::resource_exhausted(said),
-        Refusal::Priority(_) => Status::invalid_argument(said),
-        Refusal::Setting(InvalidKey { key, reason }) => {
-            convert::status(&Invalid { field: key.clone(), reason: reason.clone() })
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let said = refusal.to_string();
+        match refusal {
+            Refusal::NotHeld(_) => Self::not_found(said),
+            Refusal::NotDurable(_) | Refusal::TooMany { .. } => Self::resource_exhausted(said),
+            Refusal::Priority(_) => Self::invalid_argument(said),
+            Refusal::Setting(invalid) => convert::status(&invalid),
         }
     }
 }
 
-fn ended(_: Ended) -> Status {
-    draining()
+/// The table service ends when the server has drained.
+impl From<Ended> for Status {
+    fn from(Ended: Ended) -> Self {
+        draining()
+    }
 }
 
 /// Returns the status that ends every stream and call when the server drains.

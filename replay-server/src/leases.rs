@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::limits::ACTORS_MAX;
-use proto::replay::{Actor, ActorState, Actors as Told};
+use proto::replay::{Actor, ActorState, Actors as ActorList};
 use tokio::time::Instant;
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ struct Entry {
     epoch: u64,
     address: String,
     since: Instant,
-    heard: Instant,
+    renewed: Instant,
     is_lost: bool,
     /// A stream ended without goodbye, and none has come since.
     broke: bool,
@@ -61,44 +61,41 @@ pub struct StreamId {
     stream: u64,
 }
 
-/// The state of an actor before this message: live, or lost.
+/// The state of an actor before the message that renewed its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Heard {
-    /// As usual.
-    AsEver,
+pub enum Before {
+    /// Its lease had not expired.
+    Live,
     /// It had been lost.
-    Again,
+    Lost,
 }
 
 impl Leases {
     /// Returns the leases of actors that send a message every `heartbeat` and may have `credit` trajectories unanswered
     /// on a stream.
-    #[must_use]
     pub fn new(heartbeat: Duration, credit: u32) -> Self {
         Self { heartbeat, credit, entries: BTreeMap::new(), next_stream: 0, lost_total: 0, swept: None }
     }
 
     /// After so long without a word an actor is lost.
-    #[must_use]
     pub fn silence_max(&self) -> Duration {
         self.heartbeat * MISSED_MAX
     }
 
     /// An actor opens a stream. Where as many are known as may be, the one that was lost first makes room; while none
     /// is lost, the newcomer is served and not listed.
-    pub fn open(&mut self, actor: u64, epoch: u64, address: String, now: Instant) -> (StreamId, Heard) {
+    pub fn open(&mut self, actor: u64, epoch: u64, address: String, now: Instant) -> (StreamId, Before) {
         let stream = self.next_stream;
         self.next_stream += 1;
         let id = StreamId { actor, stream };
         if !self.entries.contains_key(&actor) && !self.has_room() {
-            return (id, Heard::AsEver);
+            return (id, Before::Live);
         }
         let entry = self.entries.entry(actor).or_insert_with(|| Entry {
             epoch,
             address: String::new(),
             since: now,
-            heard: now,
+            renewed: now,
             is_lost: false,
             broke: false,
             weights_version: None,
@@ -110,12 +107,12 @@ impl Leases {
         }
         (entry.address, entry.broke) = (address, false);
         entry.streams.insert(stream, Stream::default());
-        (id, entry.hear(now))
+        (id, entry.renew(now))
     }
 
     /// The actor sent something, or is kept from it by this server.
-    pub fn heard(&mut self, id: StreamId, now: Instant) -> Heard {
-        self.entries.get_mut(&id.actor).map_or(Heard::AsEver, |entry| entry.hear(now))
+    pub fn renew(&mut self, id: StreamId, now: Instant) -> Before {
+        self.entries.get_mut(&id.actor).map_or(Before::Live, |entry| entry.renew(now))
     }
 
     /// A trajectory came whose last step was played with this version; it waits for its answer.
@@ -161,7 +158,7 @@ impl Leases {
     pub fn sweep(&mut self, now: Instant) -> Vec<Actor> {
         let swept = self.swept.replace(now);
         if swept.is_some_and(|swept| now.saturating_duration_since(swept) > self.heartbeat) {
-            self.entries.values_mut().filter(|entry| !entry.is_lost).for_each(|entry| entry.heard = now);
+            self.entries.values_mut().filter(|entry| !entry.is_lost).for_each(|entry| entry.renewed = now);
             return Vec::new();
         }
         let (silence_max, credit) = (self.silence_max(), self.credit);
@@ -170,7 +167,7 @@ impl Leases {
         for (&actor, entry) in &mut self.entries {
             if entry.state() == ActorState::Live && entry.silent(now) > silence_max {
                 entry.is_lost = true;
-                lost.push(entry.told(actor, credit, now));
+                lost.push(entry.listed(actor, credit, now));
             }
         }
         self.lost_total += lost.len() as u64;
@@ -184,16 +181,15 @@ impl Leases {
     }
 
     /// Returns the number of times that an actor was lost.
-    #[must_use]
     pub fn lost_total(&self) -> u64 {
         self.lost_total
     }
 
     /// Returns the list of actors and its totals.
-    #[must_use]
-    pub fn told(&self, now: Instant) -> Told {
-        let actors = self.entries.iter().map(|(&actor, entry)| entry.told(actor, self.credit, now)).collect();
-        Told { actors, lost_total: self.lost_total, heartbeat: self.heartbeat }
+    pub fn list(&self, now: Instant) -> ActorList {
+        let actors = self.entries.iter().map(|(&actor, entry)| entry.listed(actor, self.credit, now)).collect();
+        let heartbeat_ms = u32::try_from(self.heartbeat.as_millis()).unwrap_or(u32::MAX);
+        ActorList { actors, lost_total: self.lost_total, heartbeat_ms }
     }
 
     /// Returns true if another actor may be listed.
@@ -202,19 +198,19 @@ impl Leases {
             return true;
         }
         let lost = self.entries.iter().filter(|(_, entry)| entry.is_lost && entry.streams.is_empty());
-        let first = lost.min_by_key(|(_, entry)| entry.heard).map(|(&actor, _)| actor);
+        let first = lost.min_by_key(|(_, entry)| entry.renewed).map(|(&actor, _)| actor);
         first.is_some_and(|actor| self.entries.remove(&actor).is_some())
     }
 }
 
 impl Entry {
-    fn hear(&mut self, now: Instant) -> Heard {
-        self.heard = now;
-        if std::mem::replace(&mut self.is_lost, false) { Heard::Again } else { Heard::AsEver }
+    fn renew(&mut self, now: Instant) -> Before {
+        self.renewed = now;
+        if std::mem::replace(&mut self.is_lost, false) { Before::Lost } else { Before::Live }
     }
 
     fn silent(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.heard)
+        now.saturating_duration_since(self.renewed)
     }
 
     fn state(&self) -> ActorState {
@@ -226,16 +222,16 @@ impl Entry {
         }
     }
 
-    fn told(&self, actor: u64, credit: u32, now: Instant) -> Actor {
-        let milliseconds = |time: Duration| Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    fn listed(&self, actor: u64, credit: u32, now: Instant) -> Actor {
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let unanswered = self.streams.values().map(|stream| stream.unanswered).sum();
         Actor {
             actor,
             epoch: self.epoch,
-            state: self.state(),
+            state: self.state().into(),
             address: self.address.clone(),
-            since: milliseconds(now.saturating_duration_since(self.since)),
-            silent: milliseconds(self.silent(now)),
+            since_ms: milliseconds(now.saturating_duration_since(self.since)),
+            silent_ms: milliseconds(self.silent(now)),
             weights_version: self.weights_version,
             trajectories: self.trajectories,
             unanswered,
@@ -252,15 +248,14 @@ pub struct Actors {
 
 impl Actors {
     /// As [`Leases::new`].
-    #[must_use]
     pub fn new(heartbeat: Duration, credit: u32) -> Self {
         Self { leases: Arc::new(Mutex::new(Leases::new(heartbeat, credit))) }
     }
 
     /// A stream of an actor.
     pub(crate) fn open(&self, actor: u64, epoch: u64, address: String) -> Lease {
-        let (id, heard) = self.leases.lock().open(actor, epoch, address, Instant::now());
-        tell_again(heard, actor, epoch);
+        let (id, before) = self.leases.lock().open(actor, epoch, address, Instant::now());
+        log_return(before, actor, epoch);
         Lease { actors: self.clone(), id, epoch }
     }
 
@@ -272,8 +267,8 @@ impl Actors {
             crate::metrics::actors(leases.counts(), leases.lost_total());
             (lost, leases.heartbeat)
         };
-        for Actor { actor, epoch, address, silent, weights_version, trajectories, unanswered, .. } in lost {
-            let (silent_ms, heartbeat_ms) = (silent.as_millis(), heartbeat.as_millis());
+        for Actor { actor, epoch, address, silent_ms, weights_version, trajectories, unanswered, .. } in lost {
+            let heartbeat_ms = heartbeat.as_millis();
             tracing::warn!(
                 actor,
                 epoch,
@@ -289,8 +284,8 @@ impl Actors {
     }
 
     /// Returns the list of actors and its totals.
-    pub(crate) fn told(&self) -> Told {
-        self.leases.lock().told(Instant::now())
+    pub(crate) fn list(&self) -> ActorList {
+        self.leases.lock().list(Instant::now())
     }
 }
 
@@ -303,9 +298,9 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn heard(&self, now: Instant) {
-        let heard = self.actors.leases.lock().heard(self.id, now);
-        tell_again(heard, self.id.actor, self.epoch);
+    pub(crate) fn renew(&self, now: Instant) {
+        let before = self.actors.leases.lock().renew(self.id, now);
+        log_return(before, self.id.actor, self.epoch);
     }
 
     pub(crate) fn arrived(&self, weights_version: Option<u64>) {
@@ -327,8 +322,8 @@ impl Drop for Lease {
     }
 }
 
-fn tell_again(heard: Heard, actor: u64, epoch: u64) {
-    if heard == Heard::Again {
+fn log_return(before: Before, actor: u64, epoch: u64) {
+    if before == Before::Lost {
         tracing::info!(actor, epoch, "a lost actor is back");
     }
 }

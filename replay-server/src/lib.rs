@@ -1,20 +1,22 @@
-//! The replay process: trajectories in, durable and counted once; samples out, at the ratio that the limiter holds.
+//! Stores trajectories durably and once each, and serves samples at the ratio that the rate limiter holds.
 //!
-//! Three parts, each with one owner. [`grpc`] answers calls on tokio. The [`keeper`] owns table and limiter on a thread
-//! of its own and takes one command at a time. The [`log`] owns the files on another thread and commits many inserts
-//! with one fsync. They meet over bounded channels; an insert is acknowledged after its commit, and a limiter that
-//! refuses lets inserts wait, so that back-pressure reaches the actors. An [`archive`] may copy the files elsewhere;
-//! nothing waits for it. Start with [`start`].
+//! [`run`] is the process, which reads a [`Config`] into [`Settings`]; [`start`] begins one that is [`Running`]. Three
+//! parts have one owner each. [`grpc::ReplayService`] answers calls on tokio. [`table_service::TableService`] owns
+//! tables and limiter on a thread of its own and takes one command at a time. The [`log`] owns the files on another
+//! thread and commits many inserts with one fsync. They are connected by bounded channels; an insert is acknowledged
+//! after its commit, and a limiter that refuses makes inserts wait, so that back-pressure reaches the actors.
+//! [`leases::Actors`] counts live actors, [`archive::Archive`] may copy the files elsewhere, and [`verify`] checks a
+//! log. Start with [`start`].
 
 pub mod archive;
 pub mod config;
 mod disk;
 pub mod grpc;
-pub mod keeper;
 pub mod leases;
 pub mod log;
 mod metrics;
 pub mod storage;
+pub mod table_service;
 pub mod verify;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -26,8 +28,6 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use proto::replay::v1::replay_server::ReplayServer;
 use proto::security::Security;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng as _;
 use service::Drain;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
@@ -35,9 +35,9 @@ use tokio::task::JoinHandle as Task;
 use archive::{Archive, ArchiveError};
 pub use config::{ArchiveSettings, Config, Settings};
 use grpc::{INSERT_CREDIT, ReplayService};
-use keeper::{Clock, Command, Handle, Keeper, LOG_COMMANDS_MAX, Served};
 use leases::Actors;
 use log::{Disk, committer};
+use table_service::{Command, Handle, LOG_COMMANDS_MAX, TableService, TableState};
 
 /// The interval at which metrics are published and waiting samplers receive the reason.
 const TICK: Duration = Duration::from_millis(250);
@@ -151,16 +151,16 @@ async fn restored_archive(settings: &Settings) -> anyhow::Result<Option<(Archive
 /// The two threads behind a server.
 #[derive(Debug)]
 struct Threads {
-    keeper: Thread<()>,
+    tables: Thread<()>,
     log: Thread<()>,
 }
 
 impl Threads {
-    /// The keeper first: when it ends, the log's channel does.
+    /// The table service first: when it ends, the log's channel does.
     fn join(self) -> anyhow::Result<()> {
-        let keeper = self.keeper.join().map_err(|_| anyhow!("the replay table's thread panicked"));
+        let tables = self.tables.join().map_err(|_| anyhow!("the replay table's thread panicked"));
         let log = self.log.join().map_err(|_| anyhow!("the replay log's thread panicked"));
-        keeper.and(log)
+        tables.and(log)
     }
 }
 
@@ -174,18 +174,17 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
     let (handle, commands) = Handle::new();
     let (to_log, log_commands) = sync_channel(LOG_COMMANDS_MAX);
     let commit = settings.commit;
-    // This handle does not keep the keeper alive: it ends by its own decision.
+    // This handle does not keep the table service alive: it ends by its own decision.
     let events = handle.clone();
     let log = std::thread::Builder::new().name("replay-log".to_owned()).spawn(move || {
         committer::run(log, &log_commands, commit, |event| {
-            // A keeper that has ended waits for nothing.
+            // A table service that has ended waits for nothing.
             let _ = events.send_blocking(Command::Log(event));
         });
     })?;
-    let keeper = Keeper::new(restored, Clock::start(), ChaCha8Rng::seed_from_u64(settings.seed), to_log)
-        .within(settings.memory_bytes_max);
-    let keeper = std::thread::Builder::new().name("replay-table".to_owned()).spawn(move || keeper.run(commands))?;
-    Ok((handle, Threads { keeper, log }))
+    let tables = TableService::new(restored, settings, to_log);
+    let tables = std::thread::Builder::new().name("replay-table".to_owned()).spawn(move || tables.run(commands))?;
+    Ok((handle, Threads { tables, log }))
 }
 
 /// Random bytes from the system.
@@ -195,10 +194,10 @@ fn entropy() -> [u8; 32] {
     *blake3::hash(&words.map(u64::to_le_bytes).concat()).as_bytes()
 }
 
-fn tell_restored(served: &Served) {
-    let (table, limiter) = (served.table(), served.limiter());
+fn tell_restored(state: &TableState) {
+    let (table, limiter) = (state.table(), state.limiter());
     tracing::info!(
-        table = served.name(),
+        table = state.name(),
         trajectories = table.trajectories(),
         items = table.items(),
         samples = limiter.counts().sampled,
@@ -207,11 +206,11 @@ fn tell_restored(served: &Served) {
     if table.items() > 0
         && let Err(wait) = limiter.can_sample(1)
     {
-        tracing::warn!(table = served.name(), "nothing can be drawn until more comes in: {wait}");
+        tracing::warn!(table = state.name(), "nothing can be drawn until more comes in: {wait}");
     }
 }
 
-/// Serves until drained; by then the keeper has received the drain too.
+/// Serves until drained; by then the table service has received the drain too.
 async fn serve(
     settings: Settings,
     security: Security,
@@ -256,7 +255,7 @@ async fn serve(
         served = &mut serving => served.context("serve replay"),
         () = &mut draining => Ok(()),
         () = &mut ticking => if drain.started() {
-            // The keeper has drained before the streams have: they still deliver its last answers.
+            // The table service has drained before the streams have: they still deliver its last answers.
             tokio::select! {
                 served = &mut serving => served.context("serve replay"),
                 () = &mut draining => Ok(()),
@@ -265,7 +264,7 @@ async fn serve(
             Err(anyhow!("the replay table has ended early"))
         },
     };
-    // However serving ended, the keeper must end too.
+    // However serving ended, the table service must end too.
     let _ = handle.send(Command::Drain).await;
     served
 }

@@ -2,14 +2,14 @@
 //!
 //! A segment is a row of [`frame`]s, which only the process can make; the first is a [`Head`] that carries over what
 //! earlier segments knew (ids seen, totals), so old segments are dropped by unlinking them. A commit is one write and
-//! one fsync for many records. It knows nothing of the table nor of what a trajectory's content means. Start with
+//! one fsync for many records. It depends neither on the table nor on the content of a trajectory. Start with
 //! [`Log::open`].
 
 pub mod committer;
 mod fields;
 pub mod frame;
 pub mod head;
-pub mod note;
+pub mod operator_record;
 pub mod record;
 mod recovery;
 pub mod volume;
@@ -24,8 +24,8 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 pub use fields::UnreadableRecord;
 use frame::{Prologue, Salt};
-pub use head::{Counters, Head, TableState};
-pub use note::{Note, PriorityUpdate, TableCounters};
+pub use head::{Counters, Head, LoggedTable};
+pub use operator_record::{OperatorRecord, TableCounters};
 pub use record::{EncodedTrajectory, Record, UnixMillis};
 pub use recovery::{OpenError, Recovered, Repair};
 pub use volume::{Disk, Volume, VolumeFile};
@@ -78,16 +78,16 @@ pub enum Entry {
         content: EncodedTrajectory,
     },
     /// Anything else.
-    Note(Note),
+    Operator(OperatorRecord),
 }
 
 impl Entry {
-    /// About how many bytes of the log it will be; notes are small.
+    /// About how many bytes of the log it will be; other records are small.
     fn bytes(&self) -> usize {
         match self {
             Self::Trajectory { content, .. } => frame::HEADER_BYTES + content.payload().len(),
-            Self::Note(Note::Priorities { updates, .. }) => size_of_val(updates.as_slice()),
-            Self::Note(_) => frame::HEADER_BYTES,
+            Self::Operator(OperatorRecord::Priorities { updates, .. }) => size_of_val(updates.as_slice()),
+            Self::Operator(_) => frame::HEADER_BYTES,
         }
     }
 }
@@ -310,7 +310,7 @@ impl<V: Volume> Log<V> {
                         self.state.counters.count(*items);
                     }
                 }
-                Entry::Note(note) => self.state.note(note),
+                Entry::Operator(record) => self.state.record(record),
             }
         }
         self.segments.back_mut().expect("the segment that grew is listed").1 = written.end;
@@ -362,7 +362,7 @@ fn encode(out: &mut Vec<u8>, prologue: &Prologue, base: u64, entries: &[Entry], 
             Entry::Trajectory { content, .. } => {
                 prologue.append_checked(out, base, content.payload(), content.checksum())?;
             }
-            Entry::Note(note) => prologue.append(out, base, &note.encode()?)?,
+            Entry::Operator(record) => prologue.append(out, base, &record.encode()?)?,
         }
     }
     Ok(())

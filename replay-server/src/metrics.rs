@@ -1,4 +1,4 @@
-//! Publishes the metrics of the tables.
+//! The metrics of the process, all named here.
 
 use std::time::Duration;
 
@@ -11,136 +11,132 @@ const INVALID: &str = "invalid";
 const NOT_STORED: &str = "not_stored";
 const OVER_MEMORY: &str = "over_memory";
 
-/// The names of all metrics live here; the keeper only hands over figures.
-#[derive(Debug)]
-pub(crate) struct Metrics(());
+/// Gauges, and seconds that only grow: counters hold whole numbers.
+const GAUGES: [(&str, &str); 19] = [
+    ("zerofleet_replay_trajectories", "Trajectories held"),
+    ("zerofleet_replay_items", "Items held: positions that may be drawn"),
+    ("zerofleet_replay_window_items", "Items in the window, the newest of those held"),
+    ("zerofleet_replay_samples_per_insert", "Samples drawn for each item inserted, since the run began"),
+    ("zerofleet_replay_bytes", "Bytes of the log on disk"),
+    ("zerofleet_replay_insert_wait_seconds_total", "Time during which the rate limiter blocked inserts"),
+    ("zerofleet_replay_sample_wait_seconds_total", "Time during which the rate limiter blocked samples"),
+    (
+        "zerofleet_replay_rate_limiter_wait_seconds_total",
+        "Time during which a table blocked one side, by the kind of reason",
+    ),
+    ("zerofleet_replay_quarantined", "Trajectories held that were taken out of sampling"),
+    ("zerofleet_replay_actors", "Actors that insert, by how it stands with them"),
+    ("zerofleet_replay_memory_bytes", "Bytes of memory of all tables and of what is on its way"),
+    ("zerofleet_replay_memory_bytes_max", "Bytes of memory allowed; 0 for any number"),
+    ("zerofleet_replay_tables_items", "Items held by each table"),
+    ("zerofleet_replay_tables_window_items", "Items in the window of each table"),
+    ("zerofleet_replay_table_bytes", "Bytes of memory that each table keeps, shared ones too"),
+    ("zerofleet_replay_tables_quarantined", "Trajectories of each table out of sampling"),
+    ("zerofleet_replay_archive_bytes", "Bytes of the log in its archive"),
+    ("zerofleet_replay_disk_free_bytes", "Bytes that the log's file system still takes"),
+    ("zerofleet_replay_disk_bytes", "Bytes of the log's file system"),
+];
 
-impl Metrics {
-    /// Describes all of them.
-    pub(crate) fn new() -> Self {
-        describe_gauge!("zerofleet_replay_trajectories", "Trajectories held");
-        describe_gauge!("zerofleet_replay_items", "Items held: positions that may be drawn");
-        describe_gauge!("zerofleet_replay_window_items", "Items in the window, the newest of those held");
-        describe_gauge!(
-            "zerofleet_replay_samples_per_insert",
-            "Samples drawn for each item inserted, since the run began"
-        );
-        describe_gauge!("zerofleet_replay_bytes", "Bytes of the log on disk");
-        describe_gauge!("zerofleet_replay_table_bytes", "Bytes of memory that the table keeps");
-        describe_counter!("zerofleet_replay_inserts_total", "Trajectories stored since the run began");
-        describe_counter!("zerofleet_replay_items_inserted_total", "Items stored since the run began");
-        describe_counter!("zerofleet_replay_samples_total", "Items drawn since the run began");
-        describe_counter!(
-            "zerofleet_replay_duplicates_total",
-            "Trajectories that came again and were not counted again"
-        );
-        describe_counter!("zerofleet_replay_refused_total", "Trajectories refused, by reason");
-        describe_gauge!("zerofleet_replay_insert_wait_seconds_total", "Time during which the limiter held up inserts");
-        describe_gauge!("zerofleet_replay_sample_wait_seconds_total", "Time during which the limiter held up samples");
-        describe_gauge!(
-            "zerofleet_replay_held_up_seconds_total",
-            "Time during which a table held up one side, by the kind of reason"
-        );
-        describe_gauge!("zerofleet_replay_quarantined", "Trajectories held that were taken out of sampling");
-        describe_counter!("zerofleet_replay_stale_total", "Trajectories not stored: their weights were too far behind");
-        counter!("zerofleet_replay_stale_total").absolute(0);
-        describe_gauge!("zerofleet_replay_actors", "Actors that insert, by how it stands with them");
-        describe_counter!("zerofleet_replay_actors_lost_total", "How often an actor was silent for too long");
-        counter!("zerofleet_replay_refused_total", "reason" => INVALID).absolute(0);
-        counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).absolute(0);
-        counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).absolute(0);
-        describe_gauge!("zerofleet_replay_memory_bytes", "Bytes of memory of all tables and of what is on its way");
-        describe_gauge!("zerofleet_replay_memory_bytes_max", "Bytes of memory allowed; 0 for any number");
-        describe_gauge!("zerofleet_replay_tables_items", "Items held by each table");
-        describe_gauge!("zerofleet_replay_tables_window_items", "Items in the window of each table");
-        describe_gauge!("zerofleet_replay_tables_bytes", "Bytes of memory that each table keeps, shared ones too");
-        describe_gauge!("zerofleet_replay_tables_quarantined", "Trajectories of each table out of sampling");
-        describe_counter!("zerofleet_replay_tables_samples_total", "Items drawn from each table since the run began");
-        describe_histogram!("zerofleet_replay_insert_seconds", "From the arrival of a trajectory to its answer");
-        describe_histogram!("zerofleet_replay_sample_seconds", "From the wish for a batch to the batch");
-        describe_histogram!("zerofleet_replay_sample_age_seconds", "How long ago what is drawn came in");
-        describe_histogram!("zerofleet_replay_sample_lag_versions", "How far what is drawn is behind the newest held");
-        describe_gauge!("zerofleet_replay_archive_bytes", "Bytes of the log in its archive");
-        describe_counter!("zerofleet_replay_archive_passes_total", "Passes over the archive, by result");
-        describe_gauge!("zerofleet_replay_disk_free_bytes", "Bytes that the log's file system still takes");
-        describe_gauge!("zerofleet_replay_disk_bytes", "Bytes of the log's file system");
-        Self(())
-    }
+const COUNTERS: [(&str, &str); 9] = [
+    ("zerofleet_replay_inserts_total", "Trajectories stored since the run began"),
+    ("zerofleet_replay_items_inserted_total", "Items stored since the run began"),
+    ("zerofleet_replay_samples_total", "Items drawn since the run began"),
+    ("zerofleet_replay_duplicates_total", "Trajectories that came again and were not counted again"),
+    ("zerofleet_replay_refused_total", "Trajectories refused, by reason"),
+    ("zerofleet_replay_stale_total", "Trajectories not stored: their weights were too far behind"),
+    ("zerofleet_replay_actors_lost_total", "How often an actor was silent for too long"),
+    ("zerofleet_replay_tables_samples_total", "Items drawn from each table since the run began"),
+    ("zerofleet_replay_archive_passes_total", "Passes over the archive, by result"),
+];
 
-    /// The log could not take a trajectory.
-    pub(crate) fn count_not_stored(&self) {
-        counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).increment(1);
-    }
+const HISTOGRAMS: [(&str, &str); 4] = [
+    ("zerofleet_replay_insert_seconds", "From the arrival of a trajectory to its answer"),
+    ("zerofleet_replay_sample_seconds", "From the wish for a batch to the batch"),
+    ("zerofleet_replay_sample_age_seconds", "How long ago what is drawn came in"),
+    ("zerofleet_replay_sample_lag_versions", "How far what is drawn is behind the newest held"),
+];
 
-    /// The weights of a trajectory were too far behind.
-    pub(crate) fn count_stale(&self) {
-        counter!("zerofleet_replay_stale_total").increment(1);
-    }
-
-    /// There was no room in memory for a trajectory.
-    pub(crate) fn count_over_memory(&self) {
-        counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).increment(1);
-    }
-
-    /// A trajectory is in the tables so long after it came.
-    pub(crate) fn inserted_after(&self, latency: Duration) {
-        histogram!("zerofleet_replay_insert_seconds").record(latency);
-    }
-
-    /// Publishes what all tables together keep.
-    pub(crate) fn publish_memory(&self, bytes: u64, bytes_max: Option<u64>) {
-        gauge!("zerofleet_replay_memory_bytes").set(bytes as f64);
-        gauge!("zerofleet_replay_memory_bytes_max").set(bytes_max.unwrap_or(0) as f64);
-    }
-
-    /// Publishes what one table holds and has done.
-    pub(crate) fn publish_table(&self, name: &str, table: &Table, counts: RateLimiterCounts) {
-        let name = name.to_owned();
-        gauge!("zerofleet_replay_tables_items", "table" => name.clone()).set(table.items() as f64);
-        gauge!("zerofleet_replay_tables_window_items", "table" => name.clone()).set(table.window_items() as f64);
-        gauge!("zerofleet_replay_tables_bytes", "table" => name.clone()).set(table.bytes() as f64);
-        gauge!("zerofleet_replay_tables_quarantined", "table" => name.clone()).set(table.quarantined() as f64);
-        counter!("zerofleet_replay_tables_samples_total", "table" => name).absolute(counts.sampled);
-    }
-
-    /// Publishes the time for which each side of a table was blocked, by the reason.
-    pub(crate) fn publish_waits(
-        &self,
-        table: &str,
-        waits: impl Iterator<Item = (&'static str, &'static str, Duration)>,
-    ) {
-        for (side, reason, total) in waits {
-            let labels = [("table", table.to_owned()), ("side", side.to_owned()), ("reason", reason.to_owned())];
-            gauge!("zerofleet_replay_held_up_seconds_total", &labels).set(total.as_secs_f64());
-        }
-    }
-
-    /// Publishes the figures of the table.
-    pub(crate) fn publish(&self, table: &TableStats, table_bytes: u64, [insert_wait, sample_wait]: [Duration; 2]) {
-        gauge!("zerofleet_replay_trajectories").set(table.trajectories as f64);
-        gauge!("zerofleet_replay_items").set(table.items as f64);
-        gauge!("zerofleet_replay_window_items").set(table.window_items as f64);
-        gauge!("zerofleet_replay_samples_per_insert").set(table.samples_per_insert);
-        gauge!("zerofleet_replay_bytes").set(table.bytes as f64);
-        gauge!("zerofleet_replay_table_bytes").set(table_bytes as f64);
-        counter!("zerofleet_replay_inserts_total").absolute(table.trajectories_inserted_total);
-        counter!("zerofleet_replay_items_inserted_total").absolute(table.items_inserted_total);
-        counter!("zerofleet_replay_samples_total").absolute(table.samples_total);
-        counter!("zerofleet_replay_duplicates_total").absolute(table.duplicates_total);
-        counter!("zerofleet_replay_refused_total", "reason" => INVALID).absolute(table.refused_total);
-        gauge!("zerofleet_replay_quarantined").set(table.quarantined_total as f64);
-        // Counters hold whole numbers; these are seconds with fractions that only grow.
-        gauge!("zerofleet_replay_insert_wait_seconds_total").set(insert_wait.as_secs_f64());
-        gauge!("zerofleet_replay_sample_wait_seconds_total").set(sample_wait.as_secs_f64());
+/// Describes all of them, and begins counters that would otherwise appear with their first event.
+pub(crate) fn describe() {
+    GAUGES.iter().for_each(|&(name, meaning)| describe_gauge!(name, meaning));
+    COUNTERS.iter().for_each(|&(name, meaning)| describe_counter!(name, meaning));
+    HISTOGRAMS.iter().for_each(|&(name, meaning)| describe_histogram!(name, meaning));
+    counter!("zerofleet_replay_stale_total").absolute(0);
+    for reason in [INVALID, NOT_STORED, OVER_MEMORY] {
+        counter!("zerofleet_replay_refused_total", "reason" => reason).absolute(0);
     }
 }
 
+/// The log could not take a trajectory.
+pub(crate) fn count_not_stored() {
+    counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).increment(1);
+}
+
+/// The weights of a trajectory were too far behind.
+pub(crate) fn count_stale() {
+    counter!("zerofleet_replay_stale_total").increment(1);
+}
+
+/// There was no room in memory for a trajectory.
+pub(crate) fn count_over_memory() {
+    counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).increment(1);
+}
+
+/// A trajectory is in the tables so long after it came.
+pub(crate) fn inserted_after(latency: Duration) {
+    histogram!("zerofleet_replay_insert_seconds").record(latency);
+}
+
+/// Publishes what all tables together keep.
+pub(crate) fn publish_memory(bytes: u64, bytes_max: Option<u64>) {
+    gauge!("zerofleet_replay_memory_bytes").set(bytes as f64);
+    gauge!("zerofleet_replay_memory_bytes_max").set(bytes_max.unwrap_or(0) as f64);
+}
+
+/// Publishes what one table holds and has done.
+pub(crate) fn publish_table(name: &str, table: &Table, counts: RateLimiterCounts) {
+    let labels = [("table", name.to_owned())];
+    gauge!("zerofleet_replay_tables_items", &labels).set(table.items() as f64);
+    gauge!("zerofleet_replay_tables_window_items", &labels).set(table.window_items() as f64);
+    gauge!("zerofleet_replay_table_bytes", &labels).set(table.bytes() as f64);
+    gauge!("zerofleet_replay_tables_quarantined", &labels).set(table.quarantined() as f64);
+    counter!("zerofleet_replay_tables_samples_total", &labels).absolute(counts.sampled);
+}
+
+/// Publishes the time for which each side of a table was blocked, by the reason.
+pub(crate) fn publish_waits(table: &str, waits: impl Iterator<Item = (&'static str, &'static str, Duration)>) {
+    for (side, reason, total) in waits {
+        let labels = [("table", table.to_owned()), ("side", side.to_owned()), ("reason", reason.to_owned())];
+        gauge!("zerofleet_replay_rate_limiter_wait_seconds_total", &labels).set(total.as_secs_f64());
+    }
+}
+
+/// Publishes the figures of the main table.
+pub(crate) fn publish(table: &TableStats, [insert_wait, sample_wait]: [Duration; 2]) {
+    gauge!("zerofleet_replay_trajectories").set(table.trajectories as f64);
+    gauge!("zerofleet_replay_items").set(table.items as f64);
+    gauge!("zerofleet_replay_window_items").set(table.window_items as f64);
+    gauge!("zerofleet_replay_samples_per_insert").set(table.samples_per_insert);
+    gauge!("zerofleet_replay_bytes").set(table.bytes as f64);
+    gauge!("zerofleet_replay_quarantined").set(table.quarantined_total as f64);
+    gauge!("zerofleet_replay_insert_wait_seconds_total").set(insert_wait.as_secs_f64());
+    gauge!("zerofleet_replay_sample_wait_seconds_total").set(sample_wait.as_secs_f64());
+    counter!("zerofleet_replay_inserts_total").absolute(table.trajectories_inserted_total);
+    counter!("zerofleet_replay_items_inserted_total").absolute(table.items_inserted_total);
+    counter!("zerofleet_replay_samples_total").absolute(table.samples_total);
+    counter!("zerofleet_replay_duplicates_total").absolute(table.duplicates_total);
+    counter!("zerofleet_replay_refused_total", "reason" => INVALID).absolute(table.refused_total);
+}
+
 /// Metrics that are recorded so often that their handles are looked up once.
-#[derive(Clone)]
+#[derive(Debug)]
 pub(crate) struct TableMetrics {
-    age: Histogram,
-    lag: Histogram,
-    latency: Histogram,
+    /// The time since an item that is drawn came in.
+    pub(crate) age: Histogram,
+    /// The number of versions that an item that is drawn is behind the newest.
+    pub(crate) lag: Histogram,
+    /// The time from the request of a batch to its draw.
+    pub(crate) latency: Histogram,
 }
 
 impl TableMetrics {
@@ -152,23 +148,6 @@ impl TableMetrics {
             lag: histogram!("zerofleet_replay_sample_lag_versions", "table" => table.clone()),
             latency: histogram!("zerofleet_replay_sample_seconds", "table" => table),
         }
-    }
-
-    /// An item was drawn, so long after it came in, so many versions behind the newest.
-    pub(crate) fn drawn(&self, age: Duration, lag_versions: u64) {
-        self.age.record(age);
-        self.lag.record(lag_versions as f64);
-    }
-
-    /// Records the time from the request of a batch to its draw.
-    pub(crate) fn batch_after(&self, latency: Duration) {
-        self.latency.record(latency);
-    }
-}
-
-impl std::fmt::Debug for TableMetrics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TableMetrics").finish_non_exhaustive()
     }
 }
 

@@ -6,26 +6,34 @@ use std::num::NonZeroUsize;
 
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::Suspect;
-use replay::{ItemKey, Retention, Signature, TableTotals};
+use replay::{Retention, TableTotals};
 
 use crate::config::{LiveTable, NamedTable, Settings, TableIndex};
-use crate::keeper::{Restored, Segments, Served};
 use crate::log::{
-    self, EncodedTrajectory, Head, Log, LogSettings, Note, OpenError, Recovered, Repair, UnixMillis, Volume,
+    EncodedTrajectory, Head, Log, LogSettings, OpenError, OperatorRecord, Recovered, Repair, UnixMillis, Volume,
 };
+use crate::table_service::{Restored, Segments, TableState};
 
 /// The record of a trajectory in the log: its columns, compressed.
 ///
 /// # Errors
 /// It is larger than any that comes over the wire.
 pub fn encode(trajectory: &Trajectory, inserted: UnixMillis) -> io::Result<EncodedTrajectory> {
-    let items = u32::try_from(trajectory.full_steps()).expect("an episode has under 2^32 steps");
-    EncodedTrajectory::new(trajectory.id(), items, inserted, trajectory.columns())
+    EncodedTrajectory::new(trajectory.id(), items(trajectory), inserted, trajectory.columns())
+}
+
+/// The items of a trajectory, as the log counts them.
+pub(crate) fn items(trajectory: &Trajectory) -> u32 {
+    u32::try_from(trajectory.full_steps()).expect("an episode has under 2^32 steps")
 }
 
 /// Reads the content of a record; it is checked like what comes over the wire, since bits may rot.
-pub(crate) fn decode(id: TrajectoryId, content: &[u8], signature: &Signature) -> Result<Trajectory, String> {
-    signature.parse(id, content).map_err(|invalid| invalid.to_string())
+pub(crate) fn decode(id: TrajectoryId, content: &[u8], settings: &Settings) -> Result<Trajectory, String> {
+    let trajectory = Trajectory::parse(id, content, settings.limits).map_err(|invalid| invalid.to_string())?;
+    if trajectory.game() != settings.game {
+        return Err(format!("game: is {:?}, the table holds {:?}", trajectory.game(), settings.game));
+    }
+    Ok(trajectory)
 }
 
 /// Returns the settings with which a log is opened.
@@ -48,10 +56,10 @@ pub fn restore<V: Volume>(
     settings: &Settings,
     salt_seed: [u8; 32],
 ) -> Result<(Log<V>, Restored, Vec<Repair>), OpenError> {
-    let mut tables: Vec<Served> = settings.tables.iter().map(unbounded).collect();
+    let mut tables: Vec<TableState> = settings.tables.iter().map(unbounded).collect();
     let mut segments = Segments::default();
-    let (signature, start) = (settings.signature(), UnixMillis::now());
-    let decode = |id, content: &[u8]| decode(id, content, &signature);
+    let start = UnixMillis::now();
+    let decode = |id, content: &[u8]| decode(id, content, settings);
     let (log, repairs) =
         Log::open(volume, log_settings(settings, salt_seed), decode, |segment, recovered| match recovered {
             Recovered::Trajectory { content, inserted, .. } => {
@@ -59,7 +67,7 @@ pub fn restore<V: Volume>(
                 segments.push(segment);
                 tables.iter_mut().for_each(|table| table.insert(content.clone(), inserted));
             }
-            Recovered::Note(note) => replay_note(&mut tables, note),
+            Recovered::Operator(record) => replay_record(&mut tables, record),
         })?;
     let Head { counters, seen, quarantined_actors, tables: states, .. } = log.state();
     let now = start.since_1970();
@@ -83,10 +91,10 @@ pub fn restore<V: Volume>(
 
 /// Returns a table that removes nothing: while the log is read, the bounds in force at its end are not known yet. The
 /// log holds about as much as the tables do.
-fn unbounded(settings: &NamedTable) -> Served {
-    let mut served = Served::new(settings.clone());
-    served.hold_to(without_bounds(settings.clone()));
-    served
+fn unbounded(settings: &NamedTable) -> TableState {
+    let mut table = TableState::new(settings.clone());
+    table.hold_to(without_bounds(settings.clone()));
+    table
 }
 
 fn without_bounds(mut settings: NamedTable) -> NamedTable {
@@ -95,23 +103,18 @@ fn without_bounds(mut settings: NamedTable) -> NamedTable {
     settings
 }
 
-/// Applies a note; the limiters' counts of this phase are replaced at the end.
-fn replay_note(tables: &mut [Served], note: Note) {
-    match note {
-        Note::Quarantine(id) => tables.iter_mut().for_each(|table| _ = table.quarantine(Suspect::Trajectory(id))),
-        Note::Release(id) => tables.iter_mut().for_each(|table| _ = table.release(Suspect::Trajectory(id))),
-        Note::QuarantineActor(actor) => tables.iter_mut().for_each(|table| _ = table.quarantine(Suspect::Actor(actor))),
-        Note::ReleaseActor(actor) => tables.iter_mut().for_each(|table| _ = table.release(Suspect::Actor(actor))),
-        Note::Priorities { table: name, updates } => {
+/// Applies a record of an operator; the limiters' counts of this phase are replaced at the end.
+fn replay_record(tables: &mut [TableState], record: OperatorRecord) {
+    match record {
+        OperatorRecord::Quarantine(suspect) => tables.iter_mut().for_each(|table| _ = table.quarantine(suspect)),
+        OperatorRecord::Release(suspect) => tables.iter_mut().for_each(|table| _ = table.release(suspect)),
+        OperatorRecord::Priorities { table: name, updates } => {
             // The table may be of an earlier run file.
             let Some(table) = tables.iter_mut().find(|table| table.name() == name) else { return };
-            let item =
-                |log::PriorityUpdate { id, ply, priority }| (ItemKey { trajectory: id, ply: ply as usize }, priority);
-            let priorities: Vec<_> = updates.into_iter().map(item).collect();
             // The log has checked them; what is gone is unknown.
-            let _ = table.update_priorities(&priorities);
+            let _ = table.update_priorities(&updates);
         }
-        Note::Table { name, settings: Some(settings) } => {
+        OperatorRecord::Table { name, settings: Some(settings) } => {
             let Some(table) = tables.iter_mut().find(|table| table.name() == name) else { return };
             // Priorities that follow need a table that uses them.
             if let Some(live) = LiveTable::restored(&settings, table.written()) {
@@ -119,12 +122,12 @@ fn replay_note(tables: &mut [Served], note: Note) {
             }
         }
         // They are in the head.
-        Note::Table { settings: None, .. } | Note::TableCounters { .. } => {}
+        OperatorRecord::Table { settings: None, .. } | OperatorRecord::TableCounters { .. } => {}
     }
 }
 
-/// No note lists actors whose quarantine was recorded in a dropped segment.
-fn quarantine_exactly(table: &mut Served, quarantined_actors: &BTreeSet<u64>) {
+/// No record lists actors whose quarantine was recorded in a dropped segment.
+fn quarantine_exactly(table: &mut TableState, quarantined_actors: &BTreeSet<u64>) {
     let now: BTreeSet<u64> = table.table().quarantined_actors().collect();
     for &actor in quarantined_actors.difference(&now) {
         let _ = table.quarantine(Suspect::Actor(actor));

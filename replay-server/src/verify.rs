@@ -14,7 +14,7 @@ pub struct Verified {
     /// Their positions.
     pub items: u64,
     /// Quarantines, priorities and other records beside them.
-    pub notes: u64,
+    pub others: u64,
     /// Files.
     pub segments: usize,
     /// Their bytes.
@@ -28,30 +28,25 @@ pub struct Verified {
 /// # Errors
 /// [`OpenError`]: a file that cannot be read, another format or another game.
 pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
-    let (mut trajectories, mut items, mut notes) = (0, 0, 0);
-    let signature = settings.signature();
-    let decode = |id, content: &[u8]| decode(id, content, &signature);
+    let (mut trajectories, mut items, mut others) = (0, 0, 0);
+    let decode = |id, content: &[u8]| decode(id, content, settings);
     let volume = ReadOnly(Disk::new(&settings.directory));
     let (log, damage) = Log::open(volume, log_settings(settings, [0; 32]), decode, |_, recovered| match recovered {
         Recovered::Trajectory { content, .. } => {
             trajectories += 1;
             items += content.full_steps() as u64;
         }
-        Recovered::Note(_) => notes += 1,
+        Recovered::Operator(_) => others += 1,
     })?;
-    Ok(Verified { trajectories, items, notes, segments: log.segments(), bytes: log.bytes(), damage })
+    Ok(Verified { trajectories, items, others, segments: log.segments(), bytes: log.bytes(), damage })
 }
 
 /// A read-only folder: every change is ignored.
 #[derive(Debug)]
 struct ReadOnly(Disk);
 
-/// A file of such a folder.
-#[derive(Debug)]
-struct Unchanged;
-
 impl Volume for ReadOnly {
-    type File = Unchanged;
+    type File = ();
 
     fn list(&self) -> io::Result<Vec<String>> {
         self.0.list()
@@ -61,12 +56,12 @@ impl Volume for ReadOnly {
         self.0.read(name)
     }
 
-    fn create(&self, _: &str) -> io::Result<Unchanged> {
-        Ok(Unchanged)
+    fn create(&self, _: &str) -> io::Result<()> {
+        Ok(())
     }
 
-    fn open(&self, _: &str) -> io::Result<Unchanged> {
-        Ok(Unchanged)
+    fn open(&self, _: &str) -> io::Result<()> {
+        Ok(())
     }
 
     fn remove(&self, _: &str) -> io::Result<()> {
@@ -78,7 +73,8 @@ impl Volume for ReadOnly {
     }
 }
 
-impl VolumeFile for Unchanged {
+/// A file of such a folder.
+impl VolumeFile for () {
     fn append(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }

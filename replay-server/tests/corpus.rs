@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use prost::Message as _;
-use proto::replay::v1;
-use replay_server::log::{EncodedTrajectory, Head, Note, PriorityUpdate, Record, TableCounters, UnixMillis};
+use proto::replay::{Suspect, v1};
+use replay::ItemKey;
+use replay_server::log::{EncodedTrajectory, Head, OperatorRecord, Record, TableCounters, UnixMillis};
 use weights::WeightsVersion;
 
 #[path = "../../fuzz/checks.rs"]
@@ -83,22 +84,22 @@ fn seeds_are_written() {
             .payload()
             .to_vec()
     };
-    let update = PriorityUpdate { id: id(0), ply: 2, priority: 0.5 };
-    let notes = [
-        Note::Quarantine(id(0)),
-        Note::Release(id(0)),
-        Note::QuarantineActor(1),
-        Note::ReleaseActor(1),
-        Note::Priorities { table: "t".into(), updates: vec![update; 2] },
-        Note::Table { name: "t".into(), settings: Some("{}".into()) },
-        Note::TableCounters { table: "t".into(), counters: TableCounters { items: 1, samples: 2 } },
+    let update = (ItemKey { trajectory: id(0), ply: 2 }, 0.5);
+    let operator_records = [
+        OperatorRecord::Quarantine(Suspect::Trajectory(id(0))),
+        OperatorRecord::Release(Suspect::Trajectory(id(0))),
+        OperatorRecord::Quarantine(Suspect::Actor(1)),
+        OperatorRecord::Release(Suspect::Actor(1)),
+        OperatorRecord::Priorities { table: "t".into(), updates: vec![update; 2] },
+        OperatorRecord::Table { name: "t".into(), settings: Some("{}".into()) },
+        OperatorRecord::TableCounters { table: "t".into(), counters: TableCounters { items: 1, samples: 2 } },
     ];
     let mut records = vec![Record::encode_head(&head).unwrap()];
     for sequence in 0..3 {
         records.push(Record::encode_counters(replay_server::log::Counters::default()));
         records.push(framed(sequence));
     }
-    records.extend(notes.iter().map(|note| note.encode().unwrap()));
+    records.extend(operator_records.iter().map(|record| record.encode().unwrap()));
     let put = |target: &str, name: usize, bytes: &[u8]| {
         std::fs::create_dir_all(corpus(target)).unwrap();
         std::fs::write(corpus(target).join(format!("seed-{name:02}")), bytes).unwrap();

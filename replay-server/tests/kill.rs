@@ -132,15 +132,9 @@ fn writer(endpoint: &str, actor: u64) -> Arc<Writer> {
 
 async fn sample(endpoint: String, stop: Arc<AtomicBool>) -> u64 {
     let game = GAME.to_owned();
-    let settings = SamplerSettings {
-        endpoint,
-        game,
-        table: MAIN_TABLE.to_owned(),
-        batch_size: 64,
-        unroll_steps: 2,
-        prefetch_batches: 4,
-    };
-    let (mut sampler, mut samples) = (Sampler::start(settings), 0);
+    let settings =
+        SamplerSettings { game, table: MAIN_TABLE.to_owned(), batch_size: 64, unroll_steps: 2, prefetch_batches: 4 };
+    let (mut sampler, mut samples) = (Sampler::start(&endpoint, settings), 0);
     while !stop.load(Ordering::Relaxed) {
         if let Ok(batch) = tokio::time::timeout(POLL, sampler.next()).await {
             samples += batch.samples.len() as u64;

@@ -8,17 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use tempfile::TempDir;
 use toml::{Table, Value};
 
 pub use needles::found;
 pub use program::Program;
 
-use crate::process::{program, wait_until};
+use crate::process::{ask, program, run, value_of, wait_until};
 
-/// An admin port that takes longer does not count as answering.
-const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Of every container.
 const ADMIN_PORT: u16 = 9100;
 /// Every image of the cluster, and the images below them.
@@ -244,10 +242,7 @@ impl Container {
     /// A sample of its metrics; `None` while it has none or does not answer.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
-        let url = format!("http://{}:{ADMIN_PORT}/metrics", self.address().ok()?);
-        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ADMIN_TIMEOUT)).build().into();
-        let text = agent.get(url).call().ok()?.body_mut().read_to_string().ok()?;
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+        value_of(name, &ask(&format!("{}:{ADMIN_PORT}", self.address().ok()?), "metrics").ok()?)
     }
 }
 
@@ -265,13 +260,4 @@ fn changed(config: &str, changes: &str) -> anyhow::Result<String> {
 
 fn docker(arguments: &[&str]) -> anyhow::Result<String> {
     run(Command::new("docker").args(arguments))
-}
-
-/// Runs a command to its end; returns its standard output.
-fn run(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?} ended with {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -52,6 +52,17 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Runs a command to its end; returns its standard output.
+///
+/// # Errors
+/// It cannot be started or fails, with what it wrote.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {command:?}"))?;
+    let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    ensure!(output.status.success(), "{command:?} ended with {}:\n{text}{errors}", output.status);
+    Ok(text)
+}
+
 /// The exit status and output of a process that ended by itself.
 #[derive(Debug)]
 pub struct Output {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::free_ports;
-use crate::process::wait_until;
+use crate::process::{run, wait_until};
 
 /// Instead of the intervals of the deployed configuration: a test does not wait.
 const INTERVAL: &str = "1s";
@@ -229,13 +229,4 @@ fn with_targets(deployed: &str, targets: &[Target], interval: &str) -> anyhow::R
             &format!("      - targets: [\"127.0.0.1:{admin}\"]\n        labels: {{ __meta_dns_name: {service} }}\n");
     }
     Ok(config + &rest.join("\n") + "\n")
-}
-
-/// Runs a command to its end; returns its output.
-fn run(command: &mut Command) -> anyhow::Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{name} ended with {}:\n{said}", output.status);
-    Ok(said)
 }

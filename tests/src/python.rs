@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+
+use crate::process::run;
 
 /// The oldest Python that the packages of most requirements support.
 const OLDEST: (u8, u8) = (3, 10);
@@ -39,7 +41,7 @@ impl Python {
         // Packages of one Python are none for another.
         let mut version = Command::new(&program);
         version.args(["-c", "import sys; print(sys.implementation.cache_tag, end='')"]);
-        let version = String::from_utf8(output(&mut version)?.stdout).context("read the version of Python")?;
+        let version = run(&mut version)?;
         let packages = folder.join(format!("python-{version}"));
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         // Other tests that want the same wait here, and find it.
@@ -62,15 +64,14 @@ impl Python {
         let mut command = Command::new(&self.program);
         // Nothing of the user's own, and nothing left beside the sources.
         command.arg("-sB").arg(script).args(arguments).env("PYTHONPATH", path);
-        let output = output(&mut command)?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        run(&mut command)
     }
 }
 
 fn find((major, minor): (u8, u8)) -> Option<OsString> {
     let is_new_enough = format!("import sys, pip; sys.exit(sys.version_info < ({major}, {minor}))");
     let candidates = std::env::var_os("PYTHON").into_iter().chain(["python3".into(), "python".into()]);
-    candidates.into_iter().find(|program| output(Command::new(program).args(["-c", &is_new_enough])).is_ok())
+    candidates.into_iter().find(|program| run(Command::new(program).args(["-c", &is_new_enough])).is_ok())
 }
 
 fn install(program: &OsString, requirements: &Path, packages: &Path) -> anyhow::Result<()> {
@@ -81,7 +82,7 @@ fn install(program: &OsString, requirements: &Path, packages: &Path) -> anyhow::
     let mut command = Command::new(program);
     command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--target"]);
     command.arg(packages).arg("--requirement").arg(requirements);
-    output(&mut command).with_context(|| format!("install the requirements of {}", requirements.display()))?;
+    run(&mut command).with_context(|| format!("install the requirements of {}", requirements.display()))?;
     Ok(())
 }
 
@@ -97,15 +98,4 @@ fn read_whole(requirements: &Path) -> anyhow::Result<String> {
         }
     }
     Ok(whole)
-}
-
-/// Runs a command to its end.
-fn output(command: &mut Command) -> anyhow::Result<Output> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
-    if !output.status.success() {
-        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        bail!("{name} ended with {}:\n{said}{complained}", output.status);
-    }
-    Ok(output)
 }

@@ -23,7 +23,7 @@ async fn actor(inspector: &Inspector) -> Option<Actor> {
 
 async fn wait_for(inspector: &Inspector, state: Option<ActorState>, within: Duration) {
     let begun = Instant::now();
-    while actor(inspector).await.map(|actor| actor.state) != state {
+    while actor(inspector).await.map(|actor| actor.state()) != state {
         assert!(begun.elapsed() < within, "not within {within:?}: {state:?}");
         tokio::time::sleep(Duration::from_millis(25)).await;
     }

@@ -11,14 +11,14 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 
 /// The greatest probability of some draws over the smallest.
 async fn spread(endpoint: &str) -> f64 {
-    let mut sampler = Sampler::start(SamplerSettings {
-        endpoint: endpoint.to_owned(),
+    let settings = SamplerSettings {
         game: "tic_tac_toe".to_owned(),
         table: MAIN_TABLE.to_owned(),
         batch_size: 64,
         unroll_steps: 0,
         prefetch_batches: 1,
-    });
+    };
+    let mut sampler = Sampler::start(endpoint, settings);
     let batch = sampler.next().await;
     sampler.close().await;
     let probabilities = batch.samples.iter().map(|sample| sample.probability);

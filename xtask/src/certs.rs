@@ -4,19 +4,20 @@
 //! and no container sees the keys of another. The key of the authority is in none of them. docs/security.md does the
 //! same with `openssl`. Start with [`make`].
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedKey, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
 };
 use ring::digest;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use tempfile::NamedTempFile;
 
 /// The user that processes run as in images; the host needs no user of this number.
 pub const USER: u32 = 10001;
@@ -31,7 +32,7 @@ const TOKEN_BYTES: usize = 32;
 
 /// One service and its credentials.
 struct Role {
-    /// The DNS name of its certificates; `proto` knows the scopes of client certificates by these names.
+    /// The DNS name of its certificates; `proto` defines the scopes of client certificates by these names.
     name: &'static str,
     serves: bool,
     /// The scopes of its token; see docs/security.md.
@@ -48,23 +49,31 @@ const ROLES: [Role; 6] = [
     Role { name: "operator", serves: false, scopes: "act,train,infer,admin" },
 ];
 
-/// The action where the folder holds secrets already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
-    /// Change nothing and fail.
-    Refuse,
-    /// Make new certificates under the same authority, and new tokens; running processes reload them.
-    Renew,
+/// The folder of the secrets, and what its certificates are valid for.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// The folder they are put into.
+    #[arg(long, default_value = FOLDER)]
+    pub out: PathBuf,
+    /// More names or addresses by which servers are reached, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    pub names: Vec<String>,
+    /// Days for which certificates are valid.
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub days: u32,
+    /// Make new certificates and tokens where there are some, under the same authority.
+    #[arg(long)]
+    pub renew: bool,
 }
 
-/// Makes all of it in `folder`: the certificates of servers are valid for their names, `localhost`, 127.0.0.1 and
-/// `names`.
+/// Makes all of it in the folder `out`: the certificates of servers are valid for their names, `localhost`, 127.0.0.1
+/// and `names`. Running processes reload what is renewed.
 ///
 /// # Errors
 /// Something is there already and is not to be renewed, or cannot be written.
-pub fn make(folder: &Path, names: &[String], days: u32, existing: Existing) -> Result<()> {
-    let there = folder.join("authority").join("ca.pem").exists();
-    if there && existing == Existing::Refuse {
+pub fn make(options: &Options) -> Result<()> {
+    let Options { out: folder, names, days, renew } = options;
+    if !renew && folder.join("authority").join("ca.pem").exists() {
         bail!("{} holds secrets already; --renew replaces them, under the same authority", folder.display());
     }
     create_folder(folder)?;
@@ -79,15 +88,15 @@ pub fn make(folder: &Path, names: &[String], days: u32, existing: Existing) -> R
         place.create()?;
         place.write("ca.pem", &authority.certificate)?;
         place.write("token", token)?;
-        let client = authority.sign(role.name, &[role.name.to_owned()], ExtendedKeyUsagePurpose::ClientAuth, days)?;
-        place.write("client.pem", &client.certificate)?;
-        place.write("client.key", &client.key)?;
+        let client = authority.sign(role.name, &[role.name.to_owned()], ExtendedKeyUsagePurpose::ClientAuth, *days)?;
+        place.write("client.pem", &client.cert.pem())?;
+        place.write("client.key", &client.signing_key.serialize_pem())?;
         if role.serves {
-            let mut own = vec![role.name.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+            let mut own = [role.name, "localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
             own.extend_from_slice(names);
-            let server = authority.sign(role.name, &own, ExtendedKeyUsagePurpose::ServerAuth, days)?;
-            place.write("server.pem", &server.certificate)?;
-            place.write("server.key", &server.key)?;
+            let server = authority.sign(role.name, &own, ExtendedKeyUsagePurpose::ServerAuth, *days)?;
+            place.write("server.pem", &server.cert.pem())?;
+            place.write("server.key", &server.signing_key.serialize_pem())?;
             place.write("tokens", &known)?;
         }
     }
@@ -106,13 +115,11 @@ pub fn ensure(folder: &Path) -> Result<()> {
         return Ok(());
     }
     eprintln!("certs: making certificates and tokens in {}", folder.display());
-    make(folder, &[], 365, Existing::Refuse)
+    make(&Options { out: folder.to_owned(), names: Vec::new(), days: 365, renew: false })
 }
 
-struct Issued {
-    certificate: String,
-    key: String,
-}
+/// A certificate that the authority has signed, and its key.
+type Signed = CertifiedKey<KeyPair>;
 
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -149,7 +156,7 @@ impl Authority {
         Ok(params)
     }
 
-    fn sign(&self, name: &str, names: &[String], usage: ExtendedKeyUsagePurpose, days: u32) -> Result<Issued> {
+    fn sign(&self, name: &str, names: &[String], usage: ExtendedKeyUsagePurpose, days: u32) -> Result<Signed> {
         let mut params =
             CertificateParams::new(names.to_vec()).with_context(|| format!("name {name} {}", names.join(" ")))?;
         params.distinguished_name.push(DnType::CommonName, name);
@@ -157,9 +164,9 @@ impl Authority {
         params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;
         valid(&mut params, days)?;
-        let key = KeyPair::generate().with_context(|| format!("make a key of {name}"))?;
-        let certificate = params.signed_by(&key, &self.issuer).with_context(|| format!("sign for {name}"))?;
-        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+        let signing_key = KeyPair::generate().with_context(|| format!("make a key of {name}"))?;
+        let cert = params.signed_by(&signing_key, &self.issuer).with_context(|| format!("sign for {name}"))?;
+        Ok(Signed { cert, signing_key })
     }
 }
 
@@ -203,17 +210,13 @@ impl Place {
     /// Replaces a file atomically, so that a process that reads it sees the old one or the new one.
     fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.folder.join(name);
-        let fresh = self.folder.join(format!(".{name}.new"));
         let failed = || format!("write {}", path.display());
-        match fs::remove_file(&fresh) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).with_context(failed)?,
-            _ => {}
-        }
-        // Created with its final mode: no other user may read a partial file either.
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).with_context(failed)?;
+        // Created for its owner alone: no other user may read a partial file either.
+        let mut file = NamedTempFile::new_in(&self.folder).with_context(failed)?;
         file.write_all(text.as_bytes()).with_context(failed)?;
-        self.hand_over(&fresh)?;
-        fs::rename(&fresh, &path).with_context(failed)
+        self.hand_over(file.path())?;
+        file.persist(&path).with_context(failed)?;
+        Ok(())
     }
 
     fn hand_over(&self, path: &Path) -> Result<()> {
@@ -242,6 +245,10 @@ mod tests {
         found
     }
 
+    fn options(folder: &Path, renew: bool) -> Options {
+        Options { out: folder.to_owned(), names: vec!["fleet.example".to_owned()], days: 30, renew }
+    }
+
     fn read(folder: &Path, name: &str) -> String {
         fs::read_to_string(folder.join(name)).unwrap()
     }
@@ -250,7 +257,7 @@ mod tests {
     fn every_service_has_its_credentials_and_authorities_and_no_other_user_may_read_them() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("secrets");
-        make(&folder, &["fleet.example".to_owned()], 30, Existing::Refuse).unwrap();
+        make(&options(&folder, false)).unwrap();
         for role in &ROLES {
             let own = folder.join(role.name);
             for name in ["ca.pem", "client.pem", "client.key", "token"] {
@@ -269,7 +276,7 @@ mod tests {
     #[test]
     fn servers_know_tokens_by_their_digests_only() {
         let scratch = tempfile::tempdir().unwrap();
-        make(scratch.path(), &[], 30, Existing::Refuse).unwrap();
+        make(&options(scratch.path(), false)).unwrap();
         let tokens = read(scratch.path(), "replay/tokens");
         let token = read(scratch.path(), "actor/token");
         assert_eq!(token.len(), 2 * TOKEN_BYTES);
@@ -281,9 +288,9 @@ mod tests {
     #[test]
     fn what_is_there_stays_unless_it_is_to_be_renewed_and_then_the_authority_stays() {
         let scratch = tempfile::tempdir().unwrap();
-        make(scratch.path(), &[], 30, Existing::Refuse).unwrap();
+        make(&options(scratch.path(), false)).unwrap();
         let before = files(scratch.path()).into_iter().map(|path| fs::read(path).unwrap()).collect::<Vec<_>>();
-        let error = make(scratch.path(), &[], 30, Existing::Refuse).unwrap_err().to_string();
+        let error = make(&options(scratch.path(), false)).unwrap_err().to_string();
         assert!(error.contains("--renew"), "{error}");
         ensure(scratch.path()).unwrap();
         let after = files(scratch.path()).into_iter().map(|path| fs::read(path).unwrap()).collect::<Vec<_>>();
@@ -291,7 +298,7 @@ mod tests {
 
         let of = |name| read(scratch.path(), name);
         let (authority, certificate, token) = (of("authority/ca.pem"), of("replay/server.pem"), of("actor/token"));
-        make(scratch.path(), &[], 30, Existing::Renew).unwrap();
+        make(&options(scratch.path(), true)).unwrap();
         assert_eq!(of("authority/ca.pem"), authority);
         assert_ne!((of("replay/server.pem"), of("actor/token")), (certificate, token));
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::suite::Summary;
-use crate::{deny, kubernetes, layers, libtorch, sanitise, suite, tidy, workspace};
+use crate::{deny, kubernetes, layers, libtorch, suite, tidy, workspace};
 
 struct Step {
     name: &'static str,
@@ -33,39 +33,22 @@ pub fn run(root: &Path) -> Result<()> {
         println!("── {name}: {:.1} s", took.as_secs_f64());
         steps.push(Step { name, took, outcome });
     };
-    let cargo = |arguments: &[&str]| workspace::run(workspace::cargo(root).args(arguments));
+    let cargo = |line: &str| workspace::run(workspace::cargo(root).args(line.split(' ')));
 
-    step("fmt", &mut || cargo(&["fmt", "--all", "--check"]));
+    step("fmt", &mut || cargo("fmt --all --check"));
     step("layers", &mut || layers::run(root));
     step("tidy", &mut || tidy::run(root));
     step("deny", &mut || deny::run(root));
     step("kubernetes", &mut || kubernetes::run(root));
-    step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp).map(drop));
-    step("clippy", &mut || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    // The build for accelerators must not rot; only what the feature changes is compiled again.
-    step("clippy with torch", &mut || {
-        cargo(&[
-            "clippy",
-            "--package",
-            "actor",
-            "--package",
-            "arena",
-            "--package",
-            "inference-server",
-            "--package",
-            "cli",
-            "--features",
-            "torch",
-            "--",
-            "-D",
-            "warnings",
-        ])
-    });
+    step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp));
+    // With the build for accelerators, which must not rot; the tests compile the build without it.
+    let torch = "actor/torch,arena/torch,inference-server/torch,cli/torch";
+    step("clippy", &mut || cargo(&format!("clippy --workspace --all-targets --features {torch} -- -D warnings")));
     step("docs", &mut || {
         let mut docs = workspace::cargo(root);
         workspace::run(docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
     });
-    step("sanitise", &mut || sanitise::run(root));
+    step("sanitise", &mut || suite::sanitise(root));
     step("tests", &mut || suite::run(root, None).map(|summary| tests = summary));
 
     println!("\n{:<24} {:>9}", "step", "seconds");

@@ -17,35 +17,33 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use tempfile::TempDir;
 
 use crate::{certs, libtorch, workspace};
 use libraries::Libraries;
-use recipe::{Process, SYSTEM, TORCH};
+use recipe::{Process, SYSTEM, Stages, TORCH};
 
 /// Options of the images.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// The image below: any with a Debian as new as this machine's, or `scratch`.
+    /// The image below: any Debian as new as this machine's, or `scratch`, which takes libraries from this machine.
+    #[arg(long, default_value = recipe::SCRATCH)]
     pub base: String,
     /// The tag of the images.
+    #[arg(long, default_value = "dev")]
     pub tag: String,
-    /// The source of the binaries.
-    pub binaries: Binaries,
+    /// Debug builds instead of release builds.
+    #[arg(long)]
+    pub debug: bool,
+    /// Build nothing: pack the binaries in this folder, and make no certificates.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["debug", "torch"])]
+    pub from: Option<PathBuf>,
     /// Link the inference server with libtorch, for accelerators.
+    #[arg(long)]
     pub torch: bool,
-    /// Only the images of these binaries; empty: all.
+    /// Only the image of this binary; may be given many times.
+    #[arg(long, value_name = "BINARY")]
     pub only: Vec<String>,
-}
-
-/// The source of the binaries.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Binaries {
-    /// A release build.
-    Release,
-    /// A debug build.
-    Debug,
-    /// This folder, as they lie there.
-    From(PathBuf),
 }
 
 /// Builds binaries and images, and what compose needs beside them: certificates, tokens and `.env`.
@@ -59,8 +57,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     docker(&["version", "--format", "{{.Server.Version}}"]).context("ask the Docker engine for its version")?;
     let processes = chosen(&options.only)?;
     let folder = build(root, options, &processes)?;
-    let work = root.join("target").join("image");
-    let stage = Stage::new(work.join(std::process::id().to_string()))?;
+    let stage = Stage::new(&root.join("target").join("image"))?;
 
     let torch_folder = torch_folder(root);
     let torch = Libraries::in_folder(&torch_folder)?;
@@ -75,7 +72,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let needs_torch = packed.iter().any(|(_, _, linked)| linked.torch);
     let system_image = image(SYSTEM, &options.tag);
     stage.system(&options.base, &system, needs_torch.then_some(&torch))?;
-    stage.build(&system_image, SYSTEM, &recipe::system(&options.base))?;
+    let stages = Stages::read(root)?;
+    stage.build(&system_image, SYSTEM, &stages.system(&options.base)?)?;
     let torch_image = image(TORCH, &options.tag);
     if needs_torch {
         stage.torch(&system_image, &torch_image, &torch)?;
@@ -85,14 +83,14 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         let makes = packed.iter().map(|(process, binary, linked)| {
             let below = if linked.torch { &torch_image } else { &system_image };
             let name = image(process.image, &options.tag);
-            let stage = &stage;
-            scope.spawn(move || stage.make(process, binary, below, &name))
+            let (stage, stages) = (&stage, &stages);
+            scope.spawn(move || stage.make(process, binary, &name, &stages.process(process, below)?))
         });
         let makes: Vec<_> = makes.collect();
         makes.into_iter().try_for_each(|make| make.join().map_err(|_| anyhow!("an image was not made"))?)
     })?;
     report(&packed.iter().map(|(process, ..)| image(process.image, &options.tag)).collect::<Vec<_>>())?;
-    if matches!(options.binaries, Binaries::From(_)) {
+    if options.from.is_some() {
         return Ok(());
     }
     certs::ensure(&root.join(certs::FOLDER))?;
@@ -114,11 +112,10 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Process>> {
 
 /// Builds what is to be built; where the binaries lie.
 fn build(root: &Path, options: &Options, processes: &[&Process]) -> Result<PathBuf> {
-    let (profile, folder): (&[&str], _) = match &options.binaries {
-        Binaries::From(folder) => return Ok(folder.clone()),
-        Binaries::Release => (&["--release"], "release"),
-        Binaries::Debug => (&[], "debug"),
-    };
+    if let Some(folder) = &options.from {
+        return Ok(folder.clone());
+    }
+    let (profile, folder) = if options.debug { (None, "debug") } else { (Some("--release"), "release") };
     libtorch::ensure(root, libtorch::Check::Stamp)?;
     let packages = processes.iter().flat_map(|process| ["--package", process.package]);
     workspace::run(workspace::cargo(root).arg("build").args(profile).args(packages))?;
@@ -126,31 +123,32 @@ fn build(root: &Path, options: &Options, processes: &[&Process]) -> Result<PathB
         let torch = ["--package", "inference-server", "--features", "torch"];
         workspace::run(workspace::cargo(root).arg("build").args(profile).args(torch))?;
     }
-    Ok(target(root).join(folder))
-}
-
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+    Ok(workspace::metadata(root)?.target_directory.join(folder).into())
 }
 
 /// The folder of the libraries of libtorch. All of them go into its layer, for some are opened by name while a process
 /// runs.
 fn torch_folder(root: &Path) -> PathBuf {
-    libtorch::chosen_elsewhere(root).unwrap_or_else(|| root.join(".libtorch")).join("lib")
+    workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch")).join("lib")
 }
 
 /// A folder for what the engine is sent; it goes away with its contents, whatever happens.
-struct Stage(PathBuf);
+struct Stage(TempDir);
 
 impl Stage {
-    fn new(folder: PathBuf) -> Result<Self> {
-        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-        Ok(Self(folder))
+    fn new(work: &Path) -> Result<Self> {
+        fs::create_dir_all(work).with_context(|| format!("create {}", work.display()))?;
+        Ok(Self(TempDir::new_in(work).with_context(|| format!("create a folder in {}", work.display()))?))
+    }
+
+    /// The folder of the files of an image.
+    fn context(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
     }
 
     /// A copy of a binary without what only a debugger reads.
     fn binary(&self, folder: &Path, name: &str) -> Result<PathBuf> {
-        let (from, to) = (folder.join(name), self.0.join("binaries").join(name));
+        let (from, to) = (folder.join(name), self.context("binaries").join(name));
         ensure!(from.is_file(), "{} is missing: build it with `cargo build --package {name}`", from.display());
         copy(&from, &to)?;
         let stripped = Command::new("strip").arg("--strip-debug").arg(&to).status();
@@ -163,7 +161,7 @@ impl Stage {
     /// The part that comes from the system: folders that processes may write to, and on `scratch` libraries and what
     /// goes with them.
     fn system(&self, base: &str, libraries: &BTreeSet<PathBuf>, torch: Option<&Libraries>) -> Result<()> {
-        let context = self.0.join(SYSTEM);
+        let context = self.context(SYSTEM);
         let (root, owned) = (context.join("root"), context.join("owned"));
         for folder in [&root, &owned.join("data")] {
             fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
@@ -192,7 +190,7 @@ impl Stage {
         if docker(&["image", "inspect", "--format", &format, name]).is_ok_and(|found| found.trim() == content) {
             return Ok(());
         }
-        let context = self.0.join(TORCH);
+        let context = self.context(TORCH);
         for library in torch.paths() {
             let file = library.file_name().context("a library has a name")?;
             copy(library, &context.join("lib").join(file))?;
@@ -200,9 +198,9 @@ impl Stage {
         self.build(name, TORCH, &recipe::torch(system, &content))
     }
 
-    fn make(&self, process: &Process, binary: &Path, below: &str, name: &str) -> Result<()> {
-        copy(binary, &self.0.join(process.image).join(process.binary))?;
-        self.build(name, process.image, &recipe::process(process, below))?;
+    fn make(&self, process: &Process, binary: &Path, name: &str, recipe: &str) -> Result<()> {
+        copy(binary, &self.context(process.image).join(process.binary))?;
+        self.build(name, process.image, recipe)?;
         // It starts: every library is there, and new enough.
         docker(&["run", "--rm", "--network", "none", "--read-only", name, "--help"])
             .with_context(|| format!("start {name}"))?;
@@ -210,21 +208,13 @@ impl Stage {
     }
 
     fn build(&self, name: &str, context: &str, recipe: &str) -> Result<()> {
-        let context = self.0.join(context);
+        let context = self.context(context);
         let file = context.join("Dockerfile");
         fs::write(&file, recipe).with_context(|| format!("write {}", file.display()))?;
         let (file, folder) = (file.display().to_string(), context.display().to_string());
         docker(&["build", "--quiet", "--tag", name, "--file", &file, &folder])
             .with_context(|| format!("build {name}"))?;
         fs::remove_dir_all(&context).with_context(|| format!("remove {}", context.display()))
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("could not remove {}: {error}", self.0.display());
-        }
     }
 }
 
@@ -244,13 +234,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 /// Runs `docker` and returns its output.
 fn docker(arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new("docker");
-    let output = command.args(arguments).output().context("start docker")?;
-    if !output.status.success() {
-        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        bail!("docker {} failed: {}", arguments[0], format!("{}\n{}", said.trim(), complained.trim()).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    workspace::output(Command::new("docker").args(arguments))
 }
 
 fn report(images: &[String]) -> Result<()> {

@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::python::Python;
+use crate::python::{self, Python};
+use crate::workspace;
 
 #[cfg(test)]
 mod tests;
@@ -26,39 +27,24 @@ mod tests;
 const VERSIONS: &str = "1.29,1.37";
 
 /// The packages that are installed: `kubernetes-validate` and its dependencies, each in a version that was tried.
-const REQUIREMENTS: [&str; 10] = [
-    "kubernetes-validate==1.37.0",
-    "attrs==26.1.0",
-    "importlib_resources==7.1.0",
-    "jsonschema==4.26.0",
-    "jsonschema-specifications==2025.9.1",
-    "packaging==26.3",
-    "PyYAML==6.0.3",
-    "referencing==0.37.0",
-    "rpds-py==0.27.1",
-    "typing_extensions==4.16.0",
-];
+const REQUIREMENTS: &str = include_str!("kubernetes/requirements.txt");
 
 /// Reads rendered files, holds each document against the schemas, and writes all of them as JSON.
 const VALIDATE: &str = include_str!("kubernetes/validate.py");
-
-/// Components that no overlay takes, since not every cluster has what they are for; rendered over this overlay.
-const OPTIONAL_COMPONENTS: [&str; 3] = ["pod-monitor", "cert-manager", "traces"];
-const BENEATH_COMPONENTS: &str = "cpu";
 
 /// Renders and checks everything; prints what is wrong, a line for each.
 ///
 /// # Errors
 /// If something is wrong, or a tool cannot be had. Without kubectl that is so under CI only.
 pub fn run(root: &Path) -> Result<()> {
-    if !is_there("kubectl") {
+    if workspace::output(Command::new("kubectl").args(["version", "--client"])).is_err() {
         // Where it is not installed, its absence must not pass for a check.
         ensure!(std::env::var_os("CI").is_none(), "kubectl is not installed");
         println!("kubernetes: SKIPPED, kubectl is not installed here");
         return Ok(());
     }
     let python = Python::find()?;
-    let site = install(root, &python)?;
+    let site = python::packages(root, "kubernetes-validate", REQUIREMENTS)?;
     let folder = root.join("target").join("kubernetes");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
 
@@ -82,11 +68,7 @@ pub fn run(root: &Path) -> Result<()> {
         "held against the schemas of Kubernetes {VERSIONS}; without a published schema, held against what we know of them: {}",
         checked.without_schema.join(", ")
     );
-    for what in &wrong {
-        println!("{what}");
-    }
-    ensure!(wrong.is_empty(), "{} things are wrong in deploy/kubernetes", wrong.len());
-    Ok(())
+    workspace::report(&wrong, "things are wrong in deploy/kubernetes")
 }
 
 /// The output of the script.
@@ -109,54 +91,14 @@ fn render_all(root: &Path, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
         sources.insert(entry.file_name().to_string_lossy().into_owned(), entry.path());
     }
     ensure!(!sources.is_empty(), "there is no overlay in deploy/kubernetes/overlays");
-    let optional = folder.join("components");
-    fs::create_dir_all(&optional).with_context(|| format!("create {}", optional.display()))?;
-    let components: String =
-        OPTIONAL_COMPONENTS.iter().map(|name| format!("  - ../../../deploy/kubernetes/components/{name}\n")).collect();
-    let text =
-        format!("resources:\n  - ../../../deploy/kubernetes/overlays/{BENEATH_COMPONENTS}\ncomponents:\n{components}");
-    fs::write(optional.join("kustomization.yaml"), text).context("write a kustomization")?;
-    sources.insert("components".to_owned(), optional);
+    sources.insert("components".to_owned(), root.join("xtask/src/kubernetes/components"));
 
     let render = |(name, source): (String, PathBuf)| {
         let rendered = folder.join(format!("{name}.yaml"));
-        let output = Command::new("kubectl")
-            .arg("kustomize")
-            .arg(source)
-            .stdin(Stdio::null())
-            .output()
-            .context("start kubectl")?;
-        if !output.status.success() {
-            bail!("render {name}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        fs::write(&rendered, output.stdout).with_context(|| format!("write {}", rendered.display()))?;
+        let text = workspace::output(Command::new("kubectl").arg("kustomize").arg(source));
+        let text = text.with_context(|| format!("render {name}"))?;
+        fs::write(&rendered, text).with_context(|| format!("write {}", rendered.display()))?;
         Ok((name, rendered))
     };
     sources.into_iter().map(render).collect()
-}
-
-/// `kubernetes-validate` in `.tools/kubernetes-validate`, installed unless it is there in these versions.
-fn install(root: &Path, python: &Python) -> Result<PathBuf> {
-    let folder = root.join(".tools").join("kubernetes-validate");
-    let stamp = folder.join("requirements.txt");
-    let wanted = REQUIREMENTS.join("\n");
-    if fs::read_to_string(&stamp).is_ok_and(|text| text == wanted) {
-        return Ok(folder);
-    }
-    eprintln!("installing {} into {}", REQUIREMENTS[0], folder.display());
-    match fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("remove {}", folder.display()));
-        }
-        _ => fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?,
-    }
-    python.install_all(&REQUIREMENTS, &folder)?;
-    fs::write(&stamp, wanted).with_context(|| format!("write {}", stamp.display()))?;
-    Ok(folder)
-}
-
-fn is_there(program: &str) -> bool {
-    let mut command = Command::new(program);
-    command.args(["version", "--client"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
 }

@@ -3,15 +3,18 @@
 //! The document is the only place where an arrow is written down; what is not written there is forbidden. Start with
 //! [`violations`].
 
-mod vocabulary;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use cargo_metadata::DependencyKind;
+use cargo_metadata::{DependencyKind, Package};
 
-use crate::workspace;
+use crate::tidy::rust::{self, File};
+use crate::{tidy, workspace};
+
+/// Restricted arrows, where an arrow allows less than a whole crate: a crate's folder, the crate that it uses, and all
+/// it may name of it. Tests may name more: they play.
+const VOCABULARIES: [(&str, &str, &[&str]); 1] = [("crates/search/src/", "game", &["Action", "mix"])];
 
 /// The tables of ARCHITECTURE.md.
 #[derive(Debug, Default)]
@@ -25,25 +28,10 @@ pub struct Table {
 struct Layer {
     rank: u8,
     planned: bool,
+    /// Tests of any rank may name it, and nothing else.
+    for_tests: bool,
     uses: Vec<String>,
     uses_behind_a_feature: Vec<String>,
-}
-
-/// A member of the workspace as cargo sees it.
-#[derive(Debug, Default, Clone)]
-pub struct Member {
-    name: String,
-    folder: String,
-    uses: Vec<Dependency>,
-}
-
-#[derive(Debug, Clone)]
-struct Dependency {
-    name: String,
-    optional: bool,
-    /// True for a member of this workspace; a third-party crate may have the same name.
-    ours: bool,
-    for_tests: bool,
 }
 
 /// Prints what breaks the tables and fails if anything does.
@@ -51,12 +39,7 @@ struct Dependency {
 /// # Errors
 /// If an arrow is forbidden, or the tables or the workspace cannot be read.
 pub fn run(root: &Path) -> Result<()> {
-    let violations = violations(root)?;
-    for violation in &violations {
-        println!("{violation}");
-    }
-    ensure!(violations.is_empty(), "{} arrows are not in the tables of ARCHITECTURE.md", violations.len());
-    Ok(())
+    workspace::report(&violations(root)?, "arrows are not in the tables of ARCHITECTURE.md")
 }
 
 /// The violations of the tables, one sentence each.
@@ -66,28 +49,24 @@ pub fn run(root: &Path) -> Result<()> {
 pub fn violations(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
     let table = Table::parse(&text).context("read the layer tables of ARCHITECTURE.md")?;
-    let mut found = table.violations(&members(root)?);
-    found.extend(vocabulary::violations(root)?);
+    let metadata = workspace::metadata(root)?;
+    let mut found = table.violations(&metadata.workspace_packages());
+    let sources = tidy::sources(root)?;
+    found.extend(rust::files(&sources).iter().filter(|file| !file.is_test).flat_map(outside_vocabulary));
     Ok(found)
 }
 
-fn members(root: &Path) -> Result<Vec<Member>> {
-    let metadata = workspace::metadata(root)?;
-    let member = |package: &cargo_metadata::Package| Member {
-        name: package.name.to_string(),
-        folder: package.manifest_path.parent().and_then(|folder| folder.file_name()).unwrap_or_default().to_owned(),
-        uses: package
-            .dependencies
-            .iter()
-            .map(|dependency| Dependency {
-                name: dependency.name.clone(),
-                optional: dependency.optional,
-                ours: dependency.path.is_some(),
-                for_tests: dependency.kind == DependencyKind::Development,
-            })
-            .collect(),
-    };
-    Ok(metadata.workspace_packages().into_iter().map(member).collect())
+/// The names that a file uses beyond its vocabulary, one sentence each.
+fn outside_vocabulary(file: &File<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (_, used, allowed) in VOCABULARIES.iter().filter(|(folder, ..)| file.path.starts_with(folder)) {
+        let paths = file.paths.iter().filter(|path| path.parts[0] == *used);
+        // What is imported whole can be named whole.
+        let names = paths.map(|path| path.parts.get(1).map_or("self", String::as_str));
+        let others = names.filter(|name| !allowed.contains(name));
+        found.extend(others.map(|name| format!("{}: may not name `{used}::{name}`", file.path)));
+    }
+    found
 }
 
 impl Table {
@@ -104,6 +83,7 @@ impl Table {
             let layer = Layer {
                 rank: rank.parse().with_context(|| format!("`{rank}` is not a rank"))?,
                 planned: name.contains("planned"),
+                for_tests: name.contains("for tests"),
                 uses: names(uses),
                 uses_behind_a_feature: names(behind_a_feature),
             };
@@ -143,13 +123,13 @@ impl Table {
 
     /// The dependencies of members that the tables do not allow, one sentence each.
     #[must_use]
-    pub fn violations(&self, members: &[Member]) -> Vec<String> {
+    pub fn violations(&self, members: &[&Package]) -> Vec<String> {
         let mut found = Vec::new();
         for member in members {
             self.check_member(member, &mut found);
         }
         for (name, layer) in &self.layers {
-            let exists = members.iter().any(|member| member.name == *name);
+            let exists = members.iter().any(|member| member.name.as_str() == name);
             if !exists && !layer.planned {
                 found.push(format!("`{name}` has a row and does not exist: remove the row or mark it (planned)"));
             }
@@ -160,8 +140,9 @@ impl Table {
         found
     }
 
-    fn check_member(&self, member: &Member, found: &mut Vec<String>) {
-        let Member { name, folder, uses } = member;
+    fn check_member(&self, member: &Package, found: &mut Vec<String>) {
+        let name = member.name.as_str();
+        let folder = member.manifest_path.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
         if name != folder {
             found.push(format!("`{name}` lies in a folder called `{folder}`"));
         }
@@ -169,22 +150,25 @@ impl Table {
             found.push(format!("`{name}` has no row in the layer table"));
             return;
         };
-        for used in uses {
-            if used.ours {
+        for dependency in &member.dependencies {
+            let used = &dependency.name;
+            let for_tests = dependency.kind == DependencyKind::Development;
+            // A third-party crate may have the name of a member of this workspace.
+            if dependency.path.is_some() {
                 // Tests may build what they look at from any crate below, but not reach up or sideways.
-                let is_below = self.layers.get(&used.name).is_some_and(|below| below.rank < layer.rank);
-                if layer.uses.contains(&used.name) || used.for_tests && is_below {
+                let other = self.layers.get(used);
+                let may_test_with = other.is_some_and(|other| other.rank < layer.rank || other.for_tests);
+                if layer.uses.contains(used) || for_tests && may_test_with {
                     continue;
                 }
-                match layer.uses_behind_a_feature.contains(&used.name) {
-                    true if used.optional => {}
-                    true => found.push(format!("`{name}` may use `{}` behind a feature only", used.name)),
-                    false => found.push(format!("`{name}` may not use `{}`", used.name)),
+                match layer.uses_behind_a_feature.contains(used) {
+                    true if dependency.optional => {}
+                    true => found.push(format!("`{name}` may use `{used}` behind a feature only")),
+                    false => found.push(format!("`{name}` may not use `{used}`")),
                 }
-            } else if used.for_tests {
+            } else if !for_tests && self.walls.get(used).is_some_and(|allowed| !allowed.iter().any(|one| one == name)) {
                 // What only tests name is in no binary.
-            } else if self.walls.get(&used.name).is_some_and(|allowed| !allowed.contains(name)) {
-                found.push(format!("`{name}` may not use the third-party crate `{}`", used.name));
+                found.push(format!("`{name}` may not use the third-party crate `{used}`"));
             }
         }
     }
@@ -211,8 +195,11 @@ fn names(cell: &str) -> Vec<String> {
 mod tests {
     //! The layer table itself, and claims about the check that holds it.
 
-    use super::vocabulary::said;
-    use super::{Dependency, Member, Table, violations};
+    use cargo_metadata::Package;
+    use serde_json::{Value, json};
+
+    use super::{Table, outside_vocabulary, violations};
+    use crate::tidy::{Source, rust};
     use crate::workspace;
 
     const TABLES: &str = "
@@ -230,26 +217,31 @@ mod tests {
 ";
 
     /// `name?` is an optional dependency, `name*` one of tests only.
-    fn member(name: &str, uses: &[&str]) -> Member {
-        let uses = uses.iter().map(|written| {
-            let name = written.trim_end_matches([' ', '?', '*']).to_owned();
-            Dependency {
-                ours: ["actor", "search", "network", "game"].contains(&name.as_str()),
-                optional: written.ends_with('?'),
-                for_tests: written.ends_with('*'),
-                name,
-            }
+    fn member(name: &str, uses: &[&str]) -> Package {
+        let dependency = |written: &&str| {
+            let name = written.trim_end_matches([' ', '?', '*']);
+            let ours = ["actor", "search", "network", "game"].contains(&name);
+            json!({
+                "name": name, "req": "*", "optional": written.ends_with('?'), "uses_default_features": true,
+                "features": [], "path": ours.then(|| format!("/here/{name}")),
+                "kind": if written.ends_with('*') { json!("dev") } else { Value::Null },
+            })
+        };
+        let package = json!({
+            "name": name, "version": "0.0.0", "id": name, "targets": [], "features": {},
+            "manifest_path": format!("/here/{name}/Cargo.toml"),
+            "dependencies": uses.iter().map(dependency).collect::<Vec<_>>(),
         });
-        Member { name: name.to_owned(), folder: name.to_owned(), uses: uses.collect() }
+        serde_json::from_value(package).unwrap()
     }
 
     /// The findings for `changed` among members that are otherwise in order.
-    fn findings(changed: Member) -> String {
+    fn findings(changed: Package) -> String {
         let mut members =
             vec![member("actor", &[]), member("search", &[]), member("network", &[]), member("game", &[])];
         members.retain(|member| member.name != changed.name);
         members.push(changed);
-        Table::parse(TABLES).unwrap().violations(&members).join("\n")
+        Table::parse(TABLES).unwrap().violations(&members.iter().collect::<Vec<_>>()).join("\n")
     }
 
     fn refusal(tables: &str) -> String {
@@ -293,13 +285,14 @@ mod tests {
         let text = findings(member("arena", &[]));
         assert_eq!(text, "`arena` exists and is still marked (planned)");
         let members = [member("actor", &[]), member("search", &[]), member("network", &[])];
-        let text = Table::parse(TABLES).unwrap().violations(&members).join("\n");
+        let text = Table::parse(TABLES).unwrap().violations(&members.iter().collect::<Vec<_>>()).join("\n");
         assert_eq!(text, "`game` has a row and does not exist: remove the row or mark it (planned)");
     }
 
     #[test]
     fn a_package_is_called_like_its_folder() {
-        let moved = Member { folder: "rules".to_owned(), ..member("game", &[]) };
+        let mut moved = member("game", &[]);
+        moved.manifest_path = "/here/rules/Cargo.toml".into();
         assert_eq!(findings(moved), "`game` lies in a folder called `rules`");
     }
 
@@ -314,7 +307,12 @@ mod tests {
 
     #[test]
     fn the_names_of_a_crate_are_found_in_paths_and_imports() {
-        let text = "use game::{Action, Outcome as O};\nfn f(a: &game::Game) {}\nuse subgame::X;\nuse game::*;";
-        assert_eq!(said(text, "game"), ["Action", "Outcome", "Game", "*"]);
+        let text =
+            "use game::{Action, Outcome as O};\nfn f(a: &game::Game) {}\nuse subgame::X;\nuse game::*;\nuse game;";
+        let file = |path: &str| [Source { path: path.to_owned(), text: text.to_owned() }];
+        let found = outside_vocabulary(&rust::files(&file("crates/search/src/tree.rs"))[0]);
+        let named = ["Outcome", "Game", "*", "self"];
+        assert_eq!(found, named.map(|name| format!("crates/search/src/tree.rs: may not name `game::{name}`")));
+        assert_eq!(outside_vocabulary(&rust::files(&file("crates/games/src/hex.rs"))[0]), [""; 0]);
     }
 }

@@ -1,13 +1,13 @@
-//! Every chore of the repository; `cargo xtask --help` lists them.
+//! Implements every development task of the repository; `cargo xtask --help` lists them.
 //!
-//! It must compile in seconds on a bare machine, so it knows none of our crates and nothing of libtorch but where its
-//! files go. Checks that read the tree ([`layers`], [`tidy`]) are tests of this crate as well. Start with [`ci`], which
-//! names every check.
+//! [`train`] and [`suite`] are the two commands of the README. [`ci`] names every check: [`layers`], [`tidy`], [`deny`]
+//! and [`kubernetes`] read the tree and are tests of this crate as well. [`libtorch`], [`python`] and [`certs`] set up
+//! what others use, and [`image`] packs containers. The crate compiles in seconds on a bare machine, so it depends on
+//! no other crate of the workspace and on no library of tensors. Start with [`ci`].
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "xtask talks to the person who called it")]
 
 pub mod certs;
-pub mod chaos;
 pub mod ci;
 pub mod deny;
 pub mod image;
@@ -15,7 +15,6 @@ pub mod kubernetes;
 pub mod layers;
 pub mod libtorch;
 pub mod python;
-pub mod sanitise;
 pub mod suite;
 pub mod tidy;
 pub mod train;

@@ -7,12 +7,14 @@ mod stamp;
 mod wheels;
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
 
 use crate::python::Python;
+use crate::workspace;
 use stamp::Stamp;
 pub use wheels::Platform;
 
@@ -28,23 +30,14 @@ pub enum Check {
     Bytes,
 }
 
-/// The folder of libtorch once [`ensure`] has returned.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// In `.libtorch`, where binaries look by themselves.
-    Ours,
-    /// The folder that `LIBTORCH` names: binaries need the path of its libraries.
-    Elsewhere(PathBuf),
-}
-
-/// Makes sure that libtorch is there and whole; silent when it is.
+/// Makes sure that libtorch is there and whole: in `.libtorch`, or in the folder that `LIBTORCH` names; silent when it
+/// is.
 ///
 /// # Errors
 /// One message that names what is missing (Python, pip, network, a wheel for this platform) and what to do.
-pub fn ensure(root: &Path, check: Check) -> Result<Place> {
-    if let Some(folder) = chosen_elsewhere(root) {
-        accept(&folder)?;
-        return Ok(Place::Elsewhere(folder));
+pub fn ensure(root: &Path, check: Check) -> Result<()> {
+    if let Some(folder) = workspace::chosen_libtorch(root) {
+        return accept(&folder);
     }
     let platform = Platform::here()?;
     let folder = root.join(".libtorch");
@@ -55,7 +48,7 @@ pub fn ensure(root: &Path, check: Check) -> Result<Place> {
     lock.lock().context("lock .tools/libtorch.lock")?;
 
     match Stamp::check(&folder, platform, check) {
-        Ok(()) => return Ok(Place::Ours),
+        Ok(()) => return Ok(()),
         Err(reason) => eprintln!("libtorch {VERSION}: {reason:#}; fetching it"),
     }
     fetch(platform, &folder, &tools).with_context(|| {
@@ -63,16 +56,7 @@ pub fn ensure(root: &Path, check: Check) -> Result<Place> {
             "fetch libtorch {VERSION} (an existing install serves as well: set LIBTORCH to the folder that holds its \
              `include` and `lib`)"
         )
-    })?;
-    Ok(Place::Ours)
-}
-
-/// The folder a person named in `LIBTORCH`, if it is another than the one `.cargo/config.toml` names.
-#[must_use]
-pub fn chosen_elsewhere(root: &Path) -> Option<PathBuf> {
-    let chosen = PathBuf::from(std::env::var_os("LIBTORCH")?);
-    let same = |a: &Path, b: &Path| a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    (!chosen.as_os_str().is_empty() && !same(&chosen, &root.join(".libtorch"))).then_some(chosen)
+    })
 }
 
 fn accept(folder: &Path) -> Result<()> {
@@ -89,14 +73,15 @@ fn accept(folder: &Path) -> Result<()> {
 }
 
 /// Downloads and unpacks beside `folder`, then puts the result in its place with a rename.
-fn fetch(platform: Platform, folder: &Path, tools: &Path) -> Result<()> {
+fn fetch(platform: &Platform, folder: &Path, tools: &Path) -> Result<()> {
     let start = Instant::now();
     let python = Python::find()?;
-    let work = Workspace::new(tools.join(format!("libtorch-{}", std::process::id())))?;
-    let fresh = work.0.join("libtorch");
-    for wheel in platform.wheels() {
+    // It goes away with its contents, whatever happens.
+    let work = TempDir::with_prefix_in("libtorch-", tools).context("create a folder in .tools")?;
+    let fresh = work.path().join("libtorch");
+    for wheel in platform.wheels {
         eprintln!("libtorch {VERSION}: downloading {} ({}, once)", wheel.requirement, wheel.size);
-        let downloads = work.0.join(wheel.folder_name());
+        let downloads = work.path().join(wheel.folder_name());
         python.download_wheel(wheel.requirement, &downloads)?;
         eprintln!("libtorch {VERSION}: unpacking {}", wheel.requirement);
         wheel.unpack(&python, &downloads, &fresh)?;
@@ -105,31 +90,13 @@ fn fetch(platform: Platform, folder: &Path, tools: &Path) -> Result<()> {
     platform.finish(&fresh)?;
     Stamp::write(&fresh, platform)?;
 
-    let old = work.0.join("old");
+    let old = work.path().join("old");
     if folder.exists() {
         fs::rename(folder, &old).with_context(|| format!("move {} away", folder.display()))?;
     }
     fs::rename(&fresh, folder).with_context(|| format!("move the new libtorch to {}", folder.display()))?;
     eprintln!("libtorch {VERSION}: ready in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
-}
-
-/// A folder that goes away with its contents, whatever happens.
-struct Workspace(PathBuf);
-
-impl Workspace {
-    fn new(folder: PathBuf) -> Result<Self> {
-        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Workspace {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("could not remove {}: {error}", self.0.display());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -142,25 +109,23 @@ mod tests {
     use tempfile::TempDir;
 
     use super::stamp::Stamp;
-    use super::wheels::Platform;
+    use super::wheels::{LINUX_X86, MAC_ARM};
     use super::{Check, accept};
-
-    const PLATFORM: Platform = Platform::MacArm;
 
     fn installed() -> TempDir {
         let folder = TempDir::new().unwrap();
         fs::create_dir_all(folder.path().join("include/torch")).unwrap();
         fs::create_dir_all(folder.path().join("lib")).unwrap();
         fs::write(folder.path().join("include/torch/torch.h"), "#pragma once").unwrap();
-        for library in PLATFORM.libraries() {
-            fs::write(folder.path().join(library), "machine code").unwrap();
+        for library in MAC_ARM.libraries {
+            fs::write(folder.path().join("lib").join(library), "machine code").unwrap();
         }
-        Stamp::write(folder.path(), PLATFORM).unwrap();
+        Stamp::write(folder.path(), &MAC_ARM).unwrap();
         folder
     }
 
     fn complaint(folder: &Path, check: Check) -> String {
-        Stamp::check(folder, PLATFORM, check).map_or_else(|error| error.to_string(), |()| "none".to_owned())
+        Stamp::check(folder, &MAC_ARM, check).map_or_else(|error| error.to_string(), |()| "none".to_owned())
     }
 
     fn set_date(path: &Path, seconds: u64) {
@@ -212,7 +177,7 @@ mod tests {
     #[test]
     fn a_folder_without_a_stamp_or_for_another_platform_is_fetched_again() {
         let folder = installed();
-        let other = Stamp::check(folder.path(), Platform::LinuxX86, Check::Stamp).unwrap_err().to_string();
+        let other = Stamp::check(folder.path(), &LINUX_X86, Check::Stamp).unwrap_err().to_string();
         assert!(other.ends_with("holds version 2.11.0 for macos-arm64"), "{other}");
         fs::write(folder.path().join("stamp.json"), "{").unwrap();
         assert_eq!(complaint(folder.path(), Check::Stamp), "stamp.json cannot be read");

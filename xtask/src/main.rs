@@ -3,11 +3,10 @@
 #![allow(clippy::print_stderr, reason = "a person called it")]
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{certs, chaos, ci, deny, image, kubernetes, layers, libtorch, sanitise, suite, tidy, train, workspace};
+use xtask::{certs, ci, deny, image, kubernetes, layers, libtorch, suite, tidy, train, workspace};
 
 /// Every chore of the repository.
 #[derive(Parser)]
@@ -34,41 +33,9 @@ enum Chore {
     },
     /// Make container images of binaries built here, and what `docker compose up` needs beside them; see
     /// docs/cluster.md.
-    Image {
-        /// The image below: any Debian as new as this machine's, or `scratch`, which takes libraries from this machine.
-        #[arg(long, default_value = "scratch")]
-        base: String,
-        /// The tag of the images.
-        #[arg(long, default_value = "dev")]
-        tag: String,
-        /// Debug builds instead of release builds.
-        #[arg(long)]
-        debug: bool,
-        /// Build nothing: pack the binaries in this folder, and make no certificates.
-        #[arg(long, value_name = "FOLDER", conflicts_with_all = ["debug", "torch"])]
-        from: Option<PathBuf>,
-        /// Link the inference server with libtorch, for accelerators.
-        #[arg(long)]
-        torch: bool,
-        /// Only the image of this binary; may be given many times.
-        #[arg(long, value_name = "BINARY")]
-        only: Vec<String>,
-    },
+    Image(image::Options),
     /// Make an authority, certificates and tokens for every service of a cluster.
-    Certs {
-        /// The folder they are put into.
-        #[arg(long, default_value = certs::FOLDER)]
-        out: PathBuf,
-        /// More names or addresses by which servers are reached, separated by commas.
-        #[arg(long, value_delimiter = ',')]
-        names: Vec<String>,
-        /// Days for which certificates are valid.
-        #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
-        days: u32,
-        /// Make new certificates and tokens where there are some, under the same authority.
-        #[arg(long)]
-        renew: bool,
-    },
+    Certs(certs::Options),
     /// Run every test, or those whose name holds a text.
     Test {
         /// A part of the names of the tests to run.
@@ -87,7 +54,7 @@ enum Chore {
     /// Run the tests of the CPU kernels under the address sanitiser.
     Sanitise,
     /// Kill, pause, cut off and slow down the processes of a fleet for some minutes (Linux, as root).
-    Chaos(chaos::Options),
+    Chaos(suite::ChaosOptions),
 }
 
 fn main() -> ExitCode {
@@ -104,28 +71,18 @@ fn main() -> ExitCode {
 fn run(chore: Chore) -> anyhow::Result<()> {
     let root = workspace::root();
     match chore {
-        Chore::Libtorch { verify: false } => libtorch::ensure(&root, libtorch::Check::Stamp).map(drop),
-        Chore::Libtorch { verify: true } => libtorch::ensure(&root, libtorch::Check::Bytes).map(drop),
+        Chore::Libtorch { verify: false } => libtorch::ensure(&root, libtorch::Check::Stamp),
+        Chore::Libtorch { verify: true } => libtorch::ensure(&root, libtorch::Check::Bytes),
         Chore::Train { options } => train::run(&root, &options),
-        Chore::Image { base, tag, debug, from, torch, only } => {
-            let binaries = match (from, debug) {
-                (Some(folder), _) => image::Binaries::From(folder),
-                (None, true) => image::Binaries::Debug,
-                (None, false) => image::Binaries::Release,
-            };
-            image::run(&root, &image::Options { base, tag, binaries, torch, only })
-        }
-        Chore::Certs { out, names, days, renew } => {
-            let existing = if renew { certs::Existing::Renew } else { certs::Existing::Refuse };
-            certs::make(&root.join(out), &names, days, existing)
-        }
+        Chore::Image(options) => image::run(&root, &options),
+        Chore::Certs(options) => certs::make(&certs::Options { out: root.join(&options.out), ..options }),
         Chore::Test { filter } => suite::run(&root, filter.as_deref()).map(drop),
         Chore::Ci => ci::run(&root),
         Chore::Layers => layers::run(&root),
         Chore::Tidy => tidy::run(&root),
         Chore::Deny => deny::run(&root),
         Chore::Kubernetes => kubernetes::run(&root),
-        Chore::Sanitise => sanitise::run(&root),
-        Chore::Chaos(options) => chaos::run(&root, &options),
+        Chore::Sanitise => suite::sanitise(&root),
+        Chore::Chaos(options) => suite::chaos(&root, &options),
     }
 }

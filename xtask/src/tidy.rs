@@ -10,12 +10,16 @@ mod dependencies;
 mod links;
 mod metrics;
 mod promises;
-mod rust;
+pub(crate) mod rust;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use walkdir::{DirEntry, WalkDir};
+
+use crate::workspace;
+
 use counts::Counts;
 
 /// Beyond this many lines, inline tests apart, a source file has more than one subject.
@@ -27,18 +31,18 @@ const INLINE_TEST_LINES_MAX: usize = 150;
 /// The line that opens an inline module of tests; it ends where a line begins with `}`.
 const INLINE_TESTS: &str = "mod tests {";
 
-/// Longer files, each with the reason why it is one subject all the same.
-const LONG_FILES: &[(&str, &str)] = &[];
+/// Longer files that are one subject all the same, each below a comment with the reason.
+const LONG_FILES: &[&str] = &[];
 
 /// Names that do not describe the content.
 const EMPTY_NAMES: [&str; 8] = ["utils", "util", "common", "helpers", "helper", "types", "misc", "shared"];
 
 /// A text file of the tree.
 #[derive(Debug)]
-struct Source {
+pub(crate) struct Source {
     /// Relative to the root, with `/`.
-    path: String,
-    text: String,
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 /// Prints the counts and every violation, and fails if there is one.
@@ -47,12 +51,7 @@ struct Source {
 /// If a rule is violated or the tree cannot be read.
 pub fn run(root: &Path) -> Result<()> {
     println!("{}", Counts::new(&sources(root)?));
-    let violations = violations(root)?;
-    for violation in &violations {
-        println!("{violation}");
-    }
-    ensure!(violations.is_empty(), "{} places are untidy", violations.len());
-    Ok(())
+    workspace::report(&violations(root)?, "places are untidy")
 }
 
 /// The violations of the rules, one sentence each, beginning with the place.
@@ -72,7 +71,7 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
             found.extend(misplaced_tests(source));
         }
         if has_extension(&source.path, "md") {
-            found.extend(links::broken(root, source, &sources));
+            found.extend(links::broken(root, source));
         }
     }
     found.extend(Counts::new(&sources).violations());
@@ -88,33 +87,34 @@ fn has_extension(path: &str, extension: &str) -> bool {
 }
 
 /// Every text file that could be committed: all but hidden folders, build outputs and runs.
-fn sources(root: &Path) -> Result<Vec<Source>> {
+pub(crate) fn sources(root: &Path) -> Result<Vec<Source>> {
+    let is_part = |entry: &DirEntry| {
+        let name = entry.file_name().to_string_lossy();
+        if !entry.file_type().is_dir() {
+            return ![".git", "Cargo.lock"].contains(&&*name);
+        }
+        let output = entry.depth() == 1 && (name.starts_with("target") || name == "runs");
+        let hidden = name.starts_with('.') && ![".ci", ".cargo", ".config", ".github"].contains(&&*name);
+        entry.depth() == 0 || !output && !hidden
+    };
     let mut found = Vec::new();
-    let mut folders = vec![PathBuf::new()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root.join(&folder)).with_context(|| format!("list {}", folder.display()))? {
-            let entry = entry.with_context(|| format!("list {}", folder.display()))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let at_root = folder.as_os_str().is_empty();
-            let path = folder.join(&name);
-            let kind = entry.file_type().context("look at an entry")?;
-            if kind.is_dir() {
-                let output = at_root && (name.starts_with("target") || name == "runs");
-                let hidden = name.starts_with('.') && ![".ci", ".cargo", ".config", ".github"].contains(&name.as_str());
-                if !output && !hidden {
-                    folders.push(path);
-                }
-            } else if kind.is_file() && ![".git", "Cargo.lock"].contains(&name.as_str()) {
-                let bytes = fs::read(root.join(&path)).with_context(|| format!("read {}", path.display()))?;
-                // What is not text has no lines to complain about.
-                if let Ok(text) = String::from_utf8(bytes) {
-                    found.push(Source { path: path.to_string_lossy().replace('\\', "/"), text });
-                }
-            }
+    for entry in WalkDir::new(root).into_iter().filter_entry(is_part) {
+        let entry = entry.context("list the tree")?;
+        if entry.file_type().is_file() {
+            let bytes = fs::read(entry.path()).with_context(|| format!("read {}", entry.path().display()))?;
+            let path = entry.path().strip_prefix(root).unwrap_or(entry.path()).display().to_string();
+            // What is not text has no lines to complain about.
+            found.extend(String::from_utf8(bytes).ok().map(|text| Source { path, text }));
         }
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
+}
+
+/// The places of the lines of a file that `is_wrong` finds.
+fn lines_where(source: &Source, is_wrong: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
+    let lines = source.text.lines().enumerate().filter(move |(_, line)| is_wrong(line));
+    lines.map(|(index, _)| format!("{}:{}", source.path, index + 1))
 }
 
 fn empty_name(source: &Source) -> Option<String> {
@@ -128,16 +128,11 @@ fn empty_name(source: &Source) -> Option<String> {
 fn machine_paths(source: &Source) -> Vec<String> {
     // Put together here, so that this file does not hold what it looks for.
     let folders = ["work", "root", "home", "Users"].map(|folder| format!("/{folder}/"));
-    let lines = source.text.lines().enumerate();
-    let hits = lines.filter(|(_, line)| {
-        folders.iter().any(|folder| {
-            line.match_indices(folder.as_str()).any(|(at, _)| {
-                let before = line[..at].chars().next_back();
-                !before.is_some_and(|c| c.is_alphanumeric() || ".-_}".contains(c))
-            })
-        })
-    });
-    hits.map(|(number, _)| format!("{}:{}: a path of one machine", source.path, number + 1)).collect()
+    let is_start = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || ".-_}".contains(c));
+    let names_one = |line: &str| {
+        folders.iter().any(|folder| line.match_indices(folder.as_str()).any(|(at, _)| is_start(&line[..at])))
+    };
+    lines_where(source, names_one).map(|place| format!("{place}: a path of one machine")).collect()
 }
 
 fn generated(source: &Source) -> Option<String> {
@@ -151,26 +146,18 @@ fn generated(source: &Source) -> Option<String> {
 /// Work that is left over names the issue that will do it.
 fn marks_without_issue(source: &Source) -> Vec<String> {
     let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
-    let comment = |line: &str| line.find("//").map(|at| line[at..].to_owned());
-    let without_issue = |comment: String| {
-        marks.iter().any(|mark| {
-            let mut words = comment.split(|c: char| !c.is_alphanumeric() && c != '#' && c != '(');
-            words.any(|word| word.split('(').next() == Some(mark) && !word.contains("(#"))
-        })
+    let is_mark = |word: &str| marks.iter().any(|mark| word.split('(').next() == Some(mark) && !word.contains("(#"));
+    let is_left_over = |line: &str| {
+        let comment = line.find("//").map_or("", |at| &line[at..]);
+        comment.split(|c: char| !c.is_alphanumeric() && c != '#' && c != '(').any(is_mark)
     };
-    let lines = source.text.lines().enumerate();
-    lines
-        .filter(|(_, line)| comment(line).is_some_and(without_issue))
-        .map(|(number, _)| {
-            format!("{}:{}: a mark of unfinished work names its issue: `(#12)`", source.path, number + 1)
-        })
-        .collect()
+    let places = lines_where(source, is_left_over);
+    places.map(|place| format!("{place}: a mark of unfinished work names its issue: `(#12)`")).collect()
 }
 
 fn too_long(source: &Source) -> Option<String> {
     let lines = source.text.lines().count() - inline_test_lines(source);
-    let listed = LONG_FILES.iter().any(|(path, _)| *path == source.path);
-    match (lines > LINES_MAX, listed) {
+    match (lines > LINES_MAX, LONG_FILES.contains(&source.path.as_str())) {
         (true, false) => Some(format!("{}: {lines} lines are more than {LINES_MAX}: two subjects?", source.path)),
         (false, true) => Some(format!("{}: is listed as long and is not", source.path)),
         _ => None,
@@ -268,16 +255,15 @@ mod tests {
         fs::create_dir(root.path().join("docs")).unwrap();
         let text =
             "[a](../Cargo.toml) [b](lost.md) [c](#here-and-now) [d](#lost) [e](https://example.org)\n# Here and now\n";
-        // The heading is looked up in what was read; the file, on disk.
         for path in ["Cargo.toml", "docs/page.md"] {
             fs::write(root.path().join(path), text).unwrap();
         }
         let document = source("docs/page.md", text);
         assert_eq!(
-            links::broken(root.path(), &document, &[source("docs/page.md", text)]),
+            links::broken(root.path(), &document),
             ["docs/page.md:1: `lost.md` leads nowhere", "docs/page.md:1: `#lost` names a heading that is not there"]
         );
-        assert_eq!(links::broken(root.path(), &source("x.md", "```\n[a](lost.md)\n```"), &[]).len(), 0);
+        assert_eq!(links::broken(root.path(), &source("x.md", "```\n[a](lost.md)\n```")).len(), 0);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `cargo xtask train`: fetches libtorch, builds what training needs, then runs `zerofleet train`.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::libtorch::{self, Place};
-use crate::workspace;
+use crate::{libtorch, workspace};
 
 /// The programs that training runs, each with its package; `zerofleet` finds the others beside itself.
 const PROGRAMS: [(&str, &str); 5] = [
@@ -27,7 +27,7 @@ const FIRST_BUILD_CORE_MINUTES: usize = 11;
 /// # Errors
 /// If fetching, building or starting fails.
 pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
-    let libtorch = libtorch::ensure(root, libtorch::Check::Stamp)?;
+    libtorch::ensure(root, libtorch::Check::Stamp)?;
     let programs = programs(options);
     let program = workspace::metadata(root)?.target_directory.join("release").join("zerofleet");
     if !program.exists() {
@@ -46,8 +46,9 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
 
     let mut train = Command::new(&program);
     train.arg("train").args(options);
-    find_libraries(&mut train, &libtorch);
-    replace_by(train).with_context(|| format!("start {program}"))
+    find_libraries(&mut train, root);
+    // Takes this process's place, so that a Ctrl-C goes straight to the one that drains.
+    Err(train.exec()).with_context(|| format!("start {program}"))
 }
 
 /// The programs that a run with these options needs.
@@ -75,8 +76,8 @@ fn has_accelerator() -> bool {
 }
 
 /// Binaries know the way to `.libtorch`; to any other place they must be shown it.
-pub(crate) fn find_libraries(command: &mut Command, libtorch: &Place) {
-    let Place::Elsewhere(folder) = libtorch else { return };
+pub(crate) fn find_libraries(command: &mut Command, root: &Path) {
+    let Some(folder) = workspace::chosen_libtorch(root) else { return };
     let variable = if cfg!(target_os = "macos") { "DYLD_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };
     let mut path = folder.join("lib").into_os_string();
     if let Some(more) = std::env::var_os(variable).filter(|more| !more.is_empty()) {
@@ -84,18 +85,6 @@ pub(crate) fn find_libraries(command: &mut Command, libtorch: &Place) {
         path.push(more);
     }
     command.env(variable, path);
-}
-
-/// Takes this process's place, so that a Ctrl-C goes straight to the one that drains.
-#[cfg(unix)]
-fn replace_by(mut command: Command) -> Result<()> {
-    use std::os::unix::process::CommandExt;
-    Err(command.exec().into())
-}
-
-#[cfg(not(unix))]
-fn replace_by(mut command: Command) -> Result<()> {
-    workspace::run(&mut command)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The root of the repository, and calls of cargo in it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Metadata, MetadataCommand};
 
 /// The root of the repository this program was built in.
@@ -31,13 +31,21 @@ pub fn metadata(root: &Path) -> Result<Metadata> {
 pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
-    if crate::libtorch::chosen_elsewhere(root).is_none() {
+    if chosen_libtorch(root).is_none() {
         command.env_remove("LIBTORCH");
     }
     for name in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME"] {
         command.env_remove(name);
     }
     command
+}
+
+/// The folder a person named in `LIBTORCH`, if it is another than the one `.cargo/config.toml` names.
+#[must_use]
+pub fn chosen_libtorch(root: &Path) -> Option<PathBuf> {
+    let chosen = PathBuf::from(std::env::var_os("LIBTORCH")?);
+    let same = |a: &Path, b: &Path| a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    (!chosen.as_os_str().is_empty() && !same(&chosen, &root.join(".libtorch"))).then_some(chosen)
 }
 
 /// Runs a command that speaks for itself and fails when it does.
@@ -49,6 +57,31 @@ pub fn run(command: &mut Command) -> Result<()> {
     if !status.success() {
         bail!("{} failed: {status}", line(command));
     }
+    Ok(())
+}
+
+/// Runs a command to its end and returns its standard output.
+///
+/// # Errors
+/// If it cannot start or exits with another status than 0; with all that it wrote.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {}", line(command)))?;
+    let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    if !output.status.success() {
+        bail!("{} failed: {}", line(command), format!("{}\n{}", text.trim(), errors.trim()).trim());
+    }
+    Ok(text)
+}
+
+/// Prints what a check found.
+///
+/// # Errors
+/// If it found anything; `what` says of how many things what is wrong with them.
+pub fn report(found: &[String], what: &str) -> Result<()> {
+    for one in found {
+        println!("{one}");
+    }
+    ensure!(found.is_empty(), "{} {what}", found.len());
     Ok(())
 }
 

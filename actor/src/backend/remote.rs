@@ -9,8 +9,8 @@ use bytes::Bytes;
 use evaluators::Backend;
 use game::ObservationShape;
 use inference::{Attributes, Batch, Error, Evaluator, Predictions};
-use proto::inference::{AskError, Evaluations, Link, Refusal, Why};
-use proto::limits::ask_positions_max;
+use proto::inference::{EvalError, Evaluations, Link, RejectReason, Rejection};
+use proto::limits::request_positions_max;
 use service::Drain;
 use tokio::runtime::Handle;
 use weights::Manifest;
@@ -71,7 +71,7 @@ impl Backend for Remote {
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {
         let architecture = &manifest.architecture;
         let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
-        let positions_max = ask_positions_max(ObservationShape { planes, height, width }, architecture.actions);
+        let positions_max = request_positions_max(ObservationShape { planes, height, width }, architecture.actions);
         let local = self.local.clone().map(|backend| Local {
             backend,
             manifest: manifest.clone(),
@@ -128,7 +128,7 @@ impl Evaluator for RemoteEvaluator {
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
         loop {
-            let pause = match self.ask(batch) {
+            let pause = match self.request(batch) {
                 Ok(answer) => {
                     self.shared.answered_by(AnsweredBy::Server, batch.len(), "");
                     *predictions = answer;
@@ -157,14 +157,14 @@ enum Unanswered {
 }
 
 impl RemoteEvaluator {
-    fn ask(&mut self, batch: &Batch) -> Result<Predictions, Unanswered> {
+    fn request(&mut self, batch: &Batch) -> Result<Predictions, Unanswered> {
         let now = Instant::now();
         if let Some(pause) = self.ask_again.checked_duration_since(now).filter(|pause| !pause.is_zero()) {
             return Err(Unanswered::For { pause, reason: "it has just refused, or said nothing".to_owned() });
         }
         let (version, evaluations) = (self.attributes.weights_version, &self.shared.evaluations);
-        let ask = evaluations.ask(batch, Some(version), Some(ANSWER_TIMEOUT));
-        let asked = self.shared.runtime.block_on(async { tokio::time::timeout(SILENCE_MAX, ask).await });
+        let request = evaluations.evaluate(batch, Some(version), Some(ANSWER_TIMEOUT));
+        let asked = self.shared.runtime.block_on(async { tokio::time::timeout(SILENCE_MAX, request).await });
         let error = match asked {
             Ok(Ok(answered)) if answered.version == version => return Ok(answered.predictions),
             Ok(Ok(answered)) => {
@@ -175,25 +175,25 @@ impl RemoteEvaluator {
             Err(_) => {
                 // Not every batch waits for a server that does not answer.
                 self.ask_again = Instant::now() + SILENCE_PAUSE;
-                AskError::Away
+                EvalError::Away
             }
         };
         let reason = error.to_string();
         match error {
-            AskError::Away => Err(Unanswered::For { pause: PAUSE[1], reason }),
-            AskError::Refused(refusal) => {
-                let pause = pause_after(&refusal);
+            EvalError::Away => Err(Unanswered::For { pause: PAUSE[1], reason }),
+            EvalError::Rejected(rejection) => {
+                let pause = pause_after(&rejection);
                 self.ask_again = Instant::now() + pause;
                 Err(Unanswered::For { pause, reason })
             }
-            AskError::Answer(_) => Err(Unanswered::Broken(Error::Backend(reason))),
+            EvalError::Answer(_) => Err(Unanswered::Broken(Error::Backend(reason))),
         }
     }
 
     /// Waits for the server, at most `pause`; an error once the process ends.
     fn wait(&self, pause: Duration) -> Result<(), Error> {
         let Shared { evaluations, runtime, drain, .. } = &*self.shared;
-        let is_away = matches!(evaluations.link(), Link::Away(_));
+        let is_away = matches!(evaluations.link(), Link::Away);
         runtime.block_on(async {
             tokio::select! {
                 () = drain.wait() => Err(Error::Backend("the process ends while the inference server is away".to_owned())),
@@ -205,10 +205,10 @@ impl RemoteEvaluator {
 }
 
 /// The pause after a rejection, before the next request.
-fn pause_after(refusal: &Refusal) -> Duration {
-    match refusal.why {
-        Why::Full | Why::Late => refusal.retry_after.unwrap_or(PAUSE[0]).clamp(PAUSE[0], PAUSE[1]),
-        Why::Version | Why::Failed => REFUSED_PAUSE,
+fn pause_after(rejection: &Rejection) -> Duration {
+    match rejection.reason {
+        RejectReason::Full | RejectReason::Late => rejection.retry_after.unwrap_or(PAUSE[0]).clamp(PAUSE[0], PAUSE[1]),
+        RejectReason::Version | RejectReason::Failed | RejectReason::Unspecified => REFUSED_PAUSE,
     }
 }
 
@@ -233,21 +233,21 @@ mod tests {
     use std::thread::JoinHandle;
 
     use bytes::Bytes;
+    use evaluator_doubles::Uniform;
     use evaluators::Backend;
     use game::{Action, Game as _, ObservationShape};
     use games::tic_tac_toe::TicTacToe;
-    use inference::testing::Uniform;
     use inference::{Batch, Error, Evaluator, Predictions, Wdl};
-    use proto::convert::{predictions_to_wire, refusal_to_wire};
+    use proto::convert::{predictions_to_wire, rejection_to_wire};
     use proto::inference::v1::evaluate_response::Message;
-    use proto::inference::{Evaluations, EvaluationsSettings, Hello, Refusal, Welcome, Why, v1};
-    use proto::scripted::{InferenceScript, version, within};
+    use proto::inference::{Evaluations, EvaluationsSettings, Hello, RejectReason, Rejection, Welcome, v1};
+    use scripted::{InferenceScript, version, within};
     use service::Drain;
     use weights::Manifest;
 
     use super::Remote;
 
-    const WELCOME: Welcome = Welcome { version: 7, positions_max: 64, asks_max: 4 };
+    const WELCOME: Welcome = Welcome { version: 7, positions_max: 64, requests_max: 4 };
 
     /// This machine's evaluator: uniform priors, as of an untrained network.
     fn here() -> Arc<dyn Backend> {
@@ -263,7 +263,7 @@ mod tests {
 
     fn remote(endpoint: &str, local: Option<Arc<dyn Backend>>, drain: &Drain) -> Remote {
         let hello = Hello { name: "actor-0".into(), game: "tic_tac_toe".into(), shape: shape(), actions: 9 };
-        let evaluations = Evaluations::start(EvaluationsSettings { endpoint: endpoint.into(), hello });
+        let evaluations = Evaluations::start(EvaluationsSettings { endpoint: endpoint.into(), hello }).unwrap();
         Remote::new(evaluations, endpoint.into(), local, drain.clone())
     }
 
@@ -292,18 +292,21 @@ mod tests {
     }
 
     /// The server's network puts all its policy on the first action.
-    async fn answer(stream: &mut proto::scripted::AskStream) {
-        let ask = stream.ask().await;
-        assert_eq!(ask.version, 7, "an ask names the version that the actor holds");
+    async fn answer(stream: &mut scripted::EvalStream) {
+        let request = stream.request().await;
+        assert_eq!(request.version, 7, "a request names the version that the actor holds");
         let mut predictions = Predictions::new();
         predictions.push(&[0.75, 0.25], Wdl { win: 1.0, draw: 0.0, loss: 0.0 });
-        stream.reply(Message::Predictions(predictions_to_wire(ask.id, 7, &predictions))).await;
+        stream.reply(Message::Predictions(predictions_to_wire(request.id, 7, &predictions))).await;
     }
 
-    async fn refuse(stream: &mut proto::scripted::AskStream, why: Why) {
-        let v1::Ask { id, .. } = stream.ask().await;
+    async fn reject(stream: &mut scripted::EvalStream, reason: RejectReason) {
+        let v1::EvalRequest { id, .. } = stream.request().await;
         stream
-            .reply(Message::Refusal(refusal_to_wire(id, Refusal { why, reason: "no".into(), retry_after: None })))
+            .reply(Message::Rejection(rejection_to_wire(
+                id,
+                Rejection { reason, message: "no".into(), retry_after: None },
+            )))
             .await;
     }
 
@@ -327,7 +330,7 @@ mod tests {
         assert_eq!(answered.unwrap().priors(0), [0.75, 0.25]);
 
         let thread = evaluate(evaluator);
-        refuse(&mut stream, Why::Version).await;
+        reject(&mut stream, RejectReason::Version).await;
         let (evaluator, answered) = joined(thread).await;
         assert_eq!(answered.unwrap().priors(0), [0.5, 0.5]);
 
@@ -353,7 +356,7 @@ mod tests {
         let remote = remote(&script.endpoint(), None, &drain);
         let thread = evaluate(build(&remote));
         let mut stream = script.welcomed(WELCOME).await;
-        refuse(&mut stream, Why::Full).await;
+        reject(&mut stream, RejectReason::Full).await;
         answer(&mut stream).await;
         let (evaluator, answered) = joined(thread).await;
         assert_eq!(answered.unwrap().priors(0), [0.75, 0.25]);

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evaluators::Backend;
 use game::ObservationShape;
-use inference::testing::Hashing;
-use inference::{Attributes, Batch, Error, Evaluator, Predictions};
+use inference::{Attributes, Batch, Error, Evaluator, Hashing, Predictions};
 use weights::Manifest;
 
 /// The value of `actor.kernel` that selects this evaluator.
@@ -38,7 +37,7 @@ impl Backend for Simulated {
         let architecture = &manifest.architecture;
         let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
         let shape = ObservationShape { planes, height, width };
-        Ok(Box::new(Delayed::new(shape, manifest.version.0, self.delay)))
+        Ok(Box::new(Delayed { answers: Hashing::new(shape, manifest.version.0), delay: self.delay }))
     }
 }
 
@@ -46,12 +45,6 @@ impl Backend for Simulated {
 struct Delayed {
     answers: Hashing,
     delay: Duration,
-}
-
-impl Delayed {
-    fn new(shape: ObservationShape, weights_version: u64, delay: Duration) -> Self {
-        Self { answers: Hashing::new(shape, weights_version), delay }
-    }
 }
 
 impl Evaluator for Delayed {
@@ -74,6 +67,10 @@ mod tests {
 
     const SHAPE: ObservationShape = ObservationShape { planes: 3, height: 6, width: 7 };
 
+    fn delayed(delay: Duration) -> Delayed {
+        Delayed { answers: Hashing::new(SHAPE, 5), delay }
+    }
+
     fn batch_of_one() -> Batch {
         let mut batch = Batch::new(SHAPE);
         batch.push(&[game::Action(0), game::Action(3)], |planes| planes.fill(1.0));
@@ -82,13 +79,13 @@ mod tests {
 
     #[test]
     fn a_simulated_evaluator_keeps_the_promises_of_every_evaluator() {
-        inference::conformance::run(&mut Delayed::new(SHAPE, 5, Duration::from_micros(1)), SHAPE, 7, 0.0);
+        evaluator_doubles::conformance::run(&mut delayed(Duration::from_micros(1)), SHAPE, 7, 0.0);
     }
 
     #[test]
     fn a_batch_is_answered_after_the_delay_and_with_the_version_it_was_made_for() {
         let delay = Duration::from_millis(5);
-        let mut evaluator = Delayed::new(SHAPE, 5, delay);
+        let mut evaluator = delayed(delay);
         assert_eq!((&*evaluator.attributes().name, evaluator.attributes().weights_version), (NAME, 5));
         let (start, mut predictions) = (Instant::now(), Predictions::new());
         evaluator.evaluate(&batch_of_one(), &mut predictions).unwrap();

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use proto::replay::v1::Ready;
-use proto::scripted::{ReplayScript, server, servers, within};
+use scripted::{ReplayScript, server, servers, within};
 use selfplay::Ending;
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ async fn two_servers() -> (TempDir, [ReplayScript; 2]) {
 }
 
 fn episode(number: u64) -> FinishedEpisode {
-    let trajectory = proto::scripted::trajectory(number);
+    let trajectory = scripted::trajectory(number);
     let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
     FinishedEpisode { slot: 0, number, steps, outcome, ending: Ending::Rules }
 }
@@ -71,7 +71,7 @@ async fn with_one_server_there_is_one_epoch_however_long_it_is_away() {
     let mut router = router(run.path(), set, Duration::ZERO);
     for number in 0..4 {
         router.steer();
-        within(router.insert(&episode(number))).await;
+        within(router.insert(&episode(number), None)).await;
     }
     let to = Some(Destination::new(&nowhere, true));
     assert_eq!(pending(router).await, (0..4).map(|number| (1, number, to.clone())).collect::<Vec<_>>());
@@ -85,7 +85,7 @@ async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_anoth
     let (_tell, set) = servers(&[home.clone(), away.clone()]);
     let mut router = router(run.path(), set, Duration::from_millis(20));
     goes_to(&mut router, &home).await;
-    router.insert(&episode(0)).await;
+    router.insert(&episode(0), None).await;
     assert_eq!(receives(&mut first).await, (1, 0));
 
     let address = first.address;
@@ -97,7 +97,7 @@ async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_anoth
         stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
         stream
     });
-    router.insert(&episode(1)).await;
+    router.insert(&episode(1), None).await;
     assert_eq!(stream.sequences(1).await, [0]);
     let (to_first, to_second) = (Destination::new(&home, false), Destination::new(&away, false));
 
@@ -110,7 +110,7 @@ async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_anoth
         stream
     });
     assert_eq!(stream.sequences(1).await, [0]);
-    router.insert(&episode(2)).await;
+    router.insert(&episode(2), None).await;
     assert_eq!(router.stats().failovers, 2);
     assert_eq!(
         pending(router).await,
@@ -124,7 +124,7 @@ async fn a_preferred_server_that_is_added_gets_what_comes_from_then_on() {
     let (tell, set) = servers(&[server(&old)]);
     let mut router = router(run.path(), set, Duration::from_secs(600));
     goes_to(&mut router, &server(&old)).await;
-    router.insert(&episode(0)).await;
+    router.insert(&episode(0), None).await;
     assert_eq!(receives(&mut old).await, (1, 0));
     tell.send_replace([server(&added), server(&old)].into());
     let added_server = server(&added);
@@ -134,7 +134,7 @@ async fn a_preferred_server_that_is_added_gets_what_comes_from_then_on() {
         stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
         stream
     });
-    router.insert(&episode(1)).await;
+    router.insert(&episode(1), None).await;
     assert_eq!(stream.sequences(1).await, [0]);
 }
 
@@ -143,7 +143,7 @@ async fn a_server_that_is_taken_away_is_left_at_once() {
     let (run, [mut first, second]) = two_servers().await;
     let (tell, set) = servers(&[server(&first), server(&second)]);
     let mut router = router(run.path(), set, Duration::from_secs(600));
-    router.insert(&episode(0)).await;
+    router.insert(&episode(0), None).await;
     assert_eq!(receives(&mut first).await, (1, 0));
     tell.send_replace([server(&second)].into());
     goes_to(&mut router, &server(&second)).await;
@@ -158,7 +158,7 @@ async fn an_episode_that_finds_no_server_waits_and_is_owed_to_nobody() {
     let episode = episode(0);
     tokio::select! {
         biased;
-        () = router.insert(&episode) => panic!("there is no server"),
+        () = router.insert(&episode, None) => panic!("there is no server"),
         () = std::future::ready(()) => {}
     }
     let (pending, numbered) = router.close(vec![episode], Instant::now()).await;

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use experience::TrajectoryId;
 use proto::replay::v1::{InsertRequest, InsertResponse, Ready};
 use proto::replay::{Answer, Origin};
-use proto::scripted::{Link, ReplayScript, Stream, server, until, within};
+use scripted::{Link, ReplayScript, Stream, server, until, within};
 use selfplay::{Ending, FinishedEpisode};
 use tempfile::TempDir;
 
@@ -69,7 +69,7 @@ impl Life {
     /// The threads finish so many episodes.
     async fn play(&self, episodes: u64) {
         for number in 0..episodes {
-            within(self.episodes.send(episode(number).into())).await.unwrap();
+            within(self.episodes.send(Finished { episode: episode(number), insert: None })).await.unwrap();
         }
     }
 
@@ -83,7 +83,7 @@ impl Life {
 }
 
 fn episode(number: u64) -> FinishedEpisode {
-    let trajectory = proto::scripted::trajectory(number);
+    let trajectory = scripted::trajectory(number);
     let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
     FinishedEpisode { slot: 0, number, steps, outcome, ending: Ending::Rules }
 }
@@ -189,7 +189,7 @@ async fn what_a_thread_finishes_after_the_patience_is_over_is_spooled() {
         () = std::future::ready(()) => {}
     }
     for number in 0..2 {
-        episodes.try_send(episode(number).into()).unwrap();
+        episodes.try_send(Finished { episode: episode(number), insert: None }).unwrap();
     }
     drop(episodes);
     within(running).await.unwrap();
@@ -264,7 +264,7 @@ async fn a_spool_that_the_server_holds_up_is_there_at_the_next_start_again() {
 async fn what_was_spooled_for_another_game_stays_in_the_spool() {
     let run = tempfile::tempdir().unwrap();
     let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence: 4 };
-    let like = proto::scripted::trajectory(4);
+    let like = scripted::trajectory(4);
     let other = Trajectory::of(id, "hex-5", &like.steps().collect::<Vec<_>>(), like.outcome()).unwrap();
     ActorStateDir::open(run.path(), ACTOR)
         .unwrap()
@@ -329,7 +329,7 @@ fn gone(other: &Server) -> Server {
 async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_other() {
     let run = tempfile::tempdir().unwrap();
     let (mut owner, mut other) = (ReplayScript::start().await, ReplayScript::start().await);
-    let (_tell, servers) = proto::scripted::servers(&[server(&owner), gone(&server(&owner))]);
+    let (_tell, servers) = scripted::servers(&[server(&owner), gone(&server(&owner))]);
     let first = start_over(&run, servers, Patience::None);
     first.play(2).await;
     let mut held = owner.ready(8).await;
@@ -337,7 +337,7 @@ async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_othe
     first.end().await;
     assert_eq!(spool(&run), [(1, 0), (1, 1)]);
 
-    let (tell, servers) = proto::scripted::servers(&[server(&other)]);
+    let (tell, servers) = scripted::servers(&[server(&other)]);
     let second = start_over(&run, servers, Patience::Long);
     second.play(1).await;
     let mut stream = other.inserting().await;

@@ -3,10 +3,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use evaluator_doubles::Uniform;
 use games::TicTacToe;
-use inference::testing::{Hashing, Uniform};
-use inference::{Attributes, Batch, Predictions};
-use proto::scripted::{version, within};
+use inference::{Attributes, Batch, Hashing, Predictions};
+use scripted::{version, within};
 use selfplay::{FinishedEpisode, Round};
 use tokio::runtime::Runtime;
 use weights::Manifest;
@@ -97,7 +97,7 @@ fn bench_of(drain: Drain, before: Before) -> Bench {
     let around = Surroundings {
         backend: hashed(before),
         weights: newest,
-        freshness: Freshness::new(away, Some(Duration::from_secs(60))),
+        freshness: Freshness { away, most: Some(Duration::from_secs(60)) },
         finished: sender,
         cache: None,
         readiness: readiness.clone(),
@@ -287,7 +287,7 @@ async fn when_one_thread_fails_all_end_and_the_failure_is_told() {
     let (readiness, drain) = (Readiness::starting(), Drain::new());
     let evaluators = Chosen { backend: hashed(before), threads: 2 };
     let (_at_hand, away) = watch::channel(None);
-    let fresh = Freshness::new(away, None);
+    let fresh = Freshness { away, most: None };
     let Workers { mut finished, threads } =
         Workers::start(&settings(0, 2), 1, evaluators, newest, fresh, readiness.clone(), &drain).unwrap();
     let drained = async { while finished.recv().await.is_some() {} };
@@ -351,7 +351,7 @@ async fn pinned_threads_have_one_allowed_cpu_each() {
     };
     let (_at_hand, away) = watch::channel(None);
     let evaluators = Chosen { backend: Arc::new(build), threads: cpus.len() + 1 };
-    let fresh = Freshness::new(away, None);
+    let fresh = Freshness { away, most: None };
     let Workers { mut finished, threads } =
         Workers::start(&settings, 1, evaluators, newest, fresh, Readiness::starting(), &drain).unwrap();
     let all_played = async {
@@ -370,4 +370,24 @@ async fn pinned_threads_have_one_allowed_cpu_each() {
     expected.sort();
     assert_eq!(pinned, expected);
     assert_eq!(allowed().unwrap(), cpus, "other threads run where they did");
+}
+
+const AWAY_MAX: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn weights_are_outdated_once_the_learner_is_away_for_too_long_and_until_it_is_back() {
+    let (tell, away) = watch::channel(None);
+    let [mut bounded, unbounded] = [Some(AWAY_MAX), None].map(|most| Freshness { away: away.clone(), most });
+    assert_eq!(bounded.outdated_for(), None);
+    tell.send_replace(Some(tokio::time::Instant::now()));
+    assert_eq!(bounded.outdated_for(), None);
+    // A clock that began just now has nothing to show.
+    let Some(long_ago) = tokio::time::Instant::now().checked_sub(AWAY_MAX + Duration::from_secs(1)) else { return };
+    tell.send_replace(Some(long_ago));
+    assert!(bounded.outdated_for().is_some_and(|away| away > AWAY_MAX));
+    assert_eq!(unbounded.outdated_for(), None);
+    assert!(tokio::time::timeout(Duration::from_millis(1), bounded.restored()).await.is_err());
+    tell.send_replace(None);
+    bounded.restored().await;
+    assert_eq!(bounded.outdated_for(), None);
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use anyhow::Context as _;
-use arena::contestant::{Fidelity, Searcher, analysis};
+use arena::contestant::{SEQUENTIAL, Searcher, analysis};
 use arena::matches;
 use games::ConnectFour;
 use inference::Evaluator as _;
@@ -32,7 +32,7 @@ pub(crate) fn play(
     searches: [SearchSettings; 2],
     openings: usize,
 ) -> anyhow::Result<()> {
-    let [settings, other] = searches.map(|search| analysis(SIMULATIONS, &search, Fidelity::Exact));
+    let [settings, other] = searches.map(|search| analysis(SIMULATIONS, &search, SEQUENTIAL));
     let rng = ChaCha8Rng::seed_from_u64;
     let [first, second] = evaluators;
     let name = second.attributes().name;

@@ -1,17 +1,15 @@
-//! Tests the pacer with a simulated clock, in an environment that publishes a version every five seconds.
+//! Tests pauses with a simulated clock, and the pacer in an environment that publishes a version every five seconds.
 
 use std::sync::Mutex;
 
 use bytes::Bytes;
+use evaluator_doubles::Uniform;
 use game::Game;
 use games::ConnectFour;
-use inference::testing::Uniform;
-use selfplay::SearchSettings;
 use weights::{Architecture, Digest, Manifest};
 
 use super::*;
-use crate::contestant::{Fidelity, analysis};
-use crate::solved;
+use crate::config::Config;
 
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -90,14 +88,11 @@ impl Stage {
             log.lock().unwrap().push(manifest.version.0);
             Ok(Box::new(Uniform::new(observation)))
         };
-        let raw_eval = RawEval {
-            positions: accuracy::subset(solved::bundled(&rules).unwrap(), positions).into(),
-            game: rules,
-            backend: Arc::new(build),
-            settings: analysis(0, &SearchSettings::default(), Fidelity::Exact),
-            seed: 1,
-        };
-        Self { pacer: Pacer::new(world, 0.1, raw_eval), evaluated }
+        let mut config = Config::default();
+        config.arena.positions = positions;
+        let mut setup = Setup::new(rules, config.settings().unwrap(), Arc::new(build));
+        setup.positions.truncate(positions);
+        Self { pacer: Pacer::new(world, Arc::new(setup)), evaluated }
     }
 
     /// Works for `seconds`, then pauses.
@@ -158,4 +153,55 @@ fn a_drain_ends_a_break_at_once() {
     stage.pacer.environment.end = Some(stage.pacer.environment.begin + Duration::from_secs(10));
     assert!(stage.work(4).is_break());
     assert!(stage.pacer.now() - stage.pacer.environment.begin <= Duration::from_secs(10) + LOOK_INTERVAL);
+}
+
+/// Works for each of `stretches`, sleeps as required, and returns the share of working time.
+fn share_of(share: f64, stretches: impl Iterator<Item = u64>) -> f64 {
+    let start = Instant::now();
+    let mut now = start;
+    let mut pacing = Pacing::new(share, now);
+    for stretch in stretches {
+        now += Duration::from_millis(stretch);
+        now += pacing.pause(now);
+        pacing.resume(now);
+    }
+    pacing.busy().as_secs_f64() / (now - start).as_secs_f64()
+}
+
+#[test]
+fn the_share_is_kept_whatever_the_stretches() {
+    for stretches in [vec![20; 500], vec![5_000, 1, 1, 1], vec![3]] {
+        let share = share_of(0.1, stretches.into_iter());
+        assert!((share - 0.1).abs() < 1e-6, "{share}");
+    }
+}
+
+#[test]
+fn a_sleep_that_was_cut_short_is_made_up_for() {
+    let mut now = Instant::now();
+    let mut pacing = Pacing::new(0.5, now);
+    now += Duration::from_millis(100);
+    assert_eq!(pacing.pause(now), Duration::from_millis(100));
+    now += Duration::from_millis(30);
+    pacing.resume(now);
+    assert_eq!(pacing.pause(now), Duration::from_millis(70));
+}
+
+#[test]
+fn a_full_share_never_sleeps() {
+    let mut now = Instant::now();
+    let mut pacing = Pacing::new(1.0, now);
+    now += Duration::from_secs(5);
+    assert_eq!(pacing.pause(now), Duration::ZERO);
+}
+
+#[test]
+fn being_idle_earns_nothing() {
+    let mut now = Instant::now();
+    let mut pacing = Pacing::new(0.5, now);
+    pacing.pause(now);
+    now += Duration::from_secs(3600);
+    pacing.resume(now);
+    now += Duration::from_millis(10);
+    assert_eq!(pacing.pause(now), Duration::from_millis(10));
 }

@@ -7,20 +7,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use game::Game;
-use games::{Exhaustive, TicTacToe};
+use games::TicTacToe;
 use inference::{Attributes, Batch, Evaluator, Predictions, Wdl};
 use proto::weights::Published;
-use selfplay::SearchSettings;
+use service::config::RunSection;
 use tempfile::TempDir;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-use super::{Worker, WorkerConfig};
-use crate::config::Measurement;
-use crate::environment::Environment;
-use crate::ledger::Ledger;
-use crate::matches;
+use super::Worker;
+use crate::config::{ArenaSection, Config};
+use crate::ledger::{Ledger, Player};
+use crate::pacer::Environment;
 use crate::past_versions::PastVersions;
-use crate::player::Player;
 
 /// An evaluator with uniform priors, or one that fails.
 struct Uniform {
@@ -125,33 +123,22 @@ impl Stage {
         let game = TicTacToe::new();
         let environment =
             Script { now: Instant::now(), newest: None, coming: versions.into_iter().collect(), sleeps_left: sleeps };
-        let past = self.past();
         let build = |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(Uniform { breaks: manifest.version.0 == 13 }))
         };
-        let parts = WorkerConfig {
-            game,
-            environment,
-            measurement: Measurement {
-                simulations: 8,
-                search: SearchSettings::default(),
-                positions_max: 0,
-                games_per_version: 12,
-                matches: matches::Settings { openings: 2, opening_plies_max: 2 },
-                playouts: vec![10],
-                past_versions: 2,
-                version_interval: Duration::from_secs(30),
-            },
-            seed: 1,
+        let run = RunSection { game: "tic_tac_toe".into(), directory: self.folder.path().into(), seed: 1 };
+        let arena = ArenaSection {
+            simulations: 8,
+            games_per_version: 12,
+            openings_per_match: 2,
+            opening_plies_max: 2,
+            playouts: vec![10],
+            past_versions: 2,
             cpu_share: 0.5,
-            backend: Arc::new(build),
-            ledger: self.ledger(),
-            ratings_path: self.folder.path().join("ratings.json"),
-            past,
-            positions: Vec::new(),
-            exhaustive: Exhaustive::Check,
+            ..ArenaSection::default()
         };
-        Worker::new(parts).run().unwrap();
+        let settings = Config { run, arena, ..Config::default() }.settings().unwrap();
+        Worker::open(game, settings, Arc::new(build), environment).unwrap().run().unwrap();
     }
 
     fn games_of(&self, version: u64) -> u64 {

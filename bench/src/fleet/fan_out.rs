@@ -7,9 +7,10 @@ use proto::weights::v1::weights_client::WeightsClient;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use super::load::{LoadArgs, PATIENCE, cpu_seconds, cpu_since, memory};
-use super::publisher::Publisher;
-use super::speeds::{FanOutSpeeds, LoadSpeeds};
+use super::load::{LoadArgs, PATIENCE, add_connections, known};
+use super::publisher::{Publisher, tower_name};
+use crate::report::{Report, Unit};
+use crate::usage;
 
 /// The interval between two readings of the publisher's memory.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
@@ -27,9 +28,10 @@ struct Held {
 ///
 /// # Errors
 /// A publisher that ends, a subscriber that never gets a version.
-pub(super) async fn measure(args: &LoadArgs, mut publisher: Publisher, report: &mut LoadSpeeds) -> anyhow::Result<()> {
+pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> anyhow::Result<()> {
+    let mut publisher = Publisher::start(&args.networks, args.fetches, seed)?;
     let id = Some(publisher.id());
-    report.publisher_memory_bytes = memory(id);
+    let without = usage::memory(id);
     let (told, mut hear) = mpsc::channel(args.actors.max(1));
     let (opened, mut open) = mpsc::channel(args.actors.max(1));
     let begun = Instant::now();
@@ -45,29 +47,114 @@ pub(super) async fn measure(args: &LoadArgs, mut publisher: Publisher, report: &
             () = tokio::time::sleep(PATIENCE) => bail!("not everyone is subscribed after {PATIENCE:?}"),
         }
     }
-    report.subscribed_seconds = begun.elapsed().as_secs_f64();
-    report.publisher_memory_bytes_subscribed = memory(id);
-    for network in &args.networks {
-        let (before, us) = (memory(id), Some(std::process::id()));
-        let (cpu, clients_cpu) = (cpu_seconds(id), cpu_seconds(us));
+    let subscribed = begun.elapsed();
+    add_connections(report, "publisher of weights", args.actors, subscribed, (without, usage::memory(id)));
+    for &network in &args.networks {
+        let (memory, us) = (usage::memory(id), Some(std::process::id()));
+        let (cpu, clients_cpu) = (usage::cpu_seconds(id), usage::cpu_seconds(us));
         let begun = Instant::now();
         publisher.publish()?;
         let (held, memory_max) = all_hold_it(args.actors, id, &mut hear, &mut subscribers).await?;
         let size_bytes = publisher.published_bytes()?;
         ensure!(held.iter().all(|held| held.bytes == size_bytes), "a subscriber got another number of bytes");
-        report.fan_outs.push(FanOutSpeeds {
-            network: network.to_string(),
+        let fan_out = FanOut {
             size_bytes,
             bytes_sent: held.iter().map(|held| held.bytes).sum(),
             held: quantiles(begun, &held),
-            publisher_cpu_seconds: cpu_since(id, cpu),
-            clients_cpu_seconds: cpu_since(us, clients_cpu),
-            publisher_memory_bytes: before,
-            publisher_memory_bytes_max: memory_max,
-        });
+            publisher_cpu_seconds: usage::cpu_since(id, cpu),
+            clients_cpu_seconds: usage::cpu_since(us, clients_cpu),
+            publisher_memory: (memory, memory_max),
+        };
+        add(report, &tower_name(network), &fan_out);
     }
+    conclude(report, args.actors);
     subscribers.shutdown().await;
     Ok(())
+}
+
+const WEIGHTS: &str = "a version to every subscriber";
+const HELD: &str = "subscribers that hold the version";
+const ON_PAPER: &str = "a version over the publisher's link, computed";
+/// Networks between machines, in bits per second.
+const LINKS: [(&str, f64); 3] = [("1 Gbit/s", 1e9), ("10 Gbit/s", 10e9), ("25 Gbit/s", 25e9)];
+/// Threads of the publisher that serve sockets.
+const PUBLISHER_THREADS: f64 = 2.0;
+/// The default of `learner.publish_interval_seconds`.
+const PUBLISH_INTERVAL_SECONDS: f64 = 10.0;
+
+/// One version of weights, to every subscriber.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct FanOut {
+    /// Bytes of the version.
+    pub(super) size_bytes: u64,
+    /// Bytes that subscribers received.
+    pub(super) bytes_sent: u64,
+    /// From the order to publish until so many subscribers held it: how many, and seconds. The first and all of them
+    /// among others.
+    pub(super) held: Vec<(usize, f64)>,
+    /// CPU seconds of the publisher.
+    pub(super) publisher_cpu_seconds: Option<f64>,
+    /// CPU seconds of this process, which is all subscribers.
+    pub(super) clients_cpu_seconds: Option<f64>,
+    /// Resident memory of the publisher before, and the most that was seen meanwhile.
+    pub(super) publisher_memory: (Option<u64>, Option<u64>),
+}
+
+impl FanOut {
+    /// Until so large a share of the subscribers held it, in seconds; at least the first one.
+    pub(super) fn seconds(&self, share: f64) -> f64 {
+        let all = self.held.last().map_or(0, |(count, _)| *count);
+        let held = self.held.iter().find(|(count, _)| *count as f64 >= share * all as f64);
+        held.map_or(f64::NAN, |(_, seconds)| *seconds)
+    }
+
+    /// The time of a version to every subscriber over a link, and what limits it: the link, or the threads that serve
+    /// sockets. No version can follow sooner.
+    pub(super) fn delivery(&self, bits_per_second: f64) -> (f64, &'static str) {
+        let link_seconds = 8.0 * self.bytes_sent as f64 / bits_per_second;
+        match self.publisher_cpu_seconds.map(|seconds| seconds / PUBLISHER_THREADS) {
+            Some(seconds) if seconds > link_seconds => (seconds, "the publisher's CPU (two threads for sockets)"),
+            _ => (link_seconds, "the publisher's link"),
+        }
+    }
+}
+
+/// Adds a version, and what it would take over links between machines.
+pub(super) fn add(report: &mut Report, network: &str, fan_out: &FanOut) {
+    let us = |seconds: f64| 1e6 * seconds;
+    let sent = fan_out.bytes_sent as f64;
+    let cpu_seconds = fan_out.publisher_cpu_seconds;
+    report
+        .at(WEIGHTS, &[("network", &network)])
+        .value("size", Unit::Bytes, fan_out.size_bytes as f64)
+        .value("sent", Unit::Bytes, sent)
+        .value("first holds it", Unit::Microseconds, us(fan_out.seconds(0.0)))
+        .value("half", Unit::Microseconds, us(fan_out.seconds(0.5)))
+        .value("all", Unit::Microseconds, us(fan_out.seconds(1.0)))
+        .value("throughput", Unit::BytesPerSecond, sent / fan_out.seconds(1.0))
+        .value("CPU of publisher", Unit::Microseconds, cpu_seconds.map(us))
+        .value("CPU of subscribers", Unit::Microseconds, fan_out.clients_cpu_seconds.map(us))
+        .value("sent per CPU second", Unit::Bytes, cpu_seconds.map(|seconds| sent / seconds))
+        .value("memory of publisher before", Unit::Bytes, known(fan_out.publisher_memory.0))
+        .value("at most", Unit::Bytes, known(fan_out.publisher_memory.1));
+    for (subscribers, seconds) in &fan_out.held {
+        let cell = report.at(HELD, &[("network", &network), ("subscribers", subscribers)]);
+        cell.value("time", Unit::Microseconds, us(*seconds));
+    }
+    for (link, bits_per_second) in LINKS {
+        let (seconds, limit) = fan_out.delivery(bits_per_second);
+        let cell = report.at(ON_PAPER, &[("network", &network), ("link", &link), ("limit", &limit)]);
+        cell.value("time", Unit::Microseconds, us(seconds));
+    }
+}
+
+/// Adds what follows from all versions.
+pub(super) fn conclude(report: &mut Report, actors: usize) {
+    report.finding(format!(
+        "No shorter interval of publishing than those below reaches all {actors} subscribers \
+         (learner.publish_interval_seconds is {PUBLISH_INTERVAL_SECONDS} unless set)."
+    ));
+    report.plot(HELD, "time", Some("subscribers"), None);
 }
 
 /// Waits until so many hold the version, and watches the memory of process `id`.
@@ -83,7 +170,7 @@ async fn all_hold_it(
     while held.len() < count {
         tokio::select! {
             told = hear.recv() => held.push(told.context("every subscriber is gone")?),
-            _ = look.tick() => memory_max = memory_max.max(memory(id)),
+            _ = look.tick() => memory_max = memory_max.max(usage::memory(id)),
             ended = subscribers.join_next() => return Err(why(ended)),
             () = tokio::time::sleep_until(deadline) => {
                 bail!("{} of {count} hold the version after {PATIENCE:?}", held.len());

@@ -2,16 +2,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use proto::replay::{Writer, WriterSettings};
+use proto::replay::Writer;
 use tokio::task::JoinSet;
 
-use super::NetworkSize;
-use super::fan_out;
-use super::publisher::Publisher;
+use super::publisher::tower;
 use super::replay_server::ReplayServer;
-use super::speeds::{InsertsSpeeds, LoadSpeeds};
-use crate::latency::Latency;
 use crate::replay::games::Games;
+use crate::replay::load::{close, writer};
+use crate::report::{Report, Unit, Value, bytes, number, percentiles_us, value_of};
 use crate::usage;
 
 /// The deadline of every wait.
@@ -39,8 +37,8 @@ pub struct LoadArgs {
     #[arg(long, default_value_t = 10.0)]
     pub load_seconds: f64,
     /// Networks whose weights go to all of them, BLOCKSxCHANNELS of Connect Four.
-    #[arg(long, value_delimiter = ',', default_value = "6x64,20x256")]
-    pub networks: Vec<NetworkSize>,
+    #[arg(long, value_delimiter = ',', value_parser = tower, default_value = "6x64,20x256")]
+    pub networks: Vec<[usize; 2]>,
     /// Subscribers that the publisher sends to at once [default: as many as a learner does].
     #[arg(long)]
     pub fetches: Option<usize>,
@@ -60,80 +58,92 @@ impl LoadArgs {
     }
 }
 
-/// Connects, inserts at every rate, and publishes every network.
+const CONNECTIONS: &str = "connections";
+const INSERTS: &str = "inserts of all actors from one process";
+const ACKNOWLEDGED: &str = "acknowledged/s";
+const REPLAY_CORES: &str = "cores of replay server";
+
+/// Connects, and inserts at every rate.
 ///
 /// # Errors
 /// A process that is not built or dies, a server that does not answer.
-pub(super) fn measure(args: &LoadArgs, folder: &Path, seed: u64) -> anyhow::Result<LoadSpeeds> {
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-    runtime.block_on(async {
-        let games = Games::new(args.steps, seed)?;
-        let mut report = LoadSpeeds {
-            actors: args.actors,
-            fetches: args.fetches,
-            steps: args.steps,
-            trajectory_bytes: games.mean_wire_bytes(),
-            seconds: args.load_seconds,
-            connected_seconds: f64::NAN,
-            replay_memory_bytes: None,
-            replay_memory_bytes_connected: None,
-            subscribed_seconds: f64::NAN,
-            publisher_memory_bytes: None,
-            publisher_memory_bytes_subscribed: None,
-            inserts: Vec::new(),
-            fan_outs: Vec::new(),
-        };
-        insert(args, folder, &games, &mut report).await?;
-        if !args.networks.is_empty() {
-            let publisher = Publisher::start(&args.networks, args.fetches, seed)?;
-            fan_out::measure(args, publisher, &mut report).await?;
-        }
-        Ok(report)
-    })
-}
-
-/// Resident memory of a process.
-pub(super) fn memory(id: Option<u32>) -> Option<u64> {
-    usage::of(id?)?.memory_bytes
-}
-
-/// CPU time of a process so far.
-pub(super) fn cpu_seconds(id: Option<u32>) -> Option<f64> {
-    Some(usage::of(id?)?.cpu_seconds)
-}
-
-/// The CPU time of a process since it had used `before`.
-pub(super) fn cpu_since(id: Option<u32>, before: Option<f64>) -> Option<f64> {
-    Some((cpu_seconds(id)? - before?).max(0.0))
-}
-
-async fn insert(args: &LoadArgs, folder: &Path, games: &Games, report: &mut LoadSpeeds) -> anyhow::Result<()> {
+pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &mut Report) -> anyhow::Result<()> {
+    let games = &Games::new(args.steps, seed)?;
+    describe(report, args, games.mean_wire_bytes());
     let server = ReplayServer::start(folder).await?;
-    report.replay_memory_bytes = memory(server.id());
+    let before = usage::memory(server.id());
     let begun = Instant::now();
-    let writers: Vec<Writer> = (0..args.actors as u64).map(|actor| writer(&server, actor)).collect();
+    let writers: Vec<Writer> =
+        (0..args.actors as u64).map(|actor| writer(&server.endpoint, actor, EPOCH, IN_FLIGHT)).collect();
     while writers.iter().any(|writer| writer.away_for().is_some()) {
         ensure!(begun.elapsed() < PATIENCE, "not every insert stream is open after {PATIENCE:?}");
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
-    report.connected_seconds = begun.elapsed().as_secs_f64();
-    report.replay_memory_bytes_connected = memory(server.id());
+    let memory = (before, usage::memory(server.id()));
+    add_connections(report, "replay-server", args.actors, begun.elapsed(), memory);
     let mut actors: Vec<Actor> = (0..).zip(writers).map(|(id, writer)| Actor { id, writer, sequence: 0 }).collect();
+    let mut by_rate = Vec::new();
     for &rate in &args.rates {
-        let (took, back) = insert_at(args, &server, games, actors, rate).await?;
+        let (values, back) = insert_at(args, &server, games, actors, rate).await?;
         actors = back;
-        report.inserts.push(took);
+        by_rate.push((rate, values));
     }
+    add_inserts(report, &by_rate);
     for actor in actors {
-        let left = actor.writer.close(PATIENCE).await;
-        ensure!(left.is_empty(), "{} trajectories were not acknowledged", left.len());
+        close(actor.writer).await?;
     }
     Ok(())
 }
 
-fn writer(server: &ReplayServer, actor: u64) -> Writer {
-    let (endpoint, game) = (server.endpoint.clone(), "connect_four".to_owned());
-    Writer::start(WriterSettings { endpoint, actor, epoch: EPOCH, game, in_flight_max: IN_FLIGHT })
+/// Adds the circumstances.
+pub(super) fn describe(report: &mut Report, args: &LoadArgs, trajectory_bytes: f64) {
+    let LoadArgs { actors, steps, load_seconds, fetches, .. } = args;
+    report.set("actors of one process", actors);
+    let fetches = fetches.map_or("as many subscribers at once as a learner".to_owned(), |n| format!("{n} at once"));
+    report.note(format!(
+        "{actors} actors from one process: each has a connection and an insert stream to a replay server, and a connection and a \
+         subscription to a publisher of weights, both processes of their own; trajectories of Connect Four with {steps} steps, \
+         {} each; {load_seconds} s for each rate, every insert durable before its acknowledgement; the publisher sends to {fetches}",
+        bytes(trajectory_bytes)
+    ));
+}
+
+/// Adds the time until all connections to a server were open, and its memory before and after.
+pub(super) fn add_connections(
+    report: &mut Report,
+    to: &str,
+    count: usize,
+    time: Duration,
+    (before, after): (Option<u64>, Option<u64>),
+) {
+    report
+        .at(CONNECTIONS, &[("to", &to), ("connections", &count)])
+        .value("all open after", Unit::Microseconds, 1e6 * time.as_secs_f64())
+        .value("memory without", Unit::Bytes, known(before))
+        .value("memory with all", Unit::Bytes, known(after))
+        .value("per connection", Unit::Bytes, per_connection(before, after, count));
+}
+
+/// Memory for each connection.
+pub(super) fn per_connection(before: Option<u64>, after: Option<u64>, connections: usize) -> Option<f64> {
+    let grown = after?.saturating_sub(before?);
+    (connections > 0).then(|| grown as f64 / connections as f64)
+}
+
+pub(super) fn known(bytes: Option<u64>) -> Option<f64> {
+    bytes.map(|bytes| bytes as f64)
+}
+
+/// Adds inserts by rate, and what a CPU second of the replay server takes at the highest one.
+pub(super) fn add_inserts(report: &mut Report, by_rate: &[(f64, Vec<Value>)]) {
+    for (rate, values) in by_rate {
+        report.at(INSERTS, &[("wanted per actor and second", rate)]).values(values);
+    }
+    let speeds = by_rate.iter().filter_map(|(_, values)| Some((values, value_of(values, ACKNOWLEDGED)?)));
+    let Some((values, acknowledged)) = speeds.max_by(|a, b| a.1.total_cmp(&b.1)) else { return };
+    if let Some(cpu) = value_of(values, REPLAY_CORES).filter(|&cpu| cpu > 0.0) {
+        report.finding(format!("A CPU second of the replay server takes {} inserts.", number(acknowledged / cpu)));
+    }
 }
 
 /// The only life of these actors.
@@ -179,7 +189,7 @@ async fn insert_at(
     games: &Games,
     actors: Vec<Actor>,
     rate: f64,
-) -> anyhow::Result<(InsertsSpeeds, Vec<Actor>)> {
+) -> anyhow::Result<(Vec<Value>, Vec<Actor>)> {
     let (interval, time) = (Duration::from_secs_f64(1.0 / rate), Duration::from_secs_f64(args.load_seconds));
     let begin = Instant::now();
     let start = begin + time.mul_f64(WARM_UP).max(interval);
@@ -195,12 +205,11 @@ async fn insert_at(
     }
     tokio::time::sleep_until(start.into()).await;
     let us = Some(std::process::id());
-    let (replay_before, clients_before) = (cpu_seconds(server.id()), cpu_seconds(us));
+    let before = [server.id(), us].map(|id| (id, usage::cpu_seconds(id)));
     tokio::time::sleep_until(end.into()).await;
     let seconds = start.elapsed().as_secs_f64();
-    let per_second = |cpu: Option<f64>| cpu.map(|cpu| cpu / seconds);
-    let (replay, clients) = (cpu_since(server.id(), replay_before), cpu_since(us, clients_before));
-    let replay_memory_bytes = memory(server.id());
+    let cores = before.map(|(id, before)| usage::cpu_since(id, before).map(|cpu| cpu / seconds));
+    let memory = usage::memory(server.id());
     let (mut back, mut all) = (Vec::new(), Vec::new());
     while let Some(done) = tasks.join_next().await {
         let (actor, took) = done.context("join an actor")??;
@@ -209,14 +218,17 @@ async fn insert_at(
     }
     back.sort_by_key(|actor| actor.id);
     // Every one of them was acknowledged, in the time or at most one answer later.
-    let inserts_per_second = all.len() as f64 / seconds;
-    let report = InsertsSpeeds {
-        asked_per_actor: rate,
-        inserts_per_second,
-        latency: Latency::of(&mut all),
-        replay_cpu: per_second(replay),
-        clients_cpu: per_second(clients),
-        replay_memory_bytes,
-    };
-    Ok((report, back))
+    let acknowledged = all.len() as f64 / seconds;
+    let [p50, p99] = percentiles_us(&mut all);
+    let values = vec![
+        ("wanted/s", Unit::PerSecond, Some(rate * args.actors as f64)),
+        (ACKNOWLEDGED, Unit::PerSecond, Some(acknowledged)),
+        ("insert p50", Unit::Microseconds, Some(p50)),
+        ("insert p99", Unit::Microseconds, Some(p99)),
+        (REPLAY_CORES, Unit::Cores, cores[0]),
+        ("cores of all actors", Unit::Cores, cores[1]),
+        ("memory of replay server", Unit::Bytes, known(memory)),
+        ("trajectories", Unit::BytesPerSecond, Some(games.mean_wire_bytes() * acknowledged)),
+    ];
+    Ok((values, back))
 }

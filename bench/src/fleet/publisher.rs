@@ -13,8 +13,7 @@ use proto::weights::{Published, WeightsService};
 use service::Drain;
 use weights::{Manifest, WeightsVersion};
 
-use super::NetworkSize;
-use crate::random_weights::random_weights;
+use crate::network::{numbers, random_weights};
 
 /// Versions kept, as many as the learner keeps by default.
 const KEPT: usize = 4;
@@ -27,8 +26,8 @@ pub const COMMAND: &str = "publisher";
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Networks, which are published in turns, one for each line of the standard input.
-    #[arg(long, value_delimiter = ',')]
-    pub networks: Vec<NetworkSize>,
+    #[arg(long, value_delimiter = ',', value_parser = tower)]
+    pub networks: Vec<[usize; 2]>,
     /// Fetches served at once [default: as a learner does].
     #[arg(long)]
     pub fetches: Option<usize>,
@@ -68,11 +67,21 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     runtime.block_on(serving)?.context("serve weights")
 }
 
-fn made(network: NetworkSize, seed: u64) -> anyhow::Result<Published> {
+/// Parses the size of a network for Connect Four: residual blocks and channels.
+pub(super) fn tower(text: &str) -> Result<[usize; 2], String> {
+    let size = numbers(text).filter(|size| !size.contains(&0));
+    size.ok_or_else(|| format!("`{text}` is not a network: write BLOCKSxCHANNELS, such as 6x64"))
+}
+
+/// The size of a network as [`tower`] parses it.
+pub(super) fn tower_name([blocks, channels]: [usize; 2]) -> String {
+    format!("{blocks}x{channels}")
+}
+
+fn made(network: [usize; 2], seed: u64) -> anyhow::Result<Published> {
     let spec = with_game!(GameKind::ConnectFour, |game| game::Game::spec(&game).clone());
-    let made = random_weights(&spec, network.blocks, network.channels, seed);
-    let (manifest, bytes) = made.with_context(|| format!("make a network of {network}"))?;
-    Ok(Published { manifest, bytes: bytes.into() })
+    let made = random_weights(&spec, network[0], network[1], seed);
+    made.with_context(|| format!("make a network of {}", tower_name(network)))
 }
 
 /// A publisher in another process, which ends with this.
@@ -81,8 +90,7 @@ pub(super) struct Publisher {
     /// The address where it serves.
     pub(super) endpoint: String,
     process: std::process::Child,
-    /// `None` once it is to end.
-    orders: Option<ChildStdin>,
+    orders: ChildStdin,
     told: BufReader<ChildStdout>,
 }
 
@@ -91,15 +99,16 @@ impl Publisher {
     ///
     /// # Errors
     /// It cannot be started, or prints no address.
-    pub(super) fn start(networks: &[NetworkSize], fetches: Option<usize>, seed: u64) -> anyhow::Result<Self> {
+    pub(super) fn start(networks: &[[usize; 2]], fetches: Option<usize>, seed: u64) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
-        let networks: Vec<String> = networks.iter().map(NetworkSize::to_string).collect();
+        let networks: Vec<String> = networks.iter().copied().map(tower_name).collect();
         let mut command = Command::new(program);
         command.args([COMMAND, "--networks", &networks.join(","), "--seed", &seed.to_string()]);
         command.args(fetches.iter().flat_map(|fetches| ["--fetches".to_owned(), fetches.to_string()]));
         let mut process =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the publisher")?;
-        let (orders, told) = (process.stdin.take(), process.stdout.take().context("hear the publisher")?);
+        let orders = process.stdin.take().context("tell the publisher")?;
+        let told = process.stdout.take().context("hear the publisher")?;
         let mut publisher = Self { endpoint: String::new(), process, orders, told: BufReader::new(told) };
         publisher.endpoint = publisher.hear()?;
         Ok(publisher)
@@ -115,8 +124,7 @@ impl Publisher {
     /// # Errors
     /// It is gone.
     pub(super) fn publish(&mut self) -> anyhow::Result<()> {
-        let orders = self.orders.as_mut().context("the publisher was told to end")?;
-        orders.write_all(b"\n").and_then(|()| orders.flush()).context("tell the publisher")
+        self.orders.write_all(b"\n").and_then(|()| self.orders.flush()).context("tell the publisher")
     }
 
     /// Returns the bytes of the version that was published last.
@@ -139,7 +147,6 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        self.orders = None;
         // It may have ended by itself; whatever it is doing is not waited for.
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use proto::replay::Inspector;
 
+use crate::replay::server::UNLIMITED;
 use fleet::child::{self, Child};
 
 /// The longest time until it serves.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 /// The interval between two checks of it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// The limiter lets inserts run this far ahead: further than any measurement gets.
-const ERROR_ITEMS: &str = "1e15";
 
 /// A replay server in a process of its own, which ends with this.
 #[derive(Debug)]
@@ -29,23 +28,15 @@ impl ReplayServer {
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
         let ports = fleet::free_ports(2)?;
         let endpoint = format!("http://{}", ports[0]);
-        let mut arguments: Vec<String> =
-            ["--listen", &ports[0].to_string(), "--admin", &ports[1].to_string(), "--exit-with-parent"]
-                .map(str::to_owned)
-                .to_vec();
-        let sets = [
-            "run.game=connect_four".to_owned(),
-            format!("run.directory={}", folder.join("replay").display()),
-            "replay.min_items=1".to_owned(),
-            "replay.samples_per_insert=1.0".to_owned(),
-            format!("replay.error_items={ERROR_ITEMS}"),
-        ];
-        arguments.extend(sets.into_iter().flat_map(|set| ["--set".to_owned(), set]));
+        let [listen, admin] = [ports[0], ports[1]].map(|port| port.to_string());
+        let directory = format!("run.directory={}", folder.join("replay").display());
+        let sets = UNLIMITED.into_iter().chain([directory.as_str()]).flat_map(|set| ["--set", set]);
+        let arguments = ["--listen", &listen, "--admin", &admin, "--exit-with-parent"].into_iter().chain(sets);
         let program = fleet::beside_this_binary("replay-server", "replay-server")?;
         let settings = child::Settings {
             name: "replay-server".to_owned(),
             program,
-            arguments: arguments.into_iter().map(Into::into).collect(),
+            arguments: arguments.map(Into::into).collect(),
             log: folder.join("replay-server.log"),
         };
         let child = Child::start(settings, Instant::now()).context("start the replay server")?;

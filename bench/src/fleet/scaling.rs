@@ -3,8 +3,8 @@ use std::path::Path;
 use anyhow::ensure;
 use games::GameKind;
 
-use super::speeds::ScaleSpeeds;
 use crate::Turn;
+use crate::report::{Report, Unit, Value, time, value_of};
 use crate::training_run::{self, RunArgs, Window};
 use fleet::{Rating, Role};
 
@@ -61,7 +61,7 @@ impl ScalingArgs {
 
     /// The smallest network: a learner that trains nearly nothing is never the limit by itself, and
     /// the report shows how busy it is.
-    pub(super) const NETWORK: &str = "1x8";
+    const NETWORK: &str = "1x8";
 
     fn run(&self, actors: usize, folder: Option<&Path>, seed: u64) -> RunArgs {
         let Self { delay_us, games, simulations, .. } = self;
@@ -95,60 +95,84 @@ impl ScalingArgs {
     }
 }
 
+const FLEETS: &str = "inserts by actors";
+pub(super) const INSERTS_PER_SECOND: &str = "inserts/s";
+
 /// Starts one fleet after the other; all of them take turns.
 ///
 /// # Errors
 /// A process that dies or is not built, a setting that makes no sense.
-pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64) -> anyhow::Result<Vec<ScaleSpeeds>> {
+pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64, report: &mut Report) -> anyhow::Result<()> {
     let fleets = args.fleets();
     let mut turns = vec![Vec::new(); fleets.len()];
     for _ in 0..args.repeats {
         for (turns, &actors) in turns.iter_mut().zip(&fleets) {
-            let run = args.run(actors, folder, seed);
-            let measured = training_run::measure_with(&run, run.times()?, Rating::Off)?;
+            let measured = training_run::measure(&args.run(actors, folder, seed), Rating::Off)?;
             turns.push(scale(&measured.window, actors));
         }
     }
-    let middle = |turns| Turn::Median.of(turns, |turn: &ScaleSpeeds| turn.inserts_per_second);
-    let mut fleets: Vec<ScaleSpeeds> = turns.into_iter().filter_map(middle).collect();
-    share_of_linear(&mut fleets);
-    Ok(fleets)
+    let middle = |turns| Turn::Median.of(turns, |turn: &Vec<Value>| inserts_per_second(turn));
+    let measured = fleets.into_iter().zip(turns).filter_map(|(actors, turns)| Some((actors, middle(turns)?)));
+    add(report, args, &measured.collect::<Vec<_>>());
+    Ok(())
 }
 
-/// Computes the speeds of a fleet from its metrics.
-pub(super) fn scale(window: &Window, actors: usize) -> ScaleSpeeds {
+/// Adds the speeds of fleets, by number of actors.
+pub(super) fn add(report: &mut Report, args: &ScalingArgs, fleets: &[(usize, Vec<Value>)]) {
+    let Some((fewest, smallest)) = fleets.first() else { return };
+    let ScalingArgs { game, delay_us, games, simulations, seconds, warm_up_seconds, repeats, .. } = args;
+    report.set("game", game);
+    report.set("simulated evaluator", time(*delay_us as f64));
+    report.set("games per actor", games);
+    report.set("simulations", simulations);
+    let sets: String = args.sets.iter().map(|set| format!(", {set}")).collect();
+    report.note(format!(
+        "fleets are real processes; each actor has one thread; the learner trains {}{sets}; {seconds} s, {warm_up_seconds} s \
+         after the first training step; the median of {repeats}",
+        ScalingArgs::NETWORK
+    ));
+    let of_one = inserts_per_second(smallest) / *fewest as f64;
+    for (actors, speeds) in fleets {
+        let share_of_linear = inserts_per_second(speeds) / (of_one * *actors as f64);
+        report
+            .at(FLEETS, &[("actors", actors)])
+            .values(&speeds[..1])
+            .value("share of linear", Unit::Share, share_of_linear)
+            .values(&speeds[1..]);
+    }
+    report.plot(FLEETS, INSERTS_PER_SECOND, Some("actors"), None);
+}
+
+fn inserts_per_second(speeds: &[Value]) -> f64 {
+    value_of(speeds, INSERTS_PER_SECOND).unwrap_or(f64::NAN)
+}
+
+/// Computes the speeds of a fleet from its metrics, inserts/s first.
+pub(super) fn scale(window: &Window, actors: usize) -> Vec<Value> {
     let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
     let cpu = |role: Role| {
         let of_role = window.processes().filter(|(_, end)| end.role == role);
         per_second(of_role.filter_map(|(begin, end)| training_run::cpu_seconds(begin, end)).reduce(|a, b| a + b))
     };
     let learner = |phase| window.growth(Role::Learner, "zerofleet_learner_seconds_total", &[("phase", phase)]);
-    let waited = window.growth(Role::Actor, "zerofleet_actor_wait_seconds_total", &[("part", "replay")]);
-    let inserts = window.rate(Role::Actor, "zerofleet_actor_inserted_total");
-    ScaleSpeeds {
-        actors,
-        // An actor has no such metric before the first acknowledgement.
-        inserts_per_second: inserts.unwrap_or(0.0),
-        share_of_linear: f64::NAN,
-        samples_per_second: window.rate(Role::Replay, "zerofleet_replay_samples_total").unwrap_or(0.0),
-        cpu: per_second(window.cpu_seconds()),
-        actors_cpu: cpu(Role::Actor),
-        replay_cpu: cpu(Role::Replay),
-        learner_cpu: cpu(Role::Learner),
-        // One self-play thread each.
-        held_up_share: per_second(waited).map(|share| share / actors as f64),
-        insert_wait_share: window.rate(Role::Replay, "zerofleet_replay_insert_wait_seconds_total"),
-        learner_busy_share: per_second(
-            learner("train").zip(learner("publish")).map(|(train, publish)| train + publish),
-        ),
-    }
-}
-
-/// Against the smallest fleet.
-pub(super) fn share_of_linear(fleets: &mut [ScaleSpeeds]) {
-    let Some(first) = fleets.first() else { return };
-    let of_one = first.inserts_per_second / first.actors as f64;
-    for fleet in fleets {
-        fleet.share_of_linear = fleet.inserts_per_second / (of_one * fleet.actors as f64);
-    }
+    // The rest is waiting for samples.
+    let learner_busy = learner("train").zip(learner("publish")).map(|(train, publish)| train + publish);
+    // Of the time of self-play threads, one in each actor.
+    let held_up = window.growth(Role::Actor, "zerofleet_actor_wait_seconds_total", &[("part", "replay")]);
+    let held_up = per_second(held_up).map(|share| share / actors as f64);
+    // An actor has no such metric before the first acknowledgement.
+    let inserts = window.rate(Role::Actor, "zerofleet_actor_inserted_total").unwrap_or(0.0);
+    let samples = window.rate(Role::Replay, "zerofleet_replay_samples_total").unwrap_or(0.0);
+    let insert_wait = window.rate(Role::Replay, "zerofleet_replay_insert_wait_seconds_total");
+    vec![
+        (INSERTS_PER_SECOND, Unit::PerSecond, Some(inserts)),
+        ("samples/s", Unit::PerSecond, Some(samples)),
+        ("cores of all", Unit::Cores, per_second(window.cpu_seconds())),
+        ("cores of actors", Unit::Cores, cpu(Role::Actor)),
+        ("cores of replay", Unit::Cores, cpu(Role::Replay)),
+        ("cores of learner", Unit::Cores, cpu(Role::Learner)),
+        ("self-play waits for replay", Unit::Share, held_up),
+        ("limiter delays inserts", Unit::Share, insert_wait),
+        ("learner busy", Unit::Share, per_second(learner_busy)),
+    ]
 }

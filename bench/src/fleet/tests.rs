@@ -1,86 +1,67 @@
-use super::speeds::{FanOutSpeeds, InsertsSpeeds, LoadSpeeds, ScaleSpeeds};
+use std::time::Duration;
+
+use super::fan_out::FanOut;
+use super::load::per_connection;
+use super::scaling::INSERTS_PER_SECOND;
 use super::*;
-use crate::latency::Latency;
+use crate::report::{Unit, Value, value_of};
 use crate::tests::{args, parsed};
 use crate::training_run::Window;
 use crate::training_run::tests::{actor, learner, usage};
 use fleet::Role;
 
-fn fleet(actors: usize, inserts_per_second: f64) -> ScaleSpeeds {
-    ScaleSpeeds {
-        actors,
-        inserts_per_second,
-        share_of_linear: f64::NAN,
-        samples_per_second: 40.0 * inserts_per_second,
-        cpu: Some(0.5),
-        actors_cpu: Some(0.3),
-        replay_cpu: Some(0.01),
-        learner_cpu: Some(0.19),
-        held_up_share: Some(0.0),
-        insert_wait_share: Some(0.0),
-        learner_busy_share: None,
-    }
-}
-
-fn fleets() -> Vec<ScaleSpeeds> {
-    let mut fleets = vec![fleet(1, 20.0), fleet(2, 39.0), fleet(4, 72.0)];
-    scaling::share_of_linear(&mut fleets);
-    fleets
-}
-
-fn load_speeds() -> LoadSpeeds {
-    LoadSpeeds {
-        actors: 1_000,
-        fetches: Some(2),
-        steps: 30,
-        trajectory_bytes: 1_500.0,
-        seconds: 10.0,
-        connected_seconds: 0.5,
-        replay_memory_bytes: Some(10_000_000),
-        replay_memory_bytes_connected: Some(60_000_000),
-        subscribed_seconds: 0.25,
-        publisher_memory_bytes: Some(110_000_000),
-        publisher_memory_bytes_subscribed: None,
-        inserts: vec![InsertsSpeeds {
-            asked_per_actor: 1.0,
-            inserts_per_second: 1_000.0,
-            latency: Latency { p50_ms: 2.5, p99_ms: 52.0 },
-            replay_cpu: Some(0.1),
-            clients_cpu: Some(0.2),
-            replay_memory_bytes: Some(80_000_000),
-        }],
-        fan_outs: vec![fan_out()],
-    }
+fn fleet(actors: usize, inserts_per_second: f64) -> (usize, Vec<Value>) {
+    let speeds = vec![
+        (INSERTS_PER_SECOND, Unit::PerSecond, Some(inserts_per_second)),
+        ("samples/s", Unit::PerSecond, Some(40.0 * inserts_per_second)),
+        ("cores of all", Unit::Cores, Some(0.5)),
+        ("learner busy", Unit::Share, None),
+    ];
+    (actors, speeds)
 }
 
 /// A report of made-up numbers.
 fn report(line: &str) -> Report {
+    let args = args::<Args>(line);
     let mut report = Report::new("fleet", "A fleet of actors");
-    rows::add_fleets(&mut report, &args::<Args>(line).scaling, &fleets());
-    rows::add_load(&mut report, &load_speeds());
+    scaling::add(&mut report, &args.scaling, &[fleet(1, 20.0), fleet(2, 39.0), fleet(4, 72.0)]);
+    load::describe(&mut report, &args.load, 1_500.0);
+    let memory = (Some(10_000_000), Some(60_000_000));
+    load::add_connections(&mut report, "replay-server", 1_000, Duration::from_millis(500), memory);
+    let inserts = vec![
+        ("acknowledged/s", Unit::PerSecond, Some(1_000.0)),
+        ("insert p50", Unit::Microseconds, Some(2_500.0)),
+        ("cores of replay server", Unit::Cores, Some(0.1)),
+    ];
+    load::add_inserts(&mut report, &[(1.0, inserts)]);
+    let memory = (Some(110_000_000), None);
+    load::add_connections(&mut report, "publisher of weights", 1_000, Duration::from_millis(250), memory);
+    fan_out::add(&mut report, "6x64", &fan_out());
+    fan_out::conclude(&mut report, 1_000);
     report
 }
 
-fn fan_out() -> FanOutSpeeds {
-    FanOutSpeeds {
-        network: "6x64".to_owned(),
+fn fan_out() -> FanOut {
+    FanOut {
         size_bytes: 2_000_000,
         bytes_sent: 2_000_000_000,
         held: vec![(1, 0.1), (250, 0.5), (500, 1.0), (1_000, 2.0)],
         publisher_cpu_seconds: Some(1.0),
         clients_cpu_seconds: Some(1.5),
-        publisher_memory_bytes: Some(110_000_000),
-        publisher_memory_bytes_max: Some(400_000_000),
+        publisher_memory: (Some(110_000_000), Some(400_000_000)),
     }
 }
 
 #[test]
 fn a_fleet_is_held_against_the_smallest_one() {
-    let shares: Vec<f64> = fleets().iter().map(|fleet| fleet.share_of_linear).collect();
-    assert_eq!(shares, [1.0, 0.975, 0.9]);
-    let mut fleets = [fleet(2, 40.0), fleet(8, 80.0)];
-    scaling::share_of_linear(&mut fleets);
-    assert!((fleets[1].share_of_linear - 0.5).abs() < 1e-12);
+    let shares = |fleets: &[(usize, Vec<Value>)]| {
+        let mut report = Report::new("fleet", "A fleet of actors");
+        scaling::add(&mut report, &args::<Args>("").scaling, fleets);
+        let rows = report.rows.into_iter().filter(|row| row.metric == "share of linear");
+        rows.filter_map(|row| row.value).collect::<Vec<_>>()
+    };
+    assert_eq!(shares(&[fleet(1, 20.0), fleet(2, 39.0), fleet(4, 72.0)]), [1.0, 0.975, 0.9]);
+    assert_eq!(shares(&[fleet(2, 40.0), fleet(8, 80.0)]), [1.0, 0.5]);
 }
 
 #[test]
@@ -105,51 +86,48 @@ fn a_fleet_is_what_its_processes_told_over_the_window() {
         end: vec![told(25, 1.0, 2.0), told(37, 2.0, 2.0), learner(3.0)],
     };
     let scaled = scaling::scale(&window, 2);
-    assert_eq!((scaled.actors, scaled.inserts_per_second), (2, 5.0));
-    assert_eq!((scaled.actors_cpu, scaled.learner_cpu), (Some(0.2), Some(0.2)));
-    assert_eq!((scaled.held_up_share, scaled.learner_busy_share), (Some(0.1), Some(0.2)));
-    assert_eq!((scaled.replay_cpu, scaled.insert_wait_share), (None, None), "nobody told");
+    let of = |metric| value_of(&scaled, metric);
+    assert_eq!(of(INSERTS_PER_SECOND), Some(5.0));
+    assert_eq!((of("cores of actors"), of("cores of learner")), (Some(0.2), Some(0.2)));
+    assert_eq!((of("self-play waits for replay"), of("learner busy")), (Some(0.1), Some(0.2)));
+    assert_eq!((of("cores of replay"), of("limiter delays inserts")), (None, None), "nobody told");
     assert!(window.end.iter().all(|reading| reading.role != Role::Replay));
 }
 
 #[test]
 fn a_fan_out_is_told_by_its_first_its_middle_and_its_last_subscriber() {
-    let fan_out = fan_out();
-    assert_eq!((fan_out.first_seconds(), fan_out.median_seconds(), fan_out.last_seconds()), (0.1, 1.0, 2.0));
-    assert_eq!(fan_out.bytes_per_cpu_second(), Some(2e9));
+    assert_eq!([0.0, 0.5, 1.0].map(|share| fan_out().seconds(share)), [0.1, 1.0, 2.0]);
+    let sent = report("").value("a version to every subscriber", &[("network", "6x64")], "sent per CPU second");
+    assert_eq!(sent, Some(2e9));
 }
 
 #[test]
 fn a_slow_link_is_the_limit_and_behind_a_fast_one_the_publishers_cpu() {
-    let seconds = |bits_per_second| paper::Delivery::new(&fan_out(), bits_per_second);
     // 2 GB are 16 Gbit; two threads take half a second.
-    assert_eq!((seconds(1e9).seconds(), seconds(1e9).limit), (16.0, paper::Limit::Link));
-    assert_eq!((seconds(64e9).seconds(), seconds(64e9).limit), (0.5, paper::Limit::Cpu));
-    let unknown = FanOutSpeeds { publisher_cpu_seconds: None, ..fan_out() };
-    assert_eq!(paper::Delivery::new(&unknown, 64e9).limit, paper::Limit::Link);
+    assert_eq!(fan_out().delivery(1e9), (16.0, "the publisher's link"));
+    assert_eq!(fan_out().delivery(64e9), (0.5, "the publisher's CPU (two threads for sockets)"));
+    let unknown = FanOut { publisher_cpu_seconds: None, ..fan_out() };
+    assert_eq!(unknown.delivery(64e9).1, "the publisher's link");
 }
 
 #[test]
-fn memory_and_traffic_are_reckoned_for_each_connection_and_second() {
-    let load = load_speeds();
-    let each = paper::per_connection(load.replay_memory_bytes, load.replay_memory_bytes_connected, load.actors);
-    assert_eq!(each, Some(50_000.0));
-    assert_eq!(paper::per_connection(Some(5), Some(3), 1), Some(0.0), "memory was given back");
-    assert_eq!(paper::per_connection(Some(5), Some(6), 0), None);
-    assert_eq!(paper::trajectory_bytes_per_second(&load, 1_000.0), 1.5e6);
-    assert_eq!(paper::inserts_per_cpu_second(&load), Some(10_000.0));
+fn memory_is_reckoned_for_each_connection() {
+    assert_eq!(per_connection(Some(10_000_000), Some(60_000_000), 1_000), Some(50_000.0));
+    assert_eq!(per_connection(Some(5), Some(3), 1), Some(0.0), "memory was given back");
+    assert_eq!(per_connection(Some(5), Some(6), 0), None);
 }
 
 #[test]
 fn the_tables_tell_everything_and_what_is_unknown_is_a_dash() {
     let text = report("--set replay.fsync_ms=10").markdown();
     for row in [
-        "| 4 | 72.0 | 90.0 % | 2880 | 0.50 | 0.30 | 0.01 | 0.19 | 0.0 % | 0.0 % | – |",
+        "| 4 | 72.0 | 90.0 % | 2880 | 0.50 | – |",
         "- settings: game connect_four, simulated evaluator 10.0 ms, games per actor 64, simulations 16, ",
         "the learner trains 1x8, replay.fsync_ms=10;",
+        "trajectories of Connect Four with 30 steps, 1.50 kB each; 10 s for each rate",
         "| replay-server | 1000 | 500 ms | 10.0 MB | 60.0 MB | 50.0 kB |",
         "| publisher of weights | 1000 | 250 ms | 110 MB | – | – |",
-        "| 1 | 1000 | 1000 | 2.50 ms | 52.0 ms | 0.10 | 0.20 | 80.0 MB | 1.50 MB/s |",
+        "| 1 | 1000 | 2.50 ms | 0.10 |",
         "| 6x64 | 2.00 MB | 2.00 GB | 100 ms | 1.00 s | 2.00 s | 1.00 GB/s | 1.00 s | 1.50 s | 2.00 GB | 110 MB | 400 MB |",
         "| 6x64 | 1 Gbit/s | the publisher's link | 16.0 s |",
         "A CPU second of the replay server takes 10000 inserts.",

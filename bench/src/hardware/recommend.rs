@@ -1,45 +1,71 @@
 //! Recommendations from what was measured.
 
-use super::speeds::{Recommended, SettingSpeeds, Speed, Win};
+use super::setting::Setting;
+use super::workload::{Kind, VECTOR_OPERATION};
+use crate::report::{in_unit, time};
+use crate::series::{Speed, Speeds};
 
 /// Share of the greatest speed that is as good: a larger size must gain more than turns differ by, because its answers
 /// come later.
 const AS_GOOD: f64 = 0.95;
 
-/// Adds to every speed how many times it is that of the fastest setting of the CPU at the same size.
-pub(super) fn add_speed_ups(settings: &mut [SettingSpeeds]) {
-    let cpu: Vec<SettingSpeeds> = settings.iter().filter(|report| report.setting.is_cpu()).cloned().collect();
-    for speed in settings.iter_mut().flat_map(|report| &mut report.speeds) {
-        speed.speed_up = fastest(cpu.iter().filter_map(|report| report.at(speed.size))).map(|of| speed.per_second / of);
+/// The speed over that of the fastest setting of the CPU at the same size, if there is one.
+pub(super) fn speed_up(settings: &[Speeds<Setting>], speed: &Speed) -> Option<f64> {
+    Some(speed.per_second / on_cpu(settings).filter_map(|cpu| cpu.at(speed.size)).max_by(f64::total_cmp)?)
+}
+
+/// Describes the setting to use, and from where on an accelerator is worth it.
+pub(super) fn in_words(kind: Kind, settings: &[Speeds<Setting>]) -> String {
+    let Some((setting, speed)) = recommended(settings) else { return "Nothing was measured.".to_owned() };
+    let (at_size, latency, metric) = (at(kind, speed.size), time(speed.latency_us), kind.metric);
+    let per_second = in_unit(speed.per_second, kind.unit);
+    let mut text = format!("Use {setting} at {at_size}: {per_second} {metric}, {latency} from call to answer.");
+    let wins = wins(settings);
+    for (device, from) in &wins {
+        text += &match from {
+            Some(size) => format!(" From {} on, {device} is faster than the CPU.", at(kind, *size)),
+            None => format!(" At the largest {} measured, {device} is not faster than the CPU.", kind.sizes),
+        };
+    }
+    if wins.is_empty() { text + " There is no accelerator to compare with the CPU." } else { text }
+}
+
+fn at(kind: Kind, size: usize) -> String {
+    if kind.sizes == VECTOR_OPERATION.sizes {
+        format!("{size} {}", kind.sizes)
+    } else {
+        format!("{} {size}", kind.sizes)
     }
 }
 
+fn on_cpu(settings: &[Speeds<Setting>]) -> impl Iterator<Item = &Speeds<Setting>> {
+    settings.iter().filter(|of| of.label.accelerator.is_none())
+}
+
 /// The smallest size at which something is about as fast as anything is at any size; at this size, the fastest.
-pub(super) fn recommended(settings: &[SettingSpeeds]) -> Option<Recommended> {
-    let most = fastest(settings.iter().flat_map(|report| &report.speeds))?;
-    let all = settings.iter().flat_map(|report| report.speeds.iter().map(move |speed| (report, speed)));
+fn recommended(settings: &[Speeds<Setting>]) -> Option<(&Setting, &Speed)> {
+    let most = settings.iter().filter_map(Speeds::best).max_by(f64::total_cmp)?;
+    let all = settings.iter().flat_map(|of| of.speeds.iter().map(move |speed| (&of.label, speed)));
     let as_good = all.filter(|(_, speed)| speed.per_second >= AS_GOOD * most);
-    let (report, speed) =
-        as_good.min_by(|(_, a), (_, b)| a.size.cmp(&b.size).then(b.per_second.total_cmp(&a.per_second)))?;
-    let Speed { size, per_second, latency_us, .. } = *speed;
-    Some(Recommended { setting: report.setting.clone(), size, per_second, latency_us })
+    as_good.min_by(|(_, a), (_, b)| a.size.cmp(&b.size).then(b.per_second.total_cmp(&a.per_second)))
 }
 
-/// From where on each accelerator is faster than the CPU, in the order in which they come.
-pub(super) fn wins(settings: &[SettingSpeeds]) -> Vec<Win> {
-    let measured = settings.iter().filter(|report| !report.setting.is_cpu() && !report.speeds.is_empty());
-    let mut devices: Vec<&str> = measured.map(|report| report.setting.device.as_str()).collect();
+/// Each accelerator, in whichever precision is faster, with the least size from which on it is faster than every
+/// setting of the CPU; `None` if it is not at the largest.
+fn wins(settings: &[Speeds<Setting>]) -> Vec<(&str, Option<usize>)> {
+    let measured = settings.iter().filter(|of| !of.speeds.is_empty());
+    let mut devices: Vec<&str> = measured.filter_map(|of| of.label.accelerator.as_deref()).collect();
     devices.dedup();
-    devices.into_iter().map(|device| Win { device: device.to_owned(), from: wins_from(settings, device) }).collect()
+    devices.into_iter().map(|device| (device, wins_from(settings, device))).collect()
 }
 
-fn wins_from(settings: &[SettingSpeeds], device: &str) -> Option<usize> {
-    let accelerated = || settings.iter().filter(|report| report.setting.device == device);
-    let mut sizes: Vec<usize> = accelerated().flat_map(|report| &report.speeds).map(|speed| speed.size).collect();
+fn wins_from(settings: &[Speeds<Setting>], device: &str) -> Option<usize> {
+    let accelerated = || settings.iter().filter(|of| of.label.accelerator.as_deref() == Some(device));
+    let mut sizes: Vec<usize> = accelerated().flat_map(|of| &of.speeds).map(|speed| speed.size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let wins = |size: &usize| {
-        let fastest = fastest(accelerated().filter_map(|report| report.at(*size)));
+        let fastest = accelerated().filter_map(|of| of.at(*size)).max_by(f64::total_cmp);
         fastest > cpu_at_most(settings, *size)
     };
     sizes.into_iter().rev().take_while(wins).last()
@@ -47,43 +73,61 @@ fn wins_from(settings: &[SettingSpeeds], device: &str) -> Option<usize> {
 
 /// The speed of the CPU at a size. Where it was left out for taking too long, the nearest smaller size stands for it: a
 /// CPU can answer a large batch as several of those.
-fn cpu_at_most(settings: &[SettingSpeeds], size: usize) -> Option<f64> {
-    let cpu = || settings.iter().filter(|report| report.setting.is_cpu()).flat_map(|report| &report.speeds);
-    let nearest = cpu().map(|speed| speed.size).filter(|&measured| measured <= size).max()?;
-    fastest(cpu().filter(|speed| speed.size == nearest))
-}
-
-fn fastest<'a>(speeds: impl Iterator<Item = &'a Speed>) -> Option<f64> {
-    speeds.map(|speed| speed.per_second).max_by(f64::total_cmp)
+fn cpu_at_most(settings: &[Speeds<Setting>], size: usize) -> Option<f64> {
+    let measured = on_cpu(settings).flat_map(|of| &of.speeds).map(|speed| speed.size);
+    let nearest = measured.filter(|&measured| measured <= size).max()?;
+    on_cpu(settings).filter_map(|of| of.at(nearest)).max_by(f64::total_cmp)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use network_torch::{Device, Precision};
 
-    use super::super::testing::{libtorch, setting, settings};
+    use super::super::setting::Split;
+    use super::super::workload::{MATRIX_PRODUCT, NETWORK};
     use super::*;
+    use crate::series::tests::made_up as setting;
 
-    fn cpu() -> Vec<SettingSpeeds> {
-        settings().into_iter().filter(|report| report.setting.is_cpu()).collect()
+    /// libtorch with one thread.
+    fn libtorch(device: Device, precision: Precision) -> Setting {
+        Setting::new(device, "libtorch", precision, Split::SINGLE)
     }
 
-    fn named(report: &Recommended) -> (String, usize, f64) {
-        (report.setting.to_string(), report.size, report.per_second)
+    /// The CPU kernel, libtorch on the CPU without its largest batch, and a GPU that needs large batches.
+    pub(in super::super) fn settings() -> Vec<Speeds<Setting>> {
+        let mut refused = setting(libtorch(Device::Cuda(0), Precision::F32), &[(1, 500.0), (64, 10_000.0)]);
+        refused.not_measured = Some("size 1024: out of memory".to_owned());
+        vec![
+            setting(libtorch(Device::Cpu, Precision::F32), &[(1, 1000.0), (64, 8000.0)]),
+            setting(
+                Setting::new(Device::Cpu, "avx512-bf16", Precision::Bf16, Split { evaluators: 2, threads: 1 }),
+                &[(1, 20_000.0), (64, 25_000.0)],
+            ),
+            refused,
+            setting(libtorch(Device::Cuda(0), Precision::Bf16), &[(1, 1000.0), (64, 50_000.0), (1024, 200_000.0)]),
+        ]
+    }
+
+    fn cpu() -> Vec<Speeds<Setting>> {
+        on_cpu(&settings()).cloned().collect()
+    }
+
+    fn named((setting, speed): (&Setting, &Speed)) -> (String, usize, f64) {
+        (setting.to_string(), speed.size, speed.per_second)
     }
 
     #[test]
     fn the_fastest_setting_is_recommended_at_its_size() {
         let expected = ("cuda libtorch bf16".to_owned(), 1024, 200_000.0);
-        assert_eq!(named(&recommended(&settings()).unwrap()), expected);
+        assert_eq!(named(recommended(&settings()).unwrap()), expected);
         let expected = ("cpu avx512-bf16, 2 evaluators".to_owned(), 64, 25_000.0);
-        assert_eq!(named(&recommended(&cpu()).unwrap()), expected);
+        assert_eq!(named(recommended(&cpu()).unwrap()), expected);
     }
 
     #[test]
     fn a_larger_size_must_gain_more_than_turns_differ_by() {
         let at = |speeds: &[(usize, f64)]| {
-            recommended(&[setting(libtorch(Device::Cpu, Precision::F32), speeds)]).map(|recommended| recommended.size)
+            recommended(&[setting(libtorch(Device::Cpu, Precision::F32), speeds)]).map(|(_, speed)| speed.size)
         };
         assert_eq!(at(&[(1, 500.0), (16, 960.0), (64, 1000.0)]), Some(16));
         assert_eq!(at(&[(1, 500.0), (16, 940.0), (64, 1000.0)]), Some(64));
@@ -93,7 +137,7 @@ mod tests {
     fn at_the_recommended_size_the_fastest_setting_is_taken() {
         let cpu = |precision, speed| setting(libtorch(Device::Cpu, precision), &[(16, speed)]);
         let both = [cpu(Precision::F32, 970.0), cpu(Precision::Bf16, 1000.0)];
-        assert_eq!(recommended(&both).unwrap().per_second, 1000.0);
+        assert_eq!(recommended(&both).unwrap().1.per_second, 1000.0);
     }
 
     #[test]
@@ -104,9 +148,9 @@ mod tests {
 
     #[test]
     fn speed_ups_are_over_the_fastest_setting_of_the_cpu_at_the_same_size() {
-        let mut settings = settings();
-        add_speed_ups(&mut settings);
-        let speed_ups = |index: usize| settings[index].speeds.iter().map(|speed| speed.speed_up).collect::<Vec<_>>();
+        let settings = settings();
+        let speed_ups =
+            |index: usize| settings[index].speeds.iter().map(|speed| speed_up(&settings, speed)).collect::<Vec<_>>();
         assert_eq!(speed_ups(0), [Some(0.05), Some(0.32)]);
         assert_eq!(speed_ups(1), [Some(1.0), Some(1.0)]);
         assert_eq!(speed_ups(3), [Some(0.05), Some(2.0), None]);
@@ -114,8 +158,8 @@ mod tests {
 
     #[test]
     fn an_accelerator_wins_from_where_it_stays_ahead_of_the_cpu() {
-        let from = |settings: &[SettingSpeeds]| {
-            wins(settings).into_iter().map(|win| (win.device, win.from)).collect::<Vec<_>>()
+        let from = |settings: &[Speeds<Setting>]| {
+            wins(settings).into_iter().map(|(device, from)| (device.to_owned(), from)).collect::<Vec<_>>()
         };
         // The CPU was not measured at 1024, and would be no faster than at 64.
         assert_eq!(from(&settings()), [("cuda".to_owned(), Some(64))]);
@@ -136,6 +180,42 @@ mod tests {
         let gpu = |precision, speeds: &[(usize, f64)]| setting(libtorch(Device::Mps, precision), speeds);
         let both =
             [gpu(Precision::F32, &[(1, 30_000.0), (64, 1.0)]), gpu(Precision::Bf16, &[(1, 1.0), (64, 30_000.0)])];
-        assert_eq!(wins(&[cpu(), both.to_vec()].concat()), [Win { device: "mps".to_owned(), from: Some(1) }]);
+        assert_eq!(wins(&[cpu(), both.to_vec()].concat()), [("mps", Some(1))]);
+    }
+
+    #[test]
+    fn a_recommendation_says_what_to_use_and_where_an_accelerator_begins_to_win() {
+        assert_eq!(
+            in_words(NETWORK, &settings()),
+            "Use cuda libtorch bf16 at batch 1024: 200000 evaluations/s, 5.12 ms from call to answer. \
+         From batch 64 on, cuda is faster than the CPU."
+        );
+    }
+
+    #[test]
+    fn sizes_and_speeds_are_told_as_their_workload_counts_them() {
+        let cpu = libtorch(Device::Cpu, Precision::F32);
+        let mut speeds = setting(cpu, &[(4096, 2.5e11)]);
+        speeds.speeds[0].latency_us = 275_000.0;
+        let said = |kind| in_words(kind, std::slice::from_ref(&speeds));
+        let product = said(MATRIX_PRODUCT);
+        assert!(
+            product.starts_with("Use cpu libtorch f32, 1 thread at side 4096: 250.00 G multiply-adds/s, 275 ms"),
+            "{product}"
+        );
+        assert!(said(VECTOR_OPERATION).contains("at 4096 elements: 250 GB/s bytes/s"));
+        assert!(said(NETWORK).ends_with(" There is no accelerator to compare with the CPU."));
+    }
+
+    #[test]
+    fn an_accelerator_that_never_wins_is_said_to() {
+        let both = [Device::Cpu, Device::Mps].map(|device| setting(libtorch(device, Precision::F32), &[(1, 1000.0)]));
+        let said = in_words(NETWORK, &both);
+        assert!(said.ends_with(" At the largest batch measured, mps is not faster than the CPU."), "{said}");
+    }
+
+    #[test]
+    fn where_nothing_was_measured_nothing_is_advised() {
+        assert_eq!(in_words(NETWORK, &[]), "Nothing was measured.");
     }
 }

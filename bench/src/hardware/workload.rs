@@ -1,26 +1,52 @@
 use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use network_torch::{DenseNetwork, Device, Precision, VectorOperation};
+use network_cpu::{KernelVariant, Tower, choose_variant, fastest_first};
+use network_torch::{DenseNetwork, DenseShape, Device, Network, Operands, Operation, Precision};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use weights::Architecture;
 
-use super::dense_size::DenseSize;
-use super::series::Series;
 use super::setting::{Setting, Split};
-use super::speeds::Kind;
-use super::tower_network::TowerNetwork;
-use super::work::{DenseNetworks, Operations, Products, Work};
+use crate::network::{NetworkSize, evaluating, kernel_evaluators, libtorch_evaluators};
+use crate::report::Unit;
+use crate::series::{Series, Work};
+use crate::threads;
+
+/// Calls that need no answer on the way are sent off together for this long before the last one is waited for. What
+/// waiting costs, some hundredths of a millisecond on an accelerator, is then no part of the figure.
+const BURST: Duration = Duration::from_millis(2);
 
 /// A computation that is measured.
 #[derive(Debug)]
 pub(super) enum Workload {
-    /// Square matrices.
-    Product,
-    /// Vectors.
-    Vector(VectorOperation),
-    /// The residual tower of AlphaZero.
-    Tower(TowerNetwork),
+    /// Square matrices or vectors.
+    Operation(Operation),
+    /// The residual tower of AlphaZero, with its weights as they would be published.
+    Tower(NetworkSize, Vec<u8>),
     /// A dense network as MuZero has them.
-    Dense(DenseSize),
+    Dense(DenseShape),
 }
+
+/// The kind of a workload, which decides what sizes and speeds count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    /// The name of its sizes.
+    pub(super) sizes: &'static str,
+    /// The metric of its speeds.
+    pub(super) metric: &'static str,
+    /// The unit of its speeds.
+    pub(super) unit: Unit,
+}
+
+/// Rows of square matrices; multiply-adds.
+pub(super) const MATRIX_PRODUCT: Kind = Kind { sizes: "side", metric: "multiply-adds/s", unit: Unit::PerSecond };
+/// Elements of vectors; bytes read and written.
+pub(super) const VECTOR_OPERATION: Kind = Kind { sizes: "elements", metric: "bytes/s", unit: Unit::BytesPerSecond };
+/// Positions of a batch; evaluations.
+pub(super) const NETWORK: Kind = Kind { sizes: "batch", metric: "evaluations/s", unit: Unit::PerSecond };
 
 /// The devices and threads that are measured.
 #[derive(Debug, Clone)]
@@ -34,22 +60,30 @@ pub(super) struct Means {
 }
 
 /// The precisions of libtorch.
-pub(super) const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
+const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
 impl Workload {
+    /// A residual tower of random weights; the seed alone decides them.
+    ///
+    /// # Errors
+    /// A size that no network has.
+    pub(super) fn tower(size: NetworkSize, seed: u64) -> anyhow::Result<Self> {
+        Ok(Self::Tower(size, Network::new(&size.architecture(), Device::Cpu, seed)?.to_safetensors()?))
+    }
+
     pub(super) fn kind(&self) -> Kind {
         match self {
-            Self::Product => Kind::MatrixProduct,
-            Self::Vector(_) => Kind::VectorOperation,
-            Self::Tower(_) | Self::Dense(_) => Kind::Network,
+            Self::Operation(Operation::Product) => MATRIX_PRODUCT,
+            Self::Operation(_) => VECTOR_OPERATION,
+            Self::Tower(..) | Self::Dense(_) => NETWORK,
         }
     }
 
     /// Every setting that computes it, ready or with the reason why not.
-    pub(super) fn series(&self, means: &Means) -> Vec<Series> {
-        let libtorch = |device, precision, split| {
+    pub(super) fn series(&self, means: &Means) -> Vec<Series<Setting>> {
+        let libtorch = |device, precision, split: Split| {
             let work = self.libtorch(device, precision, split, means.seed);
-            Series::new(Setting::libtorch(device, precision, split), work)
+            Series::new(Setting::new(device, "libtorch", precision, split), split.evaluators, work)
         };
         let mut all = Vec::new();
         for &device in &means.devices {
@@ -57,8 +91,8 @@ impl Workload {
             for precision in PRECISIONS {
                 all.extend(splits.iter().map(|&split| libtorch(device, precision, split)));
             }
-            if let (Self::Tower(tower), Device::Cpu) = (self, device) {
-                all.extend(tower.kernels(means));
+            if let (Self::Tower(size, bytes), Device::Cpu) = (self, device) {
+                all.extend(kernels(&size.architecture(), bytes, means));
             }
         }
         all
@@ -67,32 +101,103 @@ impl Workload {
     /// Only networks are asked side by side, and only on a CPU.
     fn splits(&self, device: Device, threads: usize) -> Vec<Split> {
         let mut splits = if device == Device::Cpu { Split::all(threads) } else { vec![Split::SINGLE] };
-        splits.retain(|split| split.evaluators == 1 || self.kind() == Kind::Network);
+        let is_network = matches!(self, Self::Tower(..) | Self::Dense(_));
+        splits.retain(|split| split.evaluators == 1 || is_network);
         splits
     }
 
-    fn libtorch(&self, device: Device, precision: Precision, split: Split, seed: u64) -> anyhow::Result<Box<dyn Work>> {
+    fn libtorch(&self, device: Device, precision: Precision, split: Split, seed: u64) -> anyhow::Result<Work> {
         let Split { evaluators, threads } = split;
-        Ok(match *self {
-            Self::Product => Box::new(Products { device, precision, threads, seed }),
-            Self::Vector(operation) => Box::new(Operations { operation, device, precision, threads, seed }),
-            Self::Tower(ref tower) => tower.libtorch(device, precision, split)?,
-            Self::Dense(DenseSize(shape)) => {
+        Ok(match self {
+            &Self::Operation(operation) => Work {
+                units: Box::new(move |size| operation.units(size, precision)),
+                rate: Box::new(move |size, time| {
+                    network_torch::set_threads(threads);
+                    // Made anew each time: operands of one size are in memory, not of all.
+                    let operands = Operands::new(operation, size, device, precision, seed)?;
+                    in_bursts(operands, time, |operands, times| Ok(operands.operate(times)?))
+                }),
+            },
+            Self::Tower(size, bytes) => {
+                let architecture = size.architecture();
+                let evaluators = libtorch_evaluators(&architecture, bytes, (device, precision), evaluators)?;
+                evaluating(evaluators, &architecture, threads, seed)
+            }
+            &Self::Dense(shape) => {
                 let network = |_| DenseNetwork::new(shape, device, precision, seed);
-                let networks = (0..evaluators).map(network).collect::<Result<_, _>>()?;
-                Box::new(DenseNetworks { networks, shape, threads, seed })
+                dense((0..evaluators).map(network).collect::<Result<_, _>>()?, shape, threads, seed)
             }
         })
     }
 }
 
+/// Evaluations by dense networks, a thread each.
+fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, seed: u64) -> Work {
+    let rate = move |size: usize, time| {
+        network_torch::set_threads(threads);
+        let with_observations = |(index, network)| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64));
+            // `[B, I]`.
+            let observations = (0..size * shape.inputs).map(|_| rng.random_range(-1.0..1.0)).collect();
+            (network, observations, Vec::new())
+        };
+        let mut workers: Vec<(&mut DenseNetwork, Vec<f32>, Vec<f32>)> =
+            networks.iter_mut().enumerate().map(with_observations).collect();
+        threads::rate(&mut workers, time, |(network, observations, answers)| {
+            network.evaluate(observations, answers)?;
+            Ok(1)
+        })
+    };
+    Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
+}
+
+/// Calls/s of `call`, which makes so many and waits for the last: as many at once as take about as long as a burst.
+fn in_bursts<S: Send>(
+    state: S,
+    time: Duration,
+    call: impl Fn(&mut S, usize) -> anyhow::Result<f64> + Sync,
+) -> anyhow::Result<f64> {
+    threads::rate(&mut [(state, 1)], time, |(state, times)| {
+        let (begun, calls) = (Instant::now(), *times);
+        call(state, calls)?;
+        if begun.elapsed() < BURST / 2 {
+            *times *= 2;
+        }
+        Ok(calls)
+    })
+}
+
+/// The CPU kernel on its fastest path in each precision that it has here, on one thread and on each.
+fn kernels(architecture: &Architecture, bytes: &[u8], means: &Means) -> Vec<Series<Setting>> {
+    let available = fastest_first(&mut Instant::now);
+    let mut all = Vec::new();
+    for precision in PRECISIONS {
+        let is_of = |path: &KernelVariant| path.is_bf16() == (precision == Precision::Bf16);
+        let paths: Vec<KernelVariant> = available.iter().copied().filter(is_of).collect();
+        if paths.is_empty() {
+            continue;
+        }
+        let chosen = choose_variant(architecture, &paths);
+        let tower = chosen.and_then(|chosen| Ok(Arc::new(Tower::new(architecture, bytes, chosen.path)?)));
+        let engine = tower.as_ref().map_or("kernel", |tower| tower.path().name());
+        // The kernel shares no operation out.
+        for split in Split::all(means.threads).into_iter().filter(|split| split.threads == 1) {
+            let work = tower.as_ref().map_err(|error| anyhow::anyhow!("{error}")).map(|tower| {
+                let evaluators = kernel_evaluators(tower, split.evaluators);
+                evaluating(evaluators, architecture, split.threads, means.seed)
+            });
+            all.push(Series::new(Setting::new(Device::Cpu, engine, precision, split), split.evaluators, work));
+        }
+    }
+    all
+}
+
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Product => f.write_str("matrix product"),
-            Self::Vector(operation) => write!(f, "vector {operation}"),
-            Self::Tower(tower) => write!(f, "tower {}", tower.size()),
-            Self::Dense(size) => write!(f, "dense {size}"),
+            Self::Operation(operation) => operation.fmt(f),
+            Self::Tower(size, _) => write!(f, "tower {size}"),
+            Self::Dense(DenseShape { inputs, hidden, actions }) => write!(f, "dense {inputs}x{hidden}x{actions}"),
         }
     }
 }
@@ -101,20 +206,21 @@ impl fmt::Display for Workload {
 mod tests {
     use std::time::Duration;
 
-    use super::super::series::Limits;
     use super::*;
     use crate::Turn;
-    use crate::kernel::NetworkSize;
+    use crate::series::Limits;
+
+    const DENSE: Workload = Workload::Dense(DenseShape { inputs: 4, hidden: 8, actions: 2 });
+    const TOWER: NetworkSize = NetworkSize { blocks: 1, channels: 16, height: 3, width: 3 };
 
     fn settings(workload: &Workload, devices: Vec<Device>) -> Vec<String> {
         let means = Means { devices, threads: 2, seed: 1 };
-        let reports = workload.series(&means).into_iter().map(|series| series.report(Turn::Median));
-        reports.map(|report| report.setting.to_string()).collect()
+        workload.series(&means).iter().map(|series| series.label.to_string()).collect()
     }
 
     #[test]
     fn what_is_no_network_is_computed_by_one_at_a_time() {
-        for workload in [Workload::Product, Workload::Vector(VectorOperation::Sum)] {
+        for workload in [Operation::Product, Operation::Sum].map(Workload::Operation) {
             let expected = ["f32", "bf16"]
                 .map(|precision| ["1 thread", "2 threads"].map(|cores| format!("cpu libtorch {precision}, {cores}")));
             assert_eq!(settings(&workload, vec![Device::Cpu]), expected.concat());
@@ -123,16 +229,14 @@ mod tests {
 
     #[test]
     fn networks_are_asked_side_by_side_too() {
-        let dense = Workload::Dense("4x8x2".parse().unwrap());
-        let settings = settings(&dense, vec![Device::Cpu]);
+        let settings = settings(&DENSE, vec![Device::Cpu]);
         assert_eq!(settings.len(), 6);
         assert!(settings.contains(&"cpu libtorch bf16, 2 evaluators".to_owned()), "{settings:?}");
     }
 
     #[test]
     fn towers_are_computed_by_the_kernel_too_in_float32_everywhere() {
-        let size: NetworkSize = "1x16@3x3".parse().unwrap();
-        let tower = Workload::Tower(TowerNetwork::new(size, 1).unwrap());
+        let tower = Workload::tower(TOWER, 1).unwrap();
         let settings = settings(&tower, vec![Device::Cpu]);
         let kernel: Vec<&String> = settings.iter().filter(|setting| !setting.contains("libtorch")).collect();
         assert!(kernel.iter().any(|setting| setting.ends_with("f32, 1 thread")), "{settings:?}");
@@ -144,14 +248,13 @@ mod tests {
         // No libtorch that this is built with computes there.
         let means = Means { devices: vec![Device::Vulkan], threads: 2, seed: 1 };
         let limits = Limits { time: Duration::ZERO, call_time_max: Duration::from_secs(1) };
-        let tower = TowerNetwork::new("1x16@3x3".parse().unwrap(), 1).unwrap();
-        let dense = Workload::Dense("4x8x2".parse().unwrap());
-        for workload in [Workload::Product, Workload::Vector(VectorOperation::Add), Workload::Tower(tower), dense] {
+        let tower = Workload::tower(TOWER, 1).unwrap();
+        for workload in [Workload::Operation(Operation::Product), Workload::Operation(Operation::Add), tower, DENSE] {
             let mut all = workload.series(&means);
             assert_eq!(all.len(), 2);
             for series in &mut all {
                 series.measure(1, limits);
-                assert!(series.report(Turn::Median).not_measured.is_some(), "{workload}");
+                assert!(series.speeds(Turn::Median).not_measured.is_some(), "{workload}");
             }
         }
     }

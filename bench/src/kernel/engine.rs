@@ -1,89 +1,254 @@
-use std::fmt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use network_cpu::KernelVariant;
+use inference::Batch;
+use network_cpu::{KernelVariant, Stage, Tower, TowerEvaluator};
 use network_torch::Precision;
-use serde::{Serialize, Serializer};
+use weights::WeightsVersion;
+
+use crate::network::random_positions;
+use crate::series::Speeds;
+use crate::{Turn, threads};
+
+/// Share of the time of a measurement that goes to finding out where the time goes.
+const LAYERS_SHARE: f64 = 0.25;
+/// Rounds of a burst: some tenths of a millisecond.
+const BURST_ROUNDS: usize = 100_000;
+/// The library of the CPU kernel.
+const KERNEL: &str = "kernel";
+/// The libraries that the kernel is compared with.
+const OTHERS: [&str; 3] = ["libtorch", "openvino", "onnxruntime"];
 
 /// Something that evaluates positions on the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Engine {
-    /// The kernel, on one of its paths.
-    Kernel(KernelVariant),
-    /// libtorch.
-    Libtorch(Precision),
-    /// OpenVINO.
-    Openvino(Precision),
-    /// onnxruntime, which computes in float32 only.
-    Onnxruntime,
-}
-
-/// The library that an engine belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
-    /// The CPU kernel of this project.
-    Kernel,
-    /// libtorch.
-    Libtorch,
-    /// OpenVINO.
-    Openvino,
-    /// onnxruntime.
-    Onnxruntime,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Engine {
+    /// As reports name it: the path of the kernel, or library and precision.
+    pub(super) name: String,
+    /// Its library.
+    library: &'static str,
+    /// The precision of its products; `None` for integers.
+    precision: Option<Precision>,
 }
 
 impl Engine {
-    /// The engines that Python runs.
-    pub(super) const PEERS: [Self; 3] =
-        [Self::Openvino(Precision::Bf16), Self::Openvino(Precision::F32), Self::Onnxruntime];
+    /// The engines that Python runs; onnxruntime computes in float32 only.
+    pub(super) const PEERS: [(&str, Precision); 3] =
+        [("openvino", Precision::Bf16), ("openvino", Precision::F32), ("onnxruntime", Precision::F32)];
 
-    /// Its library.
-    pub(super) fn family(self) -> Family {
-        match self {
-            Self::Kernel(_) => Family::Kernel,
-            Self::Libtorch(_) => Family::Libtorch,
-            Self::Openvino(_) => Family::Openvino,
-            Self::Onnxruntime => Family::Onnxruntime,
+    /// The kernel, on one of its paths.
+    pub(super) fn kernel(path: KernelVariant) -> Self {
+        let precision = if path.is_bf16() { Precision::Bf16 } else { Precision::F32 };
+        Self { name: path.to_string(), library: KERNEL, precision: (!path.is_int8()).then_some(precision) }
+    }
+
+    /// Another library.
+    pub(super) fn other(library: &'static str, precision: Precision) -> Self {
+        Self { name: format!("{library} {precision}"), library, precision: Some(precision) }
+    }
+}
+
+/// The kernel on the path `chosen` over every other library in whichever precision is faster; and if that path
+/// multiplies bfloat16, the fastest path in float32 over the others in float32. A sentence each.
+pub(super) fn ratios(engines: &[Speeds<Engine>], chosen: Option<&str>) -> Vec<String> {
+    let chosen = engines.iter().find(|engine| Some(engine.label.name.as_str()) == chosen);
+    let is_bf16 = |engine: &&Speeds<Engine>| engine.label.precision == Some(Precision::Bf16);
+    let float32 = chosen.filter(is_bf16).and_then(|_| {
+        let paths = of(engines, KERNEL, Some(Precision::F32)).filter_map(|path| Some((path, path.best()?)));
+        paths.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(path, _)| path)
+    });
+    let compared = [(chosen, None), (float32, Some(Precision::F32))];
+    let compared = compared.into_iter().filter_map(|(kernel, precision)| Some((kernel?, precision)));
+    compared
+        .flat_map(|(kernel, precision)| OTHERS.map(|over| ratio(engines, kernel, over, precision)))
+        .flatten()
+        .collect()
+}
+
+/// Evaluations/s of the kernel over those of the fastest engine of a library; `None` if that was not measured.
+fn ratio(
+    engines: &[Speeds<Engine>],
+    kernel: &Speeds<Engine>,
+    over: &'static str,
+    precision: Option<Precision>,
+) -> Option<String> {
+    let ratio = |speed: &dyn Fn(&Speeds<Engine>) -> Option<f64>| {
+        let other = of(engines, over, precision).filter_map(speed).max_by(f64::total_cmp)?;
+        Some(speed(kernel)? / other)
+    };
+    let best = ratio(&Speeds::best)?;
+    let mut text = format!("{} over {over}", kernel.label.name);
+    text += &precision.map_or_else(String::new, |precision| format!(" in {precision}"));
+    text += &format!(": {best:.2} times at the best batch of each");
+    for batch in [1, 8] {
+        text += &ratio(&|engine| engine.at(batch))
+            .map_or_else(String::new, |ratio| format!(", {ratio:.2} times at batch {batch}"));
+    }
+    Some(text)
+}
+
+/// The engines of a library, in one precision or any.
+fn of<'a>(
+    engines: &'a [Speeds<Engine>],
+    library: &'static str,
+    precision: Option<Precision>,
+) -> impl Iterator<Item = &'a Speeds<Engine>> {
+    engines.iter().filter(move |engine| {
+        engine.label.library == library && (precision.is_none() || engine.label.precision == precision)
+    })
+}
+
+/// The parts of a network whose time is measured.
+pub(super) const LAYERS: [&str; 5] =
+    ["observations", "stem", "a block", "convolution of the heads", "layers of the heads"];
+/// The index of the residual blocks in [`LAYERS`].
+const BLOCKS: usize = 2;
+
+/// What bounds a path of the kernel, and where its time goes.
+pub(super) struct Path {
+    variant: KernelVariant,
+    pub(super) tower: Arc<Tower>,
+    /// Multiply-adds/s from registers alone, over all threads, of every turn.
+    peaks: Vec<f64>,
+    /// By batch size, the microseconds of a position in each of [`LAYERS`], of every turn.
+    layers: BTreeMap<usize, [Vec<f64>; LAYERS.len()]>,
+}
+
+impl Path {
+    pub(super) fn new(variant: KernelVariant, tower: Arc<Tower>) -> Self {
+        Self { variant, tower, peaks: Vec::new(), layers: BTreeMap::new() }
+    }
+
+    /// Takes a turn of multiply-adds from registers alone.
+    pub(super) fn measure_peak(&mut self, threads: usize, time: Duration) -> anyhow::Result<()> {
+        let burst = |(): &mut ()| Ok(self.variant.burst(BURST_ROUNDS));
+        self.peaks.push(threads::rate(&mut vec![(); threads], time, burst)?);
+        Ok(())
+    }
+
+    /// Takes a turn of the time that one thread spends in each part, while the others work too.
+    pub(super) fn measure_layers(
+        &mut self,
+        size: usize,
+        (threads, seed): (usize, u64),
+        time: Duration,
+    ) -> anyhow::Result<()> {
+        let watcher = |thread: usize| {
+            let batch = random_positions(self.tower.architecture(), seed.wrapping_add(thread as u64), size);
+            let evaluator = TowerEvaluator::new(Arc::clone(&self.tower), WeightsVersion(1));
+            Watcher { evaluator, batch, seconds: [0.0; LAYERS.len()], positions: 0 }
+        };
+        let mut watchers: Vec<Watcher> = (0..threads).map(watcher).collect();
+        threads::rate(&mut watchers, time.mul_f64(LAYERS_SHARE), Watcher::round)?;
+        let positions: usize = watchers.iter().map(|watcher| watcher.positions).sum();
+        for (layer, turns) in self.layers.entry(size).or_default().iter_mut().enumerate() {
+            let seconds: f64 = watchers.iter().map(|watcher| watcher.seconds[layer]).sum();
+            let parts = if layer == BLOCKS { self.tower.architecture().blocks.max(1) } else { 1 };
+            turns.push(1e6 * seconds / (positions * parts) as f64);
         }
+        Ok(())
     }
 
-    /// The precision of its products; `None` for integers.
-    pub(super) fn precision(self) -> Option<Precision> {
-        match self {
-            Self::Kernel(path) if path.is_int8() => None,
-            Self::Kernel(path) if path.is_bf16() => Some(Precision::Bf16),
-            Self::Kernel(_) | Self::Onnxruntime => Some(Precision::F32),
-            Self::Libtorch(precision) | Self::Openvino(precision) => Some(precision),
+    /// The turn that counts of the multiply-adds/s from registers alone.
+    pub(super) fn peak(&self, turn: Turn) -> Option<f64> {
+        turn.speed(&self.peaks)
+    }
+
+    /// By batch size, the turns that count of the microseconds of a position in each of [`LAYERS`].
+    pub(super) fn layers(&self, turn: Turn) -> Vec<(usize, [Option<f64>; LAYERS.len()])> {
+        self.layers.iter().map(|(&size, turns)| (size, turns.each_ref().map(|turns| turn.time(turns)))).collect()
+    }
+}
+
+/// A thread that watches where the time goes.
+struct Watcher {
+    evaluator: TowerEvaluator,
+    batch: Batch,
+    seconds: [f64; LAYERS.len()],
+    positions: usize,
+}
+
+impl Watcher {
+    fn round(&mut self) -> anyhow::Result<usize> {
+        for (stage, time) in self.evaluator.stages(&self.batch, &mut Instant::now)? {
+            let layer = match stage {
+                Stage::Observe => 0,
+                Stage::Stem => 1,
+                Stage::Inner(_) | Stage::Block(_) => BLOCKS,
+                Stage::Heads => 3,
+                Stage::Layers => 4,
+            };
+            self.seconds[layer] += time.as_secs_f64();
         }
+        self.positions += self.batch.len();
+        Ok(self.batch.len())
     }
 }
 
-impl Family {
-    /// The families that the kernel is compared with.
-    pub(super) const OTHERS: [Self; 3] = [Self::Libtorch, Self::Openvino, Self::Onnxruntime];
-}
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::series::tests::made_up;
 
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kernel => "kernel",
-            Self::Libtorch => "libtorch",
-            Self::Openvino => "openvino",
-            Self::Onnxruntime => "onnxruntime",
-        })
+    const CHOSEN: &str = "avx512-bf16";
+
+    /// Two paths, libtorch in two precisions, OpenVINO, and no onnxruntime.
+    pub(in super::super) fn engines() -> Vec<Speeds<Engine>> {
+        let mut missing = made_up(Engine::other("onnxruntime", Precision::F32), &[]);
+        missing.not_measured = Some("it ended".to_owned());
+        vec![
+            made_up(Engine::kernel(KernelVariant::Avx512Bf16), &[(1, 6000.0), (8, 12_000.0), (32, 24_000.0)]),
+            made_up(Engine::kernel(KernelVariant::Avx2F32), &[(1, 3000.0), (8, 4000.0), (32, 5000.0)]),
+            made_up(Engine::other("libtorch", Precision::Bf16), &[(1, 1000.0), (8, 4000.0), (32, 12_000.0)]),
+            made_up(Engine::other("libtorch", Precision::F32), &[(1, 2000.0), (8, 3000.0)]),
+            made_up(Engine::other("openvino", Precision::Bf16), &[(1, 4000.0), (32, 8000.0)]),
+            missing,
+        ]
     }
-}
 
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kernel(path) => path.fmt(f),
-            Self::Libtorch(precision) | Self::Openvino(precision) => write!(f, "{} {precision}", self.family()),
-            Self::Onnxruntime => write!(f, "{} {}", self.family(), Precision::F32),
+    #[test]
+    fn the_chosen_path_is_held_against_the_faster_precision_of_each_family() {
+        let ratios = ratios(&engines(), Some(CHOSEN));
+        let libtorch = "avx512-bf16 over libtorch: 2.00 times at the best batch of each, 3.00 times at batch 1, 3.00 times at batch 8";
+        // OpenVINO has not been measured at batch 8, onnxruntime not at all.
+        let openvino = "avx512-bf16 over openvino: 3.00 times at the best batch of each, 1.50 times at batch 1";
+        assert_eq!(ratios[..2], [libtorch, openvino]);
+        assert!(ratios.iter().all(|ratio| !ratio.contains("onnxruntime")), "{ratios:?}");
+    }
+
+    #[test]
+    fn float32_is_held_against_float32() {
+        let ratios = ratios(&engines(), Some(CHOSEN));
+        let expected = "avx2-f32 over libtorch in f32: 1.67 times at the best batch of each, 1.50 times at batch 1, 1.33 times at batch 8";
+        assert_eq!(ratios[2..], [expected]);
+    }
+
+    #[test]
+    fn a_chosen_path_in_float32_is_held_against_everything_once() {
+        let ratios = ratios(&engines(), Some("avx2-f32"));
+        let [libtorch, openvino] = &ratios[..] else { panic!("{ratios:?}") };
+        assert!(libtorch.starts_with("avx2-f32 over libtorch: ") && openvino.starts_with("avx2-f32 over openvino: "));
+    }
+
+    #[test]
+    fn without_a_path_or_without_others_there_is_nothing_to_say() {
+        assert!(ratios(&engines(), None).is_empty());
+        assert!(ratios(&engines()[..2], Some(CHOSEN)).is_empty());
+    }
+
+    #[test]
+    fn the_times_of_layers_are_those_of_the_turn_that_counts() {
+        let architecture = crate::network::NetworkSize { blocks: 2, channels: 16, height: 3, width: 3 }.architecture();
+        let tower = Arc::new(Tower::random(&architecture, 1, KernelVariant::PortableF32).unwrap());
+        let mut path = Path::new(KernelVariant::PortableF32, tower);
+        for _ in 0..3 {
+            path.measure_layers(8, (2, 1), Duration::from_millis(1)).unwrap();
+            path.measure_peak(2, Duration::from_millis(1)).unwrap();
         }
-    }
-}
-
-impl Serialize for Engine {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        path.layers.get_mut(&8).unwrap()[BLOCKS] = vec![3.0, 1.0, 2.0];
+        path.peaks = vec![900.0, 1100.0, 1000.0];
+        let of = |turn| (path.layers(turn)[0].1[BLOCKS], path.peak(turn));
+        assert_eq!((of(Turn::Median), of(Turn::Best)), ((Some(2.0), Some(1000.0)), (Some(1.0), Some(1100.0))));
+        assert!(path.layers(Turn::Median)[0].1.iter().all(|time| *time > Some(0.0)));
     }
 }

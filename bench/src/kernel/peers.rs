@@ -10,10 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use weights::Architecture;
-
-use super::engine::Engine;
 
 const SCRIPT: &str = include_str!("peers.py");
 /// The longest time for an answer beyond the measured time: large networks are built and compiled first.
@@ -32,27 +31,7 @@ pub(super) struct Peers {
     patience: Duration,
 }
 
-/// A request to the script.
-#[derive(Debug, Serialize)]
-struct Request {
-    id: u64,
-    engine: Engine,
-    network: Network,
-    batch: usize,
-    seconds: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Network {
-    blocks: usize,
-    channels: usize,
-    planes: usize,
-    height: usize,
-    width: usize,
-    actions: usize,
-}
-
-/// Its answer.
+/// An answer of the script.
 #[derive(Debug, Deserialize)]
 struct Answer {
     id: u64,
@@ -93,22 +72,19 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Evaluations/s of one of [`Engine::PEERS`] over all threads.
+    /// Evaluations/s of an engine of the script, such as `openvino bf16`, over all threads.
     ///
     /// # Errors
     /// The error of the engine or of the script.
     pub(super) fn measure(
         &mut self,
-        engine: Engine,
+        engine: &str,
         architecture: &Architecture,
         batch: usize,
         time: Duration,
     ) -> anyhow::Result<f64> {
         self.last_id += 1;
-        let &Architecture { blocks, channels, planes, height, width, actions, .. } = architecture;
-        let network = Network { blocks, channels, planes, height, width, actions };
-        let request = Request { id: self.last_id, engine, network, batch, seconds: time.as_secs_f64() };
-        let line = serde_json::to_string(&request)?;
+        let line = request(self.last_id, engine, architecture, batch, time);
         writeln!(self.requests, "{line}").and_then(|()| self.requests.flush()).context("ask the script")?;
         let answer = self.receive(self.patience + time)?;
         match (answer.evaluations_per_second, answer.error) {
@@ -139,6 +115,15 @@ impl Drop for Peers {
             let _ = reader.join();
         }
     }
+}
+
+/// A request to the script.
+fn request(id: u64, engine: &str, architecture: &Architecture, batch: usize, time: Duration) -> Value {
+    let Architecture { blocks, channels, planes, height, width, actions, .. } = architecture;
+    let network = json!({
+        "blocks": blocks, "channels": channels, "planes": planes, "height": height, "width": width, "actions": actions
+    });
+    json!({ "id": id, "engine": engine, "network": network, "batch": batch, "seconds": time.as_secs_f64() })
 }
 
 /// A line of the script, in answer to request `id`.
@@ -193,8 +178,8 @@ fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::NetworkSize;
     use super::*;
+    use crate::network::NetworkSize;
 
     fn architecture() -> Architecture {
         NetworkSize { blocks: 1, channels: 16, height: 3, width: 4 }.architecture()
@@ -214,7 +199,7 @@ mod tests {
     /// The result of one request with this answer.
     fn asked(answer: &str) -> Result<f64, String> {
         let mut peers = script(&[HELLO, answer]).unwrap();
-        peers.measure(Engine::Onnxruntime, &architecture(), 8, Duration::ZERO).map_err(|error| error.to_string())
+        peers.measure("onnxruntime f32", &architecture(), 8, Duration::ZERO).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -223,7 +208,7 @@ mod tests {
         let mut peers = script(&[HELLO, &answer(1, 10.5), &answer(2, 20.0)]).unwrap();
         assert_eq!(peers.versions, "openvino 1.2.3");
         for expected in [10.5, 20.0] {
-            let speed = peers.measure(Engine::PEERS[0], &architecture(), 1, Duration::ZERO);
+            let speed = peers.measure("openvino bf16", &architecture(), 1, Duration::ZERO);
             assert_eq!(speed.unwrap(), expected);
         }
     }
@@ -261,11 +246,10 @@ mod tests {
 
     #[test]
     fn a_request_names_engine_and_network() {
-        let network = Network { blocks: 6, channels: 64, planes: 3, height: 6, width: 7, actions: 7 };
-        let request = Request { id: 9, engine: Engine::PEERS[0], network, batch: 8, seconds: 0.5 };
+        let architecture = NetworkSize { blocks: 6, channels: 64, height: 6, width: 7 }.architecture();
         assert_eq!(
-            serde_json::to_string(&request).unwrap(),
-            r#"{"id":9,"engine":"openvino bf16","network":{"blocks":6,"channels":64,"planes":3,"height":6,"width":7,"actions":7},"batch":8,"seconds":0.5}"#
+            request(9, "openvino bf16", &architecture, 8, Duration::from_millis(500)).to_string(),
+            r#"{"batch":8,"engine":"openvino bf16","id":9,"network":{"actions":7,"blocks":6,"channels":64,"height":6,"planes":3,"width":7},"seconds":0.5}"#
         );
     }
 

@@ -7,33 +7,23 @@ use tokio::task::JoinSet;
 use super::Args;
 use super::games::Games;
 use super::server::Server;
-use crate::latency::Latency;
 
 /// Share of the measured time that is spent before it, so that connections stand and buffers have grown.
 const WARM_UP: f64 = 0.25;
 /// Batches that a sampler has asked for ahead.
 const PREFETCH: usize = 4;
-/// The longest wait for the last acknowledgements.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for the last acknowledgements: also those of a thousand actors.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Writers that fill a table, and what each has unacknowledged.
 const FILLERS: (usize, usize) = (4, 256);
 
-/// The speed of writers.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Inserting {
-    /// Trajectories acknowledged each second.
+/// What writers or a sampler did.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Loaded {
+    /// Trajectories acknowledged, or samples, each second.
     pub(super) speed: f64,
-    /// From one acknowledgement to the next where one was unacknowledged: what each took.
-    pub(super) latency: Latency,
-}
-
-/// The speed of a sampler.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sampling {
-    /// Samples each second.
-    pub(super) speed: f64,
-    /// From one batch to the next.
-    pub(super) latency: Latency,
+    /// From one trajectory that was taken, or one batch, to the next.
+    pub(super) took: Vec<Duration>,
 }
 
 /// As many writers as asked for hand in as fast as they can for `time`.
@@ -46,12 +36,12 @@ pub(super) async fn insert(
     writers: usize,
     in_flight: usize,
     time: Duration,
-) -> anyhow::Result<Inserting> {
+) -> anyhow::Result<Loaded> {
     let mut tasks = JoinSet::new();
     // Every call is another life of the same actors: no id comes twice.
     let epoch = server.stats().await?.trajectories_inserted_total + 1;
     for actor in 0..writers as u64 {
-        let (writer, games) = (writer(server, actor, epoch, in_flight), games.clone());
+        let (writer, games) = (writer(&server.endpoint, actor, epoch, in_flight), games.clone());
         tasks.spawn(async move {
             let mut sequence = 0;
             let mut write = async |until: Instant| -> anyhow::Result<Vec<Duration>> {
@@ -69,9 +59,8 @@ pub(super) async fn insert(
             let (before, start) = (writer.stats().inserted, Instant::now());
             let took = write(start + time).await?;
             let (inserted, seconds) = (writer.stats().inserted - before, start.elapsed().as_secs_f64());
-            let left = writer.close(PATIENCE).await;
-            ensure!(left.is_empty(), "{} trajectories were not acknowledged", left.len());
-            Ok((inserted as f64 / seconds, took))
+            close(writer).await?;
+            anyhow::Ok((inserted as f64 / seconds, took))
         });
     }
     let (mut speed, mut all) = (0.0, Vec::new());
@@ -80,19 +69,19 @@ pub(super) async fn insert(
         speed += inserts_per_second;
         all.extend(took);
     }
-    Ok(Inserting { speed, latency: Latency::of(&mut all) })
+    Ok(Loaded { speed, took: all })
 }
 
 /// One sampler draws as fast as it can for `time`.
-pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Sampling {
-    let mut sampler = Sampler::start(SamplerSettings {
-        endpoint: server.endpoint.clone(),
+pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Loaded {
+    let settings = SamplerSettings {
         game: "connect_four".to_owned(),
         table: MAIN_TABLE.to_owned(),
         batch_size: args.batch,
         unroll_steps: args.unroll,
         prefetch_batches: PREFETCH,
-    });
+    };
+    let mut sampler = Sampler::start(&server.endpoint, settings);
     let mut draw = async |until: Instant| {
         let (mut took, mut last) = (Vec::new(), Instant::now());
         while last < until {
@@ -105,11 +94,11 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Samp
     };
     draw(Instant::now() + time.mul_f64(WARM_UP)).await;
     let start = Instant::now();
-    let mut took = draw(start + time).await;
+    let took = draw(start + time).await;
     let seconds = start.elapsed().as_secs_f64();
     let speed = (took.len() * args.batch) as f64 / seconds;
     sampler.close().await;
-    Sampling { speed, latency: Latency::of(&mut took) }
+    Loaded { speed, took }
 }
 
 /// Hands in until the table holds at least so many positions.
@@ -123,15 +112,13 @@ pub(super) async fn fill(server: &Server, games: &Games, positions: u64) -> anyh
     let epoch = stats.trajectories_inserted_total + 1;
     let mut tasks = JoinSet::new();
     for actor in 0..writers as u64 {
-        let (writer, games) = (writer(server, actor, epoch, in_flight), games.clone());
+        let (writer, games) = (writer(&server.endpoint, actor, epoch, in_flight), games.clone());
         let count = missing / writers as u64 + u64::from(actor < missing % writers as u64);
         tasks.spawn(async move {
             for sequence in 0..count {
                 writer.insert(games.trajectory(actor, epoch, sequence)).await?;
             }
-            let left = writer.close(PATIENCE).await;
-            ensure!(left.is_empty(), "{} trajectories were not acknowledged", left.len());
-            Ok(())
+            close(writer).await
         });
     }
     while let Some(done) = tasks.join_next().await {
@@ -140,7 +127,18 @@ pub(super) async fn fill(server: &Server, games: &Games, positions: u64) -> anyh
     Ok(())
 }
 
-fn writer(server: &Server, actor: u64, epoch: u64, in_flight_max: usize) -> Writer {
-    let (endpoint, game) = (server.endpoint.clone(), "connect_four".to_owned());
+/// Starts the client of an actor of Connect Four.
+pub(crate) fn writer(endpoint: &str, actor: u64, epoch: u64, in_flight_max: usize) -> Writer {
+    let (endpoint, game) = (endpoint.to_owned(), "connect_four".to_owned());
     Writer::start(WriterSettings { endpoint, actor, epoch, game, in_flight_max })
+}
+
+/// Waits until everything is acknowledged.
+///
+/// # Errors
+/// Trajectories that were not acknowledged in time.
+pub(crate) async fn close(writer: Writer) -> anyhow::Result<()> {
+    let left = writer.close(PATIENCE).await;
+    ensure!(left.is_empty(), "{} trajectories were not acknowledged", left.len());
+    Ok(())
 }

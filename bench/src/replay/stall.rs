@@ -39,11 +39,12 @@ pub(super) async fn measure(
         let (inserted, sampled) = tokio::join!(inserting, load::sample(&server, &args, time));
         Ok((inserted?.speed, sampled.speed))
     };
+    let memory = || usage::memory(Some(std::process::id()));
     let before = (load().await?, memory());
     let stalled = stall(&server).await?;
     let beside = (load().await?, memory());
     drop(stalled);
-    drop(server.stop().await?);
+    server.stop().await?;
     report.note(format!("beside a stalled sampler: {seconds} s each; memory is that of server and clients"));
     for (samplers, ((inserts, samples), memory)) in [before, beside].into_iter().enumerate() {
         report
@@ -66,9 +67,4 @@ async fn stall(server: &Server) -> anyhow::Result<impl Sized + use<>> {
     let requests = futures::stream::iter(requests).chain(futures::stream::pending());
     let mut client = proto::replay::client(proto::channel(&server.endpoint)?);
     client.sample(requests).await.context("open the stream that stalls")
-}
-
-/// Of this process, server and clients.
-fn memory() -> Option<u64> {
-    usage::of(std::process::id())?.memory_bytes
 }

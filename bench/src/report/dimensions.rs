@@ -1,7 +1,6 @@
 use std::fmt;
 
 use serde::de::{MapAccess, Visitor};
-use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Names and values in the order of the columns of a table; an object in JSON.
@@ -12,13 +11,6 @@ impl Dimensions {
     /// Adds a dimension.
     pub fn push(&mut self, name: &str, value: impl ToString) {
         self.0.push((name.to_owned(), value.to_string()));
-    }
-
-    /// These and one more.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
-        self.push(name, value);
-        self
     }
 
     /// The value of a dimension.
@@ -43,11 +35,7 @@ impl Dimensions {
 
 impl Serialize for Dimensions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, value) in &self.0 {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
+        serializer.collect_map(self.iter())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::table::in_unit;
-use super::{Plot, Report, Row};
+use super::{Plot, Report, Row, Unit};
 
 /// Width of a panel in pixels, and height of one with lines.
 const PANEL: (f64, f64) = (600.0, 370.0);
@@ -25,31 +25,36 @@ const GRID: &str = "#e8e8e8";
 /// One part of a plot.
 struct Panel<'a> {
     title: String,
+    /// Of every value.
+    unit: Unit,
     x: Option<&'a str>,
     /// By name: values by size (lines), or one value (bars, at size 0).
     series: Vec<(String, Vec<(f64, f64)>)>,
-    rows: Vec<&'a Row>,
 }
 
-/// The plot as SVG; `None` if the report has nothing to plot.
-pub(super) fn svg(report: &Report) -> Option<String> {
-    let panels: Vec<Panel<'_>> = report.plots.iter().flat_map(|plot| panels(report, plot)).collect();
-    if panels.is_empty() {
-        return None;
-    }
-    let columns = panels.len().min(COLUMNS);
-    let (mut body, mut top) = (String::new(), TITLE_HEIGHT);
-    for row in panels.chunks(columns) {
-        for (column, panel) in row.iter().enumerate() {
-            body += &format!("<g transform=\"translate({},{top})\">\n{}</g>\n", column as f64 * PANEL.0, panel.draw());
+impl Report {
+    /// The plot as SVG; `None` if there is nothing to plot.
+    #[must_use]
+    pub fn svg(&self) -> Option<String> {
+        let panels: Vec<Panel<'_>> = self.plots.iter().flat_map(|plot| panels(self, plot)).collect();
+        if panels.is_empty() {
+            return None;
         }
-        top += row.iter().map(Panel::height).fold(0.0, f64::max);
+        let columns = panels.len().min(COLUMNS);
+        let (mut body, mut top) = (String::new(), TITLE_HEIGHT);
+        for row in panels.chunks(columns) {
+            for (column, panel) in row.iter().enumerate() {
+                body +=
+                    &format!("<g transform=\"translate({},{top})\">\n{}</g>\n", column as f64 * PANEL.0, panel.draw());
+            }
+            top += row.iter().map(Panel::height).fold(0.0, f64::max);
+        }
+        let (width, title) = (columns as f64 * PANEL.0, text((12.0, 28.0), INK, 20, "start", &self.title));
+        Some(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{top}\" viewBox=\"0 0 {width} {top}\" \
+             font-family=\"sans-serif\">\n<rect width=\"{width}\" height=\"{top}\" fill=\"white\"/>\n{title}{body}</svg>\n"
+        ))
     }
-    let (width, title) = (columns as f64 * PANEL.0, text((12.0, 28.0), INK, 20, "start", &report.title));
-    Some(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{top}\" viewBox=\"0 0 {width} {top}\" \
-         font-family=\"sans-serif\">\n<rect width=\"{width}\" height=\"{top}\" fill=\"white\"/>\n{title}{body}</svg>\n"
-    ))
 }
 
 fn panels<'a>(report: &'a Report, plot: &'a Plot) -> Vec<Panel<'a>> {
@@ -72,11 +77,10 @@ fn panels<'a>(report: &'a Report, plot: &'a Plot) -> Vec<Panel<'a>> {
         let panel = entry(
             &mut panels,
             |panel| panel.title == title,
-            || Panel { title: title.clone(), x: plot.x.as_deref(), series: Vec::new(), rows: Vec::new() },
+            || Panel { title: title.clone(), unit: row.unit, x: plot.x.as_deref(), series: Vec::new() },
         );
         let name = name.join(", ");
         entry(&mut panel.series, |(other, _)| *other == name, || (name.clone(), Vec::new())).1.push((size, value));
-        panel.rows.push(row);
     }
     for (_, points) in panels.iter_mut().flat_map(|panel| &mut panel.series) {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -106,10 +110,6 @@ impl Panel<'_> {
         title + &if self.x.is_some() { self.lines() } else { self.bars() }
     }
 
-    fn written(&self, value: f64) -> String {
-        self.rows.first().map_or_else(String::new, |row| in_unit(value, row.unit))
-    }
-
     fn bars(&self) -> String {
         let most = self.series.iter().flat_map(|(_, points)| points).map(|(_, value)| *value).fold(0.0, f64::max);
         let (left, room) = (0.42 * PANEL.0, 0.4 * PANEL.0);
@@ -125,7 +125,7 @@ impl Panel<'_> {
                 COLOURS[0]
             );
             svg += &text((left - 6.0, y + 11.0), INK, 12, "end", name);
-            svg += &text((left + width + 6.0, y + 11.0), INK, 12, "start", &self.written(*value));
+            svg += &text((left + width + 6.0, y + 11.0), INK, 12, "start", &in_unit(*value, self.unit));
         }
         svg
     }
@@ -149,7 +149,7 @@ impl Panel<'_> {
         }
         for value in round_numbers(low, high) {
             svg += &path(&[(left, y(value)), (right, y(value))], GRID, 1);
-            svg += &text((left - 6.0, y(value) + 4.0), INK, 12, "end", &self.written(value));
+            svg += &text((left - 6.0, y(value) + 4.0), INK, 12, "end", &in_unit(value, self.unit));
         }
         svg += &text((f64::midpoint(left, right), bottom + 38.0), INK, 13, "middle", self.x.unwrap_or_default());
         // The legend has the order of the right ends of the lines.
@@ -167,7 +167,7 @@ impl Panel<'_> {
         for (line, (value, index)) in legend.into_iter().enumerate() {
             let (name, colour) = (&self.series[index].0, COLOURS[index % COLOURS.len()]);
             let at = (right + 10.0, top + 10.0 + LINE_HEIGHT * line as f64);
-            svg += &text(at, colour, 12, "start", &format!("{} {name}", self.written(value)));
+            svg += &text(at, colour, 12, "start", &format!("{} {name}", in_unit(value, self.unit)));
         }
         svg
     }
@@ -216,7 +216,7 @@ mod tests {
     fn every_value_of_the_panel_dimension_has_a_panel_and_every_other_set_of_dimensions_a_line() {
         let mut report = report();
         report.plot("alone", "simulations/s", Some("simulations"), Some("game"));
-        let svg = svg(&report).unwrap();
+        let svg = report.svg().unwrap();
         for said in ["hex-9: simulations/s", "connect_four: simulations/s", "2.00 M puct", ">simulations<", ">800<"] {
             assert!(svg.contains(said), "{said}: {svg}");
         }
@@ -226,7 +226,7 @@ mod tests {
     fn without_an_axis_every_row_is_a_bar() {
         let mut report = report();
         report.plot("alone", "bytes per node", None, None);
-        let svg = svg(&report).unwrap();
+        let svg = report.svg().unwrap();
         assert_eq!(svg.matches("<rect").count(), 1 + 4, "{svg}");
         assert!(svg.contains("connect_four, puct, 64"), "{svg}");
     }
@@ -235,7 +235,7 @@ mod tests {
     fn a_report_without_values_has_no_plot() {
         let mut report = Report { rows: Vec::new(), ..report() };
         report.plot("alone", "simulations/s", None, None);
-        assert_eq!(svg(&report), None);
+        assert_eq!(report.svg(), None);
     }
 
     #[test]

@@ -1,17 +1,19 @@
 use std::fmt::Write as _;
 
 use super::{Report, Row, Unit};
-use crate::digits::{bytes, number, time};
 
 /// Stands for a value that was not measured, and for a metric that a row does not have.
 const MISSING: &str = "–";
 
-/// The whole report as Markdown.
-pub(super) fn markdown(report: &Report) -> String {
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = write(report, &mut text);
-    text
+impl Report {
+    /// The report as Markdown, for people and documents.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = write(self, &mut text);
+        text
+    }
 }
 
 fn write(report: &Report, text: &mut String) -> std::fmt::Result {
@@ -97,5 +99,65 @@ pub(crate) fn in_unit(value: f64, unit: Unit) -> String {
         Unit::Microseconds => time(value),
         Unit::Bytes => bytes(value),
         Unit::BytesPerSecond => format!("{}/s", bytes(value)),
+    }
+}
+
+/// Three digits at least: `0.42`, `7.31`, `812`, `24100`, `3.05 M`.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if size >= 1e9 => format!("{:.2} G", value / 1e9),
+        _ if size >= 1e6 => format!("{:.2} M", value / 1e6),
+        _ if size >= 100.0 => format!("{value:.0}"),
+        _ if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Three digits or more, in microseconds, milliseconds or seconds.
+pub(crate) fn time(us: f64) -> String {
+    match us {
+        us if us < 999.5 => format!("{} µs", number(us)),
+        us if us < 999.5e3 => format!("{} ms", number(us / 1e3)),
+        us => format!("{} s", number(us / 1e6)),
+    }
+}
+
+/// Three digits or more, in bytes, kilobytes, megabytes or gigabytes.
+pub(crate) fn bytes(bytes: f64) -> String {
+    match bytes {
+        bytes if bytes < 1e3 => format!("{bytes:.0} B"),
+        bytes if bytes < 999.5e3 => format!("{} kB", number(bytes / 1e3)),
+        bytes if bytes < 999.5e6 => format!("{} MB", number(bytes / 1e6)),
+        bytes => format!("{} GB", number(bytes / 1e9)),
+    }
+}
+
+/// `71.3 %`; a dash for what was not measured.
+pub(crate) fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", 100.0 * share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_numbers_keep_three_digits_and_large_ones_have_a_prefix() {
+        let numbers = [12_345.0, 1234.5, 99.94, 4.567, 0.0123, 6.1e6, 4e11].map(number);
+        assert_eq!(numbers, ["12345", "1234", "99.9", "4.57", "0.01", "6.10 M", "400.00 G"]);
+    }
+
+    #[test]
+    fn times_have_the_unit_that_fits() {
+        assert_eq!(
+            [1.234, 56.78, 999.0, 12_345.0, 2_500_000.0].map(time),
+            ["1.23 µs", "56.8 µs", "999 µs", "12.3 ms", "2.50 s"]
+        );
+    }
+
+    #[test]
+    fn bytes_have_the_unit_that_fits() {
+        assert_eq!([270.4, 50_000.0, 110e6, 2e9].map(bytes), ["270 B", "50.0 kB", "110 MB", "2.00 GB"]);
     }
 }

@@ -2,7 +2,7 @@ use ::search::{Expansion, Exploration, Request, SearchAlgorithm, Selection, Sett
 use game::{Action, Game};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use selfplay::{Step, Temperature};
+use selfplay::Step;
 
 /// Plays games against itself with a constant evaluator.
 pub(super) struct Player<G: Game> {
@@ -79,7 +79,9 @@ impl<G: Game> Player<G> {
     fn conclude(&mut self) {
         self.tree.search_policy(&mut self.policy);
         let action = match self.algorithm {
-            SearchAlgorithm::Puct => self.tree.sample_action(Temperature::default().at(self.plies), &mut self.rng),
+            SearchAlgorithm::Puct => {
+                self.tree.sample_action(selfplay::Settings::default().temperature.at(self.plies), &mut self.rng)
+            }
             SearchAlgorithm::Gumbel { .. } => self.tree.best_action(),
         };
         self.game.play(&mut self.position, action);

@@ -8,12 +8,13 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
+use clap::ValueEnum as _;
 use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
 use super::{Args, ENGINE, EVALUATIONS, EXPERIENCE, Experience, MEAN_BATCH, PEAK_MEMORY, POSITIONS, SELF_PLAY, WHOLE};
-use crate::digits::percent;
-use crate::report::{Report, Unit};
+use crate::Turns;
+use crate::report::{Report, Unit, percent};
 
 /// Leaves of the one game that is left when games no longer advance together, so that there still are batches.
 const LEAVES_OF_ONE_GAME: usize = 8;
@@ -66,7 +67,7 @@ pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Repor
     }
     for repeat in 0..args.turns.repeats as u64 {
         for (without, step, reports) in &mut all {
-            step.seed = args.seed.wrapping_add(repeat);
+            step.turns.seed = args.turns.seed.wrapping_add(repeat);
             reports.push(measure_step(step).with_context(|| format!("measure self-play without {without}"))?);
         }
     }
@@ -92,7 +93,7 @@ fn ablation(args: &Args, counting: &[(&str, Vec<String>, Report)]) -> Report {
         report.set(name, counting[0].2.settings.get(name).unwrap_or_default());
     }
     report.note("each row also goes without what the rows above it go without");
-    report.note_turns(args.turns, args.seed);
+    report.note_turns(args.turns);
     report
         .note("each turn of each row is a process of its own, `zerofleet bench selfplay` with the options of the row");
     for (index, (without, options, step)) in counting.iter().enumerate() {
@@ -126,27 +127,31 @@ const OVER_LAST: &str = "over naive";
 /// The options of the command that measures a step.
 fn options(args: &Args) -> Vec<String> {
     let Args { game, channels, blocks, threads, games, leaves, simulations, cache_positions, .. } = args;
-    let Args { subtree_reuse, symmetry_reuse, experience, device, precision, kernel, in_flight, .. } = args;
+    let Args { subtree_reuse, symmetry_reuse, device, precision, kernel, in_flight, .. } = args;
     let pin = if args.pin { "--pin" } else { "" };
-    let experience = match experience {
-        Experience::Compact => "compact",
-        Experience::Dense => "dense",
-    };
+    let experience = args.experience.to_possible_value().expect("no form is hidden");
     let text = format!(
         "--whole-only --game {game} --channels {channels} --blocks {blocks} --threads {threads} --games {games} --leaves \
          {leaves} --simulations {simulations} --cache-positions {cache_positions} --subtree-reuse {subtree_reuse} \
-         --symmetry-reuse {symmetry_reuse} --experience {experience} --device {device} --precision {precision} --kernel {kernel} \
-         --in-flight {in_flight} {pin}"
+         --symmetry-reuse {symmetry_reuse} --experience {} --device {device} --precision {precision} --kernel {kernel} \
+         --in-flight {in_flight} {pin}",
+        experience.get_name()
     );
     text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The arguments of this program that measure a step once.
+fn arguments(args: &Args) -> Vec<String> {
+    let Turns { seconds, seed, .. } = args.turns;
+    let once = ["--json", "--repeats", "1", "--seconds", &seconds.to_string(), "--seed", &seed.to_string()];
+    ["selfplay"].into_iter().chain(once).map(str::to_owned).chain(options(args)).collect()
 }
 
 /// Runs this program again for one step.
 fn in_a_process(args: &Args) -> anyhow::Result<Report> {
     let program = std::env::current_exe().context("find this program")?;
     let mut command = Command::new(program);
-    command.args(["bench", "selfplay", "--json"]).args(options(args));
-    command.args(["--seconds", &args.turns.seconds.to_string(), "--repeats", "1", "--seed", &args.seed.to_string()]);
+    command.args(arguments(args));
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start a process")?;
     ensure!(output.status.success(), "the process ended with {}", output.status);
     serde_json::from_slice(&output.stdout).context("read what the process measured")
@@ -154,6 +159,8 @@ fn in_a_process(args: &Args) -> anyhow::Result<Report> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
     use crate::selfplay;
     use crate::tests::{args, parsed};
@@ -181,8 +188,15 @@ mod tests {
         for (without, take_away) in STEPS {
             take_away(&mut step);
             let options = options(&step);
+            let program = std::iter::once("zerofleet-bench".to_owned());
+            crate::Bench::try_parse_from(program.chain(arguments(&step))).unwrap();
             let read: Args = parsed(options.iter().map(String::as_str)).unwrap();
-            assert_eq!(format!("{:?}", read.whole()), format!("{:?}", step.whole()), "without {without}");
+            assert_eq!(read.settings(), step.settings(), "without {without}");
+            assert_eq!(
+                (read.threads, read.cache_positions, read.experience),
+                (step.threads, step.cache_positions, step.experience),
+                "without {without}"
+            );
             assert_eq!(
                 (read.kernel, read.precision, read.device, read.whole_only, read.in_flight, read.pin),
                 (step.kernel, step.precision, step.device, true, step.in_flight, step.pin),

@@ -4,11 +4,9 @@ use std::collections::VecDeque;
 use ::experience::{StepKind, Trajectory, TrajectoryId};
 use ::selfplay::FinishedEpisode;
 use game::Game;
-use serde::{Deserialize, Serialize};
 
 /// The form in which the experience of finished games is kept.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Experience {
     /// As the replay server keeps it: actions and what the searches concluded; planes are made when they are trained
     /// on.
@@ -24,21 +22,13 @@ const POSITIONS_MAX: usize = 50_000;
 /// The newest experience of a thread.
 pub(super) struct Kept {
     experience: Experience,
-    episodes: VecDeque<Episode>,
-    bytes: usize,
-    positions: usize,
-}
-
-struct Episode {
-    /// Held for the memory it takes.
-    _held: Box<dyn Any>,
-    bytes: usize,
-    positions: usize,
+    /// Each held for the memory it takes, with its bytes and positions.
+    episodes: VecDeque<(Box<dyn Any + Send>, usize, usize)>,
 }
 
 impl Kept {
     pub(super) fn new(experience: Experience) -> Self {
-        Self { experience, episodes: VecDeque::new(), bytes: 0, positions: 0 }
+        Self { experience, episodes: VecDeque::new() }
     }
 
     /// Keeps an episode; the oldest leave.
@@ -47,35 +37,29 @@ impl Kept {
     /// If the rules refuse what was played.
     pub(super) fn keep<G: Game>(&mut self, game: &G, episode: FinishedEpisode) -> anyhow::Result<()> {
         let positions = episode.steps.len();
-        let (held, bytes) = match self.experience {
+        let (held, bytes): (Box<dyn Any + Send>, usize) = match self.experience {
             Experience::Compact => {
                 let id = TrajectoryId { actor: 0, epoch: 0, sequence: episode.number };
-                let FinishedEpisode { steps, outcome, .. } = episode;
-                let trajectory = Trajectory::of(id, &game.spec().name, &steps, outcome)?;
+                let trajectory = Trajectory::of(id, &game.spec().name, &episode.steps, episode.outcome)?;
                 let bytes = trajectory.bytes();
-                (Box::new(trajectory) as Box<dyn Any>, bytes)
+                (Box::new(trajectory), bytes)
             }
             Experience::Dense => {
                 let floats = dense(game, &episode)?;
                 let bytes = floats.len() * size_of::<f32>();
-                (Box::new(floats) as Box<dyn Any>, bytes)
+                (Box::new(floats), bytes)
             }
         };
-        self.bytes += bytes;
-        self.positions += positions;
-        self.episodes.push_back(Episode { _held: held, bytes, positions });
-        while self.positions > POSITIONS_MAX
-            && let Some(oldest) = self.episodes.pop_front()
-        {
-            self.bytes -= oldest.bytes;
-            self.positions -= oldest.positions;
+        self.episodes.push_back((held, bytes, positions));
+        while self.size().1 > POSITIONS_MAX {
+            self.episodes.pop_front();
         }
         Ok(())
     }
 
     /// Bytes and positions.
     pub(super) fn size(&self) -> (usize, usize) {
-        (self.bytes, self.positions)
+        self.episodes.iter().fold((0, 0), |sum, (_, bytes, positions)| (sum.0 + bytes, sum.1 + positions))
     }
 }
 
@@ -104,7 +88,7 @@ fn dense<G: Game>(game: &G, episode: &FinishedEpisode) -> anyhow::Result<Vec<f32
 mod tests {
     use ::selfplay::{Episodes, Settings};
     use games::ConnectFour;
-    use inference::testing::Hashing;
+    use inference::Hashing;
 
     use super::*;
 

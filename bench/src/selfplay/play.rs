@@ -1,25 +1,95 @@
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::selfplay::{Episodes, Round, Settings, SubtreeReuse, SymmetryReuse};
-use game::Game;
-use inference::{Cache, Evaluator};
+use anyhow::Context as _;
+use evaluators::Backend;
+use game::{Action, Game};
+use inference::{Batch, Cache, Evaluator};
+use network_cpu::KernelPreference;
+use network_torch::Libtorch;
+use proto::weights::Published;
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use service::cpus::{self, Cpu};
 
-use super::experience::{Experience, Kept};
+use super::experience::Kept;
+use super::{Args, EVALUATIONS, EXPERIENCE, MEAN_BATCH, POSITIONS};
+use crate::network::{LibtorchBackend, choose_evaluators, evaluations_per_second, random_weights};
+use crate::report::{Unit, Value};
+use crate::{machine, threads};
 
-/// The settings of the games.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Play {
+/// One network, and everything that is measured with it.
+pub(super) struct Contestants<'a, G: Game> {
+    game: &'a G,
+    args: &'a Args,
     pub(super) threads: usize,
-    pub(super) games: usize,
-    pub(super) leaves: usize,
-    pub(super) simulations: u32,
-    pub(super) cache_positions: usize,
-    pub(super) subtree_reuse: bool,
-    pub(super) symmetry_reuse: bool,
-    pub(super) experience: Experience,
+    /// For each thread in turn; empty: anywhere.
+    cpus: Vec<Cpu>,
+    /// The evaluators that self-play uses.
+    pub(super) selfplay: Arc<dyn Backend>,
+    pub(super) libtorch: Arc<LibtorchBackend>,
+    weights: Published,
 }
 
-impl Play {
+impl<'a, G: Game> Contestants<'a, G> {
+    /// Random weights, as a published version.
+    pub(super) fn new(game: &'a G, args: &'a Args) -> anyhow::Result<Self> {
+        let threads = machine::threads(args.threads);
+        let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
+        let libtorch = Libtorch::new(args.device, args.precision, Instant::now)?;
+        libtorch.set_in_flight(args.in_flight);
+        let libtorch = Arc::new(LibtorchBackend(libtorch));
+        let selfplay = if libtorch.0.is_accelerated() && !matches!(args.kernel, KernelPreference::Only(_)) {
+            // With the batches in flight that are asked for, instead of as many as measure best.
+            Arc::clone(&libtorch) as Arc<dyn Backend>
+        } else {
+            let batch_max = args.batches.iter().copied().max().unwrap_or(1).max(args.games * args.leaves);
+            let preference = (args.device, args.precision, args.kernel);
+            choose_evaluators(preference, &weights.manifest.architecture, threads, batch_max)?
+        };
+        let cpus = if args.pin { cpus::allowed().context("pin threads")? } else { Vec::new() };
+        Ok(Self { game, args, threads, cpus, selfplay, libtorch, weights })
+    }
+
+    /// An evaluator for each thread.
+    fn evaluators(&self, backend: &dyn Backend) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
+        let Published { manifest, bytes } = &self.weights;
+        (0..self.threads).map(|_| Ok(backend.build(manifest, bytes)?)).collect()
+    }
+
+    /// The name of the evaluator that self-play uses.
+    pub(super) fn evaluator_name(&self) -> anyhow::Result<String> {
+        let Published { manifest, bytes } = &self.weights;
+        Ok(self.selfplay.build(manifest, bytes)?.attributes().name.to_string())
+    }
+
+    /// Evaluations/s over all threads, on batches of random positions that are ready.
+    pub(super) fn alone(&self, backend: &dyn Backend, positions: usize, time: Duration) -> anyhow::Result<f64> {
+        let batch = |thread| random_batch(self.game, positions, self.args.turns.seed.wrapping_add(thread as u64));
+        evaluations_per_second(&self.cpus, &mut self.evaluators(backend)?, batch, time)
+    }
+
+    /// Self-play over all threads by these options, which may differ from those of the others in what is reused.
+    pub(super) fn play(&self, args: &Args, repeat: u64, time: Duration) -> anyhow::Result<Vec<Value>> {
+        let cache = (args.cache_positions > 0).then(|| Cache::new(args.cache_positions));
+        let player = |(thread, evaluator)| {
+            let seed = args.turns.seed.wrapping_add(repeat << 32).wrapping_add(thread);
+            let episodes = Episodes::new(self.game.clone(), args.settings(), seed);
+            Player { game: self.game, evaluator, episodes, kept: Kept::new(args.experience) }
+        };
+        let mut players: Vec<_> = (0..).zip(self.evaluators(&*self.selfplay)?).map(player).collect();
+        // All games begin with the same position: they must spread out before their speed means anything.
+        let warm_up = |player: &mut Player<'_, G>| player.play(cache.as_ref(), time / 2).map(drop);
+        let play = |player: &mut Player<'_, G>| player.play(cache.as_ref(), time);
+        let played = threads::together(&self.cpus, &mut players, warm_up, play)?;
+        Ok(speed(&played, args.games * args.leaves))
+    }
+}
+
+impl Args {
+    /// Returns the settings of the games.
     pub(super) fn settings(&self) -> Settings {
         Settings {
             games: self.games,
@@ -31,90 +101,74 @@ impl Play {
             ..Settings::default()
         }
     }
-
-    pub(super) fn cache(&self) -> Option<Cache> {
-        (self.cache_positions > 0).then(|| Cache::new(self.cache_positions))
-    }
-
-    /// The speed of all threads together.
-    pub(super) fn speed(&self, played: &[Played]) -> SelfplaySpeed {
-        let mut speed = SelfplaySpeed::default();
-        let mut sum = Round::default();
-        let (mut bytes, mut positions) = (0, 0);
-        for Played { round, seconds, kept } in played {
-            speed.evaluations_per_second += round.evaluated as f64 / seconds;
-            speed.simulations_per_second += round.simulations as f64 / seconds;
-            speed.positions_per_second += round.moves as f64 / seconds;
-            speed.games_per_second += round.episodes_finished as f64 / seconds;
-            sum += *round;
-            bytes += kept.0;
-            positions += kept.1;
-        }
-        let ratio = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-        speed.mean_batch = ratio(sum.evaluated, sum.batches);
-        speed.batch_fill = speed.mean_batch / (self.games * self.leaves) as f64;
-        speed.cache_hit_share = ratio(sum.cache_hits, sum.cache_lookups);
-        speed.experience_bytes_per_position = ratio(bytes, positions);
-        speed
-    }
-}
-
-/// The speed of self-play, over all threads.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct SelfplaySpeed {
-    /// Positions that the evaluator answered.
-    pub(super) evaluations_per_second: f64,
-    /// Simulations completed, with those that needed no evaluation.
-    pub(super) simulations_per_second: f64,
-    /// Positions searched and played on from: moves.
-    pub(super) positions_per_second: f64,
-    /// Episodes finished.
-    pub(super) games_per_second: f64,
-    /// Positions in a batch, on average.
-    pub(super) mean_batch: f64,
-    /// The same over the positions that a batch could have had: leaves of all games of a thread.
-    pub(super) batch_fill: f64,
-    /// Hits over lookups; 0 without a cache.
-    pub(super) cache_hit_share: f64,
-    /// Memory of the experience of a position, as it was kept; 0 if no episode was finished.
-    pub(super) experience_bytes_per_position: f64,
 }
 
 /// The games of one thread.
-pub(super) struct Played {
+struct Player<'a, G: Game> {
+    game: &'a G,
+    evaluator: Box<dyn Evaluator>,
+    episodes: Episodes<G>,
+    kept: Kept,
+}
+
+/// What was played in one thread.
+struct Played {
     round: Round,
     seconds: f64,
     /// Bytes and positions of the experience it kept.
     kept: (usize, usize),
 }
 
-/// Games of one thread.
-pub(super) struct Player<'a, G: Game> {
-    game: &'a G,
-    episodes: Episodes<G>,
-    kept: Kept,
-}
-
-impl<'a, G: Game> Player<'a, G> {
-    pub(super) fn new(game: &'a G, play: &Play, seed: u64) -> Self {
-        let episodes = Episodes::new(game.clone(), play.settings(), seed);
-        Self { game, episodes, kept: Kept::new(play.experience) }
-    }
-
+impl<G: Game> Player<'_, G> {
     /// Plays for a time; returns what was played.
-    pub(super) fn play(
-        &mut self,
-        evaluator: &mut dyn Evaluator,
-        cache: Option<&Cache>,
-        time: Duration,
-    ) -> anyhow::Result<Played> {
+    fn play(&mut self, cache: Option<&Cache>, time: Duration) -> anyhow::Result<Played> {
         let (start, mut round) = (Instant::now(), Round::default());
         while start.elapsed() < time {
-            round += self.episodes.advance(evaluator, cache)?;
+            round += self.episodes.advance(self.evaluator.as_mut(), cache)?;
             for episode in self.episodes.drain_finished() {
                 self.kept.keep(self.game, episode)?;
             }
         }
         Ok(Played { round, seconds: start.elapsed().as_secs_f64(), kept: self.kept.size() })
     }
+}
+
+/// The speed of all threads together. Simulations count with those that needed no evaluation; a batch is full with the
+/// leaves of all games of a thread.
+fn speed(played: &[Played], batch_max: usize) -> Vec<Value> {
+    let per_second =
+        |of: fn(&Round) -> usize| played.iter().map(|played| of(&played.round) as f64 / played.seconds).sum::<f64>();
+    let sum = |of: fn(&Played) -> usize| played.iter().map(of).sum::<usize>() as f64;
+    // 0 without batches, without a cache, and if no episode was finished.
+    let ratio = |part: f64, whole: f64| if whole == 0.0 { 0.0 } else { part / whole };
+    let mean_batch = ratio(sum(|played| played.round.evaluated), sum(|played| played.round.batches));
+    let cache_hits = ratio(sum(|played| played.round.cache_hits), sum(|played| played.round.cache_lookups));
+    let experience_bytes = ratio(sum(|played| played.kept.0), sum(|played| played.kept.1));
+    vec![
+        (POSITIONS, Unit::PerSecond, Some(per_second(|round| round.moves))),
+        ("games/s", Unit::PerSecond, Some(per_second(|round| round.episodes_finished))),
+        ("simulations/s", Unit::PerSecond, Some(per_second(|round| round.simulations))),
+        (EVALUATIONS, Unit::PerSecond, Some(per_second(|round| round.evaluated))),
+        (MEAN_BATCH, Unit::Count, Some(mean_batch)),
+        ("batch fill", Unit::Share, Some(mean_batch / batch_max as f64)),
+        ("cache hit rate", Unit::Share, Some(cache_hits)),
+        (EXPERIENCE, Unit::Bytes, Some(experience_bytes)),
+    ]
+}
+
+/// Positions of random games, each at a random ply.
+fn random_batch<G: Game>(game: &G, positions: usize, seed: u64) -> Batch {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut batch = Batch::new(game.spec().observation);
+    let mut legal: Vec<Action> = Vec::new();
+    let mut position = game.start();
+    while batch.len() < positions {
+        game.legal_actions(&position, &mut legal);
+        batch.push(&legal, |planes| game.observe(&position, planes));
+        game.play(&mut position, legal[rng.random_range(0..legal.len())]);
+        if game.outcome(&position).is_some() {
+            position = game.start();
+        }
+    }
+    batch
 }

@@ -1,12 +1,13 @@
-use std::io::Write;
+use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::anyhow;
-use experience::{Step, StepKind, Trajectory, TrajectoryId};
+use experience::{Step, StepKind, Trajectory, TrajectoryId, WeightsVersion};
 use game::{Action, Game, Outcome, Player};
 use games::with_game;
-use proto::replay::{Inspector, ListQuery, Located, TableEdge, TableStats};
+use proto::replay::{Actor, Actors, Inspector, ListQuery, Located, TableEdge, TableStats};
+use serde_json::{Value, json};
 
-use super::id::Id;
 use super::{each, game_of};
 
 /// Number of printed moves of a search policy.
@@ -29,7 +30,10 @@ fn table(name: &str, stats: &TableStats, out: &mut impl Write) -> anyhow::Result
         stats.items, stats.trajectories, stats.window_items, stats.quarantined_total
     )?;
     let edge = |edge: &Option<TableEdge>| {
-        edge.map_or("none".to_owned(), |edge| format!("{} (weights {})", Id(edge.id), edge.weights_version))
+        let id = edge.as_ref().and_then(|edge| Some((edge.id?, edge.weights_version)));
+        id.map_or("none".to_owned(), |(id, weights)| {
+            format!("{} (weights {})", id_text(id.into()), WeightsVersion(weights))
+        })
     };
     writeln!(out, "  from        {} to {}", edge(&stats.oldest), edge(&stats.newest))?;
     writeln!(
@@ -47,7 +51,8 @@ fn table(name: &str, stats: &TableStats, out: &mut impl Write) -> anyhow::Result
         stats.samples_per_insert, stats.samples_per_insert_target
     )?;
     writeln!(out, "  on disk     {:.1} MB", stats.bytes as f64 / 1e6)?;
-    writeln!(out, "  waiting     {}", stats.waiting_reason.as_deref().unwrap_or("none"))?;
+    let waiting = if stats.waiting_reason.is_empty() { "none" } else { &stats.waiting_reason };
+    writeln!(out, "  waiting     {waiting}")?;
     Ok(())
 }
 
@@ -63,7 +68,7 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
         writeln!(
             out,
             "{:<20} {:>5} {newest:>8} {:<11} {surprise:>10}  {place}",
-            Id(trajectory.id()).to_string(),
+            id_text(trajectory.id()),
             trajectory.plies(),
             outcome(trajectory.outcome()),
         )?;
@@ -75,9 +80,9 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
 
 /// Prints everything that is known about one trajectory.
 pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mut impl Write) -> anyhow::Result<()> {
-    let located = inspector.get(id).await?.ok_or_else(|| anyhow!("no table holds trajectory {}", Id(id)))?;
+    let located = inspector.get(id).await?.ok_or_else(|| anyhow!("no table holds trajectory {}", id_text(id)))?;
     let Located { trajectory, tables, inserted_unix_ms, quarantined } = located;
-    writeln!(out, "trajectory {} of {}: {}", Id(id), trajectory.game(), outcome(trajectory.outcome()))?;
+    writeln!(out, "trajectory {} of {}: {}", id_text(id), trajectory.game(), outcome(trajectory.outcome()))?;
     let place = if quarantined { " in quarantine" } else { "" };
     writeln!(out, "in {}{place}; inserted at {} s since 1970", tables.join(", "), inserted_unix_ms / 1000)?;
     writeln!(out, "\n{:>4} {:<6} {:<8} {:>7} {:>8}  search policy", "ply", "player", "move", "value", "weights")?;
@@ -127,5 +132,94 @@ pub(super) fn outcome(outcome: Outcome) -> &'static str {
         Outcome::Win(Player::Second) => "second wins",
         Outcome::Draw => "draw",
         Outcome::Finished => "finished",
+    }
+}
+
+/// Prints the actors of a server as a table.
+pub(super) fn actors(Actors { actors, lost_total, heartbeat_ms }: &Actors, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:<20} {:<8} {:>9} {:>9} {:>8} {:>12} {:>10}  {:<21} epoch",
+        "actor", "state", "here for", "silent", "weights", "trajectories", "unanswered", "address"
+    )?;
+    for actor in actors {
+        let Actor { weights_version, trajectories, unanswered, credit, address, epoch, .. } = actor;
+        let weights = weights_version.map_or("–".to_owned(), |version| version.to_string());
+        writeln!(
+            out,
+            "{:<20} {:<8} {:>9} {:>9} {weights:>8} {trajectories:>12} {:>10}  {address:<21} {epoch}",
+            actor.actor,
+            actor.state().name(),
+            time(actor.since_ms),
+            time(actor.silent_ms),
+            format!("{unanswered}/{credit}"),
+        )?;
+    }
+    let heartbeat = time((*heartbeat_ms).into());
+    writeln!(out, "{lost_total} lost since the server started; heartbeat every {heartbeat}")
+}
+
+fn time(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..10 => format!("{:.1} s", seconds_of(ms)),
+        10..600 => format!("{seconds} s"),
+        600..36_000 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
+fn seconds_of(ms: u64) -> f64 {
+    Duration::from_millis(ms).as_secs_f64()
+}
+
+/// Returns the actors of a server as a JSON object.
+pub(super) fn actors_json(Actors { actors, lost_total, heartbeat_ms }: &Actors) -> Value {
+    let actor = |actor: &Actor| {
+        json!({
+            "actor": actor.actor,
+            "epoch": actor.epoch,
+            "state": actor.state().name(),
+            "address": actor.address,
+            "since_seconds": seconds_of(actor.since_ms),
+            "silent_seconds": seconds_of(actor.silent_ms),
+            "weights_version": actor.weights_version,
+            "trajectories": actor.trajectories,
+            "unanswered": actor.unanswered,
+            "credit": actor.credit,
+        })
+    };
+    json!({
+        "actors": actors.iter().map(actor).collect::<Vec<_>>(),
+        "lost_total": lost_total,
+        "heartbeat_seconds": seconds_of((*heartbeat_ms).into()),
+    })
+}
+
+/// Formats a trajectory id as ACTOR/EPOCH/SEQUENCE.
+pub(super) fn id_text(TrajectoryId { actor, epoch, sequence }: TrajectoryId) -> String {
+    format!("{actor}/{epoch}/{sequence}")
+}
+
+/// Parses a trajectory id in the form ACTOR/EPOCH/SEQUENCE.
+pub(super) fn parse_id(text: &str) -> Result<TrajectoryId, String> {
+    let mut parts = text.split('/').map(str::parse);
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(Ok(actor)), Some(Ok(epoch)), Some(Ok(sequence)), None) => Ok(TrajectoryId { actor, epoch, sequence }),
+        _ => Err(format!("`{text}` is not a trajectory: expected ACTOR/EPOCH/SEQUENCE, such as 0/1/42")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let id = TrajectoryId { actor: 3, epoch: 1, sequence: u64::MAX };
+        assert_eq!(parse_id(&id_text(id)), Ok(id));
+        for text in ["", "1/2", "1/2/3/4", "1/2/x", "-1/2/3", "1/2/18446744073709551616"] {
+            assert!(parse_id(text).unwrap_err().contains("ACTOR/EPOCH/SEQUENCE"), "{text}");
+        }
     }
 }

@@ -8,54 +8,24 @@ use service::Drain;
 use service::directory::DirectoryError;
 use tokio::net::TcpListener;
 
-use crate::client_security::{ClientSecurity, reach_run};
+use crate::client_security::{LiveServer, reach_run};
 use fleet::config::load_run;
 use fleet::run_directory::RunDirectory;
 
 /// The arguments that name a live server or a run.
 #[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = false, args = ["server", "run"])]
 pub(super) struct Source {
-    /// Endpoint of a live replay server: `http://127.0.0.1:7001`, or `https`.
-    #[arg(long, value_name = "ENDPOINT", conflicts_with = "run", required_unless_present = "run")]
-    server: Option<String>,
     #[command(flatten)]
-    security: ClientSecurity,
-    /// Name of a run, in training or finished.
-    #[arg(long, value_name = "NAME")]
-    run: Option<String>,
-    /// Folder of all runs.
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
-    runs: PathBuf,
-    /// Number of the run's replay server, from 1.
-    #[arg(long, value_name = "NUMBER", default_value = "1")]
-    replay_server: NonZeroUsize,
-}
-
-/// The arguments that name a live server.
-#[derive(Debug, Clone, clap::Args)]
-pub(super) struct Live {
-    /// Endpoint of a live replay server: `http://127.0.0.1:7001`, or `https`.
-    #[arg(long, value_name = "ENDPOINT")]
-    server: String,
+    server: Option<LiveServer>,
     #[command(flatten)]
-    security: ClientSecurity,
-}
-
-impl Live {
-    /// Returns the client of the server.
-    ///
-    /// # Errors
-    /// An invalid endpoint, or no credentials for it.
-    pub(super) fn inspector(&self) -> anyhow::Result<Inspector> {
-        self.security.reach(&self.server)?;
-        Ok(Inspector::new(&self.server)?)
-    }
+    run: Option<RunArgs>,
 }
 
 /// The arguments that name a run.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RunArgs {
-    /// Name of the run.
+    /// Name of a run, in training or finished.
     #[arg(long, value_name = "NAME")]
     run: String,
     /// Folder of all runs.
@@ -92,27 +62,18 @@ impl RunArgs {
     }
 }
 
-/// A client with the server behind it, if this process started one.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) inspector: Inspector,
-    /// The server that this process started and has to drain.
-    own: Option<(Running, Drain)>,
-}
+/// A server that this process started and has to drain.
+pub(super) type OwnServer = (Running, Drain);
 
 impl Source {
     /// Connects to the named server or to that of a run in training, or else starts a server on the run's log.
     ///
     /// # Errors
     /// An invalid endpoint, no such run, or a log that another process uses.
-    pub(super) async fn open(&self) -> anyhow::Result<Opened> {
-        match (&self.server, &self.run) {
-            (Some(_), _) => Ok(Opened { inspector: self.live_only()?, own: None }),
-            (None, Some(run)) => {
-                let (run, runs, replay_server) = (run.clone(), self.runs.clone(), self.replay_server);
-                start(RunArgs { run, runs, replay_server }).await
-            }
-            (None, None) => bail!("use --run or --server"),
+    pub(super) async fn open(&self) -> anyhow::Result<(Inspector, Option<OwnServer>)> {
+        match &self.run {
+            Some(run) => start(run).await,
+            None => Ok((self.live_only()?, None)),
         }
     }
 
@@ -121,16 +82,15 @@ impl Source {
     /// # Errors
     /// An invalid endpoint, no credentials for it, or a run instead of a server.
     pub(super) fn live_only(&self) -> anyhow::Result<Inspector> {
-        let Some(endpoint) = &self.server else {
+        let Some(server) = &self.server else {
             bail!("only a live server can change its settings; use --server, or edit the run file")
         };
-        self.security.reach(endpoint)?;
-        Ok(Inspector::new(endpoint)?)
+        Ok(Inspector::new(server.reach()?)?)
     }
 }
 
 /// Starts a server on the log of a run, or connects to the server that has it open.
-async fn start(run: RunArgs) -> anyhow::Result<Opened> {
+async fn start(run: &RunArgs) -> anyhow::Result<(Inspector, Option<OwnServer>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
     let drain = Drain::new();
     let started = replay_server::start(run.settings()?, listener, drain.clone()).await;
@@ -140,30 +100,16 @@ async fn start(run: RunArgs) -> anyhow::Result<Opened> {
             if is_in_use(&error)
                 && let Some(inspector) = run.live()?
             {
-                return Ok(Opened { inspector, own: None });
+                return Ok((inspector, None));
             }
             return Err(error.context(format!("open the replay log of run {}", run.run)));
         }
     };
     let inspector = Inspector::new(&format!("http://{}", running.address))?;
-    Ok(Opened { inspector, own: Some((running, drain)) })
+    Ok((inspector, Some((running, drain))))
 }
 
 /// Returns true if another process uses the directory of the log.
 fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DirectoryError::InUse { .. })))
-}
-
-impl Opened {
-    /// Drains the server of this process, if there is one. An error of the request takes precedence over one of the
-    /// server.
-    ///
-    /// # Errors
-    /// The error of the request, or of the server's drain.
-    pub(super) async fn close(self, asked: anyhow::Result<()>) -> anyhow::Result<()> {
-        let Some((running, drain)) = self.own else { return asked };
-        drain.start();
-        let finished = running.finished().await;
-        asked.and(finished)
-    }
 }

@@ -34,27 +34,15 @@ impl FromStr for Price {
 }
 
 fn role_of(name: &str) -> anyhow::Result<Role> {
-    let roles = [Role::Replay, Role::Learner, Role::Inference, Role::Actor, Role::Arena];
-    let found = roles.into_iter().find(|role| name_of(*role) == name.trim());
-    found.ok_or_else(|| anyhow!("invalid role `{name}`; roles are replay, learner, inference, actor and arena"))
-}
-
-/// Returns the name of a role.
-pub(super) fn name_of(role: Role) -> &'static str {
-    match role {
-        Role::Replay => "replay",
-        Role::Learner => "learner",
-        Role::Inference => "inference",
-        Role::Actor => "actor",
-        Role::Arena => "arena",
-    }
+    let found = Role::ALL.into_iter().find(|role| role.name() == name.trim());
+    found.ok_or_else(|| anyhow!("invalid role `{name}`; roles are {}", Role::ALL.map(Role::name).join(", ")))
 }
 
 /// Checks that prices are either one for the whole fleet or one per role.
 pub(super) fn check(prices: &[Price]) -> anyhow::Result<()> {
     for (index, price) in prices.iter().enumerate() {
         if prices[..index].iter().any(|other| other.role == price.role) {
-            bail!("--price-per-hour is given twice for {}", price.role.map_or("the whole fleet", name_of));
+            bail!("--price-per-hour is given twice for {}", price.role.map_or("the whole fleet", Role::name));
         }
     }
     let whole = prices.iter().any(|price| price.role.is_none());

@@ -1,37 +1,42 @@
-//! Keeps the processes of a fleet, present and lost, by their addresses.
+//! Polls the processes of a fleet, present and lost, and keeps their history by their addresses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use fleet::Role;
-use fleet::exposition::Exposition;
+use fleet::exposition::{Exposition, agent, get, scrape};
 
-use super::poll::{Answer, Poller};
-use super::rates::CounterRates;
-use super::sanitize::sanitize;
+use crate::run_metrics::{CounterRates, unix_seconds};
 
+/// Timeout of a request; a process that takes longer is busy or gone.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Number of processes polled at the same time.
+const AT_ONCE_MAX: usize = 32;
 /// Time for which a lost process is shown after it is no longer listed.
 const LOST_SHOWN: Duration = Duration::from_secs(600);
 /// Number of such processes shown, those lost last.
 const LOST_MAX: usize = 64;
 /// Length at which names and versions are cut.
 const NAME_LENGTH_MAX: usize = 40;
+/// Length at which reasons are cut.
+const REASON_LENGTH_MAX: usize = 200;
 
 /// The observed state of a process.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum State {
     Ready,
     /// Not ready, for this reason.
     NotReady(String),
     /// The process has never answered.
+    #[default]
     Silent,
     /// The process has answered, but not since this time.
     Lost(Instant),
 }
 
 /// A process that is listed or has been seen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Process {
     /// The host name, or the name in the run.
     pub(super) name: String,
@@ -47,23 +52,18 @@ pub(super) struct Process {
 
 impl Process {
     fn new(name: &str) -> Self {
-        Self {
-            name: sanitize(name, NAME_LENGTH_MAX),
-            role: None,
-            version: None,
-            state: State::Silent,
-            started: None,
-            earlier_seconds: 0.0,
-            rates: CounterRates::default(),
-        }
+        Self { name: sanitize(name, NAME_LENGTH_MAX), ..Self::default() }
     }
 
     pub(super) fn answers(&self) -> bool {
         matches!(self.state, State::Ready | State::NotReady(_))
     }
 
-    fn take(&mut self, answer: Option<Answer>, now: Instant) {
-        let Some(Answer { not_ready, exposition }) = answer else {
+    /// Requests metrics and readiness of the process at `address`.
+    fn poll(&mut self, agent: &ureq::Agent, address: SocketAddr) {
+        let answer = scrape(agent, address).and_then(|exposition| Some((exposition, get(agent, address, "readyz")?)));
+        let now = Instant::now();
+        let Some((exposition, (status, reason))) = answer else {
             if self.answers() {
                 self.state = State::Lost(now);
             }
@@ -72,9 +72,11 @@ impl Process {
         if matches!(self.state, State::Lost(_)) {
             self.rates.clear();
         }
-        self.state = not_ready.map_or(State::Ready, State::NotReady);
+        let reason = reason.lines().next().unwrap_or_default();
+        self.state = if status == 200 { State::Ready } else { State::NotReady(sanitize(reason, REASON_LENGTH_MAX)) };
         self.role = role_of(&exposition).or(self.role);
-        self.version = label(&exposition, "zerofleet_process_info", "version").or(self.version.take());
+        let version = info(&exposition, "version").map(|version| sanitize(version, NAME_LENGTH_MAX));
+        self.version = version.or(self.version.take());
         let started = exposition.get("zerofleet_process_start_seconds", &[]).filter(|seconds| *seconds > 0.0);
         if let (Some(before), Some(after)) = (self.started, started)
             && after > before
@@ -84,15 +86,27 @@ impl Process {
         self.started = started;
         self.rates.remember(now, exposition);
     }
+
+    /// Returns the running time in seconds, over restarts, until `lost_ago` seconds before now.
+    pub(super) fn seconds(&self, lost_ago: f64, unix_seconds: f64) -> f64 {
+        let now = self.started.map_or(0.0, |started| (unix_seconds - started - lost_ago).max(0.0));
+        self.earlier_seconds + now
+    }
 }
 
 /// All processes found since this program started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Roster {
-    poller: Poller,
+    agent: ureq::Agent,
     processes: BTreeMap<SocketAddr, Process>,
     /// Lost processes that are no longer shown, by role: their number, and their running time in seconds.
     gone: BTreeMap<Option<Role>, (usize, f64)>,
+}
+
+impl Default for Roster {
+    fn default() -> Self {
+        Self { agent: agent(TIMEOUT), processes: BTreeMap::new(), gone: BTreeMap::new() }
+    }
 }
 
 impl Roster {
@@ -101,12 +115,14 @@ impl Roster {
         for (address, name) in listed {
             self.processes.entry(*address).or_insert_with(|| Process::new(name));
         }
-        let addresses: Vec<SocketAddr> = self.processes.keys().copied().collect();
-        let answers = self.poller.poll_all(&addresses);
-        let answered = Instant::now();
-        for (process, answer) in self.processes.values_mut().zip(answers) {
-            process.take(answer, answered);
-        }
+        let agent = &self.agent;
+        let mut processes: Vec<_> = self.processes.iter_mut().collect();
+        let each = processes.len().div_ceil(AT_ONCE_MAX).max(1);
+        std::thread::scope(|scope| {
+            for chunk in processes.chunks_mut(each) {
+                scope.spawn(|| chunk.iter_mut().for_each(|(address, process)| process.poll(agent, **address)));
+            }
+        });
         let is_listed = |address: &SocketAddr| listed.iter().any(|(other, _)| other == address);
         self.forget(is_listed, now);
     }
@@ -139,48 +155,54 @@ impl Roster {
             if let Some(process) = self.processes.remove(&address) {
                 let (count, seconds) = self.gone.entry(process.role).or_default();
                 *count += 1;
-                *seconds += process.seconds(now.saturating_duration_since(since).as_secs_f64(), unix_now());
+                *seconds += process.seconds(now.saturating_duration_since(since).as_secs_f64(), unix_seconds());
             }
         }
     }
 }
 
-impl Process {
-    /// Returns the running time in seconds, over restarts, until `lost_ago` seconds before now.
-    pub(super) fn seconds(&self, lost_ago: f64, unix_seconds: f64) -> f64 {
-        let now = self.started.map_or(0.0, |started| (unix_seconds - started - lost_ago).max(0.0));
-        self.earlier_seconds + now
-    }
-}
-
-fn unix_now() -> f64 {
-    super::unix_seconds()
-}
-
 /// Returns the role that a process reports, or else the one that the names of its metrics imply.
 fn role_of(exposition: &Exposition) -> Option<Role> {
-    let reported = exposition.series.iter().find(|series| series.name == "zerofleet_process_info");
-    let reported = reported.and_then(|series| series.label("role")).and_then(role_named);
-    reported.or_else(|| {
-        exposition
-            .series
-            .iter()
-            .find_map(|series| role_named(series.name.strip_prefix("zerofleet_")?.split('_').next()?))
+    let named = |name: &str| Role::ALL.into_iter().find(|role| [role.name(), role.program()].contains(&name));
+    info(exposition, "role").and_then(named).or_else(|| {
+        let mut names = exposition.series.iter().filter_map(|series| series.name.strip_prefix("zerofleet_"));
+        names.find_map(|name| named(name.split('_').next()?))
     })
 }
 
-fn role_named(name: &str) -> Option<Role> {
-    match name {
-        "actor" => Some(Role::Actor),
-        "replay" | "replay-server" => Some(Role::Replay),
-        "learner" => Some(Role::Learner),
-        "arena" => Some(Role::Arena),
-        "inference" | "inference-server" => Some(Role::Inference),
-        _ => None,
-    }
+/// Returns a label of the information that a process reports about itself.
+fn info<'a>(exposition: &'a Exposition, label: &str) -> Option<&'a str> {
+    exposition.series.iter().find(|series| series.name == "zerofleet_process_info")?.label(label)
 }
 
-fn label(exposition: &Exposition, name: &str, label: &str) -> Option<String> {
-    let series = exposition.series.iter().find(|series| series.name == name)?;
-    series.label(label).map(|value| sanitize(value, NAME_LENGTH_MAX))
+/// Returns text from another process as printable ASCII of at most `length_max` characters: without control characters,
+/// escapes, bidirectional marks or wide characters, which could control a terminal or break the columns of a table.
+pub(super) fn sanitize(text: &str, length_max: usize) -> String {
+    let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
+    // Reads one character more than is shown, to detect a cut.
+    let mut sanitized: String = text.trim().chars().take(length_max.saturating_add(1)).map(shown).collect();
+    if sanitized.len() > length_max {
+        sanitized.truncate(length_max.saturating_sub(1));
+        sanitized.push('~');
+    }
+    sanitized
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_and_bidirectional_characters_are_replaced() {
+        assert_eq!(sanitize("a\x1b[2Jb\r\nc\x07\u{202e}d\u{200b}漢", 40), "a?[2Jb??c??d??");
+        assert_eq!(sanitize("\u{9b}31mred\x7f", 40), "?31mred?");
+        assert_eq!(sanitize("  waiting for the first weights \n", 40), "waiting for the first weights");
+    }
+
+    #[test]
+    fn long_text_is_cut_with_a_mark() {
+        assert_eq!(sanitize("1234567890", 10), "1234567890");
+        assert_eq!(sanitize("12345678901", 10), "123456789~");
+        assert_eq!(sanitize(&"x".repeat(1 << 20), 3), "xx~");
+    }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -20,75 +19,54 @@ const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
 /// Number of addresses used of one name.
 const ADDRESSES_MAX: usize = 4096;
 
-/// A host and a port, as given on the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AdminAddress {
-    host: String,
-    port: u16,
-}
-
-impl FromStr for AdminAddress {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let (host, port) = text.rsplit_once(':').context("expected HOST:PORT")?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        ensure!(!host.is_empty() && !host.contains('/'), "expected HOST:PORT");
-        let port = port.parse().context("expected a port from 0 to 65535")?;
-        Ok(Self { host: host.to_owned(), port })
-    }
+/// Checks that the text is HOST:PORT.
+pub(super) fn admin_address(text: &str) -> anyhow::Result<String> {
+    let (host, port) = text.rsplit_once(':').context("expected HOST:PORT")?;
+    ensure!(!host.is_empty() && !host.contains('/'), "expected HOST:PORT");
+    port.parse::<u16>().context("expected a port from 0 to 65535")?;
+    Ok(text.to_owned())
 }
 
 /// The source of addresses, and the result of the last resolution.
 #[derive(Debug)]
 pub(super) struct Sources {
-    from: From,
+    /// The file in which a supervisor lists its processes.
+    list: Option<PathBuf>,
+    /// Hosts with ports, used without a list.
+    admins: Vec<String>,
     found: BTreeMap<SocketAddr, String>,
     looked_up: Option<Instant>,
 }
 
-#[derive(Debug)]
-enum From {
-    Names(Vec<AdminAddress>),
-    /// The file in which a supervisor lists its processes.
-    File(PathBuf),
-}
-
 impl Sources {
-    pub(super) fn new(admins: &[AdminAddress], run: Option<&str>, runs: &Path) -> anyhow::Result<Self> {
-        let service = |host: &str| AdminAddress { host: host.to_owned(), port: ADMIN_PORT };
-        let from = match run {
-            Some(run) => {
-                let run = RunDirectory::existing(runs, run)?;
-                let file = run.fleet();
-                ensure!(file.is_file(), "run {} is not being trained: {} is missing", run.name(), file.display());
-                From::File(file)
-            }
-            None if admins.is_empty() => From::Names(SERVICES.into_iter().map(service).collect()),
-            None => From::Names(admins.to_vec()),
-        };
-        Ok(Self { from, found: BTreeMap::new(), looked_up: None })
+    pub(super) fn new(admins: &[String], run: Option<&str>, runs: &Path) -> anyhow::Result<Self> {
+        let run = run.map(|run| RunDirectory::existing(runs, run)).transpose()?;
+        let list = run.as_ref().map(RunDirectory::fleet);
+        if let (Some(run), Some(file)) = (&run, &list) {
+            ensure!(file.is_file(), "run {} is not being trained: {} is missing", run.name(), file.display());
+        }
+        let mut admins = admins.to_vec();
+        if admins.is_empty() {
+            admins.extend(SERVICES.map(|host| format!("{host}:{ADMIN_PORT}")));
+        }
+        Ok(Self { list, admins, found: BTreeMap::new(), looked_up: None })
     }
 
     /// Returns the addresses and names of the listed processes.
     pub(super) fn processes(&mut self, now: Instant) -> Vec<(SocketAddr, String)> {
         if self.looked_up.is_none_or(|then| now.duration_since(then) >= LOOKUP_INTERVAL) {
             self.looked_up = Some(now);
-            self.found = match &self.from {
-                From::Names(names) => resolve(names),
-                From::File(file) => listed(file),
-            };
+            self.found = self.list.as_deref().map_or_else(|| resolve(&self.admins), listed);
         }
         self.found.iter().map(|(address, name)| (*address, name.clone())).collect()
     }
 }
 
 /// Resolves every name to its addresses; a name that cannot be resolved now has none.
-fn resolve(names: &[AdminAddress]) -> BTreeMap<SocketAddr, String> {
+fn resolve(names: &[String]) -> BTreeMap<SocketAddr, String> {
     // Each name has its own thread: a slow name server must not delay the others.
     let answers = std::thread::scope(|scope| {
-        let lookup = |name: &AdminAddress| (name.host.as_str(), name.port).to_socket_addrs();
-        let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || lookup(name))).collect();
+        let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || name.to_socket_addrs())).collect();
         threads.into_iter().map(|thread| thread.join().ok()?.ok()).collect::<Vec<_>>()
     });
     let mut found = BTreeMap::new();
@@ -97,7 +75,8 @@ fn resolve(names: &[AdminAddress]) -> BTreeMap<SocketAddr, String> {
         // A host with addresses of both families is one process.
         let family = addresses.first().map(SocketAddr::is_ipv4);
         for address in addresses.into_iter().filter(|address| Some(address.is_ipv4()) == family).take(ADDRESSES_MAX) {
-            found.entry(address).or_insert_with(|| name.host.clone());
+            let host = name.rsplit_once(':').map_or(name.as_str(), |(host, _)| host);
+            found.entry(address).or_insert_with(|| host.trim_matches(['[', ']']).to_owned());
         }
     }
     found
@@ -113,16 +92,16 @@ fn listed(file: &Path) -> BTreeMap<SocketAddr, String> {
 mod tests {
     use super::*;
 
-    fn admin(text: &str) -> AdminAddress {
-        text.parse().unwrap()
+    fn admin(text: &str) -> String {
+        admin_address(text).unwrap()
     }
 
     #[test]
     fn an_admin_port_is_a_host_and_a_port() {
-        assert_eq!(admin("actor:9100"), AdminAddress { host: "actor".to_owned(), port: 9100 });
-        assert_eq!(admin("[::1]:9100").host, "::1");
+        assert_eq!(admin("actor:9100"), "actor:9100");
+        assert_eq!(resolve(&[admin("[::1]:9100")]).into_values().collect::<Vec<_>>(), ["::1"]);
         for wrong in ["actor", ":9100", "actor:", "actor:99999", "http://actor:9100"] {
-            assert!(wrong.parse::<AdminAddress>().is_err(), "{wrong}");
+            assert!(admin_address(wrong).is_err(), "{wrong}");
         }
     }
 

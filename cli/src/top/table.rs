@@ -2,20 +2,18 @@
 
 use std::fmt::Write as _;
 
-use crate::engines;
-use crate::screen::clock;
+use crate::run_metrics::{RunMetrics, engines_line};
+use crate::screen::{MISSING, clock, elo, number, percent, whole};
+use fleet::Role;
 
-use super::cost::name_of;
-use super::snapshot::{HeldUp, Rates, Replay, Row, Snapshot, Strength};
+use super::snapshot::{LimiterWait, Row, Snapshot};
 
 /// Width of the table in columns.
 const WIDTH: usize = 80;
 /// Column at which the text of the upper lines starts.
-const INDENT: usize = 10;
+const INDENT: usize = 11;
 /// Width of the first column.
 const ROLE_WIDTH: usize = 9;
-/// The text for a missing number.
-const MISSING: &str = "-";
 
 /// Formats a snapshot as lines of plain text, none longer than [`WIDTH`].
 pub(super) fn table(snapshot: &Snapshot) -> String {
@@ -36,20 +34,26 @@ pub(super) fn table(snapshot: &Snapshot) -> String {
         writeln!(text, "{} more lost earlier", snapshot.gone).expect("strings grow");
     }
     text.push_str("work: inserts, training steps, evaluations, rated games, moves\n");
-    text
+    // The whole table is ASCII, which every terminal shows.
+    text.replace(MISSING, "-")
 }
 
 /// Returns the lines above the processes, as name and text.
 fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
-    let Snapshot { rates, replay, strength, weights_version, .. } = snapshot;
-    let mut lines = vec![("fleet", counted(snapshot)), ("rates", rated(rates)), ("replay", stored(replay))];
-    let limiter = if replay.items.is_some() { limited(&replay.held_up) } else { "unknown".to_owned() };
-    lines.push(("limiter", limiter));
-    lines.push(("strength", measured(strength, *weights_version)));
+    let metrics = &snapshot.metrics;
+    let is_limited = metrics.replay_items.is_some();
+    let limiter = if is_limited { limited(&snapshot.limiter_waits) } else { "unknown".to_owned() };
     let bottleneck = snapshot.bottleneck.as_ref().map_or("unknown", |bottleneck| bottleneck.sentence.as_str());
-    lines.push(("held up", bottleneck.to_owned()));
-    if !snapshot.engines.is_empty() {
-        lines.push(("engines", engines::line(&snapshot.engines)));
+    let mut lines = vec![
+        ("fleet", counted(snapshot)),
+        ("rates", rates(metrics)),
+        ("replay", replay(metrics)),
+        ("limiter", limiter),
+        ("strength", strength(metrics)),
+        ("bottleneck", bottleneck.to_owned()),
+    ];
+    if !metrics.engines.is_empty() {
+        lines.push(("engines", engines_line(&metrics.engines)));
     }
     if let Some(cost) = &snapshot.cost {
         lines.push(("cost", format!("{} so far, {} an hour", money(cost.so_far), money(cost.per_hour))));
@@ -69,37 +73,34 @@ fn counted(snapshot: &Snapshot) -> String {
     words
 }
 
-fn rated(rates: &Rates) -> String {
+fn rates(metrics: &RunMetrics) -> String {
     let named = [
-        (rates.games_per_second, "games/s"),
-        (rates.positions_per_second, "moves/s"),
-        (rates.evaluations_per_second, "evaluations/s"),
-        (rates.inserts_per_second, "inserts/s"),
-        (rates.samples_per_second, "samples/s"),
-        (rates.steps_per_second, "steps/s"),
+        (metrics.games_per_second, "games/s"),
+        (metrics.positions_per_second, "moves/s"),
+        (metrics.evaluations_per_second, "evaluations/s"),
+        (metrics.inserts_per_second, "inserts/s"),
+        (metrics.samples_per_second, "samples/s"),
+        (metrics.steps_per_second, "steps/s"),
     ];
-    let rates = named.map(|(rate, name)| format!("{} {name}", short(rate)));
-    rates.join(", ")
+    named.map(|(rate, name)| format!("{} {name}", number(rate))).join(", ")
 }
 
-fn stored(replay: &Replay) -> String {
-    let Replay { trajectories, items, window_items, bytes, samples_per_insert, .. } = replay;
-    let megabytes = bytes.map(|bytes| bytes / 1e6);
+fn replay(metrics: &RunMetrics) -> String {
     format!(
         "{} items of {} games, window {}, log {} MB, {} samples per insert",
-        short(*items),
-        short(*trajectories),
-        short(*window_items),
-        short(megabytes),
-        short(*samples_per_insert),
+        number(metrics.replay_items),
+        number(metrics.replay_trajectories),
+        number(metrics.window_items),
+        number(metrics.replay_bytes.map(|bytes| bytes / 1e6)),
+        number(metrics.samples_per_insert),
     )
 }
 
-fn limited(held_up: &[HeldUp]) -> String {
-    if held_up.is_empty() {
+fn limited(waits: &[LimiterWait]) -> String {
+    if waits.is_empty() {
         return "neither side waits".to_owned();
     }
-    let sentences = held_up.iter().map(|HeldUp { side, reason, share }| {
+    let sentences = waits.iter().map(|LimiterWait { side, reason, share }| {
         let blocked = match side.as_str() {
             "inserts" => "actors wait",
             "samples" => "the learner waits",
@@ -117,23 +118,13 @@ fn limited(held_up: &[HeldUp]) -> String {
     sentences.collect::<Vec<_>>().join(", ")
 }
 
-fn measured(strength: &Strength, weights_version: Option<f64>) -> String {
-    let Strength { elo, elo_low, elo_high, accuracy_raw, accuracy_search } = strength;
-    let elo = match (elo, elo_low, elo_high) {
-        (Some(elo), Some(low), Some(high)) => {
-            format!("{} ({} to {})", whole(Some(*elo)), whole(Some(*low)), whole(Some(*high)))
-        }
-        _ => whole(*elo),
-    };
-    let percent = |share: &Option<f64>| match share {
-        Some(share) => format!("{:.1} %", 100.0 * share.clamp(0.0, 1.0)),
-        None => MISSING.to_owned(),
-    };
+fn strength(metrics: &RunMetrics) -> String {
     format!(
-        "weights {}, Elo {elo}, solved positions {} raw, {} with search",
-        whole(weights_version),
-        percent(accuracy_raw),
-        percent(accuracy_search),
+        "weights {}, Elo {}, solved positions {} raw, {} with search",
+        whole(metrics.weights_version),
+        elo(metrics),
+        percent(metrics.accuracy_of("raw", "preserving")),
+        percent(metrics.accuracy_of("search", "preserving")),
     )
 }
 
@@ -142,7 +133,7 @@ fn process(text: &mut String, row: &Row) {
         Some(seconds) => format!("lost {}", span(Some(seconds))),
         None => row.state.to_owned(),
     };
-    let role = row.role.map_or("?", name_of);
+    let role = row.role.map_or("?", Role::name);
     let cells = [
         // The processes of a run have names of their own, which are also the names of their logs.
         if row.name.starts_with(role) && row.name.len() <= ROLE_WIDTH { row.name.as_str() } else { role },
@@ -152,7 +143,7 @@ fn process(text: &mut String, row: &Row) {
         row.version.as_deref().unwrap_or(MISSING),
         &whole(row.weights_version),
         &whole(row.lag_versions),
-        &short(row.work_per_second),
+        &number(row.work_per_second),
     ];
     line(text, cells);
     if let Some(reason) = &row.reason {
@@ -193,28 +184,6 @@ fn folded(text: &mut String, name: &str, words: &str) {
     }
     text.push_str(line.trim_end());
     text.push('\n');
-}
-
-/// Formats a number in at most six characters: `0.42`, `812`, `24.1k`, `3.05M`, `1e18`.
-fn short(value: Option<f64>) -> String {
-    match value {
-        Some(value) if value.abs() >= 1e12 => format!("{value:.0e}"),
-        Some(value) if value.abs() >= 1e9 => format!("{:.1}G", value / 1e9),
-        Some(value) if value.abs() >= 1e6 => format!("{:.1}M", value / 1e6),
-        Some(value) if value.abs() >= 1e4 => format!("{:.1}k", value / 1e3),
-        Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),
-        Some(value) if value.abs() >= 1.0 || value == 0.0 => format!("{value:.1}"),
-        Some(value) => format!("{value:.2}"),
-        None => MISSING.to_owned(),
-    }
-}
-
-fn whole(value: Option<f64>) -> String {
-    match value {
-        Some(value) if value.abs() >= 1e7 => format!("{value:.0e}"),
-        Some(value) => format!("{value:.0}"),
-        None => MISSING.to_owned(),
-    }
 }
 
 fn money(value: f64) -> String {

@@ -5,14 +5,14 @@ use std::time::Instant;
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::KernelPreference;
 
-use crate::kernel::Cpu;
+use crate::backend::Cpu;
 use crate::measured::{Choice, Demand, Measured};
 use crate::{Backend, Store};
 
 /// Larger batches are not measured: no engine gains beyond them.
 const MEASURED_BATCH_MAX: usize = 4096;
 
-/// The evaluator a process wants, and its load.
+/// The evaluator that a process prefers, and its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// The device.
@@ -59,7 +59,6 @@ impl Threads {
 }
 
 /// The machine, as an argument.
-#[derive(Debug)]
 pub struct Host {
     /// The clock that engines are compared by.
     pub clock: fn() -> Instant,

@@ -9,12 +9,8 @@
 
 mod backend;
 mod choose;
-mod kernel;
 mod measured;
-mod speeds;
-#[cfg(feature = "torch")]
-mod torch;
 
 pub use backend::{Backend, Error};
 pub use choose::{Calibration, Chosen, Host, Invalid, Settings, Threads, choose};
-pub use speeds::Store;
+pub use measured::Store;

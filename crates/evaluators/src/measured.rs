@@ -1,16 +1,17 @@
 //! The choice between engines by their speed on this machine: measured once for each machine and network, and
 //! remembered.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use game::ObservationShape;
 use inference::{Candidate, DEPTH_MAX, Evaluator, Routed, Speed, choose_depth, try_out};
+use serde::{Deserialize, Serialize};
 use weights::{Architecture, Manifest};
 
-use crate::speeds::{Measurement, Speeds};
-use crate::{Backend, Error, Host, Store};
+use crate::{Backend, Error, Host};
 
 #[cfg(test)]
 mod tests;
@@ -73,20 +74,19 @@ impl Measured {
         let key = self.key(&manifest.architecture);
         let names: Vec<String> = evaluators.iter().map(|evaluator| evaluator.attributes().name.to_string()).collect();
         let of_all = |speeds: &Speeds| -> Option<Vec<Measurement>> {
-            let speeds = speeds.0.get(&key)?;
+            let speeds = speeds.get(&key)?;
             names.iter().map(|name| speeds.get(name).cloned()).collect()
         };
-        if let Some(found) = of_all(&known) {
-            return found;
+        if of_all(&known).is_none() {
+            *known = self.speeds.load();
         }
-        *known = self.speeds.load();
         if let Some(found) = of_all(&known) {
             return found;
         }
         let measured: Vec<Measurement> = (evaluators.iter_mut().zip(choices))
             .map(|(evaluator, choice)| self.measure(manifest, bytes, evaluator.as_mut(), choice))
             .collect();
-        known.0.insert(key, names.into_iter().zip(measured.iter().cloned()).collect());
+        known.insert(key, names.into_iter().zip(measured.iter().cloned()).collect());
         self.speeds.save(&known);
         measured
     }
@@ -174,5 +174,64 @@ impl Backend for Measured {
         let in_flight = shared.map_or(String::new(), |index| format!(", {} in flight", measured[index].in_flight));
         self.announce(&format!("{}{in_flight}", routed.attributes().name));
         Ok(Box::new(routed))
+    }
+}
+
+/// Measured speeds: for each machine, network and load, those of each evaluator by its name.
+type Speeds = BTreeMap<String, BTreeMap<String, Measurement>>;
+
+/// The speed of one evaluator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Measurement {
+    /// Batches in flight on a device that threads share; else 1.
+    in_flight: usize,
+    /// Batch, and evaluations/s of all threads with that many in flight.
+    speeds: Vec<(usize, f64)>,
+}
+
+impl Measurement {
+    fn speeds(&self) -> Vec<Speed> {
+        let speed = |&(batch, evaluations_per_second): &_| Speed { batch, evaluations_per_second };
+        self.speeds.iter().map(speed).collect()
+    }
+}
+
+type Write = dyn Fn(&[u8]) + Send + Sync;
+
+/// Keeps measured speeds from one start to the next, as text of a format that belongs to this crate.
+pub struct Store {
+    read: Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>,
+    write: Box<Write>,
+}
+
+impl Store {
+    /// A store of the caller's. `read` gives what `write` got last. Both report their own failures: speeds that are
+    /// lost are measured again.
+    pub fn new(
+        read: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static,
+        write: impl Fn(&[u8]) + Send + Sync + 'static,
+    ) -> Self {
+        Self { read: Box::new(read), write: Box::new(write) }
+    }
+
+    /// A store that forgets: every start measures.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new(|| None, |_| ())
+    }
+
+    fn load(&self) -> Speeds {
+        let Some(text) = (self.read)() else { return Speeds::default() };
+        serde_json::from_slice(&text).unwrap_or_else(|error| {
+            tracing::warn!(%error, "remembered speeds cannot be read; measuring again");
+            Speeds::default()
+        })
+    }
+
+    fn save(&self, speeds: &Speeds) {
+        match serde_json::to_vec_pretty(speeds) {
+            Ok(text) => (self.write)(&text),
+            Err(error) => tracing::warn!(%error, "measured speeds cannot be remembered"),
+        }
     }
 }

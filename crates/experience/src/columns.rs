@@ -36,12 +36,9 @@
 //! fewest bytes, runs are as long as they can be, and nothing follows the last column. A part keeps the choices of its
 //! whole.
 
-mod action_width;
 mod builder;
-mod kind;
-mod leb128;
+mod codes;
 mod parse;
-mod policy_actions;
 mod steps;
 
 use std::hint::black_box;
@@ -51,11 +48,9 @@ use game::{Action, Outcome, Player};
 use weights::WeightsVersion;
 
 use crate::{Invalid, Limits, Step};
-use action_width::ActionWidth;
-pub(crate) use builder::ColumnsBuilder;
-pub(crate) use kind::Kind;
-use kind::Kinds;
-use policy_actions::PolicyActions;
+use builder::ColumnsBuilder;
+pub(crate) use codes::Kind;
+use codes::{ActionWidth, Kinds, PolicyActions, put_number};
 use steps::{Steps, VersionRun, VersionRuns};
 
 /// The version of the layout.
@@ -71,14 +66,14 @@ const RESERVED: [(u8, &str); 4] =
 /// Checked columns of a whole episode, or of a part of one.
 #[derive(Debug, Clone)]
 pub(crate) struct Columns {
-    bytes: Bytes,
-    layout: Layout,
+    pub(crate) bytes: Bytes,
+    pub(crate) layout: Layout,
 }
 
 /// The offset of each column, and the fields of the header.
 #[derive(Debug, Clone, Copy)]
-struct Layout {
-    outcome: Outcome,
+pub(crate) struct Layout {
+    pub(crate) outcome: Outcome,
     action_width: ActionWidth,
     policy_actions: PolicyActions,
     game_at: u32,
@@ -90,11 +85,14 @@ struct Layout {
     versions_at: u32,
     /// The end of the columns where there are no rewards.
     rewards_at: u32,
-    plies: u32,
-    ply: u32,
-    steps: u32,
+    /// The steps of the episode.
+    pub(crate) plies: u32,
+    /// The first step described.
+    pub(crate) ply: u32,
+    /// The number of steps described.
+    pub(crate) steps: u32,
     /// Steps with a search policy that is a training target.
-    full_steps: u32,
+    pub(crate) full_steps: u32,
 }
 
 /// States if columns cover all steps.
@@ -118,33 +116,20 @@ impl Columns {
         Ok(Self { bytes, layout })
     }
 
-    pub(crate) fn bytes(&self) -> &Bytes {
-        &self.bytes
+    /// The columns of a whole episode, checked as those of anyone else but for limits.
+    pub(crate) fn of<'a>(
+        steps: impl IntoIterator<Item = &'a Step>,
+        game: &str,
+        outcome: Outcome,
+    ) -> Result<Self, Invalid> {
+        let mut builder = ColumnsBuilder::default();
+        steps.into_iter().for_each(|step| builder.push(step));
+        builder.finish(game, outcome)
     }
 
     pub(crate) fn game(&self) -> &str {
         let name = self.section(self.layout.game_at, self.layout.game_at + self.layout.game_bytes);
         std::str::from_utf8(name).expect("the name was checked when it was parsed")
-    }
-
-    pub(crate) fn outcome(&self) -> Outcome {
-        self.layout.outcome
-    }
-
-    pub(crate) fn plies(&self) -> usize {
-        self.layout.plies as usize
-    }
-
-    pub(crate) fn ply(&self) -> usize {
-        self.layout.ply as usize
-    }
-
-    pub(crate) fn steps_described(&self) -> usize {
-        self.layout.steps as usize
-    }
-
-    pub(crate) fn full_steps(&self) -> usize {
-        self.layout.full_steps as usize
     }
 
     /// The actions from the start of the episode to the last step described.
@@ -172,9 +157,9 @@ impl Columns {
         self.versions().last().map(|run| run.weights_version)
     }
 
-    /// The steps from the one at `from` on, counted from the first one described; none if there is no such step.
-    pub(crate) fn steps(&self, from: usize) -> impl Iterator<Item = Step> + '_ {
-        self.steps_from(from)
+    /// The steps described.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
+        self.steps_from(0)
     }
 
     /// The columns of `steps` steps from the one at `from` on; there must be so many. Each column is copied as it is.
@@ -192,8 +177,8 @@ impl Columns {
             action_width,
             policy_actions,
             game: "",
-            plies: self.plies(),
-            ply: self.ply() + from,
+            plies: self.layout.plies as usize,
+            ply: self.layout.ply as usize + from,
             steps,
             kinds_bytes: kinds.len(),
             has_rewards: !rewards.is_empty(),
@@ -258,6 +243,7 @@ impl Columns {
         VersionRuns::new(self.section(self.layout.versions_at, self.layout.rewards_at))
     }
 
+    /// The steps from the one at `from` on, counted from the first one described; none if there is no such step.
     fn steps_from(&self, from: usize) -> Steps<'_> {
         let Layout { action_width, policy_actions, actions_at, values_at, policies_at, versions_at, .. } = self.layout;
         // Those before the first step described have no other columns.
@@ -310,18 +296,18 @@ impl Header<'_> {
             Outcome::Finished => 4,
         };
         out.extend_from_slice(&[FORMAT, wide | sets, outcome]);
-        leb128::put(out, self.game.len() as u64);
+        put_number(out, self.game.len() as u64);
         out.extend_from_slice(self.game.as_bytes());
         for number in [self.plies, self.ply, self.steps, self.kinds_bytes] {
-            leb128::put(out, number as u64);
+            put_number(out, number as u64);
         }
         if let PolicyActions::BitSet { bytes } = self.policy_actions {
-            leb128::put(out, bytes.into());
+            put_number(out, bytes.into());
         }
         out.push(u8::from(self.has_rewards));
         if self.has_rewards {
             out.push(REWARDS);
-            leb128::put(out, (self.steps * size_of::<f32>()) as u64);
+            put_number(out, (self.steps * size_of::<f32>()) as u64);
         }
     }
 }

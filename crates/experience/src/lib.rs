@@ -1,16 +1,24 @@
-//! Trajectories, segments and samples: what actors, replay servers and learners exchange.
+//! Holds the data that actors, replay servers and learners exchange: trajectories, segments and samples.
 //!
-//! Compact by rule: a trajectory holds what the rules cannot recompute. It has one form everywhere, columns in one
-//! buffer of bytes. The crate knows no network, no message and no game; an action is an index and the learner replays
-//! the rules to make planes. Start with [`Trajectory`], which a [`TrajectoryBuilder`] makes of [`Step`]s and
-//! [`Trajectory::parse`] reads.
+//! A [`Trajectory`] with its [`TrajectoryId`] is one game as columns in one buffer of bytes, the same in memory, on the
+//! wire and on disk. [`Trajectory::of`] makes it of [`Step`]s, each with its [`StepKind`] and [`ActionProbability`]s;
+//! [`Trajectory::parse`] reads it within [`Limits`] or returns what is [`Invalid`]. It holds only what the rules cannot
+//! recompute. A [`Segment`] is the part that the learner unrolls from one position, a [`Sample`] a segment as drawn
+//! from a table, and [`TotalWeight`] the weight of all items of a table. The crate depends on no network, message or
+//! rules; an action is an index. Start with [`Trajectory`].
 
 mod columns;
-mod mass;
+mod id;
+mod limits;
 mod sample;
+mod step;
+mod total_weight;
 mod trajectory;
 
-pub use mass::Mass;
+pub use id::TrajectoryId;
+pub use limits::{Invalid, Limits};
 pub use sample::{Sample, Segment};
-pub use trajectory::{ActionProbability, Invalid, Limits, Step, StepKind, Trajectory, TrajectoryBuilder, TrajectoryId};
+pub use step::{ActionProbability, Step, StepKind};
+pub use total_weight::TotalWeight;
+pub use trajectory::Trajectory;
 pub use weights::WeightsVersion;

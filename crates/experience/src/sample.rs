@@ -11,8 +11,8 @@ use crate::{Invalid, Limits, Step, TrajectoryId};
 /// The position is given by the actions that lead to it, so that the rules can rebuild any plane.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
-    trajectory: TrajectoryId,
-    columns: Columns,
+    pub(crate) trajectory: TrajectoryId,
+    pub(crate) columns: Columns,
 }
 
 /// A segment as drawn from a table.
@@ -27,10 +27,6 @@ pub struct Sample {
 }
 
 impl Segment {
-    pub(crate) fn new(trajectory: TrajectoryId, columns: Columns) -> Self {
-        Self { trajectory, columns }
-    }
-
     /// Reads the columns of a segment; checks what [`Trajectory::parse`](crate::Trajectory::parse) checks, and keeps
     /// `columns` as they are.
     ///
@@ -43,7 +39,7 @@ impl Segment {
     /// The bytes that [`Segment::parse`] reads. Their layout is documented in `columns.rs` of this crate.
     #[must_use]
     pub fn columns(&self) -> &Bytes {
-        self.columns.bytes()
+        &self.columns.bytes
     }
 
     /// The trajectory it was cut from.
@@ -55,19 +51,19 @@ impl Segment {
     /// Returns the number of actions that lead to its position.
     #[must_use]
     pub fn ply(&self) -> usize {
-        self.columns.ply()
+        self.columns.layout.ply as usize
     }
 
     /// Returns the number of plies of the episode.
     #[must_use]
     pub fn plies(&self) -> usize {
-        self.columns.plies()
+        self.columns.layout.plies as usize
     }
 
     /// Returns the outcome of the episode.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        self.columns.outcome()
+        self.columns.layout.outcome
     }
 
     /// The actions from the start of the episode: [`Segment::ply`] that lead to the position, then those of its steps.
@@ -84,7 +80,7 @@ impl Segment {
     /// Returns the number of its steps: `1 + K`, or fewer where the episode ends sooner.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.columns.steps_described()
+        self.columns.layout.steps as usize
     }
 
     /// Never: a segment has the step at its position.
@@ -95,7 +91,7 @@ impl Segment {
 
     /// The step at its position, then those that are unrolled: the targets.
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
-        self.columns.steps(0)
+        self.columns.steps()
     }
 }
 

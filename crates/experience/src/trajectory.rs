@@ -4,27 +4,8 @@ use bytes::Bytes;
 use game::{Action, Outcome, Player};
 use weights::WeightsVersion;
 
-use crate::Segment;
-use crate::columns::{Columns, ColumnsBuilder, Extent, Kind};
-
-/// The id of a trajectory, unique over all actors and all their restarts.
-///
-/// The triple makes inserts idempotent: a retry carries the same id and counts once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TrajectoryId {
-    /// The actor, stable over restarts.
-    pub actor: u64,
-    /// The start of that actor: grows with every one.
-    pub epoch: u64,
-    /// Counts the trajectories of one epoch from zero.
-    pub sequence: u64,
-}
-
-impl std::fmt::Display for TrajectoryId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}-{}", self.actor, self.epoch, self.sequence)
-    }
-}
+use crate::columns::{Columns, Extent, Kind};
+use crate::{Invalid, Limits, Segment, Step, TrajectoryId};
 
 /// Every step of one episode, checked, in one buffer that never changes and is cheap to clone.
 ///
@@ -39,111 +20,6 @@ struct Inner {
     columns: Columns,
 }
 
-/// A trajectory that grows step by step.
-#[derive(Debug, Clone, Default)]
-pub struct TrajectoryBuilder(ColumnsBuilder);
-
-/// One move of an episode.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Step {
-    /// The action played.
-    pub action: Action,
-    /// The reward of the player who played it; 0 in games scored by their outcome.
-    pub reward: f32,
-    /// The way in which the action was chosen, which decides the training targets.
-    pub kind: StepKind,
-    /// The weights version that searched this step.
-    pub weights_version: WeightsVersion,
-}
-
-/// The way in which a step's action was chosen.
-#[derive(Debug, Clone, PartialEq)]
-pub enum StepKind {
-    /// By a full search: its search policy and value are training targets.
-    Full {
-        /// The search policy, ascending by action, zero entries left out; sums to one.
-        policy: Vec<ActionProbability>,
-        /// The expected value of the search policy for the player to move, in `[-1, 1]` (times the reward scale in
-        /// games with rewards).
-        value: f32,
-    },
-    /// By a cheap search (playout cap randomisation): its value may be used, its policy may not.
-    Fast {
-        /// The expected value of the search policy for the player to move.
-        value: f32,
-    },
-    /// At random, to vary openings: nothing is learnt from it.
-    Opening,
-}
-
-/// One entry of a sparse search policy.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ActionProbability {
-    /// The action.
-    pub action: Action,
-    /// Its probability, above zero.
-    pub probability: f32,
-}
-
-/// Bounds that a trajectory from outside must keep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The most steps.
-    pub steps_max: usize,
-    /// A: actions are below it.
-    pub actions: usize,
-}
-
-impl Limits {
-    /// Any number of steps, any action that can be written.
-    pub(crate) const NONE: Self = Self { steps_max: usize::MAX, actions: 1 << 16 };
-}
-
-/// The reason for which a trajectory is rejected: the field and its defect.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {reason}")]
-pub struct Invalid {
-    /// The field, with its index: `steps[3].policy`.
-    pub field: String,
-    /// The defect.
-    pub reason: String,
-}
-
-impl StepKind {
-    /// The search's value, if there was a search.
-    #[must_use]
-    pub fn value(&self) -> Option<f32> {
-        match self {
-            Self::Full { value, .. } | Self::Fast { value } => Some(*value),
-            Self::Opening => None,
-        }
-    }
-
-    /// The search policy; empty where none is a training target.
-    #[must_use]
-    pub fn policy(&self) -> &[ActionProbability] {
-        match self {
-            Self::Full { policy, .. } => policy,
-            Self::Fast { .. } | Self::Opening => &[],
-        }
-    }
-}
-
-impl TrajectoryBuilder {
-    /// Appends a step.
-    pub fn push(&mut self, step: &Step) {
-        self.0.push(step);
-    }
-
-    /// The trajectory of all steps that were appended.
-    ///
-    /// # Errors
-    /// As [`Trajectory::parse`], but for limits.
-    pub fn finish(&self, id: TrajectoryId, game: &str, outcome: Outcome) -> Result<Trajectory, Invalid> {
-        Ok(Trajectory::new(id, self.0.finish(game, outcome)?))
-    }
-}
-
 impl Trajectory {
     fn new(id: TrajectoryId, columns: Columns) -> Self {
         Self(Arc::new(Inner { id, columns }))
@@ -152,16 +28,14 @@ impl Trajectory {
     /// Builds a trajectory of `steps`.
     ///
     /// # Errors
-    /// As [`TrajectoryBuilder::finish`].
+    /// As [`Trajectory::parse`], but for limits.
     pub fn of<'a>(
         id: TrajectoryId,
         game: &str,
         steps: impl IntoIterator<Item = &'a Step>,
         outcome: Outcome,
     ) -> Result<Self, Invalid> {
-        let mut builder = TrajectoryBuilder::default();
-        steps.into_iter().for_each(|step| builder.push(step));
-        builder.finish(id, game, outcome)
+        Ok(Self::new(id, Columns::of(steps, game, outcome)?))
     }
 
     /// Reads the columns of a trajectory, and copies them once they are found to be valid: the encoding is the only one
@@ -191,7 +65,7 @@ impl Trajectory {
     /// The bytes that [`Trajectory::parse`] reads. Their layout is documented in `columns.rs` of this crate.
     #[must_use]
     pub fn columns(&self) -> &Bytes {
-        self.0.columns.bytes()
+        &self.0.columns.bytes
     }
 
     /// The name of the game, as in its spec.
@@ -203,13 +77,13 @@ impl Trajectory {
     /// Returns the outcome of the episode.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        self.0.columns.outcome()
+        self.0.columns.layout.outcome
     }
 
     /// Returns the number of plies of the episode.
     #[must_use]
     pub fn plies(&self) -> usize {
-        self.0.columns.plies()
+        self.0.columns.layout.plies as usize
     }
 
     /// The actions in order.
@@ -219,7 +93,7 @@ impl Trajectory {
 
     /// The steps in order.
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
-        self.0.columns.steps(0)
+        self.0.columns.steps()
     }
 
     /// The plies whose search policy is a training target, ascending.
@@ -231,7 +105,7 @@ impl Trajectory {
     /// Returns the length of [`Trajectory::full_plies`].
     #[must_use]
     pub fn full_steps(&self) -> usize {
-        self.0.columns.full_steps()
+        self.0.columns.layout.full_steps as usize
     }
 
     /// The weights version that searched the last step.
@@ -246,7 +120,7 @@ impl Trajectory {
     pub fn segment(&self, ply: usize, unroll_steps: usize) -> Option<Segment> {
         let left = self.plies().checked_sub(ply).filter(|&left| left > 0)?;
         let columns = self.0.columns.part(ply, unroll_steps.saturating_add(1).min(left));
-        Some(Segment::new(self.id(), columns))
+        Some(Segment { trajectory: self.id(), columns })
     }
 
     /// Brings the memory that [`Trajectory::segment`] will read for the full ply that `item` others come before nearer,
@@ -291,6 +165,7 @@ impl Trajectory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ActionProbability, StepKind};
 
     const ID: TrajectoryId = TrajectoryId { actor: 1, epoch: 2, sequence: 3 };
 

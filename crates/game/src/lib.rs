@@ -3,10 +3,9 @@
 //! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends
 //! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] refuses an action from outside. [`mix`] is for
 //! hashes. The crate is deliberately independent of search, tensors, evaluators and processes, and reads no clock and
-//! no entropy. Start with [`Game`]; every implementation passes [`conformance::run`].
+//! no entropy. Start with [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
 
 mod action;
-pub mod conformance;
 mod mix;
 mod outcome;
 mod spec;
@@ -23,7 +22,7 @@ pub use symmetry::Symmetry;
 /// A value of the implementing type holds the options of a run, such as the board size; [`Game::Position`] holds one
 /// position with the history that its observation needs. All methods are deterministic.
 ///
-/// The contract, which [`conformance::run`] checks:
+/// The contract, which the conformance suite checks:
 /// - two positions with equal [`hash`](Game::hash) have equal observations, legal actions and player to move;
 /// - an episode ends within [`Spec::max_plies`] actions;
 /// - each [`Symmetry`] commutes with [`play`](Game::play), and [`image`](Game::image) applies it to a position.

@@ -26,16 +26,8 @@ const CELLS: usize = COLUMNS * ROWS;
 /// Bits from a column to the next: its cells and the clear bit above them.
 const STRIDE: usize = ROWS + 1;
 
-/// The lowest cell of every column.
-const BOTTOM: u64 = {
-    let mut mask = 0;
-    let mut column = 0;
-    while column < COLUMNS {
-        mask |= 1 << (column * STRIDE);
-        column += 1;
-    }
-    mask
-};
+/// The lowest cell of every column: the geometric series of 2^STRIDE.
+const BOTTOM: u64 = ((1 << (COLUMNS * STRIDE)) - 1) / ((1 << STRIDE) - 1);
 /// Every cell of the board.
 const BOARD: u64 = BOTTOM * ((1 << ROWS) - 1);
 
@@ -83,24 +75,6 @@ impl Default for ConnectFour {
 }
 
 impl Position {
-    /// Returns the number of stones on the board.
-    #[must_use]
-    pub fn plies(self) -> u32 {
-        self.occupied.count_ones()
-    }
-
-    fn to_move(self) -> Player {
-        // Parity alone is cheaper than the count.
-        if self.occupied.count_ones() & 1 == 0 { Player::First } else { Player::Second }
-    }
-
-    fn outcome(self) -> Option<Outcome> {
-        if has_four(self.own ^ self.occupied) {
-            return Some(Outcome::Win(self.to_move().opponent()));
-        }
-        (self.occupied == BOARD).then_some(Outcome::Draw)
-    }
-
     /// Returns the lowest empty cell of each open column; none once the game is over.
     fn landings(self) -> u64 {
         if has_four(self.own ^ self.occupied) { 0 } else { (self.occupied + BOTTOM) & BOARD }
@@ -125,15 +99,10 @@ const fn has_four(stones: u64) -> bool {
 }
 
 /// Reverses the order of the columns.
-const fn mirrored(stones: u64) -> u64 {
+fn mirrored(stones: u64) -> u64 {
     const COLUMN: u64 = (1 << STRIDE) - 1;
-    let mut image = 0;
-    let mut column = 0;
-    while column < COLUMNS {
-        image |= (stones >> (column * STRIDE) & COLUMN) << ((COLUMNS - 1 - column) * STRIDE);
-        column += 1;
-    }
-    image
+    (0..COLUMNS)
+        .fold(0, |image, column| image | (stones >> (column * STRIDE) & COLUMN) << ((COLUMNS - 1 - column) * STRIDE))
 }
 
 /// Writes one plane `[H, W]` of zeros and ones, top row first.
@@ -158,7 +127,8 @@ impl Game for ConnectFour {
     }
 
     fn to_move(&self, position: &Position) -> Player {
-        position.to_move()
+        // Parity alone is cheaper than the count.
+        if position.occupied.count_ones() & 1 == 0 { Player::First } else { Player::Second }
     }
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
@@ -187,7 +157,10 @@ impl Game for ConnectFour {
     }
 
     fn outcome(&self, position: &Position) -> Option<Outcome> {
-        position.outcome()
+        if has_four(position.own ^ position.occupied) {
+            return Some(Outcome::Win(self.to_move(position).opponent()));
+        }
+        (position.occupied == BOARD).then_some(Outcome::Draw)
     }
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
@@ -195,7 +168,7 @@ impl Game for ConnectFour {
         let (opponent, began) = rest.split_at_mut(CELLS);
         write_plane(position.own, own);
         write_plane(position.own ^ position.occupied, opponent);
-        began.fill(if position.to_move() == Player::First { 1.0 } else { 0.0 });
+        began.fill(if self.to_move(position) == Player::First { 1.0 } else { 0.0 });
     }
 
     /// The sum of both words is a different number for every position: in each column it sets the bit above the topmost
@@ -228,7 +201,7 @@ impl Game for ConnectFour {
 
     /// Stones are `X` (first player) and `O`.
     fn render(&self, position: &Position) -> String {
-        let first = match position.to_move() {
+        let first = match self.to_move(position) {
             Player::First => position.own,
             Player::Second => position.own ^ position.occupied,
         };

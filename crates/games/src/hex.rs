@@ -146,12 +146,6 @@ impl Hex {
     }
 }
 
-impl Position {
-    fn to_move(self) -> Player {
-        if self.plies.is_multiple_of(2) { Player::First } else { Player::Second }
-    }
-}
-
 /// Returns the hash key of a stone (Zobrist 1970, with keys computed instead of stored).
 const fn stone_key(player: Player, cell: usize) -> u64 {
     mix((cell as u64) << 1 | player.index() as u64)
@@ -172,7 +166,7 @@ impl Game for Hex {
     }
 
     fn to_move(&self, position: &Position) -> Player {
-        position.to_move()
+        if position.plies.is_multiple_of(2) { Player::First } else { Player::Second }
     }
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
@@ -181,7 +175,7 @@ impl Game for Hex {
             return;
         }
         // Strides on the rendered board: to the next cell of a row in the mover's frame, and to the next row.
-        let (along, on) = match position.to_move() {
+        let (along, on) = match self.to_move(position) {
             Player::First => (1, self.size),
             Player::Second => (self.size, 1),
         };
@@ -203,7 +197,7 @@ impl Game for Hex {
         if action == self.swap() {
             return self.is_swap_legal(position);
         }
-        !self.is_occupied(position, self.framed(action.index(), position.to_move()))
+        !self.is_occupied(position, self.framed(action.index(), self.to_move(position)))
     }
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
@@ -211,7 +205,7 @@ impl Game for Hex {
         if action == self.swap() {
             self.play_swap(position);
         } else {
-            let mover = position.to_move();
+            let mover = self.to_move(position);
             let cell = self.framed(action.index(), mover);
             self.place(position, mover, cell);
             if position.stones[mover.index()].connects(self.size, mover, cell) {
@@ -229,7 +223,7 @@ impl Game for Hex {
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
         let (stones, swap) = planes.split_at_mut(2 * self.cells());
-        let mover = position.to_move();
+        let mover = self.to_move(position);
         for (plane, player) in stones.chunks_exact_mut(self.cells()).zip([mover, mover.opponent()]) {
             plane.fill(0.0);
             for cell in position.stones[player.index()].iter() {
@@ -265,7 +259,7 @@ impl Game for Hex {
         if action == self.swap() {
             return "swap".into();
         }
-        let cell = self.framed(action.index(), position.to_move());
+        let cell = self.framed(action.index(), self.to_move(position));
         format!("{}{}", column_letter(cell % self.size), cell / self.size + 1)
     }
 
@@ -278,7 +272,7 @@ impl Game for Hex {
             let last = format!("{}{}", column_letter(self.size - 1), self.size);
             Error::Notation { text: text.into(), expected: format!("a cell from a1 to {last}, or swap") }
         })?;
-        Ok(Action(narrow(self.framed(cell, position.to_move()))))
+        Ok(Action(narrow(self.framed(cell, self.to_move(position)))))
     }
 
     /// Stones are `X` (first player, top to bottom) and `O` (second player, left to right).

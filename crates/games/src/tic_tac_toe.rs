@@ -65,6 +65,11 @@ impl TicTacToe {
         });
         Self { spec, symmetries: symmetries.into() }
     }
+
+    /// Returns the empty cells; none once the game is over.
+    fn legal(&self, position: &Position) -> u16 {
+        if self.outcome(position).is_some() { 0 } else { FULL & !position.occupied() }
+    }
 }
 
 impl Default for TicTacToe {
@@ -92,24 +97,6 @@ impl Position {
     fn occupied(self) -> u16 {
         self.stones[0] | self.stones[1]
     }
-
-    fn to_move(self) -> Player {
-        if self.occupied().count_ones().is_multiple_of(2) { Player::First } else { Player::Second }
-    }
-
-    fn outcome(self) -> Option<Outcome> {
-        let last = self.to_move().opponent();
-        let stones = self.stones[last.index()];
-        if LINES.iter().any(|&line| line & !stones == 0) {
-            return Some(Outcome::Win(last));
-        }
-        (self.occupied() == FULL).then_some(Outcome::Draw)
-    }
-
-    /// Returns the empty cells; none once the game is over.
-    fn legal(self) -> u16 {
-        if self.outcome().is_some() { 0 } else { FULL & !self.occupied() }
-    }
 }
 
 impl Game for TicTacToe {
@@ -124,31 +111,36 @@ impl Game for TicTacToe {
     }
 
     fn to_move(&self, position: &Position) -> Player {
-        position.to_move()
+        if position.occupied().count_ones().is_multiple_of(2) { Player::First } else { Player::Second }
     }
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
-        let legal = position.legal();
+        let legal = self.legal(position);
         actions.clear();
         actions.extend((0..CELLS).filter(|cell| legal & (1 << cell) != 0).map(|cell| Action(narrow(cell))));
     }
 
     fn is_legal(&self, position: &Position, action: Action) -> bool {
-        action.index() < CELLS && position.legal() & (1 << action.0) != 0
+        action.index() < CELLS && self.legal(position) & (1 << action.0) != 0
     }
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
         debug_assert!(self.is_legal(position, action), "{action} is not legal");
-        position.stones[position.to_move().index()] |= 1 << action.0;
+        position.stones[self.to_move(position).index()] |= 1 << action.0;
         0.0
     }
 
     fn outcome(&self, position: &Position) -> Option<Outcome> {
-        position.outcome()
+        let last = self.to_move(position).opponent();
+        let stones = position.stones[last.index()];
+        if LINES.iter().any(|&line| line & !stones == 0) {
+            return Some(Outcome::Win(last));
+        }
+        (position.occupied() == FULL).then_some(Outcome::Draw)
     }
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
-        let mover = position.to_move();
+        let mover = self.to_move(position);
         for (plane, player) in planes.chunks_exact_mut(CELLS).zip([mover, mover.opponent()]) {
             let stones = position.stones[player.index()];
             for (cell, value) in plane.iter_mut().enumerate() {

@@ -5,9 +5,9 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
-mod portable;
 
 use half::bf16;
+use half::slice::HalfFloatSliceExt as _;
 
 /// Cells of the kernel along each side.
 const SIDE: usize = 3;
@@ -84,7 +84,7 @@ pub struct WeightGradient(Method);
 enum Method {
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     Amx(amx::Workspace),
-    Portable(portable::Workspace),
+    Portable(Portable),
 }
 
 impl WeightGradient {
@@ -96,7 +96,7 @@ impl WeightGradient {
         match path {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             Path::Amx => Self(Method::Amx(amx::Workspace::new())),
-            _ => Self(Method::Portable(portable::Workspace::default())),
+            _ => Self(Method::Portable(Portable::default())),
         }
     }
 
@@ -115,6 +115,50 @@ impl WeightGradient {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             Method::Amx(workspace) => workspace.compute(shape, input, gradient, weights),
             Method::Portable(workspace) => workspace.compute(shape, input, gradient, weights),
+        }
+    }
+}
+
+/// Plain Rust: the formula, one position after the other, in float32.
+#[derive(Debug, Default)]
+struct Portable {
+    /// `[H, W, I]`.
+    input: Vec<f32>,
+    /// `[H, W, O]`.
+    gradient: Vec<f32>,
+}
+
+impl Portable {
+    /// Lengths fit the shape.
+    fn compute(&mut self, shape: Shape, input: &[bf16], gradient: &[bf16], weights: &mut [f32]) {
+        let cells = shape.height * shape.width;
+        self.input.resize(cells * shape.inputs, 0.0);
+        self.gradient.resize(cells * shape.outputs, 0.0);
+        weights.fill(0.0);
+        let positions = input.chunks_exact(cells * shape.inputs).zip(gradient.chunks_exact(cells * shape.outputs));
+        for (input, gradient) in positions {
+            input.convert_to_f32_slice(&mut self.input);
+            gradient.convert_to_f32_slice(&mut self.gradient);
+            for tap in 0..TAPS {
+                self.add_tap(shape, tap, weights);
+            }
+        }
+    }
+
+    /// Adds what one position contributes to one cell of the kernel.
+    fn add_tap(&self, shape: Shape, tap: usize, weights: &mut [f32]) {
+        let (down, right) = (tap / SIDE, tap % SIDE);
+        for y in on_board(shape.height, down) {
+            for x in on_board(shape.width, right) {
+                let cell = y * shape.width + x;
+                let seen = (y + down - 1) * shape.width + x + right - 1;
+                let input = &self.input[seen * shape.inputs..][..shape.inputs];
+                let gradient = &self.gradient[cell * shape.outputs..][..shape.outputs];
+                for (gradient, weights) in gradient.iter().zip(weights.chunks_exact_mut(TAPS * shape.inputs)) {
+                    let weights = &mut weights[tap * shape.inputs..][..shape.inputs];
+                    weights.iter_mut().zip(input).for_each(|(sum, input)| *sum += gradient * input);
+                }
+            }
         }
     }
 }

@@ -1,8 +1,11 @@
-//! Kernels for training on the CPU, where libtorch leaves most of the machine idle: the gradients of the weights of
-//! convolutions, on matrix tiles, and batch norms with what surrounds them, each in two passes over memory.
+//! Computes the parts of a training step for which libtorch leaves most of a CPU idle: gradients of convolution
+//! weights, and batch norms fused with the operations around them.
 //!
-//! Activations are bfloat16, `[B, H, W, C]`, channels last; sums, statistics, weights and their gradients are float32.
-//! No libtorch and no threads. All `unsafe` code lies in `convolution::amx`, and in a call of `norm`.
+//! [`WeightGradient`] computes the gradients of a convolution of some [`Shape`], on the matrix tiles or without, by its
+//! [`Path`]. A [`Norm`] with its [`Affine`] takes two passes over memory forward and two backward, which return an
+//! [`AffineGradient`]. Activations are bfloat16, `[B, H, W, C]`, channels last; sums, statistics, weights and their
+//! gradients are float32. No libtorch and no threads. All `unsafe` code lies in `convolution::amx`, and in a call of
+//! `norm`.
 
 mod convolution;
 mod norm;

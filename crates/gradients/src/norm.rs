@@ -158,10 +158,7 @@ mod passes {
         let inverse: Vec<f32> = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
         let slope: Vec<f32> = affine.scale.iter().zip(&inverse).map(|(scale, inverse)| scale * inverse).collect();
         let constant: Vec<f32> = (0..channels).map(|c| affine.shift[c] - mean[c] * slope[c]).collect();
-        match around {
-            Some(around) => for_all_columns!(channels, normalise_and_add(z, around, &slope, &constant, y)),
-            None => for_all_columns!(channels, normalise(z, &slope, &constant, y)),
-        }
+        for_all_columns!(channels, normalise(z, around, &slope, &constant, y));
         Norm { mean, variance, inverse }
     }
 
@@ -221,38 +218,27 @@ mod passes {
         first: usize,
         channels: usize,
         z: &[bf16],
+        around: Option<&[bf16]>,
         slope: &[f32],
         constant: &[f32],
         y: &mut [bf16],
     ) {
         let (slope, constant): (&[f32; W], &[f32; W]) = (columns(slope, first), columns(constant, first));
-        for (z, y) in z.chunks_exact(channels).zip(y.chunks_exact_mut(channels)) {
+        for (row, (z, y)) in z.chunks_exact(channels).zip(y.chunks_exact_mut(channels)).enumerate() {
             let z: [f32; W] = widened(columns(z, first));
             let y: &mut [bf16; W] = columns_mut(y, first);
-            for c in 0..W {
-                y[c] = narrow(relu(z[c] * slope[c] + constant[c]));
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn normalise_and_add<const W: usize>(
-        first: usize,
-        channels: usize,
-        z: &[bf16],
-        around: &[bf16],
-        slope: &[f32],
-        constant: &[f32],
-        y: &mut [bf16],
-    ) {
-        let (slope, constant): (&[f32; W], &[f32; W]) = (columns(slope, first), columns(constant, first));
-        let rows = z.chunks_exact(channels).zip(around.chunks_exact(channels));
-        for ((z, around), y) in rows.zip(y.chunks_exact_mut(channels)) {
-            let z: [f32; W] = widened(columns(z, first));
-            let around: [f32; W] = widened(columns(around, first));
-            let y: &mut [bf16; W] = columns_mut(y, first);
-            for c in 0..W {
-                y[c] = narrow(relu(z[c] * slope[c] + constant[c] + around[c]));
+            match around {
+                Some(around) => {
+                    let around: [f32; W] = widened(columns(around, row * channels + first));
+                    for c in 0..W {
+                        y[c] = narrow(relu(z[c] * slope[c] + constant[c] + around[c]));
+                    }
+                }
+                None => {
+                    for c in 0..W {
+                        y[c] = narrow(relu(z[c] * slope[c] + constant[c]));
+                    }
+                }
             }
         }
     }

@@ -31,6 +31,13 @@ impl Batch {
         self.ends.push(u32::try_from(self.legal.len()).expect("a batch holds fewer than 2^32 legal actions"));
     }
 
+    /// Adds positions of another batch, whose observations have the same shape.
+    pub fn extend_from(&mut self, other: &Self, positions: impl IntoIterator<Item = usize>) {
+        for i in positions {
+            self.push(other.legal(i), |planes| planes.copy_from_slice(other.observation(i)));
+        }
+    }
+
     /// Empties the batch, keeping its memory.
     pub fn clear(&mut self) {
         self.observations.clear();

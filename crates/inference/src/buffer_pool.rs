@@ -52,7 +52,7 @@ impl<T> BufferPool<T> {
             state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.under_way += 1;
-        PooledBuffer { slots: self, held: state.idle.pop() }
+        PooledBuffer { slots: self, content: state.idle.pop() }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -64,20 +64,9 @@ impl<T> BufferPool<T> {
 #[derive(Debug)]
 pub struct PooledBuffer<'a, T> {
     slots: &'a BufferPool<T>,
-    held: Option<T>,
-}
-
-impl<T> PooledBuffer<'_, T> {
-    /// Returns the content of the slot from its last use; `None` if it was never used, or if that use failed. A caller
-    /// that needs it for the next batch [keeps](Self::keep) it.
-    pub fn reclaim(&mut self) -> Option<T> {
-        self.held.take()
-    }
-
-    /// The next batch in a slot finds this.
-    pub fn keep(&mut self, held: T) {
-        self.held = Some(held);
-    }
+    /// The content of the slot from its last use, which the next batch in it finds again; `None` if it was never used,
+    /// or if a user took the content and did not return it.
+    pub content: Option<T>,
 }
 
 impl<T> Drop for PooledBuffer<'_, T> {
@@ -86,7 +75,7 @@ impl<T> Drop for PooledBuffer<'_, T> {
         state.under_way -= 1;
         // More than the depth are never needed again.
         if state.idle.len() + state.under_way < state.depth {
-            state.idle.extend(self.held.take());
+            state.idle.extend(self.content.take());
         }
         drop(state);
         self.slots.freed.notify_one();
@@ -104,12 +93,12 @@ mod tests {
     fn what_a_batch_left_is_found_by_the_next_one() {
         let slots = BufferPool::new(1);
         let mut slot = slots.take();
-        assert_eq!(slot.reclaim(), None);
-        slot.keep("buffers");
+        assert_eq!(slot.content.take(), None);
+        slot.content = Some("buffers");
         drop(slot);
-        assert_eq!(slots.take().reclaim(), Some("buffers"));
+        assert_eq!(slots.take().content.take(), Some("buffers"));
         // Reclaimed and not kept, as after a failure.
-        assert_eq!(slots.take().reclaim(), None);
+        assert_eq!(slots.take().content.take(), None);
     }
 
     #[test]
@@ -121,11 +110,11 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..200 {
                         let mut slot = slots.take();
-                        let number = slot.reclaim().unwrap_or_default();
+                        let number = slot.content.take().unwrap_or_default();
                         most.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         thread::yield_now();
                         under_way.fetch_sub(1, Ordering::SeqCst);
-                        slot.keep(number + 1);
+                        slot.content = Some(number + 1);
                     }
                 });
             }
@@ -133,7 +122,7 @@ mod tests {
         assert!(most.load(Ordering::SeqCst) <= 3, "{most:?}");
         // Nothing that was kept is lost or doubled.
         let mut held: Vec<_> = (0..3).map(|_| slots.take()).collect();
-        assert_eq!(held.iter_mut().filter_map(PooledBuffer::reclaim).sum::<u32>(), 8 * 200);
+        assert_eq!(held.iter_mut().filter_map(|slot| slot.content.take()).sum::<u32>(), 8 * 200);
     }
 
     #[test]
@@ -152,13 +141,13 @@ mod tests {
     fn fewer_slots_hold_less_once_what_is_under_way_is_done() {
         let slots = BufferPool::new(2);
         let mut both = [slots.take(), slots.take()];
-        both.iter_mut().for_each(|slot| slot.keep(()));
+        both.iter_mut().for_each(|slot| slot.content = Some(()));
         slots.set_depth(1);
         drop(both);
-        assert_eq!(slots.take().reclaim(), Some(()));
+        assert_eq!(slots.take().content.take(), Some(()));
         slots.set_depth(2);
         let mut both = [slots.take(), slots.take()];
-        assert_eq!(both.iter_mut().filter_map(PooledBuffer::reclaim).count(), 0);
+        assert_eq!(both.iter_mut().filter_map(|slot| slot.content.take()).count(), 0);
     }
 
     #[test]

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::{Batch, Predictions};
 
-/// Something that turns a batch of observations into priors over the legal actions and win/draw/loss values.
+/// Evaluates batches of observations: priors over the legal actions, and win/draw/loss values.
 pub trait Evaluator: Send {
     /// Returns its attributes: the weights that answer, and the maximum batch.
     fn attributes(&self) -> Attributes;

@@ -17,7 +17,7 @@ pub trait Device: Send {
     /// As many positions as it takes at once; larger batches are cut.
     fn chunk(&self) -> usize;
 
-    /// The shape of the observations that its network takes, and how many actions that knows.
+    /// The shape of the observations that its network takes, and the number of its actions.
     fn takes(&self) -> (ObservationShape, usize);
 
     /// A flight that has not been used.
@@ -109,16 +109,13 @@ impl<D: Device> Evaluator for PipelinedEvaluator<D> {
             return Ok(());
         }
         let mut slot = self.slots.take();
-        let mut flight = slot.reclaim().unwrap_or_else(|| self.device().flight());
+        let mut flight = slot.content.take().unwrap_or_else(|| self.device().flight());
         for from in (0..batch.len()).step_by(self.chunk) {
             let positions = from..batch.len().min(from + self.chunk);
             // With an error the flight goes: the device may not have done with it.
             self.fly(&mut flight, batch, positions, predictions)?;
         }
-        slot.keep(flight);
+        slot.content = Some(flight);
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

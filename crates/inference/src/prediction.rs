@@ -51,6 +51,13 @@ impl Predictions {
         self.close(value);
     }
 
+    /// Adds answers to other positions.
+    pub fn extend_from(&mut self, other: &Self, positions: impl IntoIterator<Item = usize>) {
+        for i in positions {
+            self.push(other.priors(i), other.value(i));
+        }
+    }
+
     /// Adds an answer from a network's logits: `[A]` of all actions, of which the `legal` ones count, and of a win, a
     /// draw and a loss. Returns true if all were finite; an answer is added only then.
     #[must_use]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// More devices than any machine has.
 const CUDA_DEVICES_MAX: usize = 1024;
 
-/// The device a user wants: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+/// The preferred device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum DevicePreference {
@@ -59,7 +59,7 @@ impl FromStr for DevicePreference {
     }
 }
 
-/// The precision a user wants: `auto`, `f32`, `bf16` or `int8`.
+/// The preferred precision: `auto`, `f32`, `bf16` or `int8`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PrecisionPreference {
@@ -74,14 +74,15 @@ pub enum PrecisionPreference {
     Int8,
 }
 
+impl PrecisionPreference {
+    const NAMES: [(&'static str, Self); 4] =
+        [("auto", Self::Auto), ("f32", Self::F32), ("bf16", Self::Bf16), ("int8", Self::Int8)];
+}
+
 impl fmt::Display for PrecisionPreference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::Int8 => "int8",
-        })
+        let name = Self::NAMES.iter().find(|(_, precision)| precision == self).map_or("", |(name, _)| name);
+        f.write_str(name)
     }
 }
 
@@ -89,14 +90,20 @@ impl FromStr for PrecisionPreference {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "f32" => Ok(Self::F32),
-            "bf16" => Ok(Self::Bf16),
-            "int8" => Ok(Self::Int8),
-            _ => Err(format!("`{text}` is not a precision: expected auto, f32, bf16 or int8")),
-        }
+        let named = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, precision)| *precision);
+        named.ok_or_else(|| format!("`{text}` is not a precision: expected auto, f32, bf16 or int8"))
     }
+}
+
+/// The kernel of stem and tower in training: `auto` or `libtorch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrainingKernel {
+    /// The crate `gradients` beside libtorch where that is faster: in bfloat16, on one thread of a CPU with matrix
+    /// tiles, blocks without pooling and excitation. libtorch elsewhere.
+    Auto,
+    /// libtorch alone.
+    Libtorch,
 }
 
 /// Reads and writes a type in a configuration as its [`FromStr`] and [`Display`](fmt::Display) do.

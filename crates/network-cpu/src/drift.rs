@@ -1,10 +1,13 @@
+//! Decides whether a version may be computed in coarser numbers: by its answers to positions of the run.
+
 use std::fmt;
 use std::sync::Arc;
 
 use inference::{Batch, Evaluator, Predictions};
 use weights::WeightsVersion;
 
-use crate::{Tower, TowerEvaluator};
+use crate::folded::Folded;
+use crate::{Error, KernelVariant, Tower, TowerEvaluator};
 
 /// The largest drift at which coarser numbers are used. Integers of eight bits were measured below 0.0001
 /// nats and at 0.008 with trained weights of Connect Four (`arena/examples/kernel_paths.rs`).
@@ -70,6 +73,36 @@ impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "priors by {:.4} nats, values by {:.4}", self.divergence, self.value)
     }
+}
+
+/// Calibrates a version on every other position of the sample, and checks it against the same version in floating point
+/// on those between; the inner error is a drift that is too large.
+///
+/// # Errors
+/// As [`Tower::new`].
+pub(crate) fn quantise(
+    folded: &Folded,
+    path: KernelVariant,
+    float: &Arc<Tower>,
+    sample: &Batch,
+) -> Result<Result<Arc<Tower>, Drift>, Error> {
+    let (calibration, check) = (every_other(sample, 0), every_other(sample, 1));
+    let observations = calibration.observations();
+    let ranges = match float.path() == path.base() {
+        true => float.ranges(observations),
+        false => Tower::from_folded(folded, path.base(), None)?.ranges(observations),
+    };
+    let tower = Arc::new(Tower::from_folded(folded, path, Some(&ranges))?);
+    let drift = Drift::on(&check, float, &tower);
+    Ok(if drift.is_small() { Ok(tower) } else { Err(drift) })
+}
+
+fn every_other(sample: &Batch, first: usize) -> Batch {
+    let mut half = Batch::new(sample.shape());
+    for index in (first..sample.len()).step_by(2) {
+        half.push(sample.legal(index), |planes| planes.copy_from_slice(sample.observation(index)));
+    }
+    half
 }
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use game::ObservationShape;
 use inference::{Batch, PrecisionPreference};
 use serde::{Deserialize, Serialize};
 use weights::{Architecture, Digest, Manifest};
 
-use crate::choose::{ChosenVariant, choose_variant, fastest_first};
+use crate::drift;
+use crate::evaluator::Recent;
 use crate::folded::Folded;
-use crate::integers::{self, Integers};
-use crate::recent::Recent;
-use crate::{Drift, Error, KernelVariant, Tower, TowerEvaluator};
+use crate::{Drift, Error, KernelVariant, Tower, TowerEvaluator, reference};
 
-/// The engine a user wants on a CPU: `auto`, `libtorch`, or a variant of this kernel by name.
+/// The preferred engine on a CPU: `auto`, `libtorch`, or a variant of this kernel by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum KernelPreference {
@@ -69,7 +68,7 @@ impl std::str::FromStr for KernelPreference {
     }
 }
 
-/// Hands evaluators to the threads of a process: the path is chosen once, each weights version is packed once.
+/// Builds evaluators for the threads of a process: the variant is chosen once, each weights version is packed once.
 ///
 /// If integers are allowed, each version is calibrated and checked on positions that its evaluators received lately,
 /// and answered in floating point until there are some, or if the check fails. An [`adaptive`](Self::adaptive) kernel
@@ -90,8 +89,7 @@ struct Packed {
     /// The last choice of a floating-point path and the network it was made for.
     choice: Option<(Architecture, ChosenVariant)>,
     /// The last version, and what it is computed with.
-    version: Option<(Digest, Arc<Tower>)>,
-    used: Option<ChosenVariant>,
+    version: Option<(Digest, Arc<Tower>, ChosenVariant)>,
 }
 
 impl Kernel {
@@ -100,7 +98,11 @@ impl Kernel {
     #[must_use]
     pub fn new(mut paths: Vec<KernelVariant>, precision: PrecisionPreference) -> Self {
         let named = paths.iter().copied().find(|path| path.is_int8());
-        let int8 = named.or_else(|| integers::widest().filter(|_| precision == PrecisionPreference::Int8));
+        // Plain Rust multiplies integers no faster than floating point.
+        let is_fast = |path: &KernelVariant| *path != KernelVariant::PortableI8 && path.is_available();
+        let int8 = named.or_else(|| {
+            KernelVariant::INT8.into_iter().find(is_fast).filter(|_| precision == PrecisionPreference::Int8)
+        });
         paths.retain(|path| !path.is_int8());
         if paths.is_empty() {
             paths.extend(KernelVariant::ALL);
@@ -126,26 +128,24 @@ impl Kernel {
         // What a thread that panicked left behind is whole: each part is assigned at once.
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
         let tower = match &packed.version {
-            Some((digest, tower)) if *digest == manifest.digest => Arc::clone(tower),
+            Some((digest, tower, _)) if *digest == manifest.digest => Arc::clone(tower),
             _ => {
                 let (tower, used) = self.pack(&mut packed.choice, &manifest.architecture, bytes)?;
-                packed.version = Some((manifest.digest, Arc::clone(&tower)));
-                packed.used = Some(used);
+                packed.version = Some((manifest.digest, Arc::clone(&tower), used));
                 tower
             }
         };
-        let evaluator = TowerEvaluator::new(tower, manifest.version);
+        let mut evaluator = TowerEvaluator::new(tower, manifest.version);
         let is_coarse = packed.choice.as_ref().is_some_and(|(_, chosen)| chosen.path.is_bf16()) || self.int8.is_some();
-        Ok(match &self.recent {
-            Some(recent) if is_coarse => evaluator.showing(Arc::clone(recent)),
-            _ => evaluator,
-        })
+        evaluator.recent = self.recent.clone().filter(|_| is_coarse);
+        Ok(evaluator)
     }
 
     /// The path of the last version, and the reason for it; `None` before the first.
     #[must_use]
     pub fn chosen(&self) -> Option<ChosenVariant> {
-        self.packed.lock().unwrap_or_else(PoisonError::into_inner).used.clone()
+        let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        packed.version.as_ref().map(|(_, _, used)| used.clone())
     }
 
     fn pack(
@@ -154,7 +154,13 @@ impl Kernel {
         architecture: &Architecture,
         bytes: &[u8],
     ) -> Result<(Arc<Tower>, ChosenVariant), Error> {
-        let chosen = self.float_path(choice, architecture)?;
+        let chosen = match choice {
+            Some((known, chosen)) if known == architecture => chosen.clone(),
+            _ => {
+                let chosen = choose_variant(architecture, &self.paths)?;
+                choice.insert((architecture.clone(), chosen)).1.clone()
+            }
+        };
         Error::check(architecture)?;
         let folded = Folded::from_safetensors(architecture, bytes)?;
         let float = Arc::new(Tower::from_folded(&folded, chosen.path, None)?);
@@ -169,12 +175,12 @@ impl Kernel {
             let reason = format!("until {path} has positions to be calibrated on");
             return Ok((float, ChosenVariant { reason, ..chosen }));
         };
-        match integers::quantise(&folded, path, &float, &sample)? {
-            Integers::Near(tower) => {
+        match drift::quantise(&folded, path, &float, &sample)? {
+            Ok(tower) => {
                 let reason = format!("calibrated on recent positions, checked against {}", float.path());
                 Ok((tower, ChosenVariant { path, reason }))
             }
-            Integers::Far(drift) => {
+            Err(drift) => {
                 let reason = format!("{path} drifts from it: {drift}");
                 Ok((float, ChosenVariant { reason, ..chosen }))
             }
@@ -199,19 +205,179 @@ impl Kernel {
         let reason = format!("{} drifts from it: {drift}", chosen.path);
         Ok((fine, ChosenVariant { path, reason }))
     }
+}
 
-    fn float_path(
-        &self,
-        choice: &mut Option<(Architecture, ChosenVariant)>,
-        architecture: &Architecture,
-    ) -> Result<ChosenVariant, Error> {
-        if let Some((known, chosen)) = choice
-            && known == architecture
-        {
-            return Ok(chosen.clone());
+/// A path and why it was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChosenVariant {
+    /// The chosen path.
+    pub path: KernelVariant,
+    /// For people: what was passed over, and why.
+    pub reason: String,
+}
+
+impl std::fmt::Display for ChosenVariant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.path, self.reason)
+    }
+}
+
+/// A narrower path must be this much faster than a wider one to come before it: two runs on one machine should choose
+/// alike.
+const WORTH_IT: f64 = 1.2;
+
+/// The paths that this machine has, by how fast they multiply in registers; `now` is the clock. Of two that are nearly
+/// as fast the wider comes first. Takes a few milliseconds.
+///
+/// The widest is not always the fastest: there are CPUs whose instruction for bfloat16 makes twice the products of that
+/// for float32, in four times the time.
+#[must_use]
+pub fn fastest_first(now: &mut dyn FnMut() -> Instant) -> Vec<KernelVariant> {
+    let available = KernelVariant::ALL.into_iter().filter(|path| path.is_available());
+    order(available.map(|path| (path, speed(path, now))).collect())
+}
+
+/// Multiply-adds a second, the best of a few short turns.
+fn speed(path: KernelVariant, now: &mut dyn FnMut() -> Instant) -> f64 {
+    const ROUNDS: usize = 10_000;
+    const TURNS: usize = 5;
+    let turn = |_| {
+        let begun = now();
+        let multiply_adds = path.burst(ROUNDS);
+        multiply_adds as f64 / now().duration_since(begun).max(Duration::from_nanos(1)).as_secs_f64()
+    };
+    (0..TURNS).map(turn).fold(0.0, f64::max)
+}
+
+/// Paths with their speeds, the widest first, in the order to try them in.
+fn order(mut paths: Vec<(KernelVariant, f64)>) -> Vec<KernelVariant> {
+    let mut ordered = Vec::with_capacity(paths.len());
+    while !paths.is_empty() {
+        let fastest = paths.iter().map(|&(_, speed)| speed).fold(0.0, f64::max);
+        let next = paths.iter().position(|&(_, speed)| speed * WORTH_IT >= fastest).unwrap_or(0);
+        ordered.push(paths.remove(next).0);
+    }
+    ordered
+}
+
+/// The first of `paths` that this machine has and that gives the right answers on a small network of the same board and
+/// parts.
+///
+/// Takes some milliseconds; callers that swap weights versions choose once.
+///
+/// # Errors
+/// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] where no path is
+/// left.
+pub fn choose_variant(architecture: &Architecture, paths: &[KernelVariant]) -> Result<ChosenVariant, Error> {
+    // Rejects what the kernel does not compute before anything is made smaller.
+    Error::check(architecture)?;
+    let mut passed_over = Vec::new();
+    let mut last = None;
+    for &path in paths {
+        match self_check(path, architecture)? {
+            Ok(()) => {
+                let wider = KernelVariant::ALL.into_iter().find(|other| paths.contains(other) && other.is_available());
+                let reason = match wider {
+                    _ if !passed_over.is_empty() => passed_over.join(", "),
+                    Some(wider) if wider != path => format!("faster than {wider}"),
+                    _ => "the widest".to_owned(),
+                };
+                return Ok(ChosenVariant { path, reason });
+            }
+            Err(reason) => {
+                passed_over.push(format!("{path}: {reason}"));
+                last = Some((path, reason));
+            }
         }
-        let chosen = choose_variant(architecture, &self.paths)?;
-        *choice = Some((architecture.clone(), chosen.clone()));
-        Ok(chosen)
+    }
+    let (path, reason) = last.unwrap_or((KernelVariant::PortableF32, "no path was allowed".to_owned()));
+    Err(Error::Unavailable { path, reason })
+}
+
+/// Random networks' logits are of the order of one; this much may they be off.
+fn tolerance(path: KernelVariant) -> f64 {
+    if path.is_bf16() { 0.05 } else { 1e-3 }
+}
+
+/// Holds the path against float64 on a small random network; the inner error is the reason not to use it.
+fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result<(), String>, Error> {
+    const SEED: u64 = 1;
+    const TIMES: usize = 9;
+    if !path.is_available() {
+        return Ok(Err("not there".to_owned()));
+    }
+    let small = smaller(architecture);
+    let network = Folded::random(&small, SEED)?;
+    let tower = Tower::from_folded(&network, path, None)?;
+    let mut workspace = tower.workspace();
+    let len = small.planes * small.height * small.width;
+    // Two positions, so that one has a neighbour, often enough for every way to lay them out; a pattern of zeros and
+    // ones without a period that a board has.
+    let observations: Vec<f32> = (0..2 * len).map(|i| if i * i % 11 < 4 { 1.0 } else { 0.0 }).collect();
+    let expected: Vec<Vec<f64>> =
+        observations.chunks_exact(len).map(|observation| reference::logits(&network, observation)).collect();
+    let observations = observations.repeat(TIMES);
+    for pass in tower.passes(2 * TIMES) {
+        tower.forward(&mut workspace, pass, &observations, |_, _, _| {});
+        for position in 0..pass.positions {
+            let value = tower.value(&workspace, position);
+            let got = tower.policy(&workspace, position).iter().chain(&value).map(|&logit| f64::from(logit));
+            let expected = &expected[(pass.first + position) % 2];
+            let errors = got.zip(expected).map(|(got, expected)| (got - expected).abs());
+            // A maximum passes over NaN, which must not pass the check.
+            let worst = errors.map(|error| if error.is_nan() { f64::INFINITY } else { error }).fold(0.0, f64::max);
+            if worst > tolerance(path) {
+                return Ok(Err(format!("off by {worst:.3} in its self-check")));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// The same board and parts with fewer channels, blocks and actions, for a check in milliseconds.
+fn smaller(architecture: &Architecture) -> Architecture {
+    let channels = architecture.channels.min(48);
+    Architecture {
+        game: architecture.game.clone(),
+        channels,
+        blocks: architecture.blocks.min(3),
+        actions: architecture.actions.min(40),
+        squeeze_excitation: architecture.squeeze_excitation.min(8),
+        global_pooling: architecture.global_pooling.min(channels / 2),
+        ..*architecture
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_faster_path_comes_first_and_of_two_alike_the_wider() {
+        use KernelVariant::{Avx2F32, Avx512Bf16, Avx512F32, PortableF32};
+        let order =
+            |speeds: [f64; 4]| order([Avx512Bf16, Avx512F32, Avx2F32, PortableF32].into_iter().zip(speeds).collect());
+        assert_eq!(order([160.0, 80.0, 40.0, 3.0]), [Avx512Bf16, Avx512F32, Avx2F32, PortableF32]);
+        assert_eq!(order([40.0, 90.0, 48.0, 3.0]), [Avx512F32, Avx512Bf16, Avx2F32, PortableF32]);
+        assert_eq!(order([40.0, 90.0, 49.0, 3.0]), [Avx512F32, Avx2F32, Avx512Bf16, PortableF32]);
+        assert_eq!(order([80.0, 90.0, 48.0, 3.0]), [Avx512Bf16, Avx512F32, Avx2F32, PortableF32]);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "paths are measured with a real clock")]
+    fn every_path_of_this_machine_is_measured_and_listed() {
+        let mut ticks = 0;
+        let mut now = || {
+            ticks += 1;
+            Instant::now()
+        };
+        let paths = fastest_first(&mut now);
+        let mut available: Vec<KernelVariant> =
+            KernelVariant::ALL.into_iter().filter(|path| path.is_available()).collect();
+        assert!(ticks >= 2 * available.len());
+        available.sort_by_key(|path| path.name());
+        let mut sorted = paths;
+        sorted.sort_by_key(|path| path.name());
+        assert_eq!(sorted, available);
     }
 }

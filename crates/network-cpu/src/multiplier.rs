@@ -1,32 +1,14 @@
 use std::marker::PhantomData;
 
-use crate::KernelVariant;
-use crate::layout::{Layout, TILE_ROWS};
+use crate::folded::{Dense, Excitation};
 use crate::multiply::{Job, Target};
-use crate::paths;
 use crate::paths::transform::Finish;
-use crate::planes::Planes;
+use crate::planes::{Layout, Planes, TILE_ROWS};
+use crate::pooling::Summaries;
 use crate::product::{GROUP, Output, Product, RUN_ROWS, Run};
+use crate::variant::of_leaf;
 use crate::winograd::Cut;
-
-/// Calls a function of the leaf of a path in float32.
-macro_rules! of_float32 {
-    ($path:expr, $function:ident($($argument:expr),*)) => {
-        // SAFETY: a multiplier's path is available.
-        unsafe {
-            match $path {
-                #[cfg(target_arch = "x86_64")]
-                KernelVariant::Avx512F32 => paths::avx512::$function($($argument),*),
-                #[cfg(target_arch = "x86_64")]
-                KernelVariant::Avx2F32 => paths::avx2::$function($($argument),*),
-                #[cfg(target_arch = "aarch64")]
-                KernelVariant::NeonF32 => paths::neon::$function($($argument),*),
-                KernelVariant::PortableF32 => paths::portable::$function($($argument),*),
-                path => unreachable!("{path} does not filter"),
-            }
-        }
-    };
-}
+use crate::{KernelVariant, paths};
 
 /// A path that is ready to multiply on this thread: its matrix tiles, where it has any, are configured until this is
 /// dropped.
@@ -74,37 +56,53 @@ impl Multiplier {
             Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
         };
         let job = Job { product, input: input.lines.as_ptr(), layout: input.layout, runs, target, next };
-        // SAFETY: the path is available and prepared, and the job stays inside its buffers.
-        unsafe {
-            match self.path {
-                #[cfg(target_arch = "x86_64")]
-                KernelVariant::AmxBf16 => paths::amx::multiply(&job),
-                #[cfg(target_arch = "x86_64")]
-                KernelVariant::Avx512Bf16 => paths::avx512_bf16::multiply(&job),
-                #[cfg(target_arch = "x86_64")]
-                KernelVariant::Avx512F32 => paths::avx512::multiply(&job),
-                #[cfg(target_arch = "x86_64")]
-                KernelVariant::Avx2F32 => paths::avx2::multiply(&job),
-                #[cfg(target_arch = "x86_64")]
-                KernelVariant::AmxI8 => paths::amx::multiply_i8(&job),
-                #[cfg(target_arch = "x86_64")]
-                KernelVariant::Avx512I8 => paths::avx512_i8::multiply(&job),
-                KernelVariant::PortableI8 => paths::portable_i8::multiply(&job),
-                #[cfg(target_arch = "aarch64")]
-                KernelVariant::NeonF32 => paths::neon::multiply(&job),
-                _ => paths::portable::multiply(&job),
-            }
-        }
+        // Besides, the path is prepared, and the job stays inside its buffers.
+        of_leaf!(self.path, multiply(&job), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 => paths::amx::multiply(&job),
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxI8 => paths::amx::multiply_i8(&job),
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::Avx512Bf16 => paths::avx512_bf16::multiply(&job),
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::Avx512I8 => paths::avx512_i8::multiply(&job),
+            KernelVariant::PortableI8 => paths::portable_i8::multiply(&job),
+        });
     }
-}
 
-impl Multiplier {
+    /// [`crate::pooling::pool`] with the instructions of this path, which is one of floating point.
+    pub(crate) fn pool(&self, y: &mut Planes, position: usize, pooling: &Dense, channels: usize, with: &mut Summaries) {
+        of_leaf!(self.path, pool(y, position, pooling, channels, with), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::pool(y, position, pooling, channels, with),
+        });
+    }
+
+    /// [`crate::pooling::excite`] with the instructions of this path, which is one of floating point.
+    pub(crate) fn excite(
+        &self,
+        z: &Planes,
+        x: &mut Planes,
+        position: usize,
+        excitation: &Excitation,
+        channels: usize,
+        with: &mut Summaries,
+    ) {
+        of_leaf!(self.path, excite(z, x, position, excitation, channels, with), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::excite(z, x, position, excitation, channels, with),
+        });
+    }
+
     /// The values of the first positions of `input` at the points of minimal filtering.
     ///
     /// # Panics
     /// If the path is not one of float32, or planes lie otherwise than the cut.
     pub(crate) fn split(&self, cut: &Cut, input: &Planes, positions: usize, points: &mut [Planes]) {
-        of_float32!(self.path, split(cut, input, positions, points));
+        assert!(self.path.is_float32(), "{} does not filter", self.path);
+        of_leaf!(self.path, split(cut, input, positions, points));
     }
 
     /// The inverse, from products at the points into planes.
@@ -115,7 +113,8 @@ impl Multiplier {
         let Output::Planes { planes, first: 0, add, relu } = output else {
             unreachable!("a convolution of a block goes into planes from the first position on");
         };
-        of_float32!(self.path, join(cut, points, positions, planes, Finish { add, relu }));
+        assert!(self.path.is_float32(), "{} does not filter", self.path);
+        of_leaf!(self.path, join(cut, points, positions, planes, Finish { add, relu }));
     }
 }
 

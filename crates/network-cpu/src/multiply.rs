@@ -6,10 +6,8 @@
 //! short as the rows of a small board make one tile, so that weights which come from the second-level cache are read
 //! half as often.
 
-use crate::layout::Layout;
-use crate::line::{Format, Line, WORDS, from_bf16, to_bf16};
-use crate::product::{Edges, GROUP, Panel, Product, Run, Stretch};
-use crate::tap::Taps;
+use crate::planes::{Format, Layout, Line, WORDS, from_bf16, to_bf16};
+use crate::product::{Edges, GROUP, Panel, Product, Run, Stretch, Taps};
 
 /// The registers of a path: a register of sums and the four operations on it.
 ///
@@ -44,6 +42,75 @@ pub(crate) trait Lanes {
     /// Writes the sums; sums of integers as the bits they are.
     unsafe fn store(sums: Self::Register, to: *mut f32);
 }
+
+/// The [`Lanes`] of a path, from one expression for each operation, which is inlined wherever the path's instructions
+/// are on.
+macro_rules! lanes {
+    (
+        $lanes:ty: $width:literal of $register:ty, $format:ident, $rows_max:literal rows, $paired_max:literal paired;
+        zero() = $zero:expr;
+        broadcast($word:ident) = $broadcast:expr;
+        load($words:ident) = $load:expr;
+        multiply_add($sums:ident, $input:ident, $weights:ident) = $multiply_add:expr;
+        keep($kept:ident) = $keep:expr;
+        store($stored:ident, $to:ident) = $store:expr;
+        $(fetch($fetched:ident) = $fetch:expr;)?
+    ) => {
+        #[allow(unused_unsafe, reason = "plain Rust does some of them without")]
+        impl $crate::multiply::Lanes for $lanes {
+            type Register = $register;
+            const WIDTH: usize = $width;
+            const FORMAT: $crate::planes::Format = $crate::planes::Format::$format;
+            const ROWS_MAX: usize = $rows_max;
+            const PAIRED_MAX: usize = $paired_max;
+
+            #[inline(always)]
+            unsafe fn zero() -> $register {
+                // SAFETY: the caller's.
+                unsafe { $zero }
+            }
+
+            #[inline(always)]
+            unsafe fn broadcast($word: *const u32) -> $register {
+                // SAFETY: the caller's.
+                unsafe { $broadcast }
+            }
+
+            #[inline(always)]
+            unsafe fn load($words: *const u32) -> $register {
+                // SAFETY: the caller's.
+                unsafe { $load }
+            }
+
+            #[inline(always)]
+            unsafe fn multiply_add($sums: $register, $input: $register, $weights: $register) -> $register {
+                // SAFETY: the caller's.
+                unsafe { $multiply_add }
+            }
+
+            #[inline(always)]
+            unsafe fn keep($kept: $register) -> $register {
+                // SAFETY: the caller's.
+                unsafe { $keep }
+            }
+
+            #[inline(always)]
+            unsafe fn store($stored: $register, $to: *mut f32) {
+                // SAFETY: the caller's.
+                unsafe { $store }
+            }
+
+            $(
+                #[inline(always)]
+                unsafe fn fetch($fetched: *const u32) {
+                    // SAFETY: the caller's.
+                    unsafe { $fetch }
+                }
+            )?
+        }
+    };
+}
+pub(crate) use lanes;
 
 /// Words of input between a register of weights that is prefetched and the one that is multiplied. What a position
 /// alone needs of weights comes from beyond the first-level cache, and the CPU does not see it coming from page to

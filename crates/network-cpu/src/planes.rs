@@ -1,6 +1,3 @@
-use crate::layout::Layout;
-use crate::line::{Format, Line};
-
 /// Activations of a few positions: for each block of channels, all pixels of all positions, one line per pixel.
 ///
 /// `[channels / channels per line, lines of the layout]` with a zero margin before and after. Border pixels are zero
@@ -63,10 +60,288 @@ impl Planes {
     }
 }
 
+/// The memory layout of a board's cells: line by line, one zero pixel after each line and a line of zero pixels after
+/// the last. Lines are the rows of the board, or its columns where the board is turned.
+///
+/// The border of a line serves the next line, and the border of a position serves the next position, so a tap of a 3×3
+/// convolution is the same memory shifted by a constant. A position of L lines of N cells has `(L + 1) · (N + 1)`
+/// pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Board {
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+    /// True if columns are lines.
+    pub(crate) turned: bool,
+}
+
+impl Board {
+    /// A board whose rows are lines.
+    pub(crate) const fn new(height: usize, width: usize) -> Self {
+        Self { height, width, turned: false }
+    }
+
+    /// The same board with its columns as lines.
+    pub(crate) fn turned(self) -> Self {
+        Self { turned: true, ..self }
+    }
+
+    /// Lines of a position.
+    pub(crate) fn lines(self) -> usize {
+        if self.turned { self.width } else { self.height }
+    }
+
+    /// Cells of a line.
+    pub(crate) fn per_line(self) -> usize {
+        if self.turned { self.height } else { self.width }
+    }
+
+    /// Pixels from a line to the next.
+    pub(crate) fn pitch(self) -> usize {
+        self.per_line() + 1
+    }
+
+    /// Pixels from a cell to the one below it.
+    pub(crate) fn down(self) -> usize {
+        if self.turned { 1 } else { self.pitch() }
+    }
+
+    /// Pixels from a cell to the one on its right.
+    pub(crate) fn right(self) -> usize {
+        if self.turned { self.pitch() } else { 1 }
+    }
+
+    /// Pixels of a position, its border with it.
+    pub(crate) fn pixels(self) -> usize {
+        (self.lines() + 1) * self.pitch()
+    }
+
+    /// Cells of a position.
+    pub(crate) fn cells(self) -> usize {
+        self.height * self.width
+    }
+
+    /// The pixel of a cell, cells counted row by row.
+    pub(crate) fn pixel(self, cell: usize) -> usize {
+        cell / self.width * self.down() + cell % self.width * self.right()
+    }
+
+    /// Row and column of a pixel; of one in the border, those that lie beyond the board.
+    pub(crate) fn place(self, pixel: usize) -> (usize, usize) {
+        let (line, along) = (pixel / self.pitch(), pixel % self.pitch());
+        if self.turned { (along, line) } else { (line, along) }
+    }
+
+    /// Returns whether a pixel is a cell.
+    pub(crate) fn is_cell(self, pixel: usize) -> bool {
+        let (row, column) = self.place(pixel);
+        row < self.height && column < self.width
+    }
+}
+
+/// Rows of a matrix tile.
+pub(crate) const TILE_ROWS: usize = 16;
+/// Lines that a matrix tile may read beyond its last cell.
+const OVERREAD: usize = TILE_ROWS;
+
+/// The memory layout of the pixels of a few positions in planes.
+///
+/// Whole positions one after the other, or, where a tile of neighbouring lines should be the same cell of several
+/// positions, their pixels side by side: `[positions / together, pixels, together]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) board: Board,
+    /// A multiple of `together`.
+    pub(crate) positions: usize,
+    /// Positions whose pixels lie side by side; one where each position lies by itself.
+    pub(crate) together: usize,
+    /// Lines from one block of channels to the next. Odd, so that the blocks of a pixel do not compete for the same
+    /// places of a cache.
+    pub(crate) block_lines: usize,
+}
+
+impl Layout {
+    /// Positions one after the other.
+    pub(crate) fn apart(board: Board, positions: usize) -> Self {
+        Self::new(board, positions, 1)
+    }
+
+    /// Positions side by side.
+    pub(crate) fn together(board: Board, positions: usize) -> Self {
+        Self::new(board, positions, positions)
+    }
+
+    fn new(board: Board, positions: usize, together: usize) -> Self {
+        Self { board, positions, together, block_lines: (positions * board.pixels()) | 1 }
+    }
+
+    /// Bytes of planes of so many blocks.
+    pub(crate) fn bytes(self, blocks: usize) -> usize {
+        blocks * self.block_lines * size_of::<Line>()
+    }
+
+    /// The index of the line of a pixel in a block.
+    #[inline(always)]
+    pub(crate) fn line(self, position: usize, pixel: usize) -> usize {
+        let (group, member) = (position / self.together, position % self.together);
+        (group * self.board.pixels() + pixel) * self.together + member
+    }
+
+    /// The index of the line in planes.
+    #[inline(always)]
+    pub(crate) fn index(self, block: usize, position: usize, pixel: usize) -> usize {
+        self.margin() + block * self.block_lines + self.line(position, pixel)
+    }
+
+    /// Zero lines before the first position and after the last: what a tap reaches, and what a tile reads too much.
+    pub(crate) fn margin(self) -> usize {
+        (self.board.pitch() + 1) * self.together + OVERREAD
+    }
+
+    /// Lines from a pixel to the one `pixels` after it, `blocks` of channels on.
+    #[inline(always)]
+    pub(crate) fn offset(self, pixels: isize, blocks: usize) -> isize {
+        pixels * self.together as isize + (blocks * self.block_lines) as isize
+    }
+}
+
+/// 64 bytes: a cache line, a vector register, a row of a matrix tile.
+///
+/// The [`Format`] determines the content of the sixteen words: 16 float32 channels of a pixel, 32 bfloat16 channels, or
+/// 64 integers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [u32; WORDS]);
+
+/// Words of a line, and lanes of a group of outputs.
+pub(crate) const WORDS: usize = 16;
+
+/// Floating-point channels of a line at most.
+pub(crate) const CHANNELS_MAX: usize = 2 * WORDS;
+
+/// Integers of a line.
+pub(crate) const INTEGERS: usize = 4 * WORDS;
+
+/// The packing of channels into the words of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// One float32 per word.
+    F32,
+    /// Two bfloat16 per word, the even channel in the low half.
+    Bf16,
+    /// Four integers of eight bits per word, the first in the lowest: 0 to 255 as inputs, -127 to 127 as weights.
+    I8,
+}
+
+impl Format {
+    /// Channels in a word.
+    pub(crate) fn per_word(self) -> usize {
+        match self {
+            Self::F32 => 1,
+            Self::Bf16 => 2,
+            Self::I8 => 4,
+        }
+    }
+
+    /// The format of sums of products, once a bias has been added.
+    pub(crate) fn of_outputs(self) -> Self {
+        match self {
+            Self::I8 => Self::F32,
+            float => float,
+        }
+    }
+
+    /// Channels in a line.
+    pub(crate) fn per_line(self) -> usize {
+        WORDS * self.per_word()
+    }
+
+    /// Lines that hold `channels` of one pixel.
+    pub(crate) fn lines(self, channels: usize) -> usize {
+        channels.div_ceil(self.per_line())
+    }
+}
+
+/// The nearest bfloat16, ties to even, as its 16 bits. NaN and infinity stay what they are.
+#[inline(always)]
+pub(crate) fn to_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1)) >> 16;
+    // Rounding could carry a NaN's payload into the sign: it is cut instead, and stays a NaN.
+    (if value.is_nan() { (bits >> 16) | 0x40 } else { rounded }) as u16
+}
+
+/// The float32 of the same value.
+#[inline(always)]
+pub(crate) fn from_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+impl Line {
+    /// The value of channel `index` of the line.
+    #[cfg(test)]
+    pub(crate) fn get(&self, format: Format, index: usize) -> f32 {
+        match format {
+            Format::F32 => f32::from_bits(self.0[index]),
+            Format::Bf16 => from_bf16((self.0[index / 2] >> (16 * (index % 2))) as u16),
+            Format::I8 => f32::from((self.0[index / 4] >> (8 * (index % 4))) as u8),
+        }
+    }
+
+    /// Sets channel `index` of the line, rounded to the format.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, format: Format, index: usize, value: f32) {
+        match format {
+            Format::F32 => self.0[index] = value.to_bits(),
+            Format::Bf16 => {
+                let shift = 16 * (index % 2);
+                let word = &mut self.0[index / 2];
+                *word = *word & !(0xFFFF << shift) | u32::from(to_bf16(value)) << shift;
+            }
+            Format::I8 => {
+                let shift = 8 * (index % 4);
+                let word = &mut self.0[index / 4];
+                *word = *word & !(0xFF << shift) | (value.round_ties_even() as i32 as u32 & 0xFF) << shift;
+            }
+        }
+    }
+
+    /// All channels of a floating-point format; float32 leaves the upper half zero.
+    #[inline(always)]
+    pub(crate) fn unpack(&self, format: Format) -> [f32; CHANNELS_MAX] {
+        let mut values = [0.0; CHANNELS_MAX];
+        match format {
+            Format::F32 => (0..WORDS).for_each(|word| values[word] = f32::from_bits(self.0[word])),
+            Format::Bf16 => {
+                for (word, values) in self.0.iter().zip(values.as_chunks_mut::<2>().0) {
+                    *values = [from_bf16(*word as u16), from_bf16((*word >> 16) as u16)];
+                }
+            }
+            Format::I8 => unreachable!("integers are multiplied and nothing else"),
+        }
+        values
+    }
+
+    /// The inverse, rounded to the format.
+    #[inline(always)]
+    pub(crate) fn pack(&mut self, format: Format, values: &[f32; CHANNELS_MAX]) {
+        match format {
+            Format::F32 => (0..WORDS).for_each(|word| self.0[word] = values[word].to_bits()),
+            Format::Bf16 => {
+                for (word, [even, odd]) in self.0.iter_mut().zip(values.as_chunks::<2>().0) {
+                    *word = u32::from(to_bf16(*even)) | u32::from(to_bf16(*odd)) << 16;
+                }
+            }
+            Format::I8 => unreachable!("integers are multiplied and nothing else"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
-    use crate::board::Board;
+    use crate::KernelVariant;
 
     #[test]
     fn an_observation_is_read_back_and_its_border_is_zero() {
@@ -87,6 +362,102 @@ mod tests {
             let borders = (0..board.pixels()).filter(|&pixel| !board.is_cell(pixel));
             for (pixel, block) in borders.flat_map(|pixel| (0..format.lines(37)).map(move |block| (pixel, block))) {
                 assert_eq!(planes.lines[planes.index(block, 1, pixel)], Line::default());
+            }
+        }
+    }
+
+    #[test]
+    fn every_neighbour_of_a_cell_is_a_cell_of_the_board_or_a_border_pixel() {
+        let board = Board::new(6, 7);
+        for (board, cell) in
+            [board, board.turned()].into_iter().flat_map(|board| (0..42).map(move |cell| (board, cell)))
+        {
+            let (row, column) = ((cell / 7) as isize, (cell % 7) as isize);
+            assert_eq!(board.place(board.pixel(cell)), (row as usize, column as usize));
+            for (dy, dx) in (-1..=1).flat_map(|dy| (-1..=1).map(move |dx| (dy, dx))) {
+                let inside = (0..6).contains(&(row + dy)) && (0..7).contains(&(column + dx));
+                let pixel = board.pixel(cell) as isize + dy * board.down() as isize + dx * board.right() as isize;
+                // Pixels before the first or after the last belong to a neighbouring position's border, or the margin.
+                let wrapped = pixel.rem_euclid(board.pixels() as isize) as usize;
+                assert_eq!(board.is_cell(wrapped), inside, "cell {cell}, tap {dy}, {dx}");
+            }
+        }
+    }
+
+    #[test]
+    fn cells_and_pixels_match() {
+        for board in [Board::new(3, 5), Board::new(3, 5).turned()] {
+            let cells: Vec<usize> = (0..board.pixels()).filter(|&pixel| board.is_cell(pixel)).collect();
+            let mut pixels: Vec<usize> = (0..board.cells()).map(|cell| board.pixel(cell)).collect();
+            pixels.sort_unstable();
+            assert_eq!(cells, pixels);
+        }
+    }
+
+    #[test]
+    fn a_board_is_turned_where_its_columns_make_fewer_tiles_and_never_for_matrix_tiles() {
+        // Six rows in a tile: seven columns of six cells, or six rows of which each takes two.
+        let turns = |path: KernelVariant, board: Board| path.turn(board).turned;
+        assert!(!turns(KernelVariant::Avx512F32, Board::new(6, 7)));
+        assert!(turns(KernelVariant::Avx512F32, Board::new(15, 3)) || !cfg!(target_arch = "x86_64"));
+        assert!(turns(KernelVariant::Avx2F32, Board::new(6, 7)) || !cfg!(target_arch = "x86_64"));
+        for path in [KernelVariant::AmxBf16, KernelVariant::AmxI8] {
+            assert!(!turns(path, Board::new(15, 3)), "{path}");
+        }
+    }
+
+    #[test]
+    fn every_pixel_of_every_position_has_a_line_of_its_own() {
+        let board = Board::new(3, 4);
+        for layout in [Layout::apart(board, 5), Layout::together(board, 16)] {
+            let lines: HashSet<usize> = (0..layout.positions)
+                .flat_map(|position| (0..board.pixels()).map(move |pixel| layout.line(position, pixel)))
+                .collect();
+            assert_eq!(lines.len(), layout.positions * board.pixels());
+            assert!(lines.into_iter().all(|line| line < layout.block_lines));
+        }
+    }
+
+    #[test]
+    fn an_offset_leads_to_another_pixel_of_the_same_position() {
+        let board = Board::new(3, 4);
+        for layout in [Layout::apart(board, 5), Layout::together(board, 16)] {
+            let from = layout.line(2, board.pixel(5)) as isize;
+            let to = layout.line(2, board.pixel(10)) as isize;
+            let pixels = (board.pixel(10) - board.pixel(5)) as isize;
+            assert_eq!(from + layout.offset(pixels, 0), to);
+            assert_eq!(from + layout.offset(pixels, 3), to + 3 * layout.block_lines as isize);
+        }
+    }
+
+    #[test]
+    fn bfloat16_rounds_to_nearest_ties_to_even() {
+        for bits in (0..=u32::MAX).step_by(65_521) {
+            let value = f32::from_bits(bits);
+            if value.is_finite() {
+                assert_eq!(to_bf16(value), half::bf16::from_f32(value).to_bits(), "{value}");
+            }
+        }
+        assert_eq!(from_bf16(to_bf16(1.0 + 1.0 / 256.0)), 1.0);
+        assert_eq!(from_bf16(to_bf16(1.0 + 3.0 / 256.0)), 1.0 + 4.0 / 256.0);
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so() {
+        for value in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::from_bits(0x7F80_0001)] {
+            assert!(!from_bf16(to_bf16(value)).is_finite(), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_channel_is_read_as_it_was_set_and_its_neighbours_stay() {
+        for format in [Format::F32, Format::Bf16] {
+            let mut line = Line::default();
+            for index in 0..format.per_line() {
+                line.set(format, index, index as f32 - 7.5);
+            }
+            for index in 0..format.per_line() {
+                assert_eq!(line.get(format, index), index as f32 - 7.5);
             }
         }
     }

@@ -3,9 +3,8 @@
 //! Plain Rust that is inlined into each path's own functions, where the compiler has the path's registers.
 
 use crate::folded::{Dense, Excitation};
-use crate::line::CHANNELS_MAX;
 use crate::multiply::rectified;
-use crate::planes::Planes;
+use crate::planes::{CHANNELS_MAX, Planes};
 
 /// Numbers of one position between the layers of these operations; grows to the widest and stays.
 #[derive(Debug, Clone, Default)]

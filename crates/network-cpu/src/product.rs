@@ -1,10 +1,8 @@
-use crate::board::Board;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
 use crate::folded::{Affine, Dense};
-use crate::layout::Layout;
-use crate::line::{Format, Line, WORDS};
-use crate::planes::Planes;
-use crate::slab::Slab;
-use crate::tap::{Tap, Taps};
+use crate::planes::{Board, Format, Layout, Line, Planes, WORDS};
 
 /// Outputs that lie beside each other in memory: the lanes of one line of weights.
 pub(crate) const GROUP: usize = 16;
@@ -20,26 +18,26 @@ pub(crate) struct Packing {
     pub(crate) whole: bool,
 }
 
+impl Packing {
+    /// Inputs in the words of this layout.
+    fn segment(self, tap: Tap, pixels: isize, block: usize, channels: usize) -> Segment {
+        let words = if self.whole { WORDS } else { channels.div_ceil(self.format.per_word()) };
+        Segment { tap, pixels, block, channels, words }
+    }
+}
+
 /// The largest integer weight.
 const WEIGHT_MAX: f32 = 127.0;
 
 /// Inputs beside each other: `channels` channels, at most a line's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span {
-    pub(crate) tap: Tap,
-    /// Pixels from the row's own.
-    pub(crate) pixels: isize,
-    /// The block of channels.
-    pub(crate) block: usize,
-    pub(crate) channels: usize,
-}
-
-/// The same in words.
-#[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
     pub(crate) tap: Tap,
+    /// Pixels from the row's own.
     pixels: isize,
+    /// The block of channels.
     block: usize,
+    channels: usize,
     /// Words of that line which are multiplied, 1 to 16.
     pub(crate) words: usize,
 }
@@ -98,21 +96,15 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    /// Packs `weight(output, span, channel)`. Integers are scaled so that the largest weight of each output is 127.
+    /// Packs `weight(output, index of the segment, channel)`. Integers are scaled so that the largest weight of each
+    /// output is 127.
     pub(crate) fn new(
         packing: Packing,
-        spans: &[Span],
+        segments: Vec<Segment>,
         bias: &[f32],
         weight: impl Fn(usize, usize, usize) -> f32,
     ) -> Self {
         let (format, outputs) = (packing.format, bias.len());
-        let segments: Vec<Segment> = spans
-            .iter()
-            .map(|span| {
-                let words = if packing.whole { WORDS } else { span.channels.div_ceil(format.per_word()) };
-                Segment { tap: span.tap, pixels: span.pixels, block: span.block, words }
-            })
-            .collect();
         let words: usize = segments.iter().map(|segment| segment.words).sum();
         let together = packing.panel_groups;
         let groups = match packing.whole {
@@ -124,10 +116,10 @@ impl Product {
             Format::F32 | Format::Bf16 => vec![1.0; outputs],
             Format::I8 => (0..outputs)
                 .map(|output| {
-                    let of_span = |(span, stretch): (usize, &Span)| {
-                        (0..stretch.channels).map(|channel| weight(output, span, channel).abs()).fold(0.0, f32::max)
+                    let of_segment = |(index, segment): (usize, &Segment)| {
+                        (0..segment.channels).map(|channel| weight(output, index, channel).abs()).fold(0.0, f32::max)
                     };
-                    let largest = spans.iter().enumerate().map(of_span).fold(0.0, f32::max);
+                    let largest = segments.iter().enumerate().map(of_segment).fold(0.0, f32::max);
                     // An output without weights is its bias, whatever its scale.
                     if largest > 0.0 { largest / WEIGHT_MAX } else { 1.0 }
                 })
@@ -137,36 +129,28 @@ impl Product {
         let mut weights = Vec::with_capacity(groups * words);
         for first_group in (0..groups).step_by(together) {
             let panel = Panel { first_group, groups: together.min(groups - first_group), weights: weights.len() };
-            for (span, segment) in segments.iter().enumerate() {
-                let channels = spans[span].channels;
+            for (index, segment) in segments.iter().enumerate() {
                 let line_of = |word: usize, group: usize| {
                     let mut line = Line::default();
                     for lane in 0..GROUP {
                         let output = group * GROUP + lane;
                         for part in 0..format.per_word() {
                             let channel = word * format.per_word() + part;
-                            if output < outputs && channel < channels {
+                            if output < outputs && channel < segment.channels {
                                 // A lane is a word: its parts are set as channels of the line.
                                 let at = lane * format.per_word() + part;
-                                line.set(format, at, weight(output, span, channel) / scales[output]);
+                                line.set(format, at, weight(output, index, channel) / scales[output]);
                             }
                         }
                     }
                     line
                 };
-                let (words, groups) = (0..segment.words, first_group..first_group + panel.groups);
-                if packing.whole {
-                    weights.extend(
-                        groups
-                            .flat_map(|group| words.clone().map(move |word| (word, group)))
-                            .map(|(word, group)| line_of(word, group)),
-                    );
-                } else {
-                    weights.extend(
-                        words
-                            .flat_map(|word| groups.clone().map(move |group| (word, group)))
-                            .map(|(word, group)| line_of(word, group)),
-                    );
+                for index in 0..segment.words * panel.groups {
+                    let (word, group) = match packing.whole {
+                        true => (index % segment.words, index / segment.words),
+                        false => (index / panel.groups, index % panel.groups),
+                    };
+                    weights.push(line_of(word, first_group + group));
                 }
             }
             panels.push(panel);
@@ -192,24 +176,20 @@ impl Product {
     /// A convolution, 3×3 with a border of zeros or 1×1.
     pub(crate) fn convolution(packing: Packing, affine: &Affine, board: Board) -> Self {
         let taps = if affine.taps == 9 { Tap::all() } else { vec![Tap::HERE] };
-        let spans = Self::spans(packing, affine, &taps, board);
-        let (per_line, blocks) = (packing.format.per_line(), spans.len() / taps.len());
-        Self::new(packing, &spans, &affine.bias, |output, span, channel| {
-            let (tap, block) = (span / blocks, span % blocks);
+        let segments = Self::segments(packing, affine, &taps, board);
+        let (per_line, blocks) = (packing.format.per_line(), segments.len() / taps.len());
+        Self::new(packing, segments, &affine.bias, |output, index, channel| {
+            let (tap, block) = (index / blocks, index % blocks);
             affine.weight[(output * affine.inputs + block * per_line + channel) * affine.taps + tap]
         })
     }
 
     /// The inputs of a convolution, tap by tap, in each the blocks of channels.
-    pub(crate) fn spans(packing: Packing, affine: &Affine, taps: &[Tap], board: Board) -> Vec<Span> {
+    pub(crate) fn segments(packing: Packing, affine: &Affine, taps: &[Tap], board: Board) -> Vec<Segment> {
         let per_line = packing.format.per_line();
         let of_tap = |&tap: &Tap| {
-            (0..affine.inputs).step_by(per_line).enumerate().map(move |(block, first)| Span {
-                tap,
-                pixels: tap.pixels(board),
-                block,
-                channels: per_line.min(affine.inputs - first),
-            })
+            let blocks = (0..affine.inputs).step_by(per_line).map(move |first| per_line.min(affine.inputs - first));
+            blocks.enumerate().map(move |(block, channels)| packing.segment(tap, tap.pixels(board), block, channels))
         };
         taps.iter().flat_map(of_tap).collect()
     }
@@ -218,18 +198,13 @@ impl Product {
     pub(crate) fn over_cells(packing: Packing, dense: &Dense, board: Board, first: usize) -> Self {
         let (per_line, channels) = (packing.format.per_line(), dense.inputs / board.cells());
         let (blocks, first_block) = (channels / per_line, first / per_line);
-        let spans: Vec<Span> = (0..board.cells())
-            .flat_map(|cell| {
-                (first_block..first_block + blocks).map(move |block| Span {
-                    tap: Tap::HERE,
-                    pixels: board.pixel(cell) as isize,
-                    block,
-                    channels: per_line,
-                })
-            })
-            .collect();
-        Self::new(packing, &spans, &dense.bias, |output, span, channel| {
-            let (cell, block) = (span / blocks, span % blocks);
+        let of_cell = |cell| {
+            let pixels = board.pixel(cell) as isize;
+            (first_block..first_block + blocks).map(move |block| packing.segment(Tap::HERE, pixels, block, per_line))
+        };
+        let segments = (0..board.cells()).flat_map(of_cell).collect();
+        Self::new(packing, segments, &dense.bias, |output, index, channel| {
+            let (cell, block) = (index / blocks, index % blocks);
             dense.weight[output * dense.inputs + cell * channels + block * per_line + channel]
         })
     }
@@ -318,6 +293,134 @@ pub(crate) enum Output<'a> {
     },
     /// Into a matrix `[rows, padded outputs]` of float32, rows counted through all runs; there is one run.
     Matrix { values: &'a mut [f32], relu: bool },
+}
+
+/// The neighbour of a cell that an input lies in: 0 to 8, row by row, 4 being the cell itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tap(u8);
+
+impl Tap {
+    /// The cell itself.
+    pub(crate) const HERE: Self = Self(4);
+
+    /// The cell and its neighbours left and right.
+    pub(crate) const BESIDE: [Self; 3] = [Self(3), Self(4), Self(5)];
+
+    /// All, in the order of a convolution's weights.
+    pub(crate) fn all() -> Vec<Self> {
+        (0..9).map(Self).collect()
+    }
+
+    /// Rows down, -1 to 1.
+    fn down(self) -> isize {
+        isize::from(self.0) / 3 - 1
+    }
+
+    /// Columns to the right, -1 to 1.
+    fn right(self) -> isize {
+        isize::from(self.0) % 3 - 1
+    }
+
+    /// Pixels from a cell to the neighbour.
+    pub(crate) fn pixels(self, board: Board) -> isize {
+        self.down() * board.down() as isize + self.right() * board.right() as isize
+    }
+
+    /// Returns whether the neighbour of a pixel lies outside the board.
+    fn leaves(self, board: Board, pixel: usize) -> bool {
+        let (row, column) = board.place(pixel);
+        let (row, column) = (row as isize + self.down(), column as isize + self.right());
+        !(0..board.height as isize).contains(&row) || !(0..board.width as isize).contains(&column)
+    }
+}
+
+/// A set of taps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Taps(u16);
+
+impl Taps {
+    const LEFT: Self = Self(0b001_001_001);
+    const RIGHT: Self = Self(0b100_100_100);
+    const ABOVE: Self = Self(0b000_000_111);
+    const BELOW: Self = Self(0b111_000_000);
+
+    /// Those that leave a line of the board from its first cell, and from its last.
+    pub(crate) fn beyond_line(board: Board) -> (Self, Self) {
+        if board.turned { (Self::ABOVE, Self::BELOW) } else { (Self::LEFT, Self::RIGHT) }
+    }
+
+    /// Those that leave the board from each of some pixels.
+    pub(crate) fn hidden(board: Board, pixels: impl Iterator<Item = usize> + Clone) -> Self {
+        let hidden = |tap: &Tap| pixels.clone().all(|pixel| tap.leaves(board, pixel));
+        Self(Tap::all().into_iter().filter(hidden).fold(0, |set, tap| set | 1 << tap.0))
+    }
+
+    /// Returns whether a tap is one of them.
+    #[inline(always)]
+    pub(crate) fn contain(self, tap: Tap) -> bool {
+        self.0 >> tap.0 & 1 != 0
+    }
+
+    /// The place of a cell with these hidden on a walk around the board and then inside, so that those which come one
+    /// after the other have many in common.
+    pub(crate) fn around(self) -> usize {
+        let [above, below, left, right] = [Self::ABOVE, Self::BELOW, Self::LEFT, Self::RIGHT].map(|taps| taps.0);
+        let walk = [above | left, above, above | right, right, below | right, below, below | left, left];
+        walk.iter().position(|&hidden| hidden == self.0).unwrap_or(walk.len())
+    }
+
+    /// Those of both.
+    #[inline(always)]
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+/// Lines of weights, that lie by themselves or in one piece with those of other products.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    piece: Arc<Vec<Line>>,
+    range: Range<usize>,
+}
+
+impl Slab {
+    /// Puts all into one piece of memory in their order, in huge pages where the system has them: a network reads all
+    /// its weights for every pass, and looking up where thousands of small pages lie takes a core longer than reading
+    /// some of them.
+    pub(crate) fn gather(slabs: &mut [&mut Self]) {
+        let len = slabs.iter().map(|slab| slab.len()).sum::<usize>();
+        let page = cpu::HUGE_PAGE_BYTES / size_of::<Line>();
+        // From the beginning of a page on, if there is a page of them.
+        let before = if len < page { 0 } else { page };
+        let mut piece = Vec::<Line>::with_capacity(before + len);
+        cpu::ask_for_huge_pages(piece.spare_capacity_mut());
+        let first = piece.as_ptr().align_offset(cpu::HUGE_PAGE_BYTES).min(before);
+        piece.resize(first, Line::default());
+        let mut ranges = Vec::with_capacity(slabs.len());
+        for slab in slabs.iter() {
+            ranges.push(piece.len()..piece.len() + slab.len());
+            piece.extend_from_slice(slab);
+        }
+        let piece = Arc::new(piece);
+        for (slab, range) in slabs.iter_mut().zip(ranges) {
+            **slab = Self { piece: Arc::clone(&piece), range };
+        }
+    }
+}
+
+impl From<Vec<Line>> for Slab {
+    fn from(lines: Vec<Line>) -> Self {
+        Self { range: 0..lines.len(), piece: Arc::new(lines) }
+    }
+}
+
+impl Deref for Slab {
+    type Target = [Line];
+
+    #[inline(always)]
+    fn deref(&self) -> &[Line] {
+        &self.piece[self.range.clone()]
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use weights::Architecture;
 
 use crate::folded::Affine;
-use crate::line::{Format, INTEGERS, Line, WORDS};
-use crate::planes::Planes;
+use crate::planes::{Format, INTEGERS, Line, Planes, WORDS};
 
 /// The largest integer input.
 pub(crate) const INPUT_MAX: f32 = 255.0;
@@ -94,8 +93,7 @@ mod tests {
 
     use super::*;
     use crate::KernelVariant;
-    use crate::board::Board;
-    use crate::layout::Layout;
+    use crate::planes::{Board, Layout};
 
     #[test]
     fn every_path_rounds_to_the_nearest_integer_and_stops_at_the_ends_of_the_range() {

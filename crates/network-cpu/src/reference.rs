@@ -70,27 +70,31 @@ fn excite(excitation: &Excitation, z: &mut [f64], cells: usize) {
 }
 
 /// `[inputs, H, W]` to `[outputs, H, W]`, zeros around.
-fn convolve(affine: &Affine, x: &[f64], (height, width): (usize, usize)) -> Vec<f64> {
+pub(crate) fn convolve(affine: &Affine, x: &[f64], (height, width): (usize, usize)) -> Vec<f64> {
     let cells = height * width;
     let mut y: Vec<f64> = affine.bias.iter().flat_map(|&bias| vec![f64::from(bias); cells]).collect();
     let side = if affine.taps == 9 { 3 } else { 1 };
-    for (output, weights) in affine.weight.chunks_exact(affine.inputs * affine.taps).enumerate() {
-        for (index, &weight) in weights.iter().enumerate() {
-            let (input, tap) = (index / affine.taps, index % affine.taps);
-            let (dy, dx) = (tap / side, tap % side);
-            for row in 0..height {
-                for column in 0..width {
-                    // One more than the place in the input, so that it is not negative.
-                    let (from_row, from_column) = (row + dy + 1 - side / 2, column + dx + 1 - side / 2);
-                    if (1..=height).contains(&from_row) && (1..=width).contains(&from_column) {
-                        let from = input * cells + (from_row - 1) * width + from_column - 1;
-                        y[output * cells + row * width + column] += f64::from(weight) * x[from];
-                    }
+    for (y, weights) in y.chunks_exact_mut(cells).zip(affine.weight.chunks_exact(affine.inputs * affine.taps)) {
+        for (x, weights) in x.chunks_exact(cells).zip(weights.chunks_exact(affine.taps)) {
+            for (tap, &weight) in weights.iter().enumerate() {
+                let [(to_row, from_row, rows), (to, from, columns)] =
+                    [(tap / side, height), (tap % side, width)].map(|(tap, size)| overlap(tap, side / 2, size));
+                // Whole rows, since tests call this for many networks.
+                for row in 0..rows {
+                    let y = &mut y[(to_row + row) * width + to..][..columns];
+                    let x = &x[(from_row + row) * width + from..][..columns];
+                    y.iter_mut().zip(x).for_each(|(y, x)| *y += f64::from(weight) * x);
                 }
             }
         }
     }
     y
+}
+
+/// First output, first input and number of outputs that a tap reaches along a side of `size` cells.
+fn overlap(tap: usize, reach: usize, size: usize) -> (usize, usize, usize) {
+    let (to, from) = (reach.saturating_sub(tap), tap.saturating_sub(reach));
+    (to, from, size.saturating_sub(to + from))
 }
 
 fn layer(dense: &Dense, x: &[f64]) -> Vec<f64> {

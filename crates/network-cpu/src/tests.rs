@@ -49,14 +49,18 @@ fn softmax(logits: &[f64]) -> Vec<f64> {
     logits.iter().map(|logit| (logit - max).exp() / sum).collect()
 }
 
-/// The largest distance of a prior or a chance from float64.
-fn distance(network: &Folded, evaluator: &mut TowerEvaluator, batch: &Batch) -> f64 {
+/// Logits of all observations of a batch in float64.
+fn reference_logits(network: &Folded, batch: &Batch) -> Vec<Vec<f64>> {
+    (0..batch.len()).map(|index| reference::logits(network, batch.observation(index))).collect()
+}
+
+/// The largest distance of a prior or a chance from the softmax of logits in float64.
+fn distance(logits: &[Vec<f64>], evaluator: &mut TowerEvaluator, batch: &Batch) -> f64 {
     let mut predictions = Predictions::new();
     evaluator.evaluate(batch, &mut predictions).unwrap();
     let mut worst = 0.0_f64;
-    for index in 0..batch.len() {
-        let logits = reference::logits(network, batch.observation(index));
-        let (policy, wdl) = logits.split_at(network.architecture.actions);
+    for (index, logits) in logits.iter().enumerate() {
+        let (policy, wdl) = logits.split_at(logits.len() - 3);
         let legal: Vec<f64> = batch.legal(index).iter().map(|action| policy[action.index()]).collect();
         let value = predictions.value(index);
         let got = predictions.priors(index).iter().chain([&value.win, &value.draw, &value.loss]);
@@ -70,9 +74,10 @@ fn distance(network: &Folded, evaluator: &mut TowerEvaluator, batch: &Batch) -> 
 fn check_against_float64(architecture: &Architecture, positions: usize) {
     let network = Folded::random(architecture, 7).unwrap();
     let batch = batch(architecture, positions, 11);
+    let logits = reference_logits(&network, &batch);
     for path in available() {
         let tower = Arc::new(Tower::from_folded(&network, path, None).unwrap());
-        let worst = distance(&network, &mut TowerEvaluator::new(tower, WeightsVersion(1)), &batch);
+        let worst = distance(&logits, &mut TowerEvaluator::new(tower, WeightsVersion(1)), &batch);
         let tolerance = if path.is_bf16() { 0.02 } else { 2e-5 };
         assert!(worst <= tolerance, "{path} on {architecture:?} is off by {worst}");
     }
@@ -139,7 +144,7 @@ fn every_path_keeps_the_promises_of_an_evaluator() {
             let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(1));
             let shape = ObservationShape { planes: shape[0], height: shape[1], width: shape[2] };
             // The order of sums does not depend on the batch.
-            inference::conformance::run(&mut evaluator, shape, architecture.actions, 0.0);
+            evaluator_doubles::conformance::run(&mut evaluator, shape, architecture.actions, 0.0);
         }
     }
 }
@@ -216,9 +221,10 @@ fn every_path_of_integers_stays_near_float64() {
     for architecture in [architecture([2, 6, 7], 64, 4), architecture([17, 9, 9], 80, 2), excited] {
         let network = Folded::random(&architecture, 7).unwrap();
         let batch = batch(&architecture, 6, 11);
+        let logits = reference_logits(&network, &batch);
         for path in KernelVariant::INT8.into_iter().filter(|path| path.is_available()) {
             let tower = Arc::new(quantised(&network, path, &batch));
-            let worst = distance(&network, &mut TowerEvaluator::new(tower, WeightsVersion(1)), &batch);
+            let worst = distance(&logits, &mut TowerEvaluator::new(tower, WeightsVersion(1)), &batch);
             assert!(worst <= 0.01, "{path} on {architecture:?} is off by {worst}");
         }
     }

@@ -6,23 +6,19 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
 
-use crate::arrangement::{Arrangement, Pass};
-use crate::board::Board;
 use crate::folded::{Affine, Dense, Excitation, Folded};
-use crate::line::{Format, INTEGERS};
 use crate::multiplier::Multiplier;
-use crate::planes::Planes;
+use crate::planes::{Board, Format, INTEGERS, Layout, Line, Planes, TILE_ROWS};
 use crate::pooling::Summaries;
-use crate::product::{Output, Product, Run};
+use crate::product::{Output, Product, Run, Slab};
 use crate::quantise::Ranges;
-use crate::slab::Slab;
 use crate::winograd::Winograd;
 use crate::{Error, KernelVariant};
 
 /// Weights that stay in the second-level cache beside the activations.
 const NEAR_BYTES: usize = 1 << 20;
 
-/// A weights version packed for a path; threads share it.
+/// A weights version packed for one kernel variant; threads share it.
 #[derive(Debug)]
 pub struct Tower {
     architecture: Architecture,
@@ -354,8 +350,8 @@ impl Tower {
         }
         done(Stage::Observe, planes, positions);
 
-        let cells = arrangement.cells(positions);
-        let block_cells = arrangement.block_cells(positions);
+        let cells = arrangement.first(&arrangement.cells, positions);
+        let block_cells = arrangement.first(&arrangement.block_cells, positions);
         let mut convolve =
             |of: &Convolution, input: &Planes, output: &mut Planes, [add, relu]: [bool; 2], next: &Product| {
                 let output = Output::Planes { planes: output, first: 0, add, relu };
@@ -379,7 +375,7 @@ impl Tower {
             convolve(&block.first, stream, inner, [false, block.pooling.is_none()], block.second.first());
             if let Some(pooling) = &block.pooling {
                 for position in 0..positions {
-                    self.path.pool(inner, position, pooling, self.architecture.channels, summaries);
+                    base.pool(inner, position, pooling, self.architecture.channels, summaries);
                 }
             }
             done(Stage::Inner(index), inner, positions);
@@ -388,7 +384,7 @@ impl Tower {
                     convolve(&block.second, inner, scaled, [false, false], after);
                     for position in 0..positions {
                         let channels = self.architecture.channels;
-                        self.path.excite(scaled, stream, position, excitation, channels, summaries);
+                        base.excite(scaled, stream, position, excitation, channels, summaries);
                     }
                 }
                 _ => convolve(&block.second, inner, stream, [true, true], after),
@@ -418,5 +414,131 @@ impl Tower {
             let sum: f32 = weights.iter().zip(hidden).map(|(weight, hidden)| weight * hidden).sum();
             self.value.bias[outcome] + sum
         })
+    }
+}
+
+/// Activations of all positions of a pass, so that they stay in the second-level cache beside the weights that pass.
+const PASS_BYTES: usize = 384 << 10;
+/// The same of a pass whose positions lie side by side: it needs no more than to stay there.
+const TOGETHER_BYTES: usize = 896 << 10;
+/// Positions of a pass: at least a few, so that weights which do not fit the cache are read once for all of them.
+const PASS_POSITIONS: std::ops::RangeInclusive<usize> = 2..=32;
+/// Positions whose features wait for the layers of the heads, at least.
+const FEATURES: usize = TILE_ROWS;
+/// From so many positions on, sixteen side by side take less time than each by itself.
+const TOGETHER_FROM: usize = 12;
+
+/// A way to lay out the positions of a pass, and their cells as a path takes them.
+#[derive(Debug)]
+pub(crate) struct Arrangement {
+    pub(crate) layout: Layout,
+    /// The same for the features in front of the layers of the heads, whose weights are read once for all of them.
+    pub(crate) features: Layout,
+    /// For what stays in floating point.
+    cells: Vec<Run>,
+    /// For the convolutions of the blocks.
+    block_cells: Vec<Run>,
+}
+
+/// Some positions of a batch that pass through the network together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pass {
+    /// Its index.
+    pub(crate) arrangement: usize,
+    /// The first position of the batch.
+    pub(crate) first: usize,
+    pub(crate) positions: usize,
+}
+
+impl Arrangement {
+    /// Those of a path, that of the most positions first; the last takes any number of positions.
+    pub(crate) fn of(path: KernelVariant, board: Board, channels: usize) -> Vec<Self> {
+        let blocks = path.base().packing().format.lines(channels);
+        let side_by_side = Layout::together(board, TILE_ROWS);
+        let fits = path.lays_together() && 2 * side_by_side.bytes(blocks) <= TOGETHER_BYTES;
+        let positions = PASS_BYTES / (2 * blocks * board.pixels() * size_of::<Line>());
+        let most = if fits { TOGETHER_FROM - 1 } else { *PASS_POSITIONS.end() };
+        let apart = Layout::apart(board, positions.clamp(*PASS_POSITIONS.start(), most));
+        fits.then_some(side_by_side).into_iter().chain([apart]).map(|layout| Self::new(path, layout)).collect()
+    }
+
+    fn new(path: KernelVariant, layout: Layout) -> Self {
+        let features = match layout.together {
+            1 => Layout::apart(layout.board, layout.positions.max(FEATURES)),
+            _ => layout,
+        };
+        Self { layout, features, cells: path.base().cells(layout), block_cells: path.cells(layout) }
+    }
+
+    /// The passes of so many positions: as many together as their features may wait.
+    pub(crate) fn passes(all: &[Self], positions: usize) -> impl Iterator<Item = Pass> + use<'_> {
+        let mut first = 0;
+        std::iter::from_fn(move || {
+            let left = positions - first;
+            let arrangement = all.iter().position(|arrangement| left >= arrangement.least())?;
+            let positions = left.min(all[arrangement].features.positions);
+            let pass = Pass { arrangement, first, positions };
+            first += positions;
+            Some(pass)
+        })
+    }
+
+    /// From how many positions on it is taken.
+    fn least(&self) -> usize {
+        if self.layout.together > 1 { TOGETHER_FROM } else { 1 }
+    }
+
+    /// The parts of so many positions that pass through the convolutions together.
+    pub(crate) fn parts(&self, positions: usize) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+        let most = self.layout.positions;
+        (0..positions).step_by(most).map(move |first| first..positions.min(first + most))
+    }
+
+    /// The cells of the first positions, of those in `runs`.
+    fn first<'a>(&self, runs: &'a [Run], positions: usize) -> &'a [Run] {
+        let Layout { positions: all, together, .. } = self.layout;
+        // Positions side by side are computed all or none.
+        if together > 1 { runs } else { &runs[..runs.len() / all * positions] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(all: &[Arrangement], positions: usize) -> Vec<(usize, usize)> {
+        Arrangement::passes(all, positions).map(|pass| (pass.arrangement, pass.positions)).collect()
+    }
+
+    #[test]
+    fn a_batch_is_passed_whole_and_in_order() {
+        let board = Board::new(6, 7);
+        for path in [KernelVariant::AmxBf16, KernelVariant::PortableF32] {
+            let all = Arrangement::of(path, board, 64);
+            for positions in 0..100 {
+                let mut next = 0;
+                for pass in Arrangement::passes(&all, positions) {
+                    assert_eq!(pass.first, next);
+                    assert!((1..=all[pass.arrangement].features.positions).contains(&pass.positions));
+                    next += pass.positions;
+                }
+                assert_eq!(next, positions, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_take_sixteen_positions_side_by_side() {
+        let all = Arrangement::of(KernelVariant::AmxBf16, Board::new(6, 7), 64);
+        assert_eq!(passes(&all, 43), [(0, 16), (0, 16), (1, 11)]);
+        assert_eq!(passes(&all, 44), [(0, 16), (0, 16), (0, 12)]);
+        assert_eq!(passes(&all, 1), [(1, 1)]);
+    }
+
+    #[test]
+    fn positions_that_would_leave_the_cache_lie_by_themselves() {
+        let all = Arrangement::of(KernelVariant::AmxBf16, Board::new(19, 19), 256);
+        assert_eq!(passes(&all, 21), [(0, 16), (0, 5)]);
+        assert_eq!(all[0].parts(5).collect::<Vec<_>>(), [0..2, 2..4, 4..5]);
     }
 }

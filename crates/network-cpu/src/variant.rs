@@ -1,18 +1,12 @@
 use std::ops::Range;
 
-use crate::board::Board;
-use crate::folded::{Dense, Excitation};
-use crate::layout::{Layout, TILE_ROWS};
-use crate::line::{Format, INTEGERS};
 use crate::multiply::Lanes;
 use crate::paths;
-use crate::planes::Planes;
-use crate::pooling::Summaries;
-use crate::product::{Edges, Packing, RUN_ROWS, Run};
+use crate::planes::{Board, Format, INTEGERS, Layout, Planes, TILE_ROWS};
+use crate::product::{Edges, Packing, RUN_ROWS, Run, Taps};
 use crate::quantise::quantise_pixels;
-use crate::tap::Taps;
 
-/// Instructions that a tower is computed with.
+/// A variant of the kernel: the instructions and the number format that it computes with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KernelVariant {
     /// AMX tiles: bfloat16 products, float32 sums.
@@ -35,25 +29,34 @@ pub enum KernelVariant {
     PortableI8,
 }
 
-/// Calls a safe function of the leaf whose registers hold this path's floating-point numbers.
-macro_rules! of_lanes {
-    ($path:expr, $function:ident($($argument:expr),*)) => {{
-        let path = $path.base();
-        assert!(path.is_available(), "{path} is not available here");
+/// Calls a function of the leaf of a path that is available; arms come before those of float32.
+macro_rules! of_leaf {
+    ($path:expr, $function:ident $arguments:tt $(, { $($arms:tt)* })?) => {
         // SAFETY: the path is available.
         unsafe {
-            match path {
+            match $path {
+                $($($arms)*)?
                 #[cfg(target_arch = "x86_64")]
-                Self::AmxBf16 | Self::Avx512Bf16 => paths::avx512_bf16::$function($($argument),*),
+                KernelVariant::Avx512F32 => paths::avx512::$function $arguments,
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx512F32 => paths::avx512::$function($($argument),*),
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx2F32 => paths::avx2::$function($($argument),*),
+                KernelVariant::Avx2F32 => paths::avx2::$function $arguments,
                 #[cfg(target_arch = "aarch64")]
-                Self::NeonF32 => paths::neon::$function($($argument),*),
-                _ => paths::portable::$function($($argument),*),
+                KernelVariant::NeonF32 => paths::neon::$function $arguments,
+                _ => paths::portable::$function $arguments,
             }
         }
+    };
+}
+pub(crate) use of_leaf;
+
+/// Returns whether the CPU has all of these instructions.
+macro_rules! has {
+    ($($feature:tt),+) => {{
+        #[cfg(target_arch = "x86_64")]
+        let all = $(is_x86_feature_detected!($feature))&&+;
+        #[cfg(not(target_arch = "x86_64"))]
+        let all = false;
+        all
     }};
 }
 
@@ -130,12 +133,12 @@ impl KernelVariant {
         match self {
             Self::PortableF32 | Self::PortableI8 => true,
             Self::NeonF32 => cfg!(target_arch = "aarch64"),
-            Self::AmxBf16 => has_avx512_bf16() && cpu::grants_amx(),
-            Self::Avx512Bf16 => has_avx512_bf16(),
+            Self::AmxBf16 => Self::Avx512Bf16.is_available() && cpu::grants_amx(),
+            Self::Avx512Bf16 => has_avx512() && has!("avx512bf16"),
             Self::Avx512F32 => has_avx512(),
-            Self::Avx2F32 => has_avx2(),
-            Self::AmxI8 => has_avx512_vnni() && cpu::grants_amx(),
-            Self::Avx512I8 => has_avx512_vnni(),
+            Self::Avx2F32 => has!("avx2", "fma"),
+            Self::AmxI8 => Self::Avx512I8.is_available() && cpu::grants_amx(),
+            Self::Avx512I8 => has_avx512() && has!("avx512vnni"),
         }
     }
 
@@ -147,27 +150,17 @@ impl KernelVariant {
     #[must_use]
     pub fn burst(self, rounds: usize) -> usize {
         assert!(self.is_available(), "{self} is not available here");
-        // SAFETY: the path is available.
-        unsafe {
-            match self {
-                #[cfg(target_arch = "x86_64")]
-                Self::AmxBf16 => paths::amx::burst::<paths::avx512_bf16::Avx512Bf16>(rounds),
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx512Bf16 => paths::avx512_bf16::burst(rounds),
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx512F32 => paths::avx512::burst(rounds),
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx2F32 => paths::avx2::burst(rounds),
-                #[cfg(target_arch = "x86_64")]
-                Self::AmxI8 => paths::amx::burst::<paths::avx512_i8::Avx512I8>(rounds),
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx512I8 => paths::avx512_i8::burst(rounds),
-                Self::PortableI8 => paths::portable_i8::burst(rounds),
-                #[cfg(target_arch = "aarch64")]
-                Self::NeonF32 => paths::neon::burst(rounds),
-                _ => paths::portable::burst(rounds),
-            }
-        }
+        of_leaf!(self, burst(rounds), {
+            #[cfg(target_arch = "x86_64")]
+            Self::AmxBf16 => paths::amx::burst::<paths::avx512_bf16::Avx512Bf16>(rounds),
+            #[cfg(target_arch = "x86_64")]
+            Self::AmxI8 => paths::amx::burst::<paths::avx512_i8::Avx512I8>(rounds),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => paths::avx512_bf16::burst(rounds),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512I8 => paths::avx512_i8::burst(rounds),
+            Self::PortableI8 => paths::portable_i8::burst(rounds),
+        })
     }
 
     pub(crate) fn packing(self) -> Packing {
@@ -255,30 +248,6 @@ impl KernelVariant {
         }
     }
 
-    /// [`crate::pooling::pool`] with this path's instructions.
-    ///
-    /// # Panics
-    /// If the path is not available.
-    pub(crate) fn pool(self, y: &mut Planes, position: usize, pooling: &Dense, channels: usize, with: &mut Summaries) {
-        of_lanes!(self, pool(y, position, pooling, channels, with));
-    }
-
-    /// [`crate::pooling::excite`] with this path's instructions.
-    ///
-    /// # Panics
-    /// If the path is not available.
-    pub(crate) fn excite(
-        self,
-        z: &Planes,
-        x: &mut Planes,
-        position: usize,
-        excitation: &Excitation,
-        channels: usize,
-        with: &mut Summaries,
-    ) {
-        of_lanes!(self, excite(z, x, position, excitation, channels, with));
-    }
-
     /// Turns the cells of `positions` positions into integers: `inverse` is what each channel is multiplied by.
     ///
     /// # Panics
@@ -306,47 +275,8 @@ impl KernelVariant {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-fn has_avx512_bf16() -> bool {
-    has_avx512() && is_x86_feature_detected!("avx512bf16")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_avx512_vnni() -> bool {
-    has_avx512() && is_x86_feature_detected!("avx512vnni")
-}
-
-#[cfg(target_arch = "x86_64")]
 fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512dq")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx512_bf16() -> bool {
-    false
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx512_vnni() -> bool {
-    false
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx512() -> bool {
-    false
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx2() -> bool {
-    false
+    has!("avx512f", "avx512bw", "avx512vl", "avx512dq")
 }
 
 impl std::fmt::Display for KernelVariant {

@@ -9,23 +9,17 @@
 //! as many weights as of nine taps and more, so that it takes many squares to be worth reading them. Start with
 //! [`Winograd::convolve`].
 
-use crate::KernelVariant;
-use crate::folded::Affine;
-use crate::layout::Layout;
-use crate::line::Format;
-use crate::multiplier::Multiplier;
-use crate::planes::Planes;
-use crate::product::{Output, Packing, Product, Run};
-
-mod cut;
 mod minimal;
 mod pieces;
-mod squares;
 
-pub(crate) use cut::Cut;
 pub(crate) use minimal::Minimal;
-pub(crate) use pieces::Pieces;
-pub(crate) use squares::Squares;
+pub(crate) use pieces::{Cut, Pieces, Squares};
+
+use crate::KernelVariant;
+use crate::folded::Affine;
+use crate::multiplier::Multiplier;
+use crate::planes::{Format, Layout, Planes};
+use crate::product::{Output, Packing, Product, Run};
 
 /// Computes the convolutions of a tower's blocks by minimal filtering.
 #[derive(Debug)]

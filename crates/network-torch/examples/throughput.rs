@@ -1,6 +1,7 @@
-//! Measures how fast this machine trains and evaluates: `cargo run --release -p network-torch --example throughput`.
+//! Measures how fast this machine trains: `cargo run --release -p network-torch --example throughput`.
 //!
-//! One line per network, batch size and number of threads; the median of a few repetitions.
+//! One line per network, batch size and number of threads; the median of a few repetitions. `zerofleet bench hardware`
+//! measures evaluation.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
@@ -11,13 +12,10 @@
 
 use std::time::{Duration, Instant};
 
-use game::{Action, ObservationShape};
-use inference::{Batch, Evaluator, Predictions};
 use network_torch::{
-    Device, LibtorchEvaluator, Network, Precision, PrecisionPreference, TowerPreference, Trainer, TrainerSettings,
-    TrainingBatch,
+    Device, Network, Precision, PrecisionPreference, Trainer, TrainerSettings, TrainingBatch, TrainingKernel,
 };
-use weights::{Architecture, WeightsVersion};
+use weights::Architecture;
 
 fn main() {
     network_torch::keep_memory();
@@ -37,27 +35,15 @@ fn main() {
         for threads in [1, 2] {
             network_torch::set_threads(threads);
             for positions in [256, 512] {
-                let libtorch = TowerPreference::Libtorch;
+                let libtorch = TrainingKernel::Libtorch;
                 let (f32, bf16) = (Precision::F32, Precision::Bf16);
-                for (precision, tower) in [(f32, libtorch), (bf16, libtorch), (bf16, TowerPreference::Auto)] {
+                for (precision, tower) in [(f32, libtorch), (bf16, libtorch), (bf16, TrainingKernel::Auto)] {
                     let (who, rate) = training(&architecture, positions, precision, tower);
                     println!(
                         "{blocks}x64 {threads} threads train {precision} {who} batch {positions:4}: {rate:8.0} positions/s"
                     );
                 }
             }
-        }
-        network_torch::set_threads(1);
-        for positions in [8, 32, 64, 128, 256, 512] {
-            let rate = evaluating(&architecture, positions);
-            println!("{blocks}x64 1 thread evaluate bf16 batch {positions:4}: {rate:8.0} evaluations/s");
-        }
-        for positions in [64, 128, 256] {
-            let rate: f64 = std::thread::scope(|scope| {
-                let threads = [(); 2].map(|()| scope.spawn(|| evaluating(&architecture, positions)));
-                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-            });
-            println!("{blocks}x64 2 evaluators of one thread bf16 batch {positions:4}: {rate:8.0} evaluations/s");
         }
     }
 }
@@ -67,7 +53,7 @@ fn training(
     architecture: &Architecture,
     positions: usize,
     precision: Precision,
-    tower: TowerPreference,
+    tower: TrainingKernel,
 ) -> (&'static str, f64) {
     let settings = TrainerSettings { precision, tower, ..TrainerSettings::default() };
     let mut trainer = Trainer::new(Network::new(architecture, Device::Cpu, 0).unwrap(), settings).unwrap();
@@ -80,31 +66,19 @@ fn training(
         importance: Vec::new(),
     };
     let who = if trainer.trains_by_hand() { "by hand" } else { "libtorch" };
-    let rate = rate(positions, Duration::from_millis(300), || {
+    let rate = rate(positions, || {
         trainer.step(&batch).unwrap();
     });
     (who, rate)
 }
 
-fn evaluating(architecture: &Architecture, positions: usize) -> f64 {
-    let network = Network::new(architecture, Device::Cpu, 0).unwrap();
-    let mut evaluator = LibtorchEvaluator::from_network(&network, WeightsVersion(1), Precision::Bf16).unwrap();
-    let mut batch = Batch::new(ObservationShape { planes: 2, height: 6, width: 7 });
-    let legal: Vec<Action> = (0..7).map(Action).collect();
-    for _ in 0..positions {
-        batch.push(&legal, |planes| planes[3] = 1.0);
-    }
-    let mut predictions = Predictions::new();
-    rate(positions, Duration::from_millis(150), || evaluator.evaluate(&batch, &mut predictions).unwrap())
-}
-
-/// Positions per second of the median repetition within `budget`.
-fn rate(positions: usize, budget: Duration, mut once: impl FnMut()) -> f64 {
+/// Positions per second of the median repetition within 0.3 s.
+fn rate(positions: usize, mut once: impl FnMut()) -> f64 {
     once();
     once();
     let begun = Instant::now();
     let mut took = Vec::new();
-    while begun.elapsed() < budget {
+    while begun.elapsed() < Duration::from_millis(300) {
         let start = Instant::now();
         once();
         took.push(start.elapsed().as_secs_f64());

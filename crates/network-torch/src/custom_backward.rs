@@ -2,13 +2,13 @@
 //! the crate `gradients` what lies between them and the gradients of their weights.
 
 use gradients::{Affine, Norm, Path, Shape, WeightGradient};
+use half::bf16;
 use network::{NORM_EPSILON, Role};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
     Error, Network,
-    cells::Cells,
     layout::Entry,
     network::{download, in_order, read, upload},
     tower::NORM_MOMENTUM,
@@ -18,17 +18,6 @@ use crate::{
 const BORDER: [i64; 2] = [1, 1];
 /// A stride or a dilation that is none.
 const ONE: [i64; 2] = [1, 1];
-
-/// The preferred kernel of stem and tower in training: `auto`, `libtorch`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TowerPreference {
-    /// The crate `gradients` beside libtorch where that is faster: in bfloat16, on one thread of a CPU with matrix
-    /// tiles, blocks without pooling and excitation. libtorch elsewhere.
-    #[default]
-    Auto,
-    /// libtorch alone.
-    Libtorch,
-}
 
 /// Trains stem and tower of a network in bfloat16, parameters and their gradients in float32.
 #[derive(Debug)]
@@ -81,8 +70,8 @@ impl CustomBackward {
     pub(crate) fn forward(&self, network: &Network, observations: &Tensor) -> Result<Tape, Error> {
         let _guard = tch::no_grad_guard();
         let observations = Cells::from_tensor(observations)?;
-        let mut layers = vec![forward(network, &network.layers().stem, &observations, None)?];
-        for (index, block) in network.layers().blocks.iter().enumerate() {
+        let mut layers = vec![forward(network, &network.layers.stem, &observations, None)?];
+        for (index, block) in network.layers.blocks.iter().enumerate() {
             let input = &layers[2 * index].y;
             let first = forward(network, &block.first, input, None)?;
             let second = forward(network, &block.second, &first.y, Some(input))?;
@@ -91,7 +80,7 @@ impl CustomBackward {
         Ok(Tape { observations, layers })
     }
 
-    /// The gradient `[P]` of `loss`, of which libtorch knows how it came of the parameters of the heads and of `x`
+    /// The gradient `[P]` of `loss`, which libtorch derives from the parameters of the heads and of `x`
     /// `[B, F, H, W]`, what the tower made.
     pub(crate) fn gradient(
         &mut self,
@@ -100,7 +89,7 @@ impl CustomBackward {
         x: &Tensor,
         loss: &Tensor,
     ) -> Result<Tensor, Error> {
-        let parameters = network.layout().parameters.iter().zip(network.parameters());
+        let parameters = network.layout.parameters.iter().zip(&network.parameters);
         let (entries, of_heads): (Vec<_>, Vec<_>) = parameters.filter(|(entry, _)| !is_of_tower(entry)).unzip();
         let inputs: Vec<&Tensor> = std::iter::once(x).chain(of_heads).collect();
         let gradients = Tensor::f_run_backward(&[loss], &inputs, false, false)?;
@@ -150,7 +139,7 @@ impl CustomBackward {
         let scale = download(network.of(&layer.declared, Role::NormScale))?;
         let (z, y, besides) = (layer.z.values(), layer.y.values(), besides.map(Cells::values));
         let affine = layer.norm.backward(&scale, z, y, gradient.values_mut(), besides, of_z.values_mut());
-        let place = |role| network.layout().parameter(&layer.declared.tensor_name(role));
+        let place = |role| network.layout.parameter(&layer.declared.tensor_name(role));
         flat[place(Role::NormScale)].copy_from_slice(&affine.scale);
         flat[place(Role::NormShift)].copy_from_slice(&affine.shift);
         let shape = Shape { positions, height, width, inputs, outputs };
@@ -193,5 +182,52 @@ impl Layer {
     fn of_input(&self, of_z: &Cells) -> Result<Cells, Error> {
         let of_z = of_z.tensor()?;
         Cells::from_tensor(&of_z.f_conv_transpose2d(&self.weight, None::<&Tensor>, ONE, BORDER, [0, 0], 1, ONE)?)
+    }
+}
+
+/// Activations on the CPU in bfloat16, `[B, H, W, C]` as they lie, for code that computes on them without libtorch.
+#[derive(Debug)]
+pub(crate) struct Cells(Tensor);
+
+impl Cells {
+    /// Of a tensor `[B, C, H, W]`, which is copied unless it is bfloat16 on the CPU with its channels last.
+    pub(crate) fn from_tensor(tensor: &Tensor) -> Result<Self, Error> {
+        let tensor = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_to_kind(Kind::BFloat16)?;
+        Ok(Self(tensor.f_permute([0, 2, 3, 1])?.f_contiguous()?))
+    }
+
+    /// Room for as many of the same shape, with unspecified contents.
+    pub(crate) fn room(&self) -> Result<Self, Error> {
+        Ok(Self(self.0.f_empty_like()?))
+    }
+
+    /// The same numbers in memory of their own.
+    pub(crate) fn copy(&self) -> Result<Self, Error> {
+        Ok(Self(self.0.f_detach_copy()?))
+    }
+
+    /// `[B, C, H, W]` in the same memory.
+    pub(crate) fn tensor(&self) -> Result<Tensor, Error> {
+        Ok(self.0.f_permute([0, 3, 1, 2])?)
+    }
+
+    /// B, H, W and C.
+    pub(crate) fn size(&self) -> [usize; 4] {
+        let size = self.0.size();
+        std::array::from_fn(|dimension| usize::try_from(size[dimension]).expect("sizes are not negative"))
+    }
+
+    /// `[B, H, W, C]`.
+    pub(crate) fn values(&self) -> &[bf16] {
+        // SAFETY: the tensor is bfloat16, contiguous and on the CPU, which is how every one of them is made; it keeps
+        // its memory for as long as `self` is borrowed. Nothing writes to it meanwhile: that takes `values_mut`, or an
+        // operation of libtorch that works in place, and none is given these tensors.
+        unsafe { std::slice::from_raw_parts(self.0.data_ptr().cast::<bf16>(), self.0.numel()) }
+    }
+
+    /// The same, to be written, where no other tensor shares the memory.
+    pub(crate) fn values_mut(&mut self) -> &mut [bf16] {
+        // SAFETY: as above, and no other tensor shares the memory.
+        unsafe { std::slice::from_raw_parts_mut(self.0.data_ptr().cast::<bf16>(), self.0.numel()) }
     }
 }

@@ -1,12 +1,16 @@
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use game::{ObservationShape, Outcome};
 use inference::{Attributes, Batch, BufferPool, Evaluator, InFlightBatch, PipelinedEvaluator, Predictions};
-use tch::{Device, Tensor};
-use weights::{Architecture, WeightsVersion};
+use tch::{Device, Kind, Tensor};
+use weights::{Architecture, Manifest, WeightsVersion};
 
-use crate::{Error, Network, Precision, device::device_name, folded::Folded, staging::Staging, tensors, threads};
+use crate::{
+    Chosen, ChosenPrecision, DevicePreference, Error, Network, Precision, PrecisionPreference, choose_device,
+    choose_precision, device::device_name, folded::Folded, layout, process,
+};
 
 /// Positions run through the network at once; a larger batch is cut. Beyond it nothing is gained on a CPU, where the
 /// tower's activations should stay in the cache, and little elsewhere.
@@ -52,7 +56,7 @@ impl LibtorchEvaluator {
         (device, precision): (Device, Precision),
         slots: Arc<BatchBuffers>,
     ) -> Result<Self, Error> {
-        threads::apply();
+        process::apply();
         let network = Network::from_safetensors(architecture, bytes, device)?;
         Ok(Self(PipelinedEvaluator::new(Loaded::new(&network, version, precision)?, slots)))
     }
@@ -142,7 +146,7 @@ impl inference::Device for Loaded {
     }
 
     fn submit(&mut self, flight: &mut LibtorchFlight) -> Result<(), inference::Error> {
-        threads::apply();
+        process::apply();
         self.forward(flight).map_err(failed)
     }
 }
@@ -179,7 +183,7 @@ impl LibtorchFlight {
         let staged = self.observations.numbers(self.padded * len)?;
         let (staged, padding) = staged.split_at_mut(positions.len() * len);
         let observations = &batch.observations()[positions.start * len..positions.end * len];
-        tensors::channels_last(observations, planes, height * width, staged);
+        layout::channels_last(observations, planes, height * width, staged);
         padding.fill(0.0);
         Ok(())
     }
@@ -227,6 +231,152 @@ fn failed(error: Error) -> inference::Error {
 fn padded(positions: usize) -> usize {
     let granularity = (positions.next_power_of_two() / 16).max(1);
     positions.next_multiple_of(granularity)
+}
+
+/// Numbers on the CPU on their way to a device or back: kept from batch to batch, and pinned where that lets a copy
+/// happen while a batch is computed.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    device: Device,
+    /// `[capacity]`, float32, contiguous, on the CPU.
+    tensor: Option<Tensor>,
+    capacity: usize,
+}
+
+impl Staging {
+    /// For copies to or from `device`; nothing is allocated yet.
+    pub(crate) fn new(device: Device) -> Self {
+        Self { device, tensor: None, capacity: 0 }
+    }
+
+    /// The first `len` numbers as a tensor `[len]` in the same memory.
+    ///
+    /// # Errors
+    /// [`Error::Libtorch`] if there is no memory.
+    pub(crate) fn tensor(&mut self, len: usize) -> Result<Tensor, Error> {
+        let tensor = match self.tensor.take() {
+            Some(tensor) if self.capacity >= len => tensor,
+            _ => {
+                // Batches differ by a little from call to call.
+                self.capacity = len.next_power_of_two();
+                allocate(self.capacity, self.device)?
+            }
+        };
+        Ok(self.tensor.insert(tensor).f_narrow(0, 0, i64::try_from(len).expect("a batch fits memory"))?)
+    }
+
+    /// The first `len` numbers, for writing. Tensors in the same memory are not to be in use meanwhile.
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor).
+    pub(crate) fn numbers(&mut self, len: usize) -> Result<&mut [f32], Error> {
+        let tensor = self.tensor(len)?;
+        // SAFETY: the tensor is float32, contiguous, on the CPU and at least `len` long; `self.tensor` keeps its memory
+        // for as long as `self` is borrowed. Nothing else touches it: other tensors of this memory live only while a
+        // batch is submitted and collected, which also borrows `self` mutably, and a device that copies from it has
+        // done so once the answers of that batch were read; a flight whose batch failed is never staged again.
+        Ok(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast::<f32>(), len) })
+    }
+}
+
+fn allocate(capacity: usize, device: Device) -> Result<Tensor, Error> {
+    let size = i64::try_from(capacity).expect("a batch fits memory");
+    let plain = Tensor::f_zeros([size], (Kind::Float, Device::Cpu))?;
+    if !device.is_cuda() {
+        return Ok(plain);
+    }
+    // Where the system lets nothing be pinned, copies are slower and as right.
+    Ok(plain.f_pin_memory(device).unwrap_or(plain))
+}
+
+/// Batches in flight on an accelerator before any measurement: one is computed, the next one waits there.
+const IN_FLIGHT: usize = 2;
+
+/// Builds evaluators for the threads of a process: the device is chosen at once, the precision for the first evaluator.
+///
+/// On the CPU every evaluator computes in the thread that calls it: threads of libtorch's own would wait for each
+/// other. On an accelerator the evaluators of a version share its weights, and all share the slots for batches under
+/// way.
+#[derive(Debug)]
+pub struct Libtorch {
+    device: Chosen,
+    slots: Arc<BatchBuffers>,
+    /// On an accelerator, the version that was requested last: the other threads request the same one.
+    newest: Mutex<Option<(Manifest, LibtorchEvaluator)>>,
+    preference: PrecisionPreference,
+    precision: OnceLock<ChosenPrecision>,
+    clock: fn() -> Instant,
+}
+
+impl Libtorch {
+    /// Chooses the device, as [`choose_device`]; `clock` times precisions when they are measured.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn new(
+        device: DevicePreference,
+        preference: PrecisionPreference,
+        clock: fn() -> Instant,
+    ) -> Result<Self, Error> {
+        let device = choose_device(device)?;
+        if device.device == Device::Cpu {
+            process::set_threads(1);
+        }
+        let slots = Arc::new(BufferPool::new(IN_FLIGHT));
+        Ok(Self { device, slots, newest: Mutex::default(), preference, precision: OnceLock::new(), clock })
+    }
+
+    /// Returns whether it found an accelerator.
+    #[must_use]
+    pub fn is_accelerated(&self) -> bool {
+        self.device.device != Device::Cpu
+    }
+
+    /// Sets how many batches may be in flight on an accelerator; on the CPU it is always one for each thread.
+    pub fn set_in_flight(&self, depth: usize) {
+        self.slots.set_depth(depth);
+    }
+
+    /// The same; `None` on the CPU.
+    #[must_use]
+    pub fn in_flight(&self) -> Option<usize> {
+        self.is_accelerated().then(|| self.slots.depth())
+    }
+
+    /// For people: device and precision, and why they were chosen, and on an accelerator how many batches may be in
+    /// flight. Measures the precision if nothing has yet.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let in_flight = self.in_flight().map_or(String::new(), |depth| format!(", {depth} in flight"));
+        format!("libtorch on {}, {}{in_flight}", self.device, self.precision())
+    }
+
+    /// An evaluator of a published version for one thread.
+    ///
+    /// # Errors
+    /// Weights that are not of the network their manifest names, or a device that refuses.
+    pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<LibtorchEvaluator, Error> {
+        if !self.is_accelerated() {
+            return self.load(manifest, bytes, Arc::new(BufferPool::new(1)));
+        }
+        // Held while weights are brought to the device: other threads want the same ones meanwhile.
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, evaluator)) = newest.as_ref().filter(|(newest, _)| newest == manifest) {
+            return Ok(evaluator.beside());
+        }
+        let evaluator = self.load(manifest, bytes, Arc::clone(&self.slots))?;
+        *newest = Some((manifest.clone(), evaluator.beside()));
+        Ok(evaluator)
+    }
+
+    fn load(&self, manifest: &Manifest, bytes: &[u8], slots: Arc<BatchBuffers>) -> Result<LibtorchEvaluator, Error> {
+        let on = (self.device.device, self.precision().precision);
+        LibtorchEvaluator::in_slots(&manifest.architecture, manifest.version, bytes, on, slots)
+    }
+
+    fn precision(&self) -> &ChosenPrecision {
+        self.precision.get_or_init(|| choose_precision(self.preference, self.device.device, &mut || (self.clock)()))
+    }
 }
 
 #[cfg(test)]

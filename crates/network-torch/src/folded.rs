@@ -4,8 +4,7 @@ use weights::Architecture;
 
 use crate::{
     Error, Network, Precision,
-    affine::Affine,
-    global::{self, Excitation},
+    layers::{self, Affine, Excitation},
 };
 
 /// A network for inference: every batch norm folded into the convolution before it, the two heads joined.
@@ -41,7 +40,7 @@ struct Block {
 impl Folded {
     pub(crate) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
-        let (layers, kind) = (network.layers(), precision.kind());
+        let (layers, kind) = (&network.layers, precision.kind());
         Ok(Self {
             device: network.device(),
             kind,
@@ -102,7 +101,7 @@ impl Block {
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         let mut y = self.first.convolve(x)?;
         if let Some(pooling) = &self.pooling {
-            global::pool(&mut y, pooling)?;
+            layers::pool(&mut y, pooling)?;
         }
         let _ = y.f_relu_()?;
         let mut z = self.second.convolve(&y)?;
@@ -121,7 +120,7 @@ fn convolution(network: &Network, layer: &Layer, kind: Kind) -> Result<Affine, E
 
 /// The convolutions in front of the two heads as one, the policy's channels first.
 fn heads(network: &Network) -> Result<Affine, Error> {
-    let (policy, value) = (fold(network, &network.layers().policy)?, fold(network, &network.layers().value)?);
+    let (policy, value) = (fold(network, &network.layers.policy)?, fold(network, &network.layers.value)?);
     Ok(Affine {
         weight: Tensor::f_cat(&[policy.weight, value.weight], 0)?,
         bias: Tensor::f_cat(&[policy.bias, value.bias], 0)?,
@@ -153,7 +152,7 @@ fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> {
 /// The two matrices over `[cells, 32]` features as one over `[cells, 64]`: the policy's channels first in each cell.
 fn join(network: &Network) -> Result<Affine, Error> {
     let size = |n: usize| i64::try_from(n).expect("dimensions were checked");
-    let layers = network.layers();
+    let layers = &network.layers;
     let (policy, value) = (linear(network, &layers.policy_output)?, linear(network, &layers.value_hidden)?);
     let by_cell = |weight: &Tensor| weight.f_view([weight.size()[0], -1, size(HEAD_CHANNELS)]);
     let (policy_weight, value_weight) = (by_cell(&policy.weight)?, by_cell(&value.weight)?);
@@ -178,8 +177,8 @@ mod tests {
 
     use super::Folded;
     use crate::{
-        Precision, tensors,
-        testing::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
+        Precision, layout,
+        tests::networks::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
         tower::{Mode, forward},
     };
 
@@ -191,7 +190,7 @@ mod tests {
 
             let mut staged = vec![0.0; batch.observations.len()];
             let cells = architecture.height * architecture.width;
-            tensors::channels_last(&batch.observations, architecture.planes, cells, &mut staged);
+            layout::channels_last(&batch.observations, architecture.planes, cells, &mut staged);
             let folded = Folded::new(&network, precision).unwrap().forward(&Tensor::from_slice(&staged), 6).unwrap();
             let actions = i64::try_from(architecture.actions).unwrap();
             assert_close(&numbers(&folded.narrow(1, 0, actions)), &numbers(&whole.policy), tolerance);
@@ -215,7 +214,7 @@ mod tests {
         let folded = Folded::new(&network, Precision::F32).unwrap();
         let observations = Tensor::from_slice(&[1.0_f32; 2 * 3 * 4]);
         let before = numbers(&folded.forward(&observations, 1).unwrap());
-        tch::no_grad(|| network.flat_parameters().shallow_clone().f_add_scalar_(0.1).map(drop)).unwrap();
+        tch::no_grad(|| network.flat_parameters.shallow_clone().f_add_scalar_(0.1).map(drop)).unwrap();
         assert_eq!(numbers(&folded.forward(&observations, 1).unwrap()), before);
     }
 }

@@ -1,6 +1,8 @@
 use std::ops::Range;
 
-use network::{Layers, Tensor};
+use network::{Entry as FileEntry, Layers, Reader, Role, Tensor};
+
+use crate::Error;
 
 /// A tensor of the network and its place in a flat buffer.
 ///
@@ -63,12 +65,66 @@ fn placed(tensors: Vec<Tensor>) -> Vec<Entry> {
     tensors.into_iter().map(place).collect()
 }
 
+/// The tensors that `entries` place in `flat`, with `prefix` before each name: convolutions `[out, height, width, in]`
+/// as `[out, in, height, width]`.
+pub(crate) fn file_entries<'a>(
+    prefix: &'a str,
+    entries: &'a [Entry],
+    flat: &'a [f32],
+) -> impl Iterator<Item = FileEntry> + 'a {
+    entries.iter().map(move |entry| {
+        let (inputs, taps) = matrix(entry);
+        FileEntry::tensor(prefix, &entry.tensor, &transpose_each(&flat[entry.range()], taps, inputs))
+    })
+}
+
+/// The flat buffer of `entries`, each found under `prefix` and its name.
+pub(crate) fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> Result<Vec<f32>, Error> {
+    // Grows with what is in the file: an architecture may need more than any machine has.
+    let mut flat = Vec::new();
+    for entry in entries {
+        let (inputs, taps) = matrix(entry);
+        flat.extend(transpose_each(&reader.tensor(prefix, &entry.tensor)?, inputs, taps));
+    }
+    Ok(flat)
+}
+
+/// Input channels and taps of a convolution; anything else is one tap, in which there is no other order.
+fn matrix(entry: &Entry) -> (usize, usize) {
+    match entry.tensor.shape[..] {
+        [outputs, inputs, ..] if entry.tensor.role == Role::Convolution => (inputs, entry.len / (outputs * inputs)),
+        _ => (entry.len, 1),
+    }
+}
+
+/// Transposes every `[rows, columns]` matrix of `values` to `[columns, rows]`.
+pub(crate) fn transpose_each(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut transposed = Vec::with_capacity(values.len());
+    for matrix in values.chunks_exact(rows * columns) {
+        for column in 0..columns {
+            transposed.extend((0..rows).map(|row| matrix[row * columns + column]));
+        }
+    }
+    transposed
+}
+
+/// Observations `[B, C, cells]` as `[B, cells, C]`, replacing what `to`, which is as long, held.
+pub(crate) fn channels_last(observations: &[f32], planes: usize, cells: usize, to: &mut [f32]) {
+    for (from, to) in observations.chunks_exact(planes * cells).zip(to.chunks_exact_mut(planes * cells)) {
+        for (plane, values) in from.chunks_exact(cells).enumerate() {
+            for (cell, &value) in values.iter().enumerate() {
+                to[cell * planes + plane] = value;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use network::Layers;
 
     use super::{Entry, Layout};
-    use crate::testing::complete;
+    use crate::tests::networks::complete;
 
     #[test]
     fn weights_come_first_and_biases_of_pooling_and_excitation_do_not_decay() {

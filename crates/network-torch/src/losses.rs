@@ -134,7 +134,7 @@ mod tests {
     use super::{Targets, losses};
     use crate::{
         Error, TrainingBatch,
-        testing::{batch, tiny},
+        tests::networks::{batch, tiny},
         tower::Logits,
     };
 

@@ -6,8 +6,7 @@ use weights::Architecture;
 
 use crate::{
     Error,
-    layout::{Entry, Layout},
-    tensors,
+    layout::{self, Entry, Layout},
 };
 
 /// The parameters and running statistics of the network that [`Layers`] declares, in two flat buffers.
@@ -16,13 +15,14 @@ use crate::{
 #[derive(Debug)]
 pub struct Network {
     architecture: Architecture,
-    layers: Layers,
-    layout: Layout,
+    pub(crate) layers: Layers,
+    pub(crate) layout: Layout,
     /// All trained parameters, `[P]`; the optimiser works on it, `parameters` look into it.
-    flat_parameters: Tensor,
+    pub(crate) flat_parameters: Tensor,
     /// All running means and variances, `[S]`; training writes to it through `statistics`.
-    flat_statistics: Tensor,
-    parameters: Vec<Tensor>,
+    pub(crate) flat_statistics: Tensor,
+    /// The trained parameters in the order of the layout, each a view with its public shape.
+    pub(crate) parameters: Vec<Tensor>,
     statistics: Vec<Tensor>,
 }
 
@@ -57,8 +57,8 @@ impl Network {
         let layers = Layers::new(architecture)?;
         let layout = Layout::new(&layers);
         let mut reader = Reader::new(bytes)?;
-        let parameters = tensors::flat(&mut reader, "", &layout.parameters)?;
-        let statistics = tensors::flat(&mut reader, "", &layout.statistics)?;
+        let parameters = layout::flat(&mut reader, "", &layout.parameters)?;
+        let statistics = layout::flat(&mut reader, "", &layout.statistics)?;
         reader.finish()?;
         Self::from_flat(architecture, layers, upload(&parameters, device)?, upload(&statistics, device)?)
     }
@@ -113,27 +113,6 @@ impl Network {
         })
     }
 
-    pub(crate) fn layers(&self) -> &Layers {
-        &self.layers
-    }
-
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    pub(crate) fn flat_parameters(&self) -> &Tensor {
-        &self.flat_parameters
-    }
-
-    pub(crate) fn flat_statistics(&self) -> &Tensor {
-        &self.flat_statistics
-    }
-
-    /// The trained parameters in the order of the layout, each a view with its public shape.
-    pub(crate) fn parameters(&self) -> &[Tensor] {
-        &self.parameters
-    }
-
     /// The tensor of a layer.
     pub(crate) fn of(&self, layer: &Layer, role: Role) -> &Tensor {
         self.tensor(&layer.tensor_name(role))
@@ -150,8 +129,8 @@ impl Network {
 /// A safetensors file of two flat buffers.
 pub(crate) fn write(layout: &Layout, parameters: &Tensor, statistics: &Tensor) -> Result<Vec<u8>, Error> {
     let (parameters, statistics) = (download(parameters)?, download(statistics)?);
-    let entries = tensors::file_entries("", &layout.parameters, &parameters);
-    Ok(::network::write(entries.chain(tensors::file_entries("", &layout.statistics, &statistics)))?)
+    let entries = layout::file_entries("", &layout.parameters, &parameters);
+    Ok(::network::write(entries.chain(layout::file_entries("", &layout.statistics, &statistics)))?)
 }
 
 /// `values` as a tensor `[n]` on `device`.

@@ -5,8 +5,7 @@ use tch::{Kind, Tensor};
 
 use crate::{
     Error, Network,
-    affine::Affine,
-    global::{self, Excitation},
+    layers::{self, Affine, Excitation},
 };
 
 /// Share of the newest batch in the running statistics.
@@ -35,9 +34,9 @@ pub(crate) struct Logits {
 /// statistics in their own kind.
 pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
-    let mut x = tower.normed(&network.layers().stem, observations)?;
+    let mut x = tower.normed(&network.layers.stem, observations)?;
     let _ = x.f_relu_()?;
-    for block in &network.layers().blocks {
+    for block in &network.layers.blocks {
         x = tower.block(block, &x)?;
     }
     heads(network, &x, kind, mode)
@@ -46,12 +45,12 @@ pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode
 /// The same from what stem and blocks made of the observations: `[B, F, H, W]`.
 pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
-    let layers = network.layers();
+    let layers = &network.layers;
     let policy = tower.affine(&layers.policy_output)?.linear(&tower.head(&layers.policy, x)?)?;
     let mut hidden = tower.affine(&layers.value_hidden)?.linear(&tower.head(&layers.value, x)?)?;
     let _ = hidden.f_relu_()?;
     let value = tower.affine(&layers.value_output)?.linear(&hidden)?;
-    let wide = if network.flat_parameters().kind() == Kind::Double { Kind::Double } else { Kind::Float };
+    let wide = if network.flat_parameters.kind() == Kind::Double { Kind::Double } else { Kind::Float };
     Ok(Logits { policy: policy.f_to_kind(wide)?, value: value.f_to_kind(wide)? })
 }
 
@@ -66,7 +65,7 @@ impl Tower<'_> {
     fn block(&self, block: &Block, x: &Tensor) -> Result<Tensor, Error> {
         let mut y = self.normed(&block.first, x)?;
         if let Some(pooling) = &block.pooling {
-            global::pool(&mut y, &self.affine(pooling)?)?;
+            layers::pool(&mut y, &self.affine(pooling)?)?;
         }
         let _ = y.f_relu_()?;
         let mut z = self.normed(&block.second, &y)?;

@@ -5,13 +5,13 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    Decay, Error, Losses, Network, Optimiser, Precision, TrainingBatch,
-    custom_backward::{CustomBackward, TowerPreference},
-    laps::Laps,
+    Decay, Error, Losses, Network, Optimiser, Precision, TrainingBatch, TrainingKernel,
+    custom_backward::CustomBackward,
+    layout,
     losses::{self, LossTensors, Targets},
-    network, optimiser,
-    optimiser::StepSettings,
-    schedule, tensors, threads,
+    network,
+    optimiser::{self, StepSettings},
+    process,
     tower::{self, Mode},
 };
 
@@ -47,7 +47,7 @@ pub struct TrainerSettings {
     /// The number format of convolutions and matrices; parameters and losses are float32.
     pub precision: Precision,
     /// The kernel of stem and tower.
-    pub tower: TowerPreference,
+    pub tower: TrainingKernel,
 }
 
 impl Default for TrainerSettings {
@@ -64,7 +64,7 @@ impl Default for TrainerSettings {
             ema_decay: 0.999,
             value_loss_weight: 1.0,
             precision: Precision::F32,
-            tower: TowerPreference::Auto,
+            tower: TrainingKernel::Auto,
         }
     }
 }
@@ -73,25 +73,20 @@ impl TrainerSettings {
     fn check(&self) -> Result<(), Error> {
         self.optimiser.check()?;
         self.decay.check()?;
-        let not_negative = [
-            ("learning_rate", self.learning_rate),
-            ("weight_decay", self.weight_decay),
-            ("value_loss_weight", self.value_loss_weight),
+        let is_factor = |x: f64| x >= 0.0 && x.is_finite();
+        let factor = |field, x| (field, x, is_factor(x), "a finite number, 0 or above");
+        let (clip, ema) = (self.gradient_clip_norm, self.ema_decay);
+        let checks = [
+            factor("learning_rate", self.learning_rate),
+            factor("weight_decay", self.weight_decay),
+            factor("value_loss_weight", self.value_loss_weight),
+            ("gradient_clip_norm", clip, clip > 0.0, "above 0"),
+            ("ema_decay", ema, (0.0..1.0).contains(&ema), "from 0 to below 1"),
         ];
-        for (field, got) in not_negative {
-            if !(got >= 0.0 && got.is_finite()) {
-                return Err(Error::Setting { field, got, expected: "a finite number, 0 or above" });
-            }
+        match checks.into_iter().find(|(.., is_good, _)| !is_good) {
+            Some((field, got, _, expected)) => Err(Error::Setting { field, got, expected }),
+            None => Ok(()),
         }
-        if self.gradient_clip_norm.is_nan() || self.gradient_clip_norm <= 0.0 {
-            let got = self.gradient_clip_norm;
-            return Err(Error::Setting { field: "gradient_clip_norm", got, expected: "above 0" });
-        }
-        if !(0.0..1.0).contains(&self.ema_decay) {
-            let got = self.ema_decay;
-            return Err(Error::Setting { field: "ema_decay", got, expected: "from 0 to below 1" });
-        }
-        Ok(())
     }
 }
 
@@ -143,12 +138,12 @@ impl Trainer {
         let moments = settings.optimiser.moment_names().iter();
         let may_be_by_hand = network.device() == Device::Cpu
             && settings.precision == Precision::Bf16
-            && settings.tower == TowerPreference::Auto
-            && threads::are_single();
+            && settings.tower == TrainingKernel::Auto
+            && process::are_single();
         Ok(Self {
-            average_parameters: network.flat_parameters().f_detach_copy()?,
-            average_statistics: network.flat_statistics().f_detach_copy()?,
-            moments: moments.map(|_| network.flat_parameters().f_zeros_like()).collect::<Result<_, _>>()?,
+            average_parameters: network.flat_parameters.f_detach_copy()?,
+            average_statistics: network.flat_statistics.f_detach_copy()?,
+            moments: moments.map(|_| network.flat_parameters.f_zeros_like()).collect::<Result<_, _>>()?,
             custom_backward: may_be_by_hand.then(|| CustomBackward::fastest(network.architecture())).flatten(),
             settings,
             network,
@@ -181,9 +176,9 @@ impl Trainer {
     }
 
     fn step_in_laps(&mut self, batch: &TrainingBatch, laps: &mut Laps<'_>) -> Result<(Losses, StepTimes), Error> {
-        threads::apply();
+        process::apply();
         let positions = batch.positions(self.network.architecture())?;
-        let statistics = self.network.flat_statistics().f_detach_copy()?;
+        let statistics = self.network.flat_statistics.f_detach_copy()?;
         let mut times = StepTimes::default();
         let outcome = self.forward_backward(batch, positions, laps, &mut times);
         let checked =
@@ -193,7 +188,7 @@ impl Trainer {
             Err(error) => {
                 // The forward pass has moved the running statistics already.
                 let _guard = tch::no_grad_guard();
-                self.network.flat_statistics().shallow_clone().f_copy_(&statistics)?;
+                self.network.flat_statistics.shallow_clone().f_copy_(&statistics)?;
                 return Err(error);
             }
         };
@@ -207,7 +202,7 @@ impl Trainer {
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
     pub fn published(&self) -> Result<Vec<u8>, Error> {
-        network::write(self.network.layout(), &self.average_parameters, &self.average_statistics)
+        network::write(&self.network.layout, &self.average_parameters, &self.average_statistics)
     }
 
     /// Everything training needs to go on as if it had not stopped, as files by name.
@@ -217,8 +212,8 @@ impl Trainer {
     pub fn save(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let mut entries = vec![Entry::count("step", self.step), Entry::real("progress", self.progress)];
         for (name, moment) in self.settings.optimiser.moment_names().iter().zip(&self.moments) {
-            let parameters = &self.network.layout().parameters;
-            entries.extend(tensors::file_entries(name, parameters, &network::download(moment)?));
+            let parameters = &self.network.layout.parameters;
+            entries.extend(layout::file_entries(name, parameters, &network::download(moment)?));
         }
         Ok(vec![
             (NETWORK_FILE.to_owned(), self.network.to_safetensors()?),
@@ -261,12 +256,12 @@ impl Trainer {
         let (step, progress) = (reader.count("step")?, reader.real("progress")?);
         let mut moments = Vec::with_capacity(self.moments.len());
         for name in self.settings.optimiser.moment_names() {
-            moments.push(network::upload(&tensors::flat(&mut reader, name, &network.layout().parameters)?, device)?);
+            moments.push(network::upload(&layout::flat(&mut reader, name, &network.layout.parameters)?, device)?);
         }
         reader.finish()?;
 
-        self.average_parameters = average.flat_parameters().shallow_clone();
-        self.average_statistics = average.flat_statistics().shallow_clone();
+        self.average_parameters = average.flat_parameters.shallow_clone();
+        self.average_statistics = average.flat_statistics.shallow_clone();
         self.network = network;
         self.moments = moments;
         self.step = step;
@@ -283,7 +278,7 @@ impl Trainer {
     /// The learning rate of the next step.
     #[must_use]
     pub fn learning_rate(&self) -> f64 {
-        let warm_up = schedule::warm_up(self.step, self.settings.warm_up_steps);
+        let warm_up = optimiser::warm_up(self.step, self.settings.warm_up_steps);
         self.settings.learning_rate * warm_up * self.settings.decay.factor(self.progress())
     }
 
@@ -343,8 +338,8 @@ impl Trainer {
                 let logits = tower::forward(network, &observations, kind, Mode::Training)?;
                 let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
                 times.forward = laps.lap();
-                let gradients = Tensor::f_run_backward(&[&losses.total], network.parameters(), false, false)?;
-                (losses, network::flatten(&network.layout().parameters, &gradients)?)
+                let gradients = Tensor::f_run_backward(&[&losses.total], &network.parameters, false, false)?;
+                (losses, network::flatten(&network.layout.parameters, &gradients)?)
             }
             Some(custom_backward) => {
                 let tape = custom_backward.forward(network, &observations)?;
@@ -370,7 +365,7 @@ impl Trainer {
         let size = |n: usize| i64::try_from(n).expect("a batch fits memory");
         let device = self.network.device();
         self.staged.resize(batch.observations.len(), 0.0);
-        tensors::channels_last(&batch.observations, planes, height * width, &mut self.staged);
+        layout::channels_last(&batch.observations, planes, height * width, &mut self.staged);
         let observations = network::upload(&self.staged, device)?;
         let observations = observations.f_view([size(positions), size(height), size(width), size(planes)])?;
         let by_action = [size(positions), size(actions)];
@@ -390,8 +385,8 @@ impl Trainer {
 
     /// Brings every scalar to this side in one copy.
     fn measure(&self, losses: &LossTensors, gradient: &Tensor) -> Result<Losses, Error> {
-        let decayed = i64::try_from(self.network.layout().decayed()).expect("parameters fit memory");
-        let weights = self.network.flat_parameters().f_narrow(0, 0, decayed)?;
+        let decayed = i64::try_from(self.network.layout.decayed()).expect("parameters fit memory");
+        let weights = self.network.flat_parameters.f_narrow(0, 0, decayed)?;
         let scalars = [
             &losses.total,
             &losses.policy,
@@ -431,18 +426,45 @@ impl Trainer {
         let step = StepSettings {
             learning_rate: self.learning_rate(),
             weight_decay: self.settings.weight_decay,
-            decayed: self.network.layout().decayed(),
+            decayed: self.network.layout.decayed(),
             step: self.step + 1,
         };
-        let parameters = self.network.flat_parameters();
+        let parameters = &self.network.flat_parameters;
         optimiser::apply(self.settings.optimiser, step, &gradient, &mut self.moments, parameters)?;
 
         let age = self.step as f64;
         let kept = self.settings.ema_decay.min((1.0 + age) / (10.0 + age));
         let _ = self.average_parameters.f_lerp_(parameters, 1.0 - kept)?;
-        let _ = self.average_statistics.f_lerp_(self.network.flat_statistics(), 1.0 - kept)?;
+        let _ = self.average_statistics.f_lerp_(&self.network.flat_statistics, 1.0 - kept)?;
         self.step += 1;
         Ok(())
+    }
+}
+
+/// A stopwatch that reads a clock it is handed, or none.
+pub(crate) struct Laps<'a> {
+    clock: Option<&'a mut dyn FnMut() -> Instant>,
+    last: Option<Instant>,
+}
+
+impl<'a> Laps<'a> {
+    /// Begins the first lap.
+    pub(crate) fn new(clock: &'a mut dyn FnMut() -> Instant) -> Self {
+        let last = Some(clock());
+        Self { clock: Some(clock), last }
+    }
+
+    /// Every lap takes no time.
+    pub(crate) fn none() -> Self {
+        Self { clock: None, last: None }
+    }
+
+    /// Ends a lap and begins the next.
+    pub(crate) fn lap(&mut self) -> Duration {
+        let Some((clock, last)) = self.clock.as_mut().zip(self.last) else { return Duration::ZERO };
+        let now = clock();
+        self.last = Some(now);
+        now.saturating_duration_since(last)
     }
 }
 

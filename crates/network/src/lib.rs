@@ -9,12 +9,13 @@
 mod error;
 mod file;
 mod layers;
-mod limits;
 
 pub use error::Error;
 pub use file::{Entry, Reader, write};
-pub use layers::{Block, Excitation, Layer, LayerKind, Layers, Role, Tensor};
-pub use limits::{ACTIONS_MAX, BLOCKS_MAX, CHANNELS_MAX, PLANES_MAX, SIDE_MAX, SQUEEZE_EXCITATION_MAX, check};
+pub use layers::{
+    ACTIONS_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, Excitation, Layer, LayerKind, Layers, PLANES_MAX, Role, SIDE_MAX,
+    SQUEEZE_EXCITATION_MAX, Tensor, check,
+};
 pub use weights::Architecture;
 
 /// Channels of the 1×1 convolution in front of each head.

@@ -1,32 +1,24 @@
-//! The replay table: the trajectories held, the positions that may be drawn, and the speed of both.
+//! Decides which trajectories a replay table holds, which of their positions are drawn, and how fast.
 //!
-//! An *item* is one position whose search policy is a training target. Trajectories are inserted whole, items are drawn
-//! one at a time, as a [`Selector`] chooses them from a growing [`Window`]; [`Retention`] bounds the trajectories held,
-//! a [`Signature`] those accepted, and the [`RateLimiter`] ties the two speeds together.
+//! A [`Table`] with [`TableSettings`] takes each trajectory as one [`Insertion`] and draws *items*, positions whose
+//! search policy is a training target: a [`Selector`] chooses them from a growing [`Window`], and each [`Drawn`] item
+//! has an [`ItemKey`]. [`Retention`] bounds what is held, a [`PriorityUpdate`] changes what is drawn, a
+//! [`QuarantineChange`] takes trajectories out of it, and the [`RateLimiter`] holds the ratio of samples to inserts.
+//! [`SeenIds`] keeps the ids of all trajectories that were ever inserted, so that each counts once.
 //!
-//! Pure: no clock, no thread, no file, no network and no game. Randomness and time are arguments, observations are
-//! opaque, and the caller makes inserts and samples wait for the limiter. The caller also ensures that each trajectory
-//! is inserted once: [`SeenIds`] holds the ids of all that were ever inserted, for all tables of a server. Start with
-//! [`Table`].
+//! No clock, thread, file, network or game: randomness and time are arguments, trajectories are opaque, and the caller
+//! makes inserts and samples wait for the limiter. Start with [`Table`].
 
 mod rate_limiter;
-mod retention;
 mod seen;
-mod selector;
 mod settings;
-mod signature;
 mod table;
 mod tree;
-mod window;
 
-pub use rate_limiter::{InvalidRateLimiter, RateLimiter, RateLimiterCounts, RateLimiterSettings, Wait};
-pub use retention::Retention;
+pub use rate_limiter::{RateLimiter, RateLimiterCounts, RateLimiterSettings, Wait};
 pub use seen::SeenIds;
-pub use selector::{InvalidSelector, Selector};
-pub use settings::{InvalidTable, TableSettings};
-pub use signature::Signature;
+pub use settings::{Retention, Selector, TableSettings, Window};
 pub use table::{
-    Changed, Drawn, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, Quarantine, Release, Removed, Table,
+    Changed, Drawn, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, Removed, Table,
     TableTotals,
 };
-pub use window::{InvalidWindow, Window};

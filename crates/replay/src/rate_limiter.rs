@@ -1,3 +1,7 @@
+use experience::Invalid;
+
+use crate::settings::invalid;
+
 /// Keeps sampling and inserting in one ratio: Reverb's `SampleToInsertRatio` (Cassirer et al. 2021), counted in items.
 ///
 /// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor `inserted ·
@@ -20,7 +24,7 @@ pub struct RateLimiterSettings {
     pub min_items: u64,
     /// The tolerated deviation from the ratio, in samples either way, before one side waits. At least `max(1,
     /// samples_per_insert)`.
-    pub error: f64,
+    pub error_items: f64,
 }
 
 /// The limiter's counters, in items.
@@ -77,61 +81,52 @@ pub enum Wait {
     },
 }
 
-/// The reason for which limiter settings are rejected.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum InvalidRateLimiter {
-    /// The ratio is not a number above zero.
-    #[error("{0} samples per insert is not a number above 0")]
-    SamplesPerInsert(f64),
-    /// The minimum is zero.
-    #[error("the minimum is 0 items, it must be at least 1")]
-    MinItems,
-    /// The error is so small that both sides could wait for each other for ever.
-    #[error("an error of {error} samples could block both sides for ever, it must be at least {least}")]
-    Error {
-        /// As given.
-        error: f64,
-        /// The least that works.
-        least: f64,
-    },
-}
-
 impl RateLimiterSettings {
-    fn check(self) -> Result<Self, InvalidRateLimiter> {
-        let Self { samples_per_insert, min_items, error } = self;
+    /// Checks the range of each setting.
+    ///
+    /// # Errors
+    /// The first setting out of range. With too small an error both sides could wait for each other forever.
+    pub fn check(self) -> Result<Self, Invalid> {
+        let Self { samples_per_insert, min_items, error_items: error } = self;
         if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
-            return Err(InvalidRateLimiter::SamplesPerInsert(samples_per_insert));
+            let reason = format!("{samples_per_insert} samples per insert is not a number above 0");
+            return Err(invalid("samples_per_insert", reason));
         }
         if min_items == 0 {
-            return Err(InvalidRateLimiter::MinItems);
+            return Err(invalid("min_items", "the minimum is 0 items, it must be at least 1"));
         }
         let least = samples_per_insert.max(1.0);
         if error.is_nan() || error < least {
-            return Err(InvalidRateLimiter::Error { error, least });
+            let reason =
+                format!("an error of {error} samples could block both sides for ever, it must be at least {least}");
+            return Err(invalid("error_items", reason));
         }
         Ok(self)
+    }
+
+    /// Returns the most items of one draw without a deadlock: with more, a moment exists at which this draw waits for
+    /// an insert that waits for this draw.
+    #[must_use]
+    pub fn batch_items_max(self) -> u64 {
+        // Saturates; the settings make it at least one.
+        (2.0 * self.error_items - self.samples_per_insert) as u64
     }
 }
 
 impl RateLimiter {
-    /// A limiter that has counted nothing.
-    ///
-    /// # Errors
-    /// The first setting out of range.
-    pub fn new(settings: RateLimiterSettings) -> Result<Self, InvalidRateLimiter> {
-        Ok(Self { settings: settings.check()?, counts: RateLimiterCounts::default() })
+    /// A limiter that has counted nothing. The settings must have passed [`RateLimiterSettings::check`].
+    #[must_use]
+    pub fn new(settings: RateLimiterSettings) -> Self {
+        Self { settings, counts: RateLimiterCounts::default() }
     }
 
-    /// Holds to other settings from now on, and keeps its counts: it decides as if they had held from the beginning.
+    /// Holds to other settings from now on, which must have passed [`RateLimiterSettings::check`], and keeps its
+    /// counts: it decides as if they had held from the beginning.
     ///
     /// Far into a run another ratio puts the cursor far outside its band, since all that ever came in is counted with
     /// it: a lower ratio makes samples wait until inserts have caught up, a higher one makes inserts wait.
-    ///
-    /// # Errors
-    /// The first setting out of range; nothing has changed then.
-    pub fn change(&mut self, settings: RateLimiterSettings) -> Result<(), InvalidRateLimiter> {
-        self.settings = settings.check()?;
-        Ok(())
+    pub fn change(&mut self, settings: RateLimiterSettings) {
+        self.settings = settings;
     }
 
     /// Goes on from what an earlier life has counted.
@@ -144,7 +139,7 @@ impl RateLimiter {
     /// # Errors
     /// [`Wait`] gives the reason.
     pub fn can_insert(&self, items: u64) -> Result<(), Wait> {
-        let RateLimiterSettings { samples_per_insert, min_items, error } = self.settings;
+        let RateLimiterSettings { samples_per_insert, min_items, error_items: error } = self.settings;
         let RateLimiterCounts { inserted, sampled, .. } = self.counts;
         if self.held() + items <= min_items {
             return Ok(());
@@ -161,7 +156,7 @@ impl RateLimiter {
     /// # Errors
     /// [`Wait`] gives the reason.
     pub fn can_sample(&self, items: u64) -> Result<(), Wait> {
-        let RateLimiterSettings { samples_per_insert, min_items, error } = self.settings;
+        let RateLimiterSettings { samples_per_insert, min_items, error_items: error } = self.settings;
         let RateLimiterCounts { inserted, sampled, .. } = self.counts;
         if self.held() < min_items {
             return Err(Wait::MinItems { held: self.held(), min_items });
@@ -216,17 +211,8 @@ impl RateLimiter {
     }
 
     /// `inserted · samples_per_insert − sampled`: grows with inserts, falls with samples.
-    #[must_use]
-    pub fn cursor(&self) -> f64 {
+    fn cursor(&self) -> f64 {
         self.counts.inserted as f64 * self.settings.samples_per_insert - self.counts.sampled as f64
-    }
-
-    /// Returns the most items of one draw without a deadlock: with more, a moment exists at which this draw waits for
-    /// an insert that waits for this draw.
-    #[must_use]
-    pub fn batch_items_max(&self) -> u64 {
-        // Saturates; the settings make it at least one.
-        (2.0 * self.settings.error - self.settings.samples_per_insert) as u64
     }
 
     fn held(&self) -> u64 {

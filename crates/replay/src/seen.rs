@@ -14,12 +14,6 @@ pub struct SeenIds {
 }
 
 impl SeenIds {
-    /// Nothing seen yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Returns true if `id` was inserted before.
     #[must_use]
     pub fn contains(&self, id: TrajectoryId) -> bool {
@@ -90,7 +84,7 @@ mod tests {
 
     #[test]
     fn an_id_is_new_once() {
-        let mut seen = SeenIds::new();
+        let mut seen = SeenIds::default();
         assert!(seen.insert(id(1, 0)));
         assert!(!seen.insert(id(1, 0)));
         assert!(seen.insert(id(2, 0)));
@@ -98,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_highest_epoch_is_that_of_the_same_actor() {
-        let mut seen = SeenIds::new();
+        let mut seen = SeenIds::default();
         for (actor, epoch) in [(1, 4), (1, 2), (3, u64::MAX), (4, 1)] {
             seen.insert(TrajectoryId { actor, epoch, sequence: 0 });
         }
@@ -110,7 +104,7 @@ mod tests {
 
     #[test]
     fn sequences_in_any_order_close_up_to_one_interval() {
-        let mut seen = SeenIds::new();
+        let mut seen = SeenIds::default();
         for sequence in [5, 3, 4, 0, 2, 1, u64::MAX] {
             assert!(seen.insert(id(7, sequence)));
         }
@@ -121,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_intervals_agree_with_a_set_of_ids(sequences in prop::collection::vec((0_u64..3, 0_u64..40), 0..200)) {
-            let mut seen = SeenIds::new();
+            let mut seen = SeenIds::default();
             let mut naive = HashSet::new();
             for (actor, sequence) in sequences {
                 prop_assert_eq!(seen.contains(id(actor, sequence)), naive.contains(&(actor, sequence)));
@@ -130,7 +124,7 @@ mod tests {
             for (actor, sequence) in (0..3).flat_map(|actor| (0..41).map(move |sequence| (actor, sequence))) {
                 prop_assert_eq!(seen.contains(id(actor, sequence)), naive.contains(&(actor, sequence)));
             }
-            let again = seen.intervals().fold(SeenIds::new(), |mut again, (actor, epoch, sequences)| {
+            let again = seen.intervals().fold(SeenIds::default(), |mut again, (actor, epoch, sequences)| {
                 again.insert_interval(actor, epoch, sequences);
                 again
             });
@@ -139,8 +133,8 @@ mod tests {
 
         #[test]
         fn whole_intervals_agree_with_their_members(spans in prop::collection::vec((0_u64..60, 0_u64..10), 0..30)) {
-            let mut seen = SeenIds::new();
-            let mut one_by_one = SeenIds::new();
+            let mut seen = SeenIds::default();
+            let mut one_by_one = SeenIds::default();
             for (first, more) in spans {
                 seen.insert_interval(3, 1, first..=first + more);
                 for sequence in first..=first + more {

@@ -1,6 +1,9 @@
-use std::num::NonZeroU32;
+//! The settings of a table: which items it draws and how long it keeps them.
 
-use crate::{InvalidSelector, InvalidWindow, Retention, Selector, Window};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use experience::Invalid;
 
 /// The settings of a [`Table`](crate::Table); all of them may change while it holds trajectories.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,21 +19,10 @@ pub struct TableSettings {
     pub max_times_sampled: Option<NonZeroU32>,
 }
 
-/// The reason for which the settings of a table are rejected.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum InvalidTable {
-    /// The selector's.
-    #[error(transparent)]
-    Selector(#[from] InvalidSelector),
-    /// The window's.
-    #[error(transparent)]
-    Window(#[from] InvalidWindow),
-}
-
 impl TableSettings {
     /// Uniform draws from a window, any number of times, with no bound but the window's capacity.
-    #[must_use]
-    pub fn uniform(window: Window) -> Self {
+    #[cfg(test)]
+    pub(crate) fn uniform(window: Window) -> Self {
         Self { selector: Selector::Uniform, window, retention: Retention::default(), max_times_sampled: None }
     }
 
@@ -38,7 +30,7 @@ impl TableSettings {
     ///
     /// # Errors
     /// The first parameter out of range.
-    pub fn check(self) -> Result<Self, InvalidTable> {
+    pub fn check(self) -> Result<Self, Invalid> {
         self.selector.check()?;
         self.window.check()?;
         Ok(self)
@@ -47,5 +39,217 @@ impl TableSettings {
     /// Returns true if the table keeps state for each item: all selectors and limits but plain uniform draws need it.
     pub(crate) fn tells_items_apart(&self) -> bool {
         self.selector != Selector::Uniform || self.max_times_sampled.is_some()
+    }
+}
+
+/// A parameter out of range, by its key in the settings of a table.
+pub(crate) fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
+    Invalid { field: key.to_owned(), reason: reason.into() }
+}
+
+/// The rule that chooses the next item of the window.
+///
+/// Equals are drawn oldest first. An item whose weight is zero is never drawn, and where the whole window weighs
+/// nothing, nothing is drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Selector {
+    /// Each with the same probability. Costs no memory for each item unless draws are counted.
+    Uniform,
+    /// With a probability proportional to `priority^exponent`: proportional prioritisation (Schaul et al. 2016).
+    Prioritised {
+        /// α: how much priorities matter; finite, at least 0. At 0 all are equal, also those of priority 0.
+        exponent: f64,
+    },
+    /// The oldest. With one draw for each item the table is a queue.
+    Fifo,
+    /// The newest. With one draw for each item the table is a stack.
+    Lifo,
+    /// The one of the least priority.
+    MinHeap,
+    /// The one of the greatest priority.
+    MaxHeap,
+    /// With a probability proportional to `2^(-(newest - version) / half_life_versions)`, where the version is that
+    /// which searched the last step of the item's trajectory: the policy of actors ages with every publication.
+    StalenessAware {
+        /// By how many weights versions an item must be older than another to be drawn half as often. Finite, above 0.
+        half_life_versions: f64,
+    },
+}
+
+impl Selector {
+    /// Checks the range of its parameter.
+    ///
+    /// # Errors
+    /// The parameter out of range.
+    pub fn check(self) -> Result<Self, Invalid> {
+        match self {
+            Self::Prioritised { exponent } if !(exponent >= 0.0 && exponent.is_finite()) => {
+                let reason = format!("the exponent {exponent} of priorities is not a finite number of at least 0");
+                Err(invalid("exponent", reason))
+            }
+            Self::StalenessAware { half_life_versions: versions } if !(versions > 0.0 && versions.is_finite()) => {
+                let reason = format!("a half-life of {versions} weights versions is not a finite number above 0");
+                Err(invalid("half_life_versions", reason))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Returns true if its draws depend on priorities.
+    #[must_use]
+    pub fn uses_priorities(self) -> bool {
+        matches!(self, Self::Prioritised { .. } | Self::MinHeap | Self::MaxHeap)
+    }
+}
+
+/// The number of newest items that the table may draw: a power law in the number of items ever inserted, under a hard
+/// capacity.
+///
+/// `N_w = c · (1 + β · ((N / c)^α − 1) / α)`, KataGo (Wu 2020), appendix C. Up to `c` items the window is everything;
+/// there its slope is β, later it flattens. Early data are the worst, so the window drops them while it grows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Window {
+    /// c: items up to which everything is drawn from. At least one.
+    pub items_min: u64,
+    /// α: in `(0, 1]`; one makes the growth linear.
+    pub exponent: f64,
+    /// β: in `(0, 1]`; the share of each new item by which the window grows at `c`.
+    pub slope: f64,
+    /// The capacity, which is never exceeded; older items are removed. At least `items_min`.
+    pub capacity_items: u64,
+}
+
+impl Window {
+    /// Checks the ranges of all four parameters.
+    ///
+    /// # Errors
+    /// The first parameter out of range.
+    pub fn check(self) -> Result<Self, Invalid> {
+        let Self { items_min, exponent, slope, capacity_items } = self;
+        let share = |x: f64| x > 0.0 && x <= 1.0;
+        if items_min == 0 {
+            return Err(invalid("window_items_min", "the smallest window is 0 items, it must be at least 1"));
+        }
+        if !share(exponent) {
+            return Err(invalid("window_exponent", format!("the exponent {exponent} is not above 0 and at most 1")));
+        }
+        if !share(slope) {
+            return Err(invalid("window_slope", format!("the slope {slope} is not above 0 and at most 1")));
+        }
+        if capacity_items < items_min {
+            let reason = format!("the capacity of {capacity_items} items is below the smallest window of {items_min}");
+            return Err(invalid("capacity_items", reason));
+        }
+        Ok(self)
+    }
+
+    /// Returns the number of newest items that may be drawn once `inserted_items` have ever been inserted.
+    ///
+    /// Never more than came in, because α and β are at most one; never less than one item once there is one.
+    #[must_use]
+    pub fn items(&self, inserted_items: u64) -> u64 {
+        if inserted_items <= self.items_min {
+            return inserted_items.min(self.capacity_items);
+        }
+        // Exact to 2^53 items, far above any capacity that fits in memory.
+        let c = self.items_min as f64;
+        let growth = ((inserted_items as f64 / c).powf(self.exponent) - 1.0) / self.exponent;
+        let items = c * (1.0 + self.slope * growth);
+        // Float to integer casts saturate; the bounds below hold for any rounding.
+        (items as u64).clamp(self.items_min, self.capacity_items.min(inserted_items))
+    }
+}
+
+/// The bounds on the time for which a table keeps trajectories, beside the capacity of its [`Window`]:
+/// all of them hold together.
+///
+/// Trajectories leave whole and from the old end only, so one behind a trajectory that may stay waits for it. The
+/// newest trajectory always stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retention {
+    /// Since its insert. `None`: of any age.
+    pub age_max: Option<Duration>,
+    /// Bytes of all trajectories held, as [`Table::trajectory_bytes`](crate::Table::trajectory_bytes) counts them.
+    /// `None`: as many as the capacity allows.
+    pub trajectory_bytes_max: Option<u64>,
+    /// The maximum number of weights versions by which the last step of a trajectory may be behind the newest, as set
+    /// by [`Table::hold_to_newest`](crate::Table::hold_to_newest). `None`: unlimited.
+    pub lag_versions_max: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parameters_of_selectors_out_of_range_are_named() {
+        let said = |selector: Selector| selector.check().unwrap_err().reason;
+        let least = "is not a finite number of at least 0";
+        assert_eq!(said(Selector::Prioritised { exponent: -0.5 }), format!("the exponent -0.5 of priorities {least}"));
+        assert_eq!(
+            said(Selector::Prioritised { exponent: f64::NAN }),
+            format!("the exponent NaN of priorities {least}")
+        );
+        let above = "is not a finite number above 0";
+        for (half_life_versions, shown) in [(0.0, "0"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
+            let selector = Selector::StalenessAware { half_life_versions };
+            assert_eq!(said(selector), format!("a half-life of {shown} weights versions {above}"));
+        }
+    }
+
+    #[test]
+    fn selectors_without_parameters_pass() {
+        for selector in [Selector::Uniform, Selector::Fifo, Selector::Lifo, Selector::MinHeap, Selector::MaxHeap] {
+            assert_eq!(selector.check(), Ok(selector));
+        }
+    }
+
+    fn katago() -> Window {
+        Window { items_min: 250_000, exponent: 0.75, slope: 0.4, capacity_items: u64::MAX }
+    }
+
+    #[test]
+    fn until_c_items_the_window_is_everything() {
+        for inserted in [0, 1, 1000, 250_000] {
+            assert_eq!(katago().items(inserted), inserted);
+        }
+    }
+
+    /// KataGo's paper, appendix C: 250 k at the start and about 22 M of 241 M samples at the end of its main run.
+    #[test]
+    fn the_window_of_katagos_main_run_ends_near_22_million_of_241_million() {
+        let items = katago().items(241_000_000);
+        assert!((21_000_000..23_500_000).contains(&items), "{items}");
+    }
+
+    #[test]
+    fn the_capacity_is_never_exceeded() {
+        let window = Window { capacity_items: 300_000, ..katago() };
+        assert_eq!(window.items(1_000_000_000), 300_000);
+    }
+
+    #[test]
+    fn parameters_of_windows_out_of_range_are_named() {
+        let said = |window: Window| window.check().unwrap_err().reason;
+        assert_eq!(said(Window { items_min: 0, ..katago() }), "the smallest window is 0 items, it must be at least 1");
+        assert_eq!(said(Window { exponent: 0.0, ..katago() }), "the exponent 0 is not above 0 and at most 1");
+        assert_eq!(said(Window { slope: f64::NAN, ..katago() }), "the slope NaN is not above 0 and at most 1");
+        assert_eq!(
+            said(Window { capacity_items: 9, ..katago() }),
+            "the capacity of 9 items is below the smallest window of 250000"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_window_never_shrinks_and_never_exceeds_what_came_in(
+            c in 1_u64..10_000, exponent in 0.01_f64..=1.0, slope in 0.01_f64..=1.0, inserted in 0_u64..10_000_000,
+        ) {
+            let window = Window { items_min: c, exponent, slope, capacity_items: u64::MAX };
+            prop_assert!(window.items(inserted) <= inserted);
+            prop_assert!(window.items(inserted) <= window.items(inserted + 1));
+        }
     }
 }

@@ -1,32 +1,29 @@
 mod answers;
-mod change;
 mod draw;
 mod entry;
-mod index;
-mod mass;
 mod priorities;
 mod quarantine;
-mod remove;
-mod versions;
-mod weigh;
+mod total_weight;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use experience::{Trajectory, WeightsVersion};
+use experience::{Trajectory, TrajectoryId, WeightsVersion};
 
 use crate::tree::Tree;
-use crate::{TableSettings, Window};
-pub use answers::{Changed, Drawn, Held, Insertion, Quarantine, Release, Removed, TableTotals};
-use entry::Entry;
-use index::Index;
+use crate::{Retention, TableSettings};
+pub use answers::{Changed, Drawn, Held, Insertion, QuarantineChange, Removed, TableTotals};
+use entry::{Entry, Weigh};
 pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
-use versions::Versions;
-use weigh::Weigh;
+
+/// The position of each trajectory, by the number of its entry. Never iterated, so that no order can come from its
+/// hashes, which have no seed.
+type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 
 /// The trajectories held, oldest first, and sampling over the items in the window.
 ///
-/// Each trajectory knows the number of its first item, so the items are one long line, of which the window is the
+/// Each trajectory stores the number of its first item, so the items are one long line, of which the window is the
 /// newest stretch. Removal from the front and insertion at the back leave the numbers alone. Items in quarantine, and
 /// items that had their last draw, are no part of the window, which reaches further back instead.
 ///
@@ -38,8 +35,7 @@ use weigh::Weigh;
 /// The caller inserts each trajectory once, which [`SeenIds`](crate::SeenIds) checks. Several tables may share
 /// trajectories: each counts their bytes.
 ///
-/// Another life begins with [`Table::remember_priority_max`] and [`Table::quarantine_actor`], goes on with the inserts
-/// and quarantines of the earlier one in their order, and ends with [`Table::update_priorities`] and
+/// Another life goes on with the inserts, quarantines and priorities of the earlier one in their order, and ends with
 /// [`Table::remember`]. How often items were drawn is not saved: what has not left by then may be drawn as often again.
 #[derive(Debug)]
 pub struct Table {
@@ -122,16 +118,13 @@ impl Table {
         self.totals.items = self.totals.items.max(totals.items);
     }
 
-    /// Puts a trajectory in that never came in before, and lets go of what is beyond a bound. Its items get the
+    /// Puts a trajectory in that was never inserted before, and removes what is beyond a bound. Its items get the
     /// greatest priority ever set, so that each is drawn soon (Schaul et al. 2016, algorithm 1); 1 if there is none
     /// above 0.
     ///
     /// `now` is the time since any fixed moment. A trajectory without items is held until it reaches the front.
     pub fn insert(&mut self, trajectory: Trajectory, now: Duration) -> Insertion {
-        self.push_back(Entry::new(trajectory, self.end, now), now)
-    }
-
-    fn push_back(&mut self, mut entry: Entry, now: Duration) -> Insertion {
+        let mut entry = Entry::new(trajectory, self.end, now);
         let id = entry.trajectory.id();
         entry.actor_quarantined = self.quarantined_actors.contains(&id.actor);
         self.equip(&mut entry);
@@ -151,7 +144,7 @@ impl Table {
         self.totals.trajectories += 1;
         self.totals.items += items;
         self.entries.push_back(entry);
-        Insertion { items, quarantined_items, removed: self.remove_beyond_bounds(now) }
+        Insertion { items, quarantined_items, removed: self.expire(now) }
     }
 
     /// Gives an entry what the settings need to know of each item.
@@ -186,20 +179,118 @@ impl Table {
         }
     }
 
+    /// Changes the settings, which must have passed [`TableSettings::check`]. Loses nothing: priorities, quarantines
+    /// and counted draws outlast settings that do not use them. Items beyond a new bound leave with the next insert or
+    /// [`Table::expire`].
+    ///
+    /// While draws may be repeated without end they are not counted, and so far counted ones are no obstacle. O(items)
+    /// if the selector or the number of draws changes, otherwise O(1).
+    pub fn change(&mut self, settings: TableSettings) -> Changed {
+        let TableSettings { selector, max_times_sampled, .. } = self.settings;
+        let same = (selector, max_times_sampled) == (settings.selector, settings.max_times_sampled);
+        self.settings = settings;
+        let before = self.items;
+        if !same {
+            self.rebuild();
+        }
+        Changed { deleted_items: before.saturating_sub(self.items), restored_items: self.items.saturating_sub(before) }
+    }
+
+    /// Brings everything that depends on the settings up to date with the entries. O(items).
+    fn rebuild(&mut self) {
+        let (weigh, mut entries) = (self.weigh(), std::mem::take(&mut self.entries));
+        (self.items, self.mark_bytes) = (0, 0);
+        for entry in &mut entries {
+            self.equip(entry);
+            entry.count_drawable(weigh);
+            self.items += u64::from(entry.drawable);
+            self.mark_bytes += entry.mark_bytes();
+        }
+        self.entries = entries;
+        self.index = self.settings.selector.uses_priorities().then(Index::default);
+        if let Some(index) = &mut self.index {
+            for (number, entry) in (self.entries_removed..).zip(&self.entries) {
+                index.insert(entry.trajectory.id(), number);
+            }
+        }
+        self.plant();
+    }
+
+    /// Numbers all items, and makes the tree that the settings need. O(items).
+    fn plant(&mut self) {
+        let weigh = self.weigh();
+        self.tree = None;
+        let Some(front) = self.entries.front().map(|front| front.first) else {
+            self.tree = self.settings.tells_items_apart().then(|| Tree::new(self.end));
+            return;
+        };
+        if !self.settings.tells_items_apart() {
+            return self.renumber();
+        }
+        let mut tree = Tree::new(front);
+        let mut number = front;
+        for entry in &mut self.entries {
+            let items = entry.items();
+            entry.first = number;
+            number += items as u64;
+            tree.push_back(weigh.leaves(entry, items));
+        }
+        self.end = number;
+        self.tree = Some(tree);
+    }
+
+    /// Numbers the items that may be drawn, where no others have numbers. O(trajectories).
+    fn renumber(&mut self) {
+        let Some(front) = self.entries.front() else { return };
+        let mut number = front.first;
+        for entry in &mut self.entries {
+            entry.first = number;
+            number += u64::from(entry.drawable);
+        }
+        self.end = number;
+    }
+
+    /// Lets go of what is beyond a bound at `now`, from the old end on: trajectories of which no item is among the
+    /// newest `capacity_items`, those beyond [`Retention`], and those whose items all had their last draw. Every insert
+    /// does it too.
+    ///
+    /// Items that may not be drawn count for the capacity: it bounds memory and log, also while an actor in quarantine
+    /// goes on sending.
+    pub fn expire(&mut self, now: Duration) -> Vec<Removed> {
+        let mut removed = Vec::new();
+        // The newest trajectory stays whatever its size: it has items among the newest.
+        while self.entries.len() > 1 && self.is_beyond_bounds(&self.entries[0], now) {
+            let Some(entry) = self.entries.pop_front() else { break };
+            removed.push(self.forget(&entry));
+        }
+        removed
+    }
+
+    fn is_beyond_bounds(&self, front: &Entry, now: Duration) -> bool {
+        let Retention { age_max, trajectory_bytes_max, .. } = self.settings.retention;
+        self.held_items - front.items() as u64 >= self.settings.window.capacity_items
+            || trajectory_bytes_max.is_some_and(|bytes| self.trajectory_bytes > bytes)
+            || age_max.is_some_and(|age| now.saturating_sub(front.inserted()) > age)
+            || self.is_stale(front.last_weights_version)
+            || (front.drawable == 0 && front.is_exhausted(self.weigh()))
+    }
+
+    /// Brings everything else up to date with an entry that has left the front.
+    fn forget(&mut self, entry: &Entry) -> Removed {
+        let id = entry.trajectory.id();
+        self.entries_removed += 1;
+        self.count_out(entry);
+        if let Some(tree) = &mut self.tree {
+            tree.pop_front(entry.items() as u64);
+        }
+        if let Some(index) = &mut self.index {
+            index.remove(&id);
+        }
+        Removed { id, items: u64::from(entry.drawable) }
+    }
+
     fn weigh(&self) -> Weigh {
         Weigh::new(&self.settings, self.base)
-    }
-
-    /// Returns the settings in force.
-    #[must_use]
-    pub fn settings(&self) -> &TableSettings {
-        &self.settings
-    }
-
-    /// Returns the window of the draws.
-    #[must_use]
-    pub fn window(&self) -> &Window {
-        &self.settings.window
     }
 
     /// Returns the totals of all inserts.
@@ -244,7 +335,9 @@ impl Table {
     pub fn bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>();
         let tree = self.tree.as_ref().map_or(0, Tree::bytes);
-        let index = self.index.as_ref().map_or(0, Index::bytes);
+        // A map fills seven eighths of its buckets, and keeps a byte beside each.
+        let buckets = self.index.as_ref().map_or(0, |index| index.capacity() * 8 / 7);
+        let index = buckets * (size_of::<(TrajectoryId, u64)>() + 1);
         self.trajectory_bytes + self.mark_bytes + (entries + tree + index) as u64
     }
 
@@ -280,6 +373,32 @@ impl Table {
     #[must_use]
     pub fn newest(&self) -> Option<&Trajectory> {
         self.entries.back().map(|entry| &entry.trajectory)
+    }
+}
+
+/// The number of trajectories of each weights version: a few hundred versions, whatever the trajectories.
+#[derive(Debug, Default)]
+struct Versions {
+    trajectories: BTreeMap<WeightsVersion, u64>,
+}
+
+impl Versions {
+    /// Counts a trajectory.
+    fn insert(&mut self, version: WeightsVersion) {
+        *self.trajectories.entry(version).or_default() += 1;
+    }
+
+    /// Forgets a trajectory that was counted.
+    fn remove(&mut self, version: WeightsVersion) {
+        let trajectories = self.trajectories.get_mut(&version).expect("what leaves was counted");
+        *trajectories -= 1;
+        if *trajectories == 0 {
+            self.trajectories.remove(&version);
+        }
+    }
+
+    fn newest(&self) -> Option<WeightsVersion> {
+        self.trajectories.last_key_value().map(|(&version, _)| version)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Edges: what a node knows of each of its actions, eight at a time.
+//! Stores the statistics of a node's actions, eight at a time.
 //!
 //! The edges of a node fill whole octets that lie one behind the other; lanes that are left over may never be taken.
 //! Inside an octet every quantity is an array of its own, so that a rule scores eight actions with a few vector

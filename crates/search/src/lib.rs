@@ -15,25 +15,20 @@ mod arena;
 mod backup;
 mod completed_values;
 mod edges;
-mod expand;
 mod noise;
 mod proven;
 mod request;
 mod reuse;
-mod root;
 mod root_policy;
 mod select;
 mod sequential_halving;
 mod settings;
 mod solver;
-#[cfg(test)]
-mod toy;
 mod tree;
 mod value_range;
 
-pub use expand::Expansion;
 pub use proven::Proven;
-pub use request::{Request, Selection};
-pub use root::RootView;
+pub use request::{Expansion, Request, Selection};
+pub use root_policy::RootView;
 pub use settings::{Dirichlet, EarlyStop, Exploration, SearchAlgorithm, Settings, Solver, ValueRange};
 pub use tree::Tree;

@@ -38,7 +38,7 @@ pub(crate) fn draw_gumbel(noise: &mut Vec<f32>, len: usize, rng: &mut impl Rng) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::toy::Silent;
+    use crate::tree::tests::toy::Silent;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 

@@ -1,8 +1,10 @@
-//! Requests of the tree to its driver.
+//! Requests of the tree to its driver, and answers that become nodes.
 
 use game::Action;
 
+use crate::arena::{Arena, Link};
 use crate::edges::{EdgeId, NodeId};
+use crate::proven::Proven;
 
 /// The result of one descent.
 #[derive(Debug)]
@@ -16,7 +18,8 @@ pub enum Selection {
     Busy,
 }
 
-/// One leaf in flight: take [`action`](Self::action) in [`Tree::parent_state`](crate::Tree::parent_state).
+/// Requests the evaluation of one leaf in flight: take [`action`](Self::action) in
+/// [`Tree::parent_state`](crate::Tree::parent_state).
 ///
 /// It holds a visit in the tree until it is given back to [`Tree::answer`](crate::Tree::answer) or
 /// [`Tree::cancel`](crate::Tree::cancel), so it can be neither copied nor forgotten for good.
@@ -29,4 +32,48 @@ pub struct Request {
     pub(crate) edge: EdgeId,
     /// The number of its root: a request does not outlive a reset or an advance.
     pub(crate) generation: u64,
+}
+
+/// The answer to a request: the child or root that the driver expanded, with its state, priors and value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Expansion<'a> {
+    /// The episode goes on, and an evaluator has looked at it.
+    Evaluated {
+        /// The legal actions, ascending; at least one.
+        actions: &'a [Action],
+        /// The prior of each action, in the same order; they sum to one.
+        priors: &'a [f32],
+        /// The value to the player to move.
+        value: f32,
+    },
+    /// The episode ends here.
+    Terminal {
+        /// The result to the player to move.
+        value: f32,
+    },
+}
+
+impl Expansion<'_> {
+    #[inline]
+    fn value(&self) -> f32 {
+        match *self {
+            Expansion::Evaluated { value, .. } | Expansion::Terminal { value } => value,
+        }
+    }
+}
+
+/// Adds the node an expansion describes; returns it with the result it proves by itself.
+#[inline]
+pub(crate) fn expand(arena: &mut Arena, link: Link, expansion: Expansion<'_>) -> (NodeId, Proven) {
+    let value = expansion.value();
+    debug_assert!(value.is_finite(), "the evaluator's border refuses {value}");
+    match expansion {
+        Expansion::Evaluated { actions, priors, .. } => {
+            assert!(!actions.is_empty(), "a node that goes on has a legal action");
+            assert_eq!(actions.len(), priors.len(), "each action has a prior");
+            debug_assert!(actions.is_sorted(), "actions ascend, so that ties go to the lowest");
+            (arena.push(link, value, actions, priors), Proven::Unknown)
+        }
+        Expansion::Terminal { .. } => (arena.push(link, value, &[], &[]), Proven::from_value(value)),
+    }
 }

@@ -14,8 +14,8 @@ const DROPPED: Move = Move { to: NodeId::NONE, edges_down: 0 };
 
 /// Keeps the subtree of `new_root`, moves it to the front of the arena and drops the rest, states included.
 ///
-/// Parents come before their children, so one pass in order knows of each node whether its parent stays and where it
-/// went; nothing ever moves to a higher place. `moves` is scratch.
+/// Parents come before their children, so one pass in order determines of each node whether its parent stays and where
+/// it went; nothing ever moves to a higher place. `moves` is scratch.
 pub(crate) fn keep_subtree<S>(arena: &mut Arena, states: &mut Vec<S>, new_root: NodeId, moves: &mut Vec<Move>) {
     moves.clear();
     moves.resize(arena.nodes.len(), DROPPED);

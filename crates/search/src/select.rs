@@ -1,6 +1,5 @@
 //! One descent: from the root to a leaf, choosing an edge at each node.
 
-mod exponential;
 pub(crate) mod gumbel;
 mod lanes;
 pub(crate) mod puct;
@@ -82,31 +81,27 @@ pub(crate) enum Descent {
     Completed,
 }
 
-/// The first step of a descent.
-pub(crate) enum Start {
-    /// By the rule, with first-play reduction scaled by `reduction`.
-    Rule { reduction: f32 },
-    /// By the edge that sequential halving assigned.
-    Edge(EdgeId),
-}
-
-/// Descends from the root, which has an available edge, and leaves a visit in flight at each node it passes.
+/// Descends from the root, which has an available edge, and leaves a visit in flight at each node it passes. The first
+/// step is by the edge that sequential halving assigned, or by the rule, with first-play reduction scaled by
+/// `reduction`.
 #[inline]
-pub(crate) fn descend(arena: &mut Arena, rule: &mut Rule, start: Start) -> Descent {
+pub(crate) fn descend(arena: &mut Arena, rule: &mut Rule, first: Option<EdgeId>, reduction: f32) -> Descent {
     // Decided once for all steps.
     let scale = arena.bounds.scale();
     match rule {
-        Rule::Puct(puct) if arena.bounds.is_board() => descend_by(arena, puct, AsTheyAre, start),
-        Rule::Puct(puct) => descend_by(arena, puct, scale, start),
-        Rule::Gumbel(gumbel) => descend_by(arena, gumbel, scale, start),
+        Rule::Puct(puct) if arena.bounds.is_board() => descend_by(arena, puct, AsTheyAre, first, reduction),
+        Rule::Puct(puct) => descend_by(arena, puct, scale, first, reduction),
+        Rule::Gumbel(gumbel) => descend_by(arena, gumbel, scale, first, reduction),
     }
 }
 
-fn descend_by(arena: &mut Arena, rule: &mut impl Choose, scale: impl Rescale, start: Start) -> Descent {
-    let (mut first, mut reduction) = match start {
-        Start::Rule { reduction } => (None, reduction),
-        Start::Edge(edge) => (Some(edge), 1.0),
-    };
+fn descend_by(
+    arena: &mut Arena,
+    rule: &mut impl Choose,
+    scale: impl Rescale,
+    mut first: Option<EdgeId>,
+    mut reduction: f32,
+) -> Descent {
     let mut id = NodeId::ROOT;
     loop {
         let (octet, lane) = first.take().map_or_else(

@@ -3,8 +3,6 @@
 //! Karnin, Koren and Somekh 2013; Danihelka et al. 2022, section 3. Independent of the tree: it reads visit counts and
 //! scores by the index of the root action.
 
-use crate::edges::Status;
-
 /// The phases of one move's search.
 ///
 /// With `m` actions considered and `n` simulations, phase `i` gives each of its actions
@@ -47,16 +45,6 @@ pub(crate) enum CandidateStatus {
     Closed,
     /// Never again: proven to lose.
     Lost,
-}
-
-impl From<Status> for CandidateStatus {
-    fn from(status: Status) -> Self {
-        match status {
-            Status::Open | Status::Drawn => Self::Open,
-            Status::Blocked => Self::Blocked,
-            Status::Closed => Self::Closed,
-        }
-    }
 }
 
 impl SequentialHalving {

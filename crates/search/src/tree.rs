@@ -7,22 +7,20 @@ use crate::arena::{Arena, Link, Node};
 use crate::backup::{back_up, withdraw};
 use crate::completed_values::Sigma;
 use crate::edges::{EdgeId, NodeId, Status};
-use crate::expand::{Expansion, expand};
 use crate::noise::{add_dirichlet, draw_gumbel};
 use crate::proven::Proven;
-use crate::request::{Request, Selection};
+use crate::request::{Expansion, Request, Selection, expand};
 use crate::reuse::{Move, keep_subtree};
-use crate::root::RootView;
 use crate::root_policy::{
-    candidates, edge_proven, improved_logits, improved_policy, is_decided, most_visited, visit_shares,
+    RootView, candidates, edge_proven, improved_logits, improved_policy, is_decided, most_visited, visit_shares,
 };
-use crate::select::{Descent, Rule, Start, descend};
+use crate::select::{Descent, Rule, descend};
 use crate::sequential_halving::{Candidate, CandidateStatus, SequentialHalving};
 use crate::settings::{EarlyStop, Exploration, SearchAlgorithm, Settings, Solver};
 use crate::solver::prove;
 use crate::value_range::Bounds;
 
-/// A search tree whose nodes carry states `S` that it never looks into.
+/// Holds a search tree, whose nodes carry opaque states `S`.
 ///
 /// One move: [`begin`](Self::begin), then [`select`](Self::select) and [`answer`](Self::answer) until
 /// [`is_finished`](Self::is_finished), then [`best_action`](Self::best_action) or
@@ -128,18 +126,15 @@ impl<S> Tree<S> {
         if root.is_terminal() || root.available == 0 {
             return Selection::Busy;
         }
-        let start = match self.settings.algorithm {
+        let (first, reduction) = match self.settings.algorithm {
             SearchAlgorithm::Puct if started >= self.budget || self.is_decided() => return Selection::Busy,
-            SearchAlgorithm::Puct => {
-                let reduction = if self.exploration == Exploration::Explore { 0.0 } else { 1.0 };
-                Start::Rule { reduction }
-            }
+            SearchAlgorithm::Puct => (None, if self.exploration == Exploration::Explore { 0.0 } else { 1.0 }),
             SearchAlgorithm::Gumbel { .. } => match self.halving.next(|action| candidate(&self.arena, action)) {
                 None => return Selection::Busy,
-                Some(action) => Start::Edge(root.edge_at(action)),
+                Some(action) => (Some(root.edge_at(action)), 1.0),
             },
         };
-        match descend(&mut self.arena, &mut self.rule, start) {
+        match descend(&mut self.arena, &mut self.rule, first, reduction) {
             Descent::Leaf { parent, edge } => {
                 let action = self.arena.edges.action(edge);
                 Selection::Leaf(Request { action, parent, edge, generation: self.generation })
@@ -199,7 +194,7 @@ impl<S> Tree<S> {
     /// A view of the root.
     #[must_use]
     pub fn root(&self) -> RootView<'_> {
-        RootView::new(&self.arena, &self.root_actions, &self.root_priors)
+        RootView { arena: &self.arena, actions: &self.root_actions, priors: &self.root_priors }
     }
 
     /// The state at the root.
@@ -420,11 +415,13 @@ fn candidate(arena: &Arena, action: usize) -> Candidate {
     let status = match arena.edges.status(edge) {
         // The child is read only where it decides something: this runs for every action in every simulation.
         Status::Closed if edge_proven(arena, edge) == Proven::Loss => CandidateStatus::Lost,
-        status => CandidateStatus::from(status),
+        Status::Closed => CandidateStatus::Closed,
+        Status::Open | Status::Drawn => CandidateStatus::Open,
+        Status::Blocked => CandidateStatus::Blocked,
     };
     // Exact: visit counts stay far below 2^24.
     Candidate { visits: arena.edges.count(edge) as u32, status }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -5,8 +5,7 @@ use inference::{Error, Evaluator};
 use rand::Rng;
 use search::{Exploration, Proven, Settings as SearchSettings, Tree};
 
-use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
-use crate::leaves::{Buffers, LeafEvaluator, NetworkLeaves};
+use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, TreeSet};
 
 /// The result of a search of a position. Lists are in the order of `actions`.
@@ -73,7 +72,7 @@ pub fn analyse<G: Game>(
 ///
 /// # Panics
 /// If one of the positions is over.
-pub fn analyse_with<G: Game>(
+pub(crate) fn analyse_with<G: Game>(
     game: &G,
     positions: &[G::Position],
     settings: &AnalysisSettings,
@@ -155,34 +154,21 @@ impl<G: Game> BatchAnalysis<G> {
     }
 }
 
-/// The analysis of a finished search of so many simulations.
+/// The analysis of a finished search of so many simulations; without any, the evaluation of the root alone.
 pub(crate) fn analysis_of<S>(tree: &Tree<S>, simulations: u32) -> Analysis {
-    if simulations == 0 { evaluated(tree) } else { searched(tree) }
-}
-
-/// The evaluation of the root alone.
-fn evaluated<S>(tree: &Tree<S>) -> Analysis {
-    let root = tree.root();
-    let priors = root.priors().to_vec();
+    let analysis = searched(tree);
+    if simulations > 0 {
+        return analysis;
+    }
     let mut best = 0;
-    for (i, prior) in priors.iter().enumerate() {
-        if *prior > priors[best] {
+    for (i, prior) in analysis.priors.iter().enumerate() {
+        if *prior > analysis.priors[best] {
             best = i;
         }
     }
-    let best = root.actions()[best];
-    Analysis {
-        actions: root.actions().to_vec(),
-        visit_counts: vec![0; priors.len()],
-        action_values: vec![root.network_value(); priors.len()],
-        policy: priors.clone(),
-        priors,
-        value: root.network_value(),
-        network_value: root.network_value(),
-        principal_variation: vec![best],
-        best,
-        proven: root.proven(),
-    }
+    let best = analysis.actions[best];
+    let policy = analysis.priors.clone();
+    Analysis { policy, value: analysis.network_value, principal_variation: vec![best], best, ..analysis }
 }
 
 /// The conclusions of a search.
@@ -207,8 +193,9 @@ pub(crate) fn searched<S>(tree: &Tree<S>) -> Analysis {
 
 #[cfg(test)]
 mod tests {
+    use evaluator_doubles::{Fault, Faulty, Uniform};
     use games::{ConnectFour, TicTacToe};
-    use inference::testing::{Fault, Faulty, Hashing, Uniform};
+    use inference::Hashing;
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::SeedableRng;
     use search::{SearchAlgorithm, Solver};

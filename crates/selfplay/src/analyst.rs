@@ -6,11 +6,11 @@ use rand::Rng;
 use search::{EarlyStop, Exploration, SearchAlgorithm, Settings as SearchSettings, Tree};
 
 use crate::analysis::{Analysis, searched};
-use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
-use crate::leaves::{Buffers, NetworkLeaves};
+use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, Limits, NetworkLeaves};
 use crate::tree_search::TreeSearch;
 
-/// A search that goes on from where it stopped. pUCT, since sequential halving must know its end at its beginning.
+/// Searches one position in steps, each of which continues the tree of the last. pUCT, since sequential halving needs
+/// its budget at the start.
 pub struct Analyst<G: Game> {
     game: G,
     position: G::Position,
@@ -87,9 +87,10 @@ impl<G: Game> Analyst<G> {
 
 #[cfg(test)]
 mod tests {
+    use evaluator_doubles::{Fault, Faulty};
     use game::{Action, Game};
     use games::connect_four::ConnectFour;
-    use inference::testing::{Fault, Faulty, Hashing};
+    use inference::Hashing;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
     use search::{EarlyStop, Proven, SearchAlgorithm, Settings as SearchSettings};

@@ -1,13 +1,12 @@
 //! The sections `[search]` and `[selfplay]` of a run file, as written; every process that reads them reads these.
 //!
-//! Keys are plain numbers and words; [`SearchSection::settings`] and [`SelfplaySection::settings`] check their ranges.
+//! Keys are plain numbers and words; [`SearchSection::settings`] and [`SelfplaySection::settings`] check their ranges
+//! and make validated [`Settings`].
+
+use std::fmt::Display;
 
 use search::{Dirichlet, EarlyStop, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange};
 use serde::{Deserialize, Serialize};
-
-use crate::settings::{
-    Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
-};
 
 /// The trees of more games would not fit any machine.
 const GAMES_MAX: usize = 1 << 16;
@@ -182,21 +181,21 @@ pub enum ResignationName {
 }
 
 impl Default for SelfplaySection {
+    /// For small boards: AlphaZero's proportions at a tenth of its budget, with KataGo's playout caps.
     fn default() -> Self {
-        let settings = Settings::default();
         Self {
-            games: settings.games,
-            leaves_per_game: settings.leaves_per_tree,
-            full_simulations: settings.full_simulations,
-            full_simulations_max: settings.full_simulations_max,
-            fast_simulations: settings.fast_simulations,
-            full_search_probability: settings.full_search_probability,
-            temperature_early: settings.temperature.early,
-            temperature_late: settings.temperature.late,
+            games: 64,
+            leaves_per_game: 1,
+            full_simulations: 96,
+            full_simulations_max: 0,
+            fast_simulations: 24,
+            full_search_probability: 0.25,
+            temperature_early: 1.0,
+            temperature_late: 0.15,
             temperature_plies: 8.0,
             temperature_decay: DecayName::HalfLife,
-            random_opening_probability: settings.openings.probability,
-            opening_plies_max: settings.openings.random_plies_max,
+            random_opening_probability: 0.0,
+            opening_plies_max: 0,
             resignation: ResignationName::Never,
             resign_threshold: -0.95,
             resign_moves: 3,
@@ -207,6 +206,13 @@ impl Default for SelfplaySection {
     }
 }
 
+impl Default for Settings {
+    /// Those of the defaults of the run file, except that no search stops early.
+    fn default() -> Self {
+        SelfplaySection::default().settings(SearchSettings::default()).expect("the defaults are in their ranges")
+    }
+}
+
 impl SelfplaySection {
     /// The settings together with those of the search, checked.
     ///
@@ -214,7 +220,7 @@ impl SelfplaySection {
     /// [`Invalid`] names the first key out of its range.
     pub fn settings(&self, search: SearchSettings) -> Result<Settings, Invalid> {
         at_least("selfplay.games", self.games, 1)?;
-        at_most("selfplay.games", self.games, GAMES_MAX)?;
+        ensure(self.games <= GAMES_MAX, "selfplay.games", format_args!("at most {GAMES_MAX}"), self.games)?;
         at_least("selfplay.leaves_per_game", self.leaves_per_game, 1)?;
         at_least("selfplay.full_simulations", self.full_simulations as usize, 1)?;
         at_least("selfplay.fast_simulations", self.fast_simulations as usize, 1)?;
@@ -271,24 +277,145 @@ fn is_share(x: f32) -> bool {
 }
 
 fn check(key: &'static str, value: f32, range: &str, is_good: impl Fn(f32) -> bool) -> Result<(), Invalid> {
-    if value.is_finite() && is_good(value) {
+    ensure(value.is_finite() && is_good(value), key, range, value)
+}
+
+fn at_least(key: &'static str, value: usize, least: usize) -> Result<(), Invalid> {
+    ensure(value >= least, key, format_args!("at least {least}"), value)
+}
+
+fn ensure(is_good: bool, key: &'static str, range: impl Display, value: impl Display) -> Result<(), Invalid> {
+    if is_good {
         return Ok(());
     }
     Err(Invalid { key, reason: format!("must be {range}, not {value}") })
 }
 
-fn at_least(key: &'static str, value: usize, least: usize) -> Result<(), Invalid> {
-    if value >= least {
-        return Ok(());
-    }
-    Err(Invalid { key, reason: format!("must be at least {least}, not {value}") })
+/// The settings of episodes. Plain values; `config` checks the run file's keys.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Number of games that advance together.
+    pub games: usize,
+    /// Number of leaves that each of them may have in one batch. More fill larger batches and search a little worse.
+    pub leaves_per_tree: usize,
+    /// The settings of each tree's search.
+    pub search: SearchSettings,
+    /// The simulations of a full search, whose policy is a training target.
+    pub full_simulations: u32,
+    /// The most simulations of a full search of an actor that would otherwise wait for the learner; not above
+    /// `full_simulations`: never more than those.
+    pub full_simulations_max: u32,
+    /// The simulations of a fast search, which only plays on (playout cap randomisation, KataGo).
+    pub fast_simulations: u32,
+    /// The probability that a search is full; 1 switches fast ones off.
+    pub full_search_probability: f32,
+    /// The temperature at which moves are drawn from the search; unused in full searches under Gumbel.
+    pub temperature: Temperature,
+    /// The condition that cuts a hopeless game short.
+    pub resignation: Resignation,
+    /// The random plies that make episodes differ from their start.
+    pub openings: Openings,
+    /// Determines whether the subtree below the move played is kept.
+    pub subtree_reuse: SubtreeReuse,
+    /// Determines whether one answer serves a position and its images under the symmetries of the game.
+    pub symmetry_reuse: SymmetryReuse,
 }
 
-fn at_most(key: &'static str, value: usize, most: usize) -> Result<(), Invalid> {
-    if value <= most {
-        return Ok(());
+/// The temperature of a move: it is drawn in proportion to the search policy to the power of `1 / temperature`.
+///
+/// Full searches under Gumbel have none: noise on the logits has drawn their move before temperature could.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Temperature {
+    /// At the first ply.
+    pub early: f32,
+    /// At the end; 0 plays the best move.
+    pub late: f32,
+    /// The way from the early to the late temperature.
+    pub decay: TemperatureDecay,
+}
+
+/// The way from the early to the late temperature.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum TemperatureDecay {
+    /// At once, after so many plies (AlphaZero: 30).
+    Cut {
+        /// The first ply that is played at the late temperature.
+        plies: u16,
+    },
+    /// Exponentially (KataGo: as many plies as the board is wide).
+    HalfLife {
+        /// Plies until half of the way is done.
+        plies: f32,
+    },
+}
+
+impl Temperature {
+    /// The temperature of the move at `ply`.
+    #[must_use]
+    pub fn at(&self, ply: usize) -> f32 {
+        match self.decay {
+            TemperatureDecay::Cut { plies } if ply < usize::from(plies) => self.early,
+            TemperatureDecay::Cut { .. } => self.late,
+            TemperatureDecay::HalfLife { plies } => {
+                self.late + (self.early - self.late) * 0.5_f32.powf(ply as f32 / plies)
+            }
+        }
     }
-    Err(Invalid { key, reason: format!("must be at most {most}, not {value}") })
+}
+
+/// The condition that cuts a hopeless game short. Games for one player are never cut short.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Resignation {
+    /// Every game is searched to its end.
+    Never,
+    /// A player resigns whose value was below a threshold for a few of their moves in a row.
+    Below {
+        /// The value to move that the search policy expects, above −1 and below 0.
+        threshold: f32,
+        /// Number of moves of that player in a row.
+        consecutive: u16,
+        /// The share of games that are played out with unchanged searches whatever happens. They show how often a
+        /// resignation would have been wrong.
+        calibration_share: f32,
+        /// The treatment of a resigned game.
+        resigned: Resigned,
+    },
+}
+
+/// The treatment of a resigned game.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resigned {
+    /// It is played out with fast searches, so that its result is that of the rules (after KataGo's soft resignation).
+    PlayedOut,
+    /// It ends at once and is decided for the opponent.
+    Decided,
+}
+
+/// Random plies at the start of some episodes. They never end a game.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Openings {
+    /// The probability that an episode begins with random plies.
+    pub probability: f32,
+    /// The most of them; how many is drawn uniformly from one upwards.
+    pub random_plies_max: u16,
+}
+
+/// Determines whether the subtree below the move played becomes the next search's tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubtreeReuse {
+    /// Its visits count towards the next budget. Answers of earlier weights are never kept.
+    Keep,
+    /// Every search starts from a fresh root.
+    Discard,
+}
+
+/// Determines whether one answer serves a position and its images under the symmetries of the game.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SymmetryReuse {
+    /// The image with the smallest hash is evaluated for all of them.
+    Share,
+    /// Each is evaluated as it is.
+    Apart,
 }
 
 #[cfg(test)]
@@ -328,5 +455,20 @@ mod tests {
         assert!(matches!(settings.resignation, Resignation::Below { resigned: Resigned::Decided, .. }));
         let section: SearchSection = toml::from_str("algorithm = \"gumbel\"").unwrap();
         assert_eq!(section.settings().unwrap().algorithm, SearchAlgorithm::GUMBEL);
+    }
+
+    #[test]
+    fn a_cut_falls_at_its_ply() {
+        let temperature = Temperature { early: 1.0, late: 0.0, decay: TemperatureDecay::Cut { plies: 30 } };
+        assert_eq!((temperature.at(29), temperature.at(30)), (1.0, 0.0));
+    }
+
+    #[test]
+    fn a_half_life_does_half_of_the_way() {
+        let temperature = Temperature { early: 1.0, late: 0.2, decay: TemperatureDecay::HalfLife { plies: 10.0 } };
+        assert_eq!(temperature.at(0), 1.0);
+        assert!((temperature.at(10) - 0.6).abs() < 1e-6);
+        assert!((temperature.at(20) - 0.4).abs() < 1e-6);
+        assert!(temperature.at(1000) >= 0.2);
     }
 }

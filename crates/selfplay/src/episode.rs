@@ -2,16 +2,15 @@
 
 use experience::{ActionProbability, Step, StepKind, WeightsVersion};
 use game::{Action, Game, Outcome};
-use rand::RngExt;
+use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use search::{Exploration, Proven, SearchAlgorithm, Tree};
 
+use crate::config::{Openings, Settings, SubtreeReuse};
 use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
-use crate::opening;
-use crate::resignation::{Verdict, Watch};
+use crate::resignation::Watch;
 use crate::round::Round;
-use crate::settings::{Settings, SubtreeReuse};
 use crate::tree_search::TreeSearch;
 
 /// Simulations and moves that one game may complete in one round without a leaf for the batch. It keeps a round finite
@@ -52,7 +51,7 @@ pub(crate) struct Episode<G: Game> {
     seed: u64,
     rng: ChaCha8Rng,
     position: G::Position,
-    search: TreeSearch<G>,
+    pub(crate) search: TreeSearch<G>,
     /// The weights behind every answer in the tree, while a search is under way and after it.
     tree_version: u64,
     /// The kind of search of the next move.
@@ -157,10 +156,6 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    pub(crate) fn search(&mut self) -> &mut TreeSearch<G> {
-        &mut self.search
-    }
-
     /// Gathers this game's share of a round: leaves for the batch, and as many moves as need none.
     #[expect(clippy::too_many_arguments, reason = "the parts of one round, each borrowed from another field")]
     pub(crate) fn gather(
@@ -173,14 +168,14 @@ impl<G: Game> Episode<G> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        self.keep_to(context.weights_version);
+        self.keep_to(context.leaves.weights_version);
         let mut work = 0;
         while work < WORK_PER_ROUND_MAX {
             match self.phase {
                 Phase::Fresh if pace == Pace::Settle => return,
                 Phase::Fresh => self.open(context, settings, workspace),
                 Phase::AtMove if pace == Pace::Settle => return,
-                Phase::AtMove => self.prepare(context.weights_version, settings),
+                Phase::AtMove => self.prepare(context.leaves.weights_version, settings),
                 Phase::Searching => {
                     let (simulations, exploration) = self.budget(settings);
                     let limits = Limits { leaves: settings.leaves_per_tree, completed: WORK_PER_ROUND_MAX - work };
@@ -199,7 +194,7 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Begins a search anew that is under way with answers of other weights: no tree knows two versions. Between rounds
+    /// Begins a search anew that is under way with answers of other weights: no tree mixes two versions. Between rounds
     /// no leaf is in flight.
     fn keep_to(&mut self, weights_version: u64) {
         if !self.is_at_move() && self.tree_version != weights_version {
@@ -210,9 +205,9 @@ impl<G: Game> Episode<G> {
 
     /// Plays the random plies an episode may begin with.
     fn open(&mut self, context: &BatchContext<'_, G>, settings: &Settings, workspace: &mut Workspace) {
-        let weights_version = WeightsVersion(context.weights_version);
-        for _ in 0..opening::draw_length(&settings.openings, &mut self.rng) {
-            let played = opening::play_random(context.game, &mut self.position, &mut workspace.legal, &mut self.rng);
+        let weights_version = WeightsVersion(context.leaves.weights_version);
+        for _ in 0..draw_length(&settings.openings, &mut self.rng) {
+            let played = play_random(context.game, &mut self.position, &mut workspace.legal, &mut self.rng);
             let Some((action, reward)) = played else { break };
             self.steps.push(Step { action, reward, kind: StepKind::Opening, weights_version });
         }
@@ -220,7 +215,7 @@ impl<G: Game> Episode<G> {
         // What the tree holds belongs to the episode before.
         self.search.restart();
         self.phase = Phase::Searching;
-        self.tree_version = context.weights_version;
+        self.tree_version = context.leaves.weights_version;
     }
 
     fn prepare(&mut self, weights_version: u64, settings: &Settings) {
@@ -273,18 +268,19 @@ impl<G: Game> Episode<G> {
         self.steps.push(Step { action, reward, kind, weights_version: WeightsVersion(self.tree_version) });
         round.moves += 1;
 
-        let verdict = self.watch.observe(mover, value);
-        match (game.outcome(&self.position), verdict) {
-            (Some(outcome), _) => self.finish(game, settings, outcome, Ending::Rules, finished, round),
-            (None, Verdict::Decided(outcome)) => {
-                self.finish(game, settings, outcome, Ending::Resignation, finished, round);
-            }
-            (None, Verdict::PlayOn) => {
-                // Whether it kept a subtree shows when the next search begins.
-                let _ = self.search.tree.advance(action);
-                self.phase = Phase::AtMove;
-            }
-        }
+        let resigned = self.watch.observe(mover, value).map(|outcome| (outcome, Ending::Resignation));
+        let Some((outcome, ending)) = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned)
+        else {
+            // Whether it kept a subtree shows when the next search begins.
+            let _ = self.search.tree.advance(action);
+            self.phase = Phase::AtMove;
+            return;
+        };
+        round.episodes_finished += 1;
+        round.calibration.count(&self.watch, outcome);
+        let steps = std::mem::take(&mut self.steps);
+        finished.push(FinishedEpisode { slot: self.slot, number: self.number, steps, outcome, ending });
+        self.start_next(game, settings);
     }
 
     /// The temperature of the next move.
@@ -304,22 +300,6 @@ impl<G: Game> Episode<G> {
             tree.sample_action(temperature, &mut self.rng)
         }
     }
-
-    fn finish(
-        &mut self,
-        game: &G,
-        settings: &Settings,
-        outcome: Outcome,
-        ending: Ending,
-        finished: &mut Vec<FinishedEpisode>,
-        round: &mut Round,
-    ) {
-        round.episodes_finished += 1;
-        round.calibration.count(&self.watch, outcome);
-        let steps = std::mem::take(&mut self.steps);
-        finished.push(FinishedEpisode { slot: self.slot, number: self.number, steps, outcome, ending });
-        self.start_next(game, settings);
-    }
 }
 
 /// The entries of a search policy that are worth recording.
@@ -336,4 +316,34 @@ fn generator(seed: u64, slot: usize, number: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream((slot as u64).wrapping_mul(EPISODES_PER_SLOT).wrapping_add(number));
     rng
+}
+
+/// Draws the number of random plies that an episode begins with.
+fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
+    if openings.random_plies_max == 0 || rng.random::<f32>() >= openings.probability {
+        return 0;
+    }
+    rng.random_range(1..=openings.random_plies_max)
+}
+
+/// Plays a uniformly random action that does not end the game; `None` if every action would.
+///
+/// `legal` is memory to work in.
+fn play_random<G: Game>(
+    game: &G,
+    position: &mut G::Position,
+    legal: &mut Vec<Action>,
+    rng: &mut impl Rng,
+) -> Option<(Action, f32)> {
+    game.legal_actions(position, legal);
+    while !legal.is_empty() {
+        let action = legal.swap_remove(rng.random_range(0..legal.len()));
+        let mut next = position.clone();
+        let reward = game.play(&mut next, action);
+        if game.outcome(&next).is_none() {
+            *position = next;
+            return Some((action, reward));
+        }
+    }
+    None
 }

@@ -3,14 +3,13 @@ use std::time::Instant;
 use game::Game;
 use inference::{Cache, Error, Evaluator};
 
+use crate::config::Settings;
 use crate::episode::{Episode, EpisodeProgress, FinishedEpisode, Pace, Workspace};
-use crate::leaf_batcher::{BatchContext, LeafBatcher};
-use crate::leaves::{Buffers, NetworkLeaves};
+use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, NetworkLeaves};
 use crate::round::Round;
-use crate::settings::Settings;
 use crate::tree_search::{TreeSearch, TreeSet};
 
-/// Many episodes of self-play that advance together, for ever, on one thread.
+/// Plays many episodes of self-play concurrently, without end, on one thread.
 ///
 /// The moves of each episode depend on the seed, its slot and the evaluator's answers, not on the other episodes.
 pub struct Episodes<G: Game> {
@@ -37,7 +36,7 @@ struct Games<'a, G: Game>(&'a mut [Episode<G>]);
 
 impl<G: Game> TreeSet<G> for Games<'_, G> {
     fn search(&mut self, owner: usize) -> &mut TreeSearch<G> {
-        self.0[owner].search()
+        &mut self.0[owner].search
     }
 }
 
@@ -98,7 +97,7 @@ impl<G: Game> Episodes<G> {
     }
 
     /// Gives up every search under way: its move is searched again, from a fresh root. For replacing an
-    /// evaluator that cannot [`settle`](Self::settle), so that no search knows two of them.
+    /// evaluator that cannot [`settle`](Self::settle), so that no search mixes two of them.
     pub fn abandon(&mut self) {
         for episode in &mut self.episodes {
             episode.abandon(&self.settings);
@@ -116,7 +115,7 @@ impl<G: Game> Episodes<G> {
         let first = self.first;
         for i in 0..games {
             let slot = (first + i) % games;
-            if self.batcher.batch() >= context.batch_max {
+            if self.batcher.batch() >= context.leaves.batch_max {
                 self.first = slot;
                 break;
             }

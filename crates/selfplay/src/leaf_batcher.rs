@@ -6,26 +6,19 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use game::{Action, Game};
-use inference::{Cache, CacheKey, Error, PositionHasher, Predictions};
+use inference::{Attributes, Batch, Cache, CacheKey, Error, Evaluator, PositionHasher, Predictions};
 use search::{Expansion, Request, Selection, Tree};
 
+use crate::config::SymmetryReuse;
 use crate::images::Images;
-use crate::leaves::LeafEvaluator;
-use crate::settings::SymmetryReuse;
-use crate::step::Step;
-use crate::tree_search::{State, TreeSearch, TreeSet};
+use crate::tree_search::{State, Step, TreeSearch, TreeSet};
 
 /// The game, the cache and the evaluator's attributes, which all descents of a batch share.
 pub(crate) struct BatchContext<'a, G: Game> {
     pub(crate) game: &'a G,
     pub(crate) cache: Option<&'a Cache>,
     pub(crate) symmetry_reuse: SymmetryReuse,
-    /// The most positions of one batch.
-    pub(crate) batch_max: usize,
-    /// The weights behind the answers.
-    pub(crate) weights_version: u64,
-    /// True if the same position always has the same answer, so that one answer may serve many.
-    pub(crate) is_deterministic: bool,
+    pub(crate) leaves: LeafAttributes,
 }
 
 // Deriving would require `G: Copy`.
@@ -40,14 +33,7 @@ impl<G: Game> Copy for BatchContext<'_, G> {}
 impl<'a, G: Game> BatchContext<'a, G> {
     /// Without a cache, every position as it is.
     pub(crate) fn new(game: &'a G, leaves: &dyn LeafEvaluator<G>) -> Self {
-        Self {
-            game,
-            cache: None,
-            symmetry_reuse: SymmetryReuse::Apart,
-            batch_max: leaves.batch_max(),
-            weights_version: leaves.weights_version(),
-            is_deterministic: leaves.is_deterministic(),
-        }
+        Self { game, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: leaves.attributes() }
     }
 }
 
@@ -129,16 +115,6 @@ impl Gathered {
     }
 }
 
-/// Determines whether a root could be answered at once.
-enum RootStatus {
-    /// The tree has its root.
-    Done,
-    /// It waits for the batch.
-    Waiting,
-    /// The batch has no room for it.
-    NoRoom,
-}
-
 impl<G: Game> LeafBatcher<G> {
     pub(crate) fn new(game: &G) -> Self {
         Self {
@@ -173,10 +149,18 @@ impl<G: Game> LeafBatcher<G> {
     ) -> Gathered {
         let mut gathered = Gathered::default();
         if search.state == State::Unrooted {
-            match self.root(context, search, position) {
-                RootStatus::Done => {}
-                RootStatus::Waiting => gathered.waiting = 1,
-                RootStatus::NoRoom => gathered.is_full = true,
+            match self.source(context, position) {
+                Source::Cache { symmetry } => {
+                    let expansion = self.images.expansion(symmetry, &self.scratch, &self.cached, 0);
+                    search.root(position.clone(), expansion);
+                }
+                Source::Leaf { leaf, symmetry } => {
+                    let (owner, position) = (search.owner, position.clone());
+                    self.waiting.push(Waiting { owner, place: Place::Root, position, leaf, symmetry });
+                    search.state = State::AwaitingRoot;
+                    gathered.waiting = 1;
+                }
+                Source::NoRoom => gathered.is_full = true,
             }
         }
         if search.state == State::Rooted {
@@ -187,27 +171,6 @@ impl<G: Game> LeafBatcher<G> {
             self.descend(context, search, limits, &mut gathered);
         }
         gathered
-    }
-
-    fn root(
-        &mut self,
-        context: &BatchContext<'_, G>,
-        search: &mut TreeSearch<G>,
-        position: &G::Position,
-    ) -> RootStatus {
-        match self.source(context, position) {
-            Source::Cache { symmetry } => {
-                search.root(position.clone(), self.images.expansion(symmetry, &self.scratch, &self.cached, 0));
-                RootStatus::Done
-            }
-            Source::Leaf { leaf, symmetry } => {
-                let (owner, position) = (search.owner, position.clone());
-                self.waiting.push(Waiting { owner, place: Place::Root, position, leaf, symmetry });
-                search.state = State::AwaitingRoot;
-                RootStatus::Waiting
-            }
-            Source::NoRoom => RootStatus::NoRoom,
-        }
     }
 
     /// Descends until a limit is reached, nothing can be selected or the search is finished.
@@ -267,13 +230,13 @@ impl<G: Game> LeafBatcher<G> {
         if let Some(cache) = context.cache {
             self.cached.clear();
             self.cache_lookups += 1;
-            let key = CacheKey { position: hash, weights_version: context.weights_version };
+            let key = CacheKey { position: hash, weights_version: context.leaves.weights_version };
             if cache.get(key, self.scratch.len(), &mut self.cached) {
                 self.cache_hits += 1;
                 return Source::Cache { symmetry };
             }
         }
-        if context.is_deterministic
+        if context.leaves.is_deterministic
             && let Some(&leaf) = self.known.get(&hash)
         {
             // Equal hashes of different positions are improbable, not impossible.
@@ -281,14 +244,14 @@ impl<G: Game> LeafBatcher<G> {
                 return Source::Leaf { leaf, symmetry };
             }
         }
-        if self.leaves.len() >= context.batch_max {
+        if self.leaves.len() >= context.leaves.batch_max {
             return Source::NoRoom;
         }
         let leaf = self.leaves.len();
         let start = self.legal.len();
         self.legal.extend_from_slice(&self.scratch);
         self.leaves.push(Leaf { hash, legal: start..self.legal.len() });
-        if context.is_deterministic {
+        if context.leaves.is_deterministic {
             self.known.insert(hash, leaf);
         }
         Source::Leaf { leaf, symmetry }
@@ -346,7 +309,7 @@ impl<G: Game> LeafBatcher<G> {
         assert_eq!(predictions.len(), self.leaves.len(), "an evaluator answers every position of its batch");
         if let Some(cache) = context.cache {
             for (i, leaf) in self.leaves.iter().enumerate() {
-                let key = CacheKey { position: leaf.hash, weights_version: context.weights_version };
+                let key = CacheKey { position: leaf.hash, weights_version: context.leaves.weights_version };
                 cache.insert(key, predictions.priors(i), predictions.value(i));
             }
         }
@@ -383,5 +346,78 @@ impl<G: Game> LeafBatcher<G> {
         self.leaves.clear();
         self.legal.clear();
         self.known.clear();
+    }
+}
+
+/// Evaluates positions rather than observations, for the leaf batcher.
+///
+/// A batch is pushed position by position and evaluated at once.
+pub(crate) trait LeafEvaluator<G: Game> {
+    /// The limit of its batches and the kind of its answers.
+    fn attributes(&self) -> LeafAttributes;
+
+    /// Adds a position that is not over, with its legal actions.
+    fn push(&mut self, game: &G, position: &G::Position, legal: &[Action]);
+
+    /// Answers everything pushed since the last call, in order.
+    ///
+    /// # Errors
+    /// Those of the evaluator behind it. What was pushed is gone.
+    fn evaluate(&mut self) -> Result<&Predictions, Error>;
+}
+
+/// The limit of the batches of a [`LeafEvaluator`] and the kind of its answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeafAttributes {
+    /// The most positions of one batch.
+    pub(crate) batch_max: usize,
+    /// The version that stands behind the answers.
+    pub(crate) weights_version: u64,
+    /// True if the same position always has the same answer, so that one answer may serve many.
+    pub(crate) is_deterministic: bool,
+}
+
+/// Observes positions into a batch for an [`Evaluator`].
+pub(crate) struct NetworkLeaves<'a> {
+    evaluator: &'a mut dyn Evaluator,
+    buffers: &'a mut Buffers,
+}
+
+/// The memory of [`NetworkLeaves`], which outlives the evaluator it is used with.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    batch: Batch,
+    /// The answers to the last batch.
+    pub(crate) predictions: Predictions,
+}
+
+impl Buffers {
+    pub(crate) fn new<G: Game>(game: &G) -> Self {
+        Self { batch: Batch::new(game.spec().observation), predictions: Predictions::new() }
+    }
+}
+
+impl<'a> NetworkLeaves<'a> {
+    pub(crate) fn new(evaluator: &'a mut dyn Evaluator, buffers: &'a mut Buffers) -> Self {
+        buffers.batch.clear();
+        Self { evaluator, buffers }
+    }
+}
+
+impl<G: Game> LeafEvaluator<G> for NetworkLeaves<'_> {
+    fn attributes(&self) -> LeafAttributes {
+        let Attributes { max_batch: batch_max, weights_version, .. } = self.evaluator.attributes();
+        LeafAttributes { batch_max, weights_version, is_deterministic: true }
+    }
+
+    fn push(&mut self, game: &G, position: &G::Position, legal: &[Action]) {
+        self.buffers.batch.push(legal, |planes| game.observe(position, planes));
+    }
+
+    fn evaluate(&mut self) -> Result<&Predictions, Error> {
+        let Buffers { batch, predictions } = &mut *self.buffers;
+        let evaluated = self.evaluator.evaluate(batch, predictions);
+        batch.clear();
+        evaluated.map(|()| &*predictions)
     }
 }

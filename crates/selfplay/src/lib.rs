@@ -3,8 +3,7 @@
 //! [`Episodes`] advance many games together under [`Settings`]: each [`Round`] gathers leaves from every game,
 //! evaluates one batch, applies the answers and records the moves; results are [`FinishedEpisode`]s. [`analyse`]
 //! searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each, [`analyse_together`]
-//! searches one with many threads, [`Analyst`] one in steps; [`playouts`] is the opponent that needs no network. A
-//! [`LeafEvaluator`] evaluates positions, [`NetworkLeaves`] with an [`inference::Evaluator`].
+//! searches one with many threads, [`Analyst`] one in steps; [`playouts`] is the opponent that needs no network.
 //!
 //! All of them drive [`search::Tree`] with the rules as transition by one driver (`leaf_batcher`). No tokio, no clock
 //! and no network.
@@ -16,27 +15,22 @@ mod episode;
 mod episodes;
 mod images;
 mod leaf_batcher;
-mod leaves;
-mod opening;
 mod parallel;
 pub mod playouts;
 mod resignation;
 mod round;
-mod settings;
-mod step;
 mod tree_search;
 
-pub use analysis::{Analysis, AnalysisSettings, analyse, analyse_with};
+pub use analysis::{Analysis, AnalysisSettings, analyse};
 pub use analyst::Analyst;
+pub use config::{
+    Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
+};
 pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
 pub use episodes::Episodes;
-pub use leaves::{LeafEvaluator, NetworkLeaves};
 pub use parallel::analyse_together;
 pub use round::{Calibration, Round};
 pub use search::{
     Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,
 };
-pub use settings::{
-    Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
-};
-pub use step::Step;
+pub use tree_search::Step;

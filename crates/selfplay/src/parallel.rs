@@ -14,8 +14,7 @@ use rand::Rng;
 use search::{Exploration, Tree};
 
 use crate::analysis::{Analysis, AnalysisSettings, analysis_of};
-use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
-use crate::leaves::{Buffers, LeafEvaluator, NetworkLeaves};
+use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::TreeSearch;
 
 /// [`analyse`](crate::analyse) for one position, with a thread for each evaluator, which all hold the same weights.
@@ -123,7 +122,7 @@ impl<G: Game> ParallelSearch<'_, G> {
             let ended = |_| Error::Backend("an evaluator's thread has ended".to_owned());
             let mut job = worker.done.recv().map_err(ended)?;
             std::mem::replace(&mut job.result, Ok(()))?;
-            job.batcher.answer(&self.context, job.buffers.predictions(), search);
+            job.batcher.answer(&self.context, &job.buffers.predictions, search);
             worker.job = Some(job);
         }
     }
@@ -133,10 +132,10 @@ impl<G: Game> ParallelSearch<'_, G> {
 mod tests {
     use std::sync::{Arc, Barrier};
 
+    use evaluator_doubles::{Fault, Faulty};
     use game::Action;
     use games::{ConnectFour, TicTacToe};
-    use inference::testing::{Fault, Faulty, Hashing};
-    use inference::{Attributes, Batch, Predictions, Wdl};
+    use inference::{Attributes, Batch, Hashing, Predictions, Wdl};
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::SeedableRng;
     use search::{EarlyStop, Proven, SearchAlgorithm, Settings as SearchSettings, Solver};
@@ -202,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Answers only when as many of its kind evaluate at the same time: one after the other they would wait for ever.
+    /// Answers only when as many of its kind evaluate at the same time: one after the other they would wait forever.
     struct Meeting {
         meets: Arc<Barrier>,
         evaluator: Hashing,
@@ -261,7 +260,7 @@ mod tests {
             Wdl::EVEN
         };
         let mut evaluators: Vec<Box<dyn Evaluator>> =
-            (0..2).map(|_| Box::new(inference::testing::Scripted::new(shape, 1, even)) as _).collect();
+            (0..2).map(|_| Box::new(evaluator_doubles::Scripted::new(shape, 1, even)) as _).collect();
         // Two in a row against one: only the third wins.
         let position = game.replay(&[0, 4, 1, 8].map(Action)).unwrap();
         let analysis = analyse_together(&game, &position, &settings(100, 2), &mut evaluators, &mut rng()).unwrap();

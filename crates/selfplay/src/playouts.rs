@@ -7,14 +7,13 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
 use crate::analysis::{Analysis, AnalysisSettings, analyse_with};
-use crate::leaves::LeafEvaluator;
+use crate::leaf_batcher::{LeafAttributes, LeafEvaluator};
 
 /// No batch limit is needed where nothing is batched; this one bounds memory.
 const BATCH_MAX: usize = 4096;
 
 /// Uniform priors, and the result of one uniformly random game from the leaf as its value.
-#[derive(Debug)]
-pub struct Playouts {
+struct Playouts {
     rng: ChaCha8Rng,
     /// The answers to the positions that were pushed.
     pushed: Predictions,
@@ -25,8 +24,7 @@ pub struct Playouts {
 
 impl Playouts {
     /// With a generator of its own, seeded from `rng`.
-    #[must_use]
-    pub fn new(rng: &mut impl Rng) -> Self {
+    fn new(rng: &mut impl Rng) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(rng.random()),
             pushed: Predictions::new(),
@@ -54,16 +52,8 @@ impl Playouts {
 }
 
 impl<G: Game> LeafEvaluator<G> for Playouts {
-    fn batch_max(&self) -> usize {
-        BATCH_MAX
-    }
-
-    fn weights_version(&self) -> u64 {
-        0
-    }
-
-    fn is_deterministic(&self) -> bool {
-        false
+    fn attributes(&self) -> LeafAttributes {
+        LeafAttributes { batch_max: BATCH_MAX, weights_version: 0, is_deterministic: false }
     }
 
     fn push(&mut self, game: &G, position: &G::Position, legal: &[Action]) {

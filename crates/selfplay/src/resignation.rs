@@ -1,25 +1,19 @@
-//! Resignation: when a player gives up, and what becomes of the game.
+//! Decides when a player resigns, and whether the game is played on.
 
 use game::{Outcome, Player, Players};
 use rand::{Rng, RngExt};
 
-use crate::settings::{Resignation, Resigned};
+use crate::config::{Resignation, Resigned};
 
 /// Follows one episode's values.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     resignation: Resignation,
     /// Played out with unchanged searches, whatever happens.
-    is_calibration: bool,
+    pub(crate) is_calibration: bool,
     hopeless_moves: [u16; 2],
-    resigner: Option<Player>,
-}
-
-/// The consequence of a move's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    PlayOn,
-    Decided(Outcome),
+    /// The player that resigned, or would have.
+    pub(crate) resigner: Option<Player>,
 }
 
 impl Watch {
@@ -33,23 +27,24 @@ impl Watch {
         Self { resignation, is_calibration, hopeless_moves: [0; 2], resigner: None }
     }
 
-    /// Takes note of the value that the search of `mover`'s move expected.
-    pub(crate) fn observe(&mut self, mover: Player, value: f32) -> Verdict {
+    /// Takes note of the value that the search of `mover`'s move expected; returns the outcome if
+    /// that decides the game.
+    pub(crate) fn observe(&mut self, mover: Player, value: f32) -> Option<Outcome> {
         let Resignation::Below { threshold, consecutive, resigned, .. } = self.resignation else {
-            return Verdict::PlayOn;
+            return None;
         };
         if self.resigner.is_some() {
-            return Verdict::PlayOn;
+            return None;
         }
         let hopeless = &mut self.hopeless_moves[mover.index()];
         *hopeless = if value < threshold { hopeless.saturating_add(1) } else { 0 };
         if *hopeless < consecutive {
-            return Verdict::PlayOn;
+            return None;
         }
         self.resigner = Some(mover);
         match resigned {
-            Resigned::Decided if !self.is_calibration => Verdict::Decided(Outcome::Win(mover.opponent())),
-            Resigned::Decided | Resigned::PlayedOut => Verdict::PlayOn,
+            Resigned::Decided if !self.is_calibration => Some(Outcome::Win(mover.opponent())),
+            Resigned::Decided | Resigned::PlayedOut => None,
         }
     }
 
@@ -57,20 +52,6 @@ impl Watch {
     pub(crate) fn is_resigned(&self) -> bool {
         self.resigner.is_some() && !self.is_calibration
     }
-
-    /// The player that resigned, or would have.
-    pub(crate) fn resigner(&self) -> Option<Player> {
-        self.resigner
-    }
-
-    pub(crate) fn is_calibration(&self) -> bool {
-        self.is_calibration
-    }
-}
-
-/// True if the player who resigned, or would have, did not lose.
-pub(crate) fn was_wrong(resigner: Player, outcome: Outcome) -> bool {
-    outcome.value_for(resigner) > -1.0
 }
 
 #[cfg(test)]
@@ -88,25 +69,25 @@ mod tests {
     #[test]
     fn a_player_resigns_after_so_many_hopeless_moves_of_their_own() {
         let mut watch = watch(0.0, Resigned::Decided);
-        assert_eq!(watch.observe(Player::First, -0.95), Verdict::PlayOn);
-        assert_eq!(watch.observe(Player::Second, 0.95), Verdict::PlayOn);
-        assert_eq!(watch.observe(Player::First, -0.95), Verdict::Decided(Outcome::Win(Player::Second)));
+        assert_eq!(watch.observe(Player::First, -0.95), None);
+        assert_eq!(watch.observe(Player::Second, 0.95), None);
+        assert_eq!(watch.observe(Player::First, -0.95), Some(Outcome::Win(Player::Second)));
     }
 
     #[test]
     fn hope_in_between_begins_the_count_again() {
         let mut watch = watch(0.0, Resigned::Decided);
         for value in [-0.95, -0.5, -0.95] {
-            assert_eq!(watch.observe(Player::Second, value), Verdict::PlayOn);
+            assert_eq!(watch.observe(Player::Second, value), None);
         }
-        assert_eq!(watch.resigner(), None);
+        assert_eq!(watch.resigner, None);
     }
 
     #[test]
     fn a_resigned_game_that_is_played_out_is_only_marked() {
         let mut watch = watch(0.0, Resigned::PlayedOut);
         watch.observe(Player::First, -1.0);
-        assert_eq!(watch.observe(Player::First, -1.0), Verdict::PlayOn);
+        assert_eq!(watch.observe(Player::First, -1.0), None);
         assert!(watch.is_resigned());
     }
 
@@ -114,9 +95,9 @@ mod tests {
     fn calibration_games_play_on_and_remember_who_would_have_resigned() {
         let mut watch = watch(1.0, Resigned::Decided);
         watch.observe(Player::First, -1.0);
-        assert_eq!(watch.observe(Player::First, -1.0), Verdict::PlayOn);
+        assert_eq!(watch.observe(Player::First, -1.0), None);
         assert!(!watch.is_resigned());
-        assert_eq!(watch.resigner(), Some(Player::First));
+        assert_eq!(watch.resigner, Some(Player::First));
     }
 
     #[test]
@@ -124,6 +105,6 @@ mod tests {
         let below =
             Resignation::Below { threshold: -0.1, consecutive: 1, calibration_share: 0.0, resigned: Resigned::Decided };
         let mut watch = Watch::new(below, Players::One, &mut ChaCha8Rng::seed_from_u64(1));
-        assert_eq!(watch.observe(Player::First, -1.0), Verdict::PlayOn);
+        assert_eq!(watch.observe(Player::First, -1.0), None);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use game::Outcome;
 
-use crate::resignation::{Watch, was_wrong};
+use crate::resignation::Watch;
 
 /// The counts of one round, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,13 +47,13 @@ pub struct Calibration {
 impl Calibration {
     pub(crate) fn count(&mut self, watch: &Watch, outcome: Outcome) {
         self.resigned += usize::from(watch.is_resigned());
-        if !watch.is_calibration() {
+        if !watch.is_calibration {
             return;
         }
         self.episodes += 1;
-        if let Some(resigner) = watch.resigner() {
+        if let Some(resigner) = watch.resigner {
             self.would_resign += 1;
-            self.wrong += usize::from(was_wrong(resigner, outcome));
+            self.wrong += usize::from(outcome.value_for(resigner) > -1.0);
         }
     }
 }

@@ -7,8 +7,7 @@
 use experience::StepKind;
 use game::{Game, Outcome, Player, mix};
 use games::{ConnectFour, Hex, TicTacToe};
-use inference::Cache;
-use inference::testing::Hashing;
+use inference::{Cache, Hashing};
 use selfplay::{
     EarlyStop, Ending, Episodes, FinishedEpisode, Openings, Resignation, Resigned, SearchAlgorithm, SearchSettings,
     Settings, Temperature, TemperatureDecay,

@@ -60,12 +60,6 @@ pub struct Admin {
     upkeep: JoinHandle<()>,
 }
 
-#[derive(Clone)]
-struct Shared {
-    metrics: PrometheusHandle,
-    readiness: Readiness,
-}
-
 impl Admin {
     /// Serves on `listener` until [`stop`](Self::stop). It outlives the drain of the process, so that draining can be
     /// watched.
@@ -77,7 +71,7 @@ impl Admin {
             .route("/metrics", get(render_metrics))
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(report_readiness))
-            .with_state(Shared { metrics, readiness });
+            .with_state((metrics, readiness));
         let stopped = stop.clone();
         let server = tokio::spawn(async move {
             let served =
@@ -113,8 +107,8 @@ async fn upkeep(metrics: PrometheusHandle) {
     }
 }
 
-async fn render_metrics(State(shared): State<Shared>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&shared.metrics.render()))
+async fn render_metrics(State((metrics, _)): State<(PrometheusHandle, Readiness)>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&metrics.render()))
 }
 
 /// The text that the recorder renders, with the right types. The recorder counts in whole numbers only, so a counter of
@@ -123,8 +117,8 @@ fn exposition(rendered: &str) -> String {
     rendered.replace("_total gauge\n", "_total counter\n")
 }
 
-async fn report_readiness(State(shared): State<Shared>) -> impl IntoResponse {
-    match shared.readiness.reason() {
+async fn report_readiness(State((_, readiness)): State<(PrometheusHandle, Readiness)>) -> impl IntoResponse {
+    match readiness.reason() {
         None => (StatusCode::OK, "ready\n".to_owned()),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
     }

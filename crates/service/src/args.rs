@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use crate::Probe;
 
-/// Options common to all processes; flatten them into a process's own `Args`.
-#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+/// The options of every process.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Parser)]
+#[command(version)]
 pub struct CommonArgs {
     /// The run file (TOML, one section per role).
     #[arg(long, value_name = "FILE")]

@@ -6,6 +6,7 @@
 //! unknown names. Sections of other roles are skipped, so that one file serves every process. The meaning of a key is
 //! deliberately unknown here.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -63,7 +64,8 @@ pub fn is_override(name: &OsStr) -> bool {
 }
 
 /// Keys that were renamed: the old name, which is refused with the new one.
-pub const RENAMED_KEYS: [(&str, &str); 7] = [
+pub const RENAMED_KEYS: [(&str, &str); 8] = [
+    ("inference.asks_max", "inference.requests_max"),
     ("learner.learning_rate_floor", "learner.learning_rate_ratio_min"),
     ("search.root", "search.algorithm"),
     ("search.first_play_reduction", "search.fpu_reduction"),
@@ -87,13 +89,6 @@ pub struct Sources<E> {
     pub sets: Vec<String>,
 }
 
-/// The part of the sources that names the preset.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RunOnly {
-    run: RunSection,
-}
-
 impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
     /// Reads all sources once, and lays them over the preset of the game that they name. Every process reads its
     /// sources here, so that all of them apply one recipe.
@@ -102,37 +97,20 @@ impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
     /// [`ConfigError`] if a source cannot be read, or `run.game` names no game.
     pub fn read<P: fmt::Display>(self, preset: Preset<P>) -> Result<Layers, ConfigError> {
         let layers = self.layers()?;
-        let game = layers.load::<RunOnly>()?.run.game;
-        let text = preset(&game).map_err(|error| ConfigError::invalid("run.game", error))?;
-        let origin = Origin::Preset { game };
-        let table = text.parse().map_err(|error| syntax(&origin.to_string(), text, &error))?;
+        let run = layers.load_over(&BTreeMap::from([("run".to_owned(), RunSection::default())]))?;
+        let game = &run["run"].game;
+        let text = preset(game).map_err(|error| ConfigError::invalid("run.game", error))?;
+        let origin = format!("in the preset of {game}");
+        let table = text.parse().map_err(|error| syntax(&origin, text, &error))?;
         Ok(Layers { preset: Some((table, origin)), ..layers })
     }
 
-    /// Lays file, environment and assignments over the defaults of `T`, without the preset of any game.
+    /// Reads all sources once, without the preset of any game.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that is refused and where it was written.
-    pub fn load<T>(self) -> Result<T, ConfigError>
-    where
-        T: Serialize + DeserializeOwned + Default,
-    {
-        self.layers()?.load()
-    }
-
-    /// Lays file, environment and assignments over `defaults`.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_over<T>(self, defaults: &T) -> Result<T, ConfigError>
-    where
-        T: Serialize + DeserializeOwned,
-    {
-        self.layers()?.load_over(defaults)
-    }
-
-    fn layers(self) -> Result<Layers, ConfigError> {
-        let file = self.file.map(|path| Ok((table_of(&path)?, Origin::File { path }))).transpose()?;
+    /// [`ConfigError`] if a source cannot be read.
+    pub fn layers(self) -> Result<Layers, ConfigError> {
+        let file = self.file.map(|path| Ok((table_of(&path)?, format!("in {}", path.display())))).transpose()?;
         // The environment has no order; sorting makes the error that is reported first always the same one.
         let mut env: Vec<_> = self.env.filter(|(name, _)| is_override(name)).collect();
         env.sort();
@@ -143,8 +121,9 @@ impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
 /// The sources of a configuration, read but not yet checked. Each load checks the sections that it reads.
 #[derive(Debug)]
 pub struct Layers {
-    preset: Option<(Table, Origin)>,
-    file: Option<(Table, Origin)>,
+    /// With the words for its origin, as the file.
+    preset: Option<(Table, String)>,
+    file: Option<(Table, String)>,
     env: Vec<(OsString, OsString)>,
     sets: Vec<String>,
 }
@@ -155,37 +134,33 @@ impl Layers {
     ///
     /// # Errors
     /// [`ConfigError`] names the first key that is refused and where it was written.
-    pub fn load<T>(&self) -> Result<T, ConfigError>
-    where
-        T: Serialize + DeserializeOwned + Default,
-    {
+    pub fn load<T: Serialize + DeserializeOwned + Default>(&self) -> Result<T, ConfigError> {
         self.load_over(&T::default())
     }
 
-    fn load_over<T>(&self, defaults: &T) -> Result<T, ConfigError>
-    where
-        T: Serialize + DeserializeOwned,
-    {
+    /// Lays the layers over `defaults`.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_over<T: Serialize + DeserializeOwned>(&self, defaults: &T) -> Result<T, ConfigError> {
         let defaults = Table::try_from(defaults).map_err(|source| ConfigError::Defaults { source })?;
-        let schema = Schema { defaults: &defaults };
-        let mut overrides = Vec::new();
+        let mut reader = Reader { defaults: &defaults, overrides: Vec::new() };
         for (table, origin) in self.preset.iter().chain(&self.file) {
-            schema.read_table(table, origin, &mut overrides)?;
+            reader.read_table(table, origin)?;
         }
         for (name, value) in &self.env {
             let (name, value) = (text_of(name, name)?, text_of(name, value)?);
             let path = name[ENVIRONMENT_PREFIX.len()..].to_lowercase();
             let path = path.split("__").map(str::to_owned).collect();
-            schema.read_text(path, &value, Origin::Environment { name }, &mut overrides)?;
+            reader.read_text(path, &value, &format!("in the environment variable {name}"))?;
         }
         for text in &self.sets {
-            let text = text.clone();
-            let Some((key, value)) = text.split_once('=') else { return Err(ConfigError::NotAssignment { text }) };
+            let assignment = text.split_once('=');
+            let (key, value) = assignment.ok_or_else(|| ConfigError::NotAssignment { text: text.clone() })?;
             let path = key.trim().split('.').map(str::to_owned).collect();
-            let value = value.trim().to_owned();
-            schema.read_text(path, &value, Origin::Set { text }, &mut overrides)?;
+            reader.read_text(path, value.trim(), &format!("in --set {text}"))?;
         }
-        schema.apply(overrides)
+        reader.apply()
     }
 }
 
@@ -204,42 +179,6 @@ fn text_of(name: &OsStr, part: &OsStr) -> Result<String, ConfigError> {
 /// The configuration as TOML, defaults included: what `--print-config` prints, and a run file in its own right.
 pub fn print<T: Serialize>(config: &T) -> Result<String, ConfigError> {
     toml::to_string(config).map_err(|source| ConfigError::Defaults { source })
-}
-
-/// The source of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// In the preset of a game.
-    Preset {
-        /// The name of the game.
-        game: String,
-    },
-    /// In the run file.
-    File {
-        /// The run file.
-        path: PathBuf,
-    },
-    /// In the environment.
-    Environment {
-        /// The variable.
-        name: String,
-    },
-    /// On the command line.
-    Set {
-        /// The assignment as given.
-        text: String,
-    },
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Preset { game } => write!(f, "in the preset of {game}"),
-            Self::File { path } => write!(f, "in {}", path.display()),
-            Self::Environment { name } => write!(f, "in the environment variable {name}"),
-            Self::Set { text } => write!(f, "in --set {text}"),
-        }
-    }
 }
 
 /// A rejected configuration. Every variant names the key and its source.
@@ -272,8 +211,8 @@ pub enum ConfigError {
         section: String,
         /// The nearest right name, or all of them.
         hint: String,
-        /// The source.
-        origin: Origin,
+        /// The source, in words.
+        origin: String,
     },
     /// A key that its section does not have.
     #[error("unknown key {key} {origin}; {hint}")]
@@ -282,8 +221,8 @@ pub enum ConfigError {
         key: String,
         /// The nearest right name, or all of them.
         hint: String,
-        /// The source.
-        origin: Origin,
+        /// The source, in words.
+        origin: String,
     },
     /// A value where a section or a key was expected.
     #[error("{key} {origin} is outside any section; write it as section.key, sections are {sections}")]
@@ -292,30 +231,18 @@ pub enum ConfigError {
         key: String,
         /// The names of all sections.
         sections: String,
-        /// The source.
-        origin: Origin,
+        /// The source, in words.
+        origin: String,
     },
-    /// A value of the wrong type.
-    #[error("{key} {origin}: expected {expected}, got {got}")]
-    WrongType {
-        /// The key with its section.
-        key: String,
-        /// The type of the default.
-        expected: &'static str,
-        /// The value as written.
-        got: String,
-        /// The source.
-        origin: Origin,
-    },
-    /// A value of the right type that the key does not take.
+    /// A value of the wrong type, or one that the key does not take.
     #[error("{key} {origin}: {reason}")]
     Refused {
         /// The key with its section.
         key: String,
         /// The reason for the rejection.
         reason: String,
-        /// The source.
-        origin: Origin,
+        /// The source, in words.
+        origin: String,
     },
     /// A value out of range, found when the configuration became settings; see [`ConfigError::invalid`].
     #[error("{key}: {reason}")]
@@ -371,75 +298,62 @@ impl ConfigError {
 struct Override {
     path: Vec<String>,
     value: Value,
-    origin: Origin,
+    origin: String,
 }
 
-/// The keys that may be written and their types, as the defaults show them.
-struct Schema<'a> {
+/// Gathers what is laid over the defaults, which show the keys that may be written and their types.
+struct Reader<'a> {
     defaults: &'a Table,
+    overrides: Vec<Override>,
 }
 
-impl Schema<'_> {
-    fn read_table(&self, table: &Table, origin: &Origin, overrides: &mut Vec<Override>) -> Result<(), ConfigError> {
+impl<'a> Reader<'a> {
+    fn read_table(&mut self, table: &Table, origin: &str) -> Result<(), ConfigError> {
         for (section, value) in table {
             if !value.is_table() && !SECTIONS.contains(&section.as_str()) {
-                let (key, sections) = (section.clone(), SECTIONS.join(", "));
-                return Err(ConfigError::OutsideSection { key, sections, origin: origin.clone() });
+                return Err(outside_section(section, origin));
             }
-            self.read_value(vec![section.clone()], value.clone(), origin, overrides)?;
+            self.read_value(vec![section.clone()], value.clone(), origin)?;
         }
         Ok(())
     }
 
     /// Splits tables down to the keys of the defaults, so that each key is checked and reported alone.
-    fn read_value(
-        &self,
-        path: Vec<String>,
-        value: Value,
-        origin: &Origin,
-        overrides: &mut Vec<Override>,
-    ) -> Result<(), ConfigError> {
+    fn read_value(&mut self, path: Vec<String>, value: Value, origin: &str) -> Result<(), ConfigError> {
         let Some(default) = self.default_of(&path, origin)? else { return Ok(()) };
         match (default, value) {
             (Value::Table(_), Value::Table(table)) => {
                 for (key, value) in table {
                     let path = path.iter().cloned().chain([key]).collect();
-                    self.read_value(path, value, origin, overrides)?;
+                    self.read_value(path, value, origin)?;
                 }
             }
             (default, value) => {
-                let value = conform(default, value).map_err(|got| wrong_type(&path, default, got, origin))?;
-                overrides.push(Override { path, value, origin: origin.clone() });
+                let value = conform(default, value).map_err(|got| wrong_type(&path, default, &got, origin))?;
+                self.overrides.push(Override { path, value, origin: origin.to_owned() });
             }
         }
         Ok(())
     }
 
-    fn read_text(
-        &self,
-        path: Vec<String>,
-        text: &str,
-        origin: Origin,
-        overrides: &mut Vec<Override>,
-    ) -> Result<(), ConfigError> {
+    fn read_text(&mut self, path: Vec<String>, text: &str, origin: &str) -> Result<(), ConfigError> {
         if path.len() < 2 && !SECTIONS.contains(&path[0].as_str()) {
-            let key = path.join(".");
-            return Err(ConfigError::OutsideSection { key, sections: SECTIONS.join(", "), origin });
+            return Err(outside_section(&path.join("."), origin));
         }
-        let Some(default) = self.default_of(&path, &origin)? else { return Ok(()) };
-        let value = parse(default, text).ok_or_else(|| wrong_type(&path, default, format!("`{text}`"), &origin))?;
-        self.read_value(path, value, &origin, overrides)
+        let Some(default) = self.default_of(&path, origin)? else { return Ok(()) };
+        let value = parse(default, text).ok_or_else(|| wrong_type(&path, default, &format!("`{text}`"), origin))?;
+        self.read_value(path, value, origin)
     }
 
     /// The default at `path`; `None` inside a section of another role; an error if the name is unknown.
-    fn default_of(&self, path: &[String], origin: &Origin) -> Result<Option<&Value>, ConfigError> {
+    fn default_of(&self, path: &[String], origin: &str) -> Result<Option<&'a Value>, ConfigError> {
         let (section, keys) = path.split_first().expect("a path names at least a section");
         let Some(mut default) = self.defaults.get(section) else {
             if SECTIONS.contains(&section.as_str()) {
                 return Ok(None);
             }
             let hint = hint(section, SECTIONS.iter().copied(), "sections are");
-            return Err(ConfigError::UnknownSection { section: section.clone(), hint, origin: origin.clone() });
+            return Err(ConfigError::UnknownSection { section: section.clone(), hint, origin: origin.to_owned() });
         };
         for key in keys {
             let names = default.as_table();
@@ -453,24 +367,24 @@ impl Schema<'_> {
                         Some((_, new)) => format!("it was renamed to {new}"),
                         None => hint(key, names, &format!("[{section}] has")),
                     };
-                    return Err(ConfigError::UnknownKey { key: path, hint, origin: origin.clone() });
+                    return Err(ConfigError::UnknownKey { key: path, hint, origin: origin.to_owned() });
                 }
             }
         }
         Ok(Some(default))
     }
 
-    fn apply<T: DeserializeOwned>(&self, overrides: Vec<Override>) -> Result<T, ConfigError> {
+    fn apply<T: DeserializeOwned>(self) -> Result<T, ConfigError> {
         let mut table = self.defaults.clone();
-        for each in &overrides {
+        for each in &self.overrides {
             lay(&mut table, &each.path, each.value.clone());
         }
-        table.try_into().map_err(|error: toml::de::Error| self.blame::<T>(overrides, &error))
+        table.try_into().map_err(|error: toml::de::Error| self.blame::<T>(&error))
     }
 
     /// Finds the override that the deserialiser refuses by trying each alone, because its own error names no origin.
-    fn blame<T: DeserializeOwned>(&self, overrides: Vec<Override>, error: &toml::de::Error) -> ConfigError {
-        for Override { path, value, origin } in overrides {
+    fn blame<T: DeserializeOwned>(self, error: &toml::de::Error) -> ConfigError {
+        for Override { path, value, origin } in self.overrides {
             let mut table = self.defaults.clone();
             lay(&mut table, &path, value);
             if let Err(error) = table.try_into::<T>() {
@@ -522,8 +436,13 @@ fn parse_toml(text: &str) -> Option<Value> {
     format!("value = {text}").parse::<Table>().ok()?.remove("value")
 }
 
-fn wrong_type(path: &[String], default: &Value, got: String, origin: &Origin) -> ConfigError {
-    ConfigError::WrongType { key: path.join("."), expected: type_name(default), got, origin: origin.clone() }
+fn wrong_type(path: &[String], default: &Value, got: &str, origin: &str) -> ConfigError {
+    let reason = format!("expected {}, got {got}", type_name(default));
+    ConfigError::Refused { key: path.join("."), reason, origin: origin.to_owned() }
+}
+
+fn outside_section(key: &str, origin: &str) -> ConfigError {
+    ConfigError::OutsideSection { key: key.to_owned(), sections: SECTIONS.join(", "), origin: origin.to_owned() }
 }
 
 fn type_name(value: &Value) -> &'static str {

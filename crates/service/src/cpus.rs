@@ -3,15 +3,6 @@
 use std::fmt;
 use std::io;
 
-#[cfg(target_os = "linux")]
-mod linux;
-#[cfg(target_os = "linux")]
-use linux as system;
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
-#[cfg(not(target_os = "linux"))]
-use elsewhere as system;
-
 /// A logical cpu, by its number in the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cpu(usize);
@@ -50,6 +41,54 @@ fn cores_first<C: PartialEq>(cpus: &[usize], core: impl Fn(usize) -> C) -> Vec<u
     let mut ranked: Vec<(usize, usize)> = cpus.iter().enumerate().map(|(index, &cpu)| (rank(index), cpu)).collect();
     ranked.sort_unstable();
     ranked.into_iter().map(|(_, cpu)| cpu).collect()
+}
+
+/// Affinity masks by system calls, cores from the topology in sysfs.
+#[cfg(target_os = "linux")]
+mod system {
+    use std::fs;
+    use std::io;
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    pub(super) fn allowed() -> io::Result<Vec<usize>> {
+        let mask = sched_getaffinity(None)?;
+        Ok((0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect())
+    }
+
+    pub(super) fn pin(cpu: usize) -> io::Result<()> {
+        let mut mask = CpuSet::new();
+        mask.set(cpu);
+        Ok(sched_setaffinity(None, &mask)?)
+    }
+
+    /// The list of cpus that share a core; without one in sysfs, each cpu counts as a core.
+    pub(super) fn core(cpu: usize) -> String {
+        let list = fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+        list.unwrap_or_else(|_| cpu.to_string())
+    }
+}
+
+/// Systems without thread affinity.
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use std::io;
+
+    pub(super) fn allowed() -> io::Result<Vec<usize>> {
+        Err(unsupported())
+    }
+
+    pub(super) fn pin(_cpu: usize) -> io::Result<()> {
+        Err(unsupported())
+    }
+
+    pub(super) fn core(cpu: usize) -> usize {
+        cpu
+    }
+
+    fn unsupported() -> io::Error {
+        io::Error::new(io::ErrorKind::Unsupported, "this system pins no threads")
+    }
 }
 
 #[cfg(test)]

@@ -44,11 +44,11 @@ pub enum DirectoryError {
     },
 }
 
-/// A file that could not be written.
+/// A failed operation on a file or directory.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} {}", path.display())]
-pub struct WriteError {
-    /// The step that failed: `write`, `replace`, `sync`.
+pub struct FileError {
+    /// The operation: `write`, `replace`, `sync`.
     pub action: &'static str,
     /// The file or directory it failed on.
     pub path: PathBuf,
@@ -84,14 +84,14 @@ pub fn lock(path: &Path) -> Result<File, DirectoryError> {
 /// ones, and once this returns the new ones are durable.
 ///
 /// # Errors
-/// [`WriteError`]; the old file is then as it was, unless only the last sync failed.
-pub fn replace(path: &Path, contents: &[u8]) -> Result<(), WriteError> {
+/// [`FileError`]; the old file is then as it was, unless only the last sync failed.
+pub fn replace(path: &Path, contents: &[u8]) -> Result<(), FileError> {
     let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
     // Several processes may replace one file at the same time.
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
     let written = write_synced(&temporary, contents).and_then(|()| {
-        let failed = |source| WriteError { action: "replace", path: path.to_owned(), source };
+        let failed = |source| FileError { action: "replace", path: path.to_owned(), source };
         fs::rename(&temporary, path).map_err(failed)
     });
     if let Err(error) = written {
@@ -105,24 +105,70 @@ pub fn replace(path: &Path, contents: &[u8]) -> Result<(), WriteError> {
 /// Writes a file in place and waits until its contents are durable; its name is once [`sync`] has run on its directory.
 ///
 /// # Errors
-/// [`WriteError`]; the file may then hold a part of `contents`.
-pub fn write_synced(path: &Path, contents: &[u8]) -> Result<(), WriteError> {
+/// [`FileError`]; the file may then hold a part of `contents`.
+pub fn write_synced(path: &Path, contents: &[u8]) -> Result<(), FileError> {
     let written = File::create(path).and_then(|mut file| {
         file.write_all(contents)?;
         file.sync_all()
     });
-    written.map_err(|source| WriteError { action: "write", path: path.to_owned(), source })
+    written.map_err(|source| FileError { action: "write", path: path.to_owned(), source })
+}
+
+/// Returns `None` for a file or directory that does not exist.
+///
+/// # Errors
+/// Every other error of `result`.
+pub fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// Waits until the names in a directory are durable.
 ///
 /// # Errors
-/// [`WriteError`].
-pub fn sync(directory: &Path) -> Result<(), WriteError> {
+/// [`FileError`].
+pub fn sync(directory: &Path) -> Result<(), FileError> {
     // The parent of a bare file name is empty.
     let opened = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let synced = File::open(opened).and_then(|directory| directory.sync_all());
-    synced.map_err(|source| WriteError { action: "sync", path: opened.to_owned(), source })
+    synced.map_err(|source| FileError { action: "sync", path: opened.to_owned(), source })
+}
+
+/// Reads and replaces a file whose loss costs time and nothing else: failures are logged, not returned.
+#[derive(Debug, Clone)]
+pub struct RememberedFile {
+    path: PathBuf,
+}
+
+impl RememberedFile {
+    /// The file at `path`, which need not exist.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Reads the file; `None` where it is missing or cannot be read.
+    #[must_use]
+    pub fn read(&self) -> Option<Vec<u8>> {
+        match fs::read(&self.path) {
+            Ok(contents) => Some(contents),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "the file cannot be read; its findings are made again");
+                None
+            }
+        }
+    }
+
+    /// Replaces the file whole.
+    pub fn write(&self, contents: &[u8]) {
+        if let Err(error) = replace(&self.path, contents) {
+            let error = crate::chain(&error.into());
+            tracing::warn!(error, "a file of findings cannot be written; the next start makes them again");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -196,5 +242,19 @@ mod tests {
         assert!(error.starts_with("another process uses the directory"), "{error}");
         drop(first);
         lock(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_a_failure_is_not_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RememberedFile::new(folder.path().join("speeds.json"));
+        assert_eq!(file.read(), None);
+        file.write(b"one");
+        file.write(b"two");
+        assert_eq!(file.read().unwrap(), b"two");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
+        let nowhere = RememberedFile::new(folder.path().join("no such folder").join("speeds.json"));
+        nowhere.write(b"three");
+        assert_eq!(nowhere.read(), None);
     }
 }

@@ -1,8 +1,7 @@
 //! The identity of a process in log lines, metrics and traces.
 
-use std::fs;
-
 use crate::config::RunSection;
+use crate::machine;
 
 /// The version of the package, and the commit if the build had `ZEROFLEET_COMMIT` in its environment.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -51,12 +50,8 @@ pub fn version() -> String {
 }
 
 fn instance() -> String {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = match host.trim() {
-        "" => "localhost",
-        host => host,
-    };
-    format!("{host}:{}", std::process::id())
+    let host = machine::host_name();
+    format!("{}:{}", host.as_deref().unwrap_or("localhost"), std::process::id())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! [`SecuritySection`] and [`TelemetrySection`] are the sections that all processes share, [`trace`] records spans, and
 //! [`ConfigError`] names the key of every invalid value. Start reading at [`run`].
 //!
-//! The crate knows no game, no tensor and no message. It is the one crate of its rank that reads the environment, files
+//! The crate depends on no game, tensor or message. It is the one crate of its rank that reads the environment, files
 //! and signals.
 
 mod admin;
@@ -22,7 +22,6 @@ pub mod machine;
 pub mod net;
 mod probe;
 mod process;
-mod remembered;
 pub mod security;
 pub mod telemetry;
 pub mod trace;
@@ -30,9 +29,9 @@ pub mod trace;
 pub use admin::{Admin, Readiness};
 pub use args::{CommonArgs, LogFormat};
 pub use config::ConfigError;
+pub use directory::RememberedFile;
 pub use drain::Drain;
 pub use probe::Probe;
 pub use process::{Context, chain, run};
-pub use remembered::RememberedFile;
 pub use security::SecuritySection;
 pub use telemetry::TelemetrySection;

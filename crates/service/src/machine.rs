@@ -19,12 +19,14 @@ pub fn cores() -> usize {
 /// The host name if there is one, the CPU model and the cores: the key of remembered benchmark results.
 #[must_use]
 pub fn describe() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let (model, cores) = (cpu_model(), cores());
-    match name.trim() {
-        "" => format!("{model}, {cores} cores"),
-        name => format!("{name}, {model}, {cores} cores"),
-    }
+    let name = host_name().map(|name| name + ", ");
+    format!("{}{}, {} cores", name.unwrap_or_default(), cpu_model(), cores())
+}
+
+/// The host name that Linux reports.
+pub(crate) fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().to_owned();
+    (!name.is_empty()).then_some(name)
 }
 
 /// The first model that Linux lists.

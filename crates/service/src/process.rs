@@ -1,10 +1,12 @@
 //! The life cycle of every process: handle signals, load, start telemetry, build and run, drain.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::{CommandFactory as _, FromArgMatches as _};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{self, Preset, RunSection, Sources};
 use crate::identity::Identity;
 use crate::telemetry::{self, TelemetrySection};
-use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, net};
+use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, net, trace};
 
 /// The process failed.
 const EXIT_FAILURE: u8 = 1;
@@ -46,47 +48,35 @@ struct Shared {
     telemetry: TelemetrySection,
 }
 
-/// The section that [`run`] prints for every process.
-#[derive(Serialize)]
-struct Printed<'a> {
-    telemetry: &'a TelemetrySection,
-}
-
-/// Runs a process: loads `T` from the preset of its game, file, environment and command line, opens the admin port, and
-/// calls `body` on a runtime.
+/// Runs the process `name`, whose help begins with `about`: parses the command line, loads `T` from the preset of its
+/// game, file, environment and command line, opens the admin port, and calls `body` on a runtime.
 ///
-/// The exit code is 0 when the
-/// body succeeded, 1 when it failed, 2 when the configuration was refused (also by the body, if a [`ConfigError`] is in
-/// its chain). An error becomes one line on standard error. With `--probe` it only queries the process that already
-/// runs.
-pub fn run<T, E, B, F>(name: &'static str, common: CommonArgs, preset: Preset<E>, body: B) -> ExitCode
+/// The exit code is 0 when the body succeeded, 1 when it failed, 2 when the configuration was refused (also by the
+/// body, if a [`ConfigError`] is in its chain). An error becomes one line on standard error. With `--probe` it only
+/// queries the process that already runs.
+pub fn run<T, E, B, F>(name: &'static str, about: &'static str, preset: Preset<E>, body: B) -> ExitCode
 where
     T: Serialize + DeserializeOwned + Default,
     E: Display,
     B: FnOnce(T, Context) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
+    let command = CommonArgs::command().name(name).about(about).long_about(None);
+    let common = CommonArgs::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
     if let Some(probe) = common.probe {
         return run_probe(probe, common.admin);
     }
     let format = common.log_format;
-    let mut traced = false;
-    match try_run(name, common, preset, body, &mut traced) {
+    match try_run(name, common, preset, body) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report(&error, format, traced);
+            report(&error, format);
             ExitCode::from(exit_status(&error))
         }
     }
 }
 
-fn try_run<T, E, B, F>(
-    name: &'static str,
-    common: CommonArgs,
-    preset: Preset<E>,
-    body: B,
-    traced: &mut bool,
-) -> anyhow::Result<()>
+fn try_run<T, E, B, F>(name: &'static str, common: CommonArgs, preset: Preset<E>, body: B) -> anyhow::Result<()>
 where
     T: Serialize + DeserializeOwned + Default,
     E: Display,
@@ -103,13 +93,12 @@ where
     let (config, Shared { run, telemetry: section }) = (layers.load::<T>()?, layers.load()?);
     if common.print_config {
         print(&config::print(&config)?);
-        print(&config::print(&Printed { telemetry: &section })?);
+        print(&config::print(&BTreeMap::from([("telemetry", &section)]))?);
         return Ok(());
     }
-    let tracing = section.settings()?;
+    let collector = section.collector()?;
     let identity = Identity::new(name, &run, &section.run);
     telemetry::init_tracing(common.log_format, &common.log_level, &identity)?;
-    *traced = true;
     // Servers have a descriptor for each connection, and clients for each server.
     descriptors::raise_limit();
     let metrics = telemetry::install_metrics()?;
@@ -119,7 +108,7 @@ where
         if common.exit_with_parent {
             drain.on_end_of(std::io::stdin())?;
         }
-        let exporter = tracing.map(|settings| settings.start(identity));
+        let exporter = collector.map(|collector| trace::start(collector, section.trace_share, identity));
         let readiness = Readiness::starting();
         let listener = net::bind(common.admin).await?;
         let admin = Admin::start(listener, metrics.clone(), readiness.clone())?;
@@ -164,7 +153,7 @@ fn run_probe(probe: Probe, admin: SocketAddr) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            report(&anyhow::Error::new(error), LogFormat::Text, false);
+            report(&anyhow::Error::new(error), LogFormat::Text);
             ExitCode::from(EXIT_FAILURE)
         }
     }
@@ -176,8 +165,8 @@ fn exit_status(error: &anyhow::Error) -> u8 {
 
 /// Reports the error of a failed process once: as a log line in JSON format, else as plain text.
 #[expect(clippy::print_stderr, reason = "the one place where a process reports its own failure")]
-fn report(error: &anyhow::Error, format: LogFormat, traced: bool) {
-    match (format, traced) {
+fn report(error: &anyhow::Error, format: LogFormat) {
+    match (format, tracing::dispatcher::has_been_set()) {
         (LogFormat::Json, true) => tracing::error!(error = chain(error), "failed"),
         _ => eprintln!("error: {}", chain(error)),
     }
@@ -194,12 +183,6 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-
-    #[derive(Debug, clap::Parser)]
-    struct Args {
-        #[command(flatten)]
-        common: CommonArgs,
-    }
 
     #[test]
     fn a_chain_is_one_sentence_without_repetition() {
@@ -221,9 +204,9 @@ mod tests {
 
     #[test]
     fn common_options_have_defaults() {
-        let common = Args::parse_from(["learner"]).common;
+        let common = CommonArgs::parse_from(["learner"]);
         assert_eq!((common.admin.port(), common.listen.port(), common.log_level.as_str()), (0, 0, "info"));
-        let common = Args::parse_from(["learner", "--set", "a.b=1", "--set", "c.d=2", "--log-format", "json"]).common;
+        let common = CommonArgs::parse_from(["learner", "--set", "a.b=1", "--set", "c.d=2", "--log-format", "json"]);
         assert_eq!((common.sets, common.log_format), (vec!["a.b=1".to_owned(), "c.d=2".to_owned()], LogFormat::Json));
     }
 }

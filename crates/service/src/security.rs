@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use hyper::Uri;
 use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
@@ -143,14 +144,11 @@ pub fn is_set(path: &Path) -> bool {
 /// what is sent. A host name counts as remote unless it is `localhost`.
 #[must_use]
 pub fn is_plain_off_loopback(endpoint: &str) -> bool {
-    let Some(rest) = endpoint.strip_prefix("http://") else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let address = authority.rsplit_once('@').map_or(authority, |(_, address)| address);
-    let host = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((v6, _)) => v6,
-        None => address.split_once(':').map_or(address, |(host, _)| host),
+    let is_local = |uri: Uri| {
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        host == "localhost" || host.parse().is_ok_and(is_loopback)
     };
-    host != "localhost" && !host.parse().is_ok_and(is_loopback)
+    endpoint.starts_with("http://") && !endpoint.parse().is_ok_and(is_local)
 }
 
 /// Returns true if `address` is of the loopback interface, also for an IPv4 address written as IPv6.

@@ -1,16 +1,19 @@
 //! Sets up log lines, metrics and traces of a process.
 
-mod labelled;
+use std::fmt;
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::identity::Identity;
-use crate::trace::{Collector, Exporter, Tracer};
+use crate::trace::Collector;
 use crate::{ConfigError, LogFormat};
-use labelled::Labelled;
 
 /// Buckets of every other histogram, in seconds: a decade in three steps, from a tenth of a millisecond to a hundred
 /// seconds.
@@ -66,37 +69,24 @@ impl Default for TelemetrySection {
 }
 
 impl TelemetrySection {
-    /// The settings of tracing; `None` where it is off.
+    /// Checks that tracing can be turned on.
     ///
     /// # Errors
     /// Names the invalid key.
-    pub fn settings(&self) -> Result<Option<TraceSettings>, ConfigError> {
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.collector().map(drop)
+    }
+
+    /// The collector of traces; `None` where tracing is off.
+    ///
+    /// # Errors
+    /// Names the invalid key.
+    pub(crate) fn collector(&self) -> Result<Option<Collector>, ConfigError> {
         if !(0.0..=1.0).contains(&self.trace_share) {
             return Err(ConfigError::invalid("telemetry.trace_share", "must be from 0 to 1"));
         }
-        if self.otlp.is_empty() {
-            return Ok(None);
-        }
-        let collector =
-            Collector::parse(&self.otlp).map_err(|reason| ConfigError::invalid("telemetry.otlp", reason))?;
-        Ok(Some(TraceSettings { collector, share: self.trace_share }))
-    }
-}
-
-/// The collector of traces and the sampled share.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TraceSettings {
-    collector: Collector,
-    share: f64,
-}
-
-impl TraceSettings {
-    /// Turns tracing on. Must be called on a runtime.
-    pub(crate) fn start(self, identity: Identity) -> Exporter {
-        let (tracer, records) = Tracer::new(self.share);
-        let exporter = Exporter::start(self.collector, identity, tracer.epoch(), records);
-        tracer.install();
-        exporter
+        let collector = (!self.otlp.is_empty()).then(|| Collector::parse(&self.otlp)).transpose();
+        collector.map_err(|reason| ConfigError::invalid("telemetry.otlp", reason))
     }
 }
 
@@ -132,6 +122,42 @@ fn builder() -> Result<PrometheusBuilder, TelemetryError> {
     let versions = Matcher::Suffix("_lag_versions".to_owned());
     let builder = builder.and_then(|builder| builder.set_buckets_for_metric(versions, BUCKETS_VERSIONS));
     builder.map_err(TelemetryError::Metrics)
+}
+
+/// Formats log lines as JSON objects with the identity of the process, so that lines of a whole fleet can be
+/// distinguished.
+struct Labelled<F> {
+    inner: F,
+    /// The start of each object, with the fields of the identity.
+    head: String,
+}
+
+impl<F> Labelled<F> {
+    fn new(inner: F, identity: &Identity) -> Self {
+        let Identity { role, run, version, instance, .. } = identity;
+        let pairs = [("run", run.as_str()), ("role", role), ("version", version), ("instance", instance)];
+        let mut head = String::from("{");
+        for (key, value) in pairs {
+            head.push_str(&format!("\"{key}\":{},", serde_json::Value::from(value)));
+        }
+        Self { inner, head }
+    }
+}
+
+impl<S, N, F> FormatEvent<S, N> for Labelled<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut line = String::new();
+        self.inner.format_event(context, Writer::new(&mut line), event)?;
+        match line.strip_prefix('{') {
+            Some(rest) => write!(writer, "{}{rest}", self.head),
+            None => writer.write_str(&line),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -208,21 +234,20 @@ mod tests {
         assert!(text.ends_with("}\n"), "{text:?}");
     }
 
-    fn settings(otlp: &str, trace_share: f64) -> Result<Option<TraceSettings>, String> {
+    fn collector(otlp: &str, trace_share: f64) -> Result<Option<Collector>, String> {
         let section = TelemetrySection { otlp: otlp.to_owned(), trace_share, run: String::new() };
-        section.settings().map_err(|error| error.to_string())
+        section.collector().map_err(|error| error.to_string())
     }
 
     #[test]
     fn nothing_is_traced_unless_a_collector_is_named() {
-        assert_eq!(TelemetrySection::default().settings().unwrap(), None);
-        assert_eq!(settings("", 1.0), Ok(None));
+        assert_eq!(TelemetrySection::default().collector().unwrap(), None);
+        assert_eq!(collector("", 1.0), Ok(None));
     }
 
     #[test]
     fn an_endpoint_is_read_as_exporters_read_it() {
-        let reads =
-            |otlp: &str| settings(otlp, 1.0).map(|read| read.map(|read| (read.collector.address, read.collector.path)));
+        let reads = |otlp: &str| collector(otlp, 1.0).map(|read| read.map(|read| (read.address, read.path)));
         let to = |address: &str, path: &str| Ok(Some((address.to_owned(), path.to_owned())));
         assert_eq!(reads("http://otel-collector"), to("otel-collector:4318", "/v1/traces"));
         assert_eq!(reads("http://127.0.0.1:9/"), to("127.0.0.1:9", "/v1/traces"));
@@ -237,11 +262,11 @@ mod tests {
             ("http://user:hunter2@collector", "telemetry.otlp: must hold no user and no password"),
             ("not an address", "telemetry.otlp: is no address"),
         ] {
-            let error = settings(otlp, 1.0).unwrap_err();
+            let error = collector(otlp, 1.0).unwrap_err();
             assert!(error.starts_with(reason) && !error.contains("hunter2"), "{error}");
         }
         for share in [-0.1, 1.1, f64::NAN] {
-            assert_eq!(settings("", share).unwrap_err(), "telemetry.trace_share: must be from 0 to 1");
+            assert_eq!(collector("", share).unwrap_err(), "telemetry.trace_share: must be from 0 to 1");
         }
     }
 }

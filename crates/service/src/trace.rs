@@ -7,10 +7,7 @@
 //!
 //! This module does not know what is traced: names and attributes are listed in `docs/traces.md`.
 
-mod context;
 mod export;
-mod http;
-mod otlp;
 mod span;
 
 use std::cell::Cell;
@@ -19,13 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use opentelemetry_proto::tonic::trace::v1::Span as Message;
 use tokio::sync::mpsc;
 
-pub use context::TraceContext;
-pub(crate) use export::Exporter;
-pub(crate) use http::Collector;
-use span::Record;
-pub use span::{Kind, Span, Value};
+use crate::identity::Identity;
+use export::pair;
+pub(crate) use export::{Collector, Exporter};
+pub use span::{Kind, Span, TraceContext, Value};
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +33,7 @@ pub const QUEUE_SPANS_MAX: usize = 2048;
 /// Readings of both clocks at the start.
 const READINGS: usize = 8;
 
-static TRACER: OnceLock<Tracer> = OnceLock::new();
+static TRACER: OnceLock<Arc<Tracer>> = OnceLock::new();
 
 thread_local! {
     static CURRENT: Cell<Option<TraceContext>> = const { Cell::new(None) };
@@ -82,85 +79,66 @@ pub fn current() -> Option<TraceContext> {
     CURRENT.get()
 }
 
-/// Creates spans. Cheap to clone.
-#[derive(Debug, Clone)]
-pub(crate) struct Tracer {
-    shared: Arc<Shared>,
+/// Turns tracing on for this process: sends the spans of `share` of all traces that begin here to the collector. Must
+/// be called on a runtime, and once.
+pub(crate) fn start(collector: Collector, share: f64, identity: Identity) -> Exporter {
+    let (tracer, spans) = Tracer::new(share);
+    let _ = TRACER.set(tracer);
+    Exporter::start(collector, identity, spans)
 }
 
+/// Creates spans.
 #[derive(Debug)]
-struct Shared {
+struct Tracer {
     /// The sampled share of 2^64: a trace is recorded if its random draw lies below.
     threshold: u128,
-    seed: u64,
+    /// Draws are hashes of a counter: the seed of a hasher is the standard library's only entropy.
+    seed: RandomState,
     drawn: AtomicU64,
-    queue: mpsc::Sender<Record>,
+    queue: mpsc::Sender<Message>,
     epoch: Epoch,
 }
 
 impl Tracer {
     /// Records `share` of all traces that begin in this process and sends ended spans to the receiver.
-    pub(crate) fn new(share: f64) -> (Self, mpsc::Receiver<Record>) {
+    fn new(share: f64) -> (Arc<Self>, mpsc::Receiver<Message>) {
         let (queue, records) = mpsc::channel(QUEUE_SPANS_MAX);
         // Exact for 1; other shares are random.
         let threshold = (share.clamp(0.0, 1.0) * 2.0_f64.powi(64)) as u128;
-        // The seed of a hasher is the standard library's only entropy.
-        let seed = RandomState::new().hash_one(std::process::id());
-        let shared = Shared { threshold, seed, drawn: AtomicU64::new(0), queue, epoch: Epoch::now() };
-        (Self { shared: Arc::new(shared) }, records)
+        let (seed, drawn) = (RandomState::new(), AtomicU64::new(0));
+        (Arc::new(Self { threshold, seed, drawn, queue, epoch: Epoch::now() }), records)
     }
 
-    /// Installs this as the tracer of the process, unless one is installed.
-    pub(crate) fn install(self) {
-        let _ = TRACER.set(self);
+    fn root(self: &Arc<Self>, name: &'static str) -> Option<Span> {
+        (u128::from(self.draw()) < self.threshold).then(|| self.begin(name, None))
     }
 
-    pub(crate) fn epoch(&self) -> Epoch {
-        self.shared.epoch
+    fn begin(self: &Arc<Self>, name: &'static str, parent: Option<TraceContext>) -> Span {
+        let new_trace = || (u128::from(self.id()) << 64 | u128::from(self.id())).to_be_bytes();
+        let trace = parent.map_or_else(new_trace, |parent| parent.trace);
+        let context = TraceContext { trace, span: self.id().to_be_bytes() };
+        Span::new(Arc::clone(self), name, context, parent)
     }
 
-    pub(crate) fn root(&self, name: &'static str) -> Option<Span> {
-        (u128::from(self.draw()) < self.shared.threshold).then(|| self.begin(name, None))
-    }
-
-    pub(crate) fn begin(&self, name: &'static str, parent: Option<TraceContext>) -> Span {
-        let trace = parent.map_or_else(|| self.trace(), |parent| parent.trace);
-        let context = TraceContext { trace, span: self.identity().to_be_bytes() };
-        Span::new(self.clone(), Record::new(name, context, parent.map(|parent| parent.span), Instant::now()))
-    }
-
-    fn record(&self, record: Record) {
-        if self.shared.queue.try_send(record).is_err() {
-            export::dropped("queue_full", 1);
+    fn record(&self, span: Message) {
+        if self.queue.try_send(span).is_err() {
+            export::count("queue_full", 1);
         }
     }
 
-    fn trace(&self) -> [u8; 16] {
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&self.identity().to_be_bytes());
-        id[8..].copy_from_slice(&self.identity().to_be_bytes());
-        id
-    }
-
     /// An id is not zero.
-    fn identity(&self) -> u64 {
+    fn id(&self) -> u64 {
         self.draw().max(1)
     }
 
-    /// SplitMix64 (Steele et al. 2014) over a counter, begun anywhere. It is `game::mix` of the counter, which this
-    /// crate may not use.
     fn draw(&self) -> u64 {
-        let drawn = self.shared.drawn.fetch_add(1, Ordering::Relaxed);
-        let mut x = self.shared.seed.wrapping_add(drawn.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
+        self.seed.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
     }
 }
 
 /// One moment by both clocks, so that spans of a process keep their order when the wall clock is set.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Epoch {
+struct Epoch {
     instant: Instant,
     since_1970: Duration,
 }
@@ -178,7 +156,7 @@ impl Epoch {
     }
 
     /// Nanoseconds since 1970.
-    pub(crate) fn unix_ns(&self, moment: Instant) -> u64 {
+    fn unix_ns(&self, moment: Instant) -> u64 {
         let since = match moment.checked_duration_since(self.instant) {
             Some(later) => self.since_1970.saturating_add(later),
             None => self.since_1970.saturating_sub(self.instant.saturating_duration_since(moment)),

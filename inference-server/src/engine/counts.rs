@@ -1,20 +1,21 @@
 use std::time::Duration;
 
-use inference::queue::Reason;
-use proto::inference::BatchesOfSize;
+use proto::inference::v1::BatchesOfSize;
+
+use crate::queue::Reason;
 
 /// The counters since the start.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
-    /// Asks that were answered.
-    pub asks: u64,
+    /// Requests that were answered.
+    pub requests: u64,
     /// Positions that were evaluated for them.
     pub positions: u64,
     /// Batches that they made.
     pub batches: u64,
-    /// Asks that were refused, each with a reason that is not the evaluator's.
-    pub refused: u64,
-    /// Asks that the evaluator failed.
+    /// Requests that were rejected, each with a reason that is not the evaluator's.
+    pub rejected: u64,
+    /// Requests that the evaluator failed.
     pub failed: u64,
     /// The sum of the times in the queue.
     pub queue_time: Duration,
@@ -34,18 +35,19 @@ impl Counts {
         computed: Duration,
         queued: impl ExactSizeIterator<Item = Duration>,
     ) {
-        self.asks += queued.len() as u64;
+        self.requests += queued.len() as u64;
         self.positions += positions as u64;
         self.batches += 1;
         self.queue_time += queued.sum::<Duration>();
         self.compute_time += computed;
-        let size = positions.next_power_of_two();
+        let size = u32::try_from(positions.next_power_of_two()).unwrap_or(u32::MAX);
         let at = self.by_batch_size.partition_point(|batches| batches.size < size);
         if self.by_batch_size.get(at).is_none_or(|batches| batches.size != size) {
             self.by_batch_size.insert(at, BatchesOfSize { size, ..BatchesOfSize::default() });
         }
         let batches = &mut self.by_batch_size[at];
-        batches.compute_time += computed;
+        // Rounded to the nearest, so that errors of many short batches do not add up.
+        batches.compute_us += u64::try_from((computed.as_nanos() + 500) / 1000).unwrap_or(u64::MAX);
         match reason {
             Reason::Full => batches.full += 1,
             Reason::Delay => batches.delay += 1,
@@ -63,7 +65,7 @@ impl Counts {
         let (full, delay, idle) = (sum(|b| b.full), sum(|b| b.delay), sum(|b| b.idle));
         let mean = self.positions as f64 / self.batches as f64;
         let share = |part: u64| 100.0 * part as f64 / self.batches as f64;
-        let asked = self.positions as f64 / self.asks.max(1) as f64;
+        let asked = self.positions as f64 / self.requests.max(1) as f64;
         let why = match full.max(delay).max(idle) {
             most if most == full => format!("{:.0} % were dispatched full: requests exceed one batch", share(full)),
             most if most == idle => format!(
@@ -85,9 +87,8 @@ impl Counts {
 mod tests {
     use std::time::Duration;
 
-    use inference::queue::Reason;
-
     use super::Counts;
+    use crate::queue::Reason;
 
     fn counts(batches: &[(usize, Reason)]) -> Counts {
         let mut counts = Counts::default();

@@ -1,14 +1,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evaluator_doubles::{Fault, Faulty};
 use game::{Action, Game as _, ObservationShape};
-use inference::queue::QueueSettings;
-use inference::testing::{Fault, Faulty, Hashing};
-use inference::{Batch, Evaluator, Predictions};
+use inference::{Batch, Evaluator, Hashing, Predictions};
 use service::Drain;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-use super::{Ask, Engine, Handle, Refusal};
+use super::{Engine, EvalRequest, Handle};
+use crate::queue::QueueSettings;
+use crate::rejection::Rejection;
 use crate::versions::{Version, Versions};
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
@@ -82,8 +83,8 @@ fn batch(seed: u32, positions: usize) -> Batch {
     batch
 }
 
-fn ask(batch: Batch) -> Ask {
-    Ask { client: 0, version: None, batch, deadline: None }
+fn request(batch: Batch) -> EvalRequest {
+    EvalRequest { client: 0, version: None, batch: Arc::new(batch), deadline: None }
 }
 
 fn assert_same(a: &Predictions, b: &Predictions) {
@@ -94,7 +95,7 @@ fn assert_same(a: &Predictions, b: &Predictions) {
 }
 
 #[tokio::test]
-async fn every_ask_gets_its_own_answer_however_asks_share_batches() {
+async fn every_request_gets_its_own_answer_however_requests_share_batches() {
     let fixture = Fixture::serving();
     let tasks: Vec<_> = (0..400_u32)
         .map(|seed| {
@@ -105,11 +106,11 @@ async fn every_ask_gets_its_own_answer_however_asks_share_batches() {
                 Hashing::new(SHAPE, 1).evaluate(&batch, &mut predictions).unwrap();
                 predictions
             };
-            let ask = Ask { client: u64::from(seed % 5), ..ask(batch) };
+            let request = EvalRequest { client: u64::from(seed % 5), ..request(batch) };
             tokio::spawn(async move {
                 let answer = loop {
-                    match handle.evaluate(Ask { batch: ask.batch.clone(), ..ask }).await {
-                        Err(Refusal::Full { .. }) => tokio::task::yield_now().await,
+                    match handle.evaluate(request.clone()).await {
+                        Err(Rejection::Full { .. }) => tokio::task::yield_now().await,
                         answer => break answer.unwrap(),
                     }
                 };
@@ -122,7 +123,7 @@ async fn every_ask_gets_its_own_answer_however_asks_share_batches() {
         task.await.unwrap();
     }
     let counts = fixture.handle.counts();
-    assert_eq!((counts.asks, counts.failed, counts.waiting_positions), (400, 0, 0));
+    assert_eq!((counts.requests, counts.failed, counts.waiting_positions), (400, 0, 0));
     assert_eq!(counts.positions, (0..400).map(|seed| 1 + seed % 9).sum::<u64>());
     assert!(counts.explain(16).contains("batches hold"), "{}", counts.explain(16));
     fixture.end();
@@ -133,7 +134,7 @@ async fn a_version_that_has_not_come_is_waited_for_and_one_that_is_gone_is_refus
     let fixture = Fixture::serving();
     let waiting = {
         let handle = fixture.handle.clone();
-        tokio::spawn(async move { handle.evaluate(Ask { version: Some(2), ..ask(batch(1, 2)) }).await })
+        tokio::spawn(async move { handle.evaluate(EvalRequest { version: Some(2), ..request(batch(1, 2)) }).await })
     };
     tokio::task::yield_now().await;
     for version in 2..=3 {
@@ -145,19 +146,20 @@ async fn a_version_that_has_not_come_is_waited_for_and_one_that_is_gone_is_refus
     }
     let answered = waiting.await.unwrap();
     assert!(matches!(&answered, Ok(answer) if answer.version == 2), "{answered:?}");
-    let refused = fixture.handle.evaluate(Ask { version: Some(1), ..ask(batch(1, 1)) }).await.unwrap_err();
-    assert_eq!(refused, Refusal::UnknownVersion { version: 1, resident: vec![2, 3] });
-    let newest = fixture.handle.evaluate(ask(batch(1, 1))).await.unwrap();
+    let refused = fixture.handle.evaluate(EvalRequest { version: Some(1), ..request(batch(1, 1)) }).await.unwrap_err();
+    assert_eq!(refused, Rejection::UnknownVersion { version: 1, resident: vec![2, 3] });
+    let newest = fixture.handle.evaluate(request(batch(1, 1))).await.unwrap();
     assert_eq!(newest.version, 3);
     fixture.end();
 }
 
 #[tokio::test]
-async fn an_ask_for_a_version_that_does_not_come_in_time_is_refused_by_then() {
+async fn a_request_for_a_version_that_does_not_come_in_time_is_refused_by_then() {
     let fixture = Fixture::serving();
     let deadline = Some(Instant::now() + Duration::from_millis(5));
-    let refused = fixture.handle.evaluate(Ask { version: Some(9), deadline, ..ask(batch(1, 1)) }).await.unwrap_err();
-    assert_eq!(refused, Refusal::UnknownVersion { version: 9, resident: vec![1] });
+    let refused =
+        fixture.handle.evaluate(EvalRequest { version: Some(9), deadline, ..request(batch(1, 1)) }).await.unwrap_err();
+    assert_eq!(refused, Rejection::UnknownVersion { version: 9, resident: vec![1] });
     fixture.end();
 }
 
@@ -165,7 +167,7 @@ async fn an_ask_for_a_version_that_does_not_come_in_time_is_refused_by_then() {
 async fn before_the_first_weights_there_is_no_model() {
     let fixture = Fixture::new(settings());
     assert_eq!(fixture.handle.model(), None);
-    assert_eq!(fixture.handle.evaluate(ask(batch(1, 1))).await.unwrap_err(), Refusal::NoModel);
+    assert_eq!(fixture.handle.evaluate(request(batch(1, 1))).await.unwrap_err(), Rejection::NoModel);
     fixture.versions.add(hashing(4, 2));
     assert_eq!(fixture.handle.served().await.versions, [4]);
     fixture.end();
@@ -177,7 +179,7 @@ async fn positions_of_another_shape_and_no_positions_are_refused() {
     let mut other = Batch::new(ObservationShape { planes: 1, ..SHAPE });
     other.push(&[Action(0)], |_| {});
     for batch in [other, Batch::new(SHAPE)] {
-        assert!(matches!(fixture.handle.evaluate(ask(batch)).await, Err(Refusal::Shape(_))));
+        assert!(matches!(fixture.handle.evaluate(request(batch)).await, Err(Rejection::Shape(_))));
     }
     fixture.end();
 }
@@ -187,20 +189,20 @@ async fn a_batch_that_fails_is_told_to_those_who_asked_and_the_next_is_evaluated
     let fixture = Fixture::new(QueueSettings { evaluators: 1, ..settings() });
     let faulty = Faulty::new(SHAPE, Fault::NotFinite, 1);
     fixture.versions.add(Version::new(manifest(1), vec![Box::new(faulty)]));
-    assert!(fixture.handle.evaluate(ask(batch(1, 1))).await.is_ok());
-    assert!(matches!(fixture.handle.evaluate(ask(batch(1, 1))).await, Err(Refusal::Failed(_))));
-    assert!(fixture.handle.evaluate(ask(batch(1, 1))).await.is_ok());
+    assert!(fixture.handle.evaluate(request(batch(1, 1))).await.is_ok());
+    assert!(matches!(fixture.handle.evaluate(request(batch(1, 1))).await, Err(Rejection::Failed(_))));
+    assert!(fixture.handle.evaluate(request(batch(1, 1))).await.is_ok());
     let counts = fixture.handle.counts();
-    assert_eq!((counts.asks, counts.batches, counts.failed), (2, 2, 1));
+    assert_eq!((counts.requests, counts.batches, counts.failed), (2, 2, 1));
     fixture.end();
 }
 
 #[tokio::test]
 async fn a_thread_that_panics_ends_the_process_in_order() {
     let fixture = Fixture::new(QueueSettings { evaluators: 1, ..settings() });
-    let panics = inference::testing::Scripted::new(SHAPE, 1, |_: &[f32], _: &[Action], _: &mut [f32]| panic!("a bug"));
+    let panics = evaluator_doubles::Scripted::new(SHAPE, 1, |_: &[f32], _: &[Action], _: &mut [f32]| panic!("a bug"));
     fixture.versions.add(Version::new(manifest(1), vec![Box::new(panics)]));
-    assert_eq!(fixture.handle.evaluate(ask(batch(1, 1))).await.unwrap_err(), Refusal::Draining);
+    assert_eq!(fixture.handle.evaluate(request(batch(1, 1))).await.unwrap_err(), Rejection::Draining);
     fixture.drain.wait().await;
     fixture.handle.drain();
     assert!(fixture.engine.join().is_err());
@@ -213,12 +215,12 @@ async fn what_waits_when_the_process_drains_is_refused_and_nothing_is_taken_afte
     fixture.versions.add(hashing(1, 1));
     let waiting = {
         let handle = fixture.handle.clone();
-        tokio::spawn(async move { handle.evaluate(ask(batch(1, 1))).await })
+        tokio::spawn(async move { handle.evaluate(request(batch(1, 1))).await })
     };
     while fixture.handle.counts().waiting_positions == 0 {
         tokio::task::yield_now().await;
     }
     fixture.handle.drain();
-    assert_eq!(waiting.await.unwrap().unwrap_err(), Refusal::Draining);
-    assert_eq!(fixture.handle.evaluate(ask(batch(1, 1))).await.unwrap_err(), Refusal::Draining);
+    assert_eq!(waiting.await.unwrap().unwrap_err(), Rejection::Draining);
+    assert_eq!(fixture.handle.evaluate(request(batch(1, 1))).await.unwrap_err(), Rejection::Draining);
 }

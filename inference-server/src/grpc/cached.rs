@@ -1,19 +1,19 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use inference::{Batch, Cache, CacheKey, Predictions};
-use proto::inference::{Asked, Rows};
+use proto::inference::EvalRequest;
 
-use super::traced::Traced;
-use crate::engine::{Ask, Handle, Refusal};
+use crate::engine::{self, Answer, Handle};
 use crate::metrics;
+use crate::rejection::Rejection;
 
 /// Answers positions from the cache that all clients share, and evaluates the others.
 #[derive(Debug, Clone)]
 pub(super) struct Cached {
-    handle: Handle,
+    pub(super) handle: Handle,
     memory: Option<Arc<Memory>>,
 }
 
@@ -39,83 +39,57 @@ impl Cached {
         Self { handle, memory: (positions > 0).then(memory).map(Arc::new) }
     }
 
-    pub(super) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
     /// Positions that were answered from memory.
     pub(super) fn hits(&self) -> u64 {
         self.memory.as_ref().map_or(0, |memory| memory.hits.load(Ordering::Relaxed))
     }
 
-    /// The version that answered, and its answer.
-    pub(super) async fn evaluate(
-        &self,
-        client: u64,
-        asked: Asked,
-        traced: &mut Traced,
-    ) -> Result<(u64, Predictions), Refusal> {
-        let Asked { version, timeout, batch, rows, .. } = asked;
+    /// Returns the answer, and the number of positions that were answered from memory; the others alone are unpacked.
+    pub(super) async fn evaluate(&self, client: u64, request: EvalRequest) -> Result<(Answer, usize), Rejection> {
+        let EvalRequest { version, timeout, positions, .. } = request;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let (Some(memory), Some(number)) = (&self.memory, version.or_else(|| self.handle.newest())) else {
-            let answer = self.handle.evaluate(Ask { client, version, batch, deadline }).await?;
-            traced.computed(&answer);
-            return Ok((answer.version, answer.predictions));
+        let evaluate = |version, batch: Batch| {
+            self.handle.evaluate(engine::EvalRequest { client, version, batch: Arc::new(batch), deadline })
         };
-        let keys: Vec<CacheKey> = (0..batch.len()).map(|i| memory.key(&rows, i, number)).collect();
+        let (Some(memory), Some(number)) = (&self.memory, version.or_else(|| self.handle.newest())) else {
+            return Ok((evaluate(version, positions.batch(0..positions.count())).await?, 0));
+        };
+        let key = |i| CacheKey { position: memory.hashes.hash_one(positions.row(i)), weights_version: number };
+        let keys: Vec<CacheKey> = (0..positions.count()).map(key).collect();
         let mut known = Predictions::new();
-        let hit = |(i, key): (usize, &CacheKey)| memory.answers.get(*key, batch.legal(i).len(), &mut known);
-        let hits: Vec<bool> = keys.iter().enumerate().map(hit).collect();
-        metrics::cached(known.len(), batch.len() - known.len());
-        traced.cached(known.len());
-        memory.hits.fetch_add(known.len() as u64, Ordering::Relaxed);
-        if known.len() == batch.len() {
-            return Ok((number, known));
+        let is_hit = |(i, key): (usize, &CacheKey)| memory.answers.get(*key, positions.legal_actions(i), &mut known);
+        let are_hits: Vec<bool> = keys.iter().enumerate().map(is_hit).collect();
+        let hits = known.len();
+        metrics::cached(hits, keys.len() - hits);
+        memory.hits.fetch_add(hits as u64, Ordering::Relaxed);
+        if hits == keys.len() {
+            let (queued, computed) = (Duration::ZERO, Duration::ZERO);
+            return Ok((Answer { version: number, predictions: known, queued, computed }, hits));
         }
-        let unknown = if known.is_empty() { batch } else { without(&batch, &hits) };
-        let ask = Ask { client, version: Some(number), batch: unknown, deadline };
-        let answer = self.handle.evaluate(ask).await?;
-        traced.computed(&answer);
-        let fresh = answer.predictions;
-        if memory.newest.swap(number, Ordering::Relaxed) != number {
-            memory.forget(&self.handle.numbers());
+        let misses: Vec<usize> = (0..keys.len()).filter(|&i| !are_hits[i]).collect();
+        let mut answer = evaluate(Some(number), positions.batch(misses.iter().copied())).await?;
+        if memory.newest.swap(number, Ordering::Relaxed) != number
+            && let Some(&oldest) = self.handle.numbers().first()
+        {
+            // Answers of versions that are no longer served.
+            memory.answers.forget_before(oldest);
         }
-        let unknown_keys = keys.iter().zip(&hits).filter(|(_, hit)| !**hit).map(|(key, _)| *key);
-        for (i, key) in unknown_keys.enumerate() {
-            memory.answers.insert(key, fresh.priors(i), fresh.value(i));
+        for (i, miss) in misses.into_iter().enumerate() {
+            memory.answers.insert(keys[miss], answer.predictions.priors(i), answer.predictions.value(i));
         }
-        Ok((number, if known.is_empty() { fresh } else { interleave(&hits, &known, &fresh) }))
-    }
-}
-
-impl Memory {
-    /// Drops the answers of versions that are no longer served.
-    fn forget(&self, resident: &[u64]) {
-        if let Some(&oldest) = resident.first() {
-            self.answers.forget_before(oldest);
+        if hits > 0 {
+            answer.predictions = interleave(&are_hits, &known, &answer.predictions);
         }
+        Ok((answer, hits))
     }
-
-    fn key(&self, rows: &Rows, i: usize, weights_version: u64) -> CacheKey {
-        CacheKey { position: self.hashes.hash_one(rows.row(i)), weights_version }
-    }
-}
-
-/// The positions that were no hits.
-fn without(batch: &Batch, hits: &[bool]) -> Batch {
-    let mut rest = Batch::new(batch.shape());
-    for i in (0..batch.len()).filter(|&i| !hits[i]) {
-        rest.push(batch.legal(i), |planes| planes.copy_from_slice(batch.observation(i)));
-    }
-    rest
 }
 
 /// Both in the order of the positions.
-fn interleave(hits: &[bool], known: &Predictions, fresh: &Predictions) -> Predictions {
+fn interleave(are_hits: &[bool], known: &Predictions, fresh: &Predictions) -> Predictions {
     let (mut all, mut next_known, mut next_fresh) = (Predictions::new(), 0, 0);
-    for &hit in hits {
-        let (from, next) = if hit { (known, &mut next_known) } else { (fresh, &mut next_fresh) };
-        all.push(from.priors(*next), from.value(*next));
+    for &is_hit in are_hits {
+        let (from, next) = if is_hit { (known, &mut next_known) } else { (fresh, &mut next_fresh) };
+        all.extend_from(from, [*next]);
         *next += 1;
     }
     all

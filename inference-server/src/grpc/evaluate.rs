@@ -1,77 +1,62 @@
-use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use inference::Predictions;
-use proto::convert::{predictions_to_wire, refusal_to_wire};
+use futures::{Stream, StreamExt as _};
+use proto::convert::{predictions_to_wire, rejection_to_wire};
 use proto::inference::order::{Evaluate, EvaluateOrder};
 use proto::inference::v1::evaluate_response::Message;
-use proto::inference::{Hello, Refusal as Refused, Welcome, v1};
+use proto::inference::{EvalRequest, Hello, Welcome, v1};
+use service::trace::{self, Kind, Span};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use super::cached::Cached;
-use super::traced::Traced;
-use super::{Answers, OpenStream};
-use crate::engine::{Model, Refusal};
+use crate::engine::{Answer, Model};
+use crate::metrics;
+use crate::rejection::Rejection;
 
-/// The version that answered and its answer, or why there is none.
-pub(super) type Answered = Result<(u64, Predictions), Refusal>;
+/// The answer and its number of cache hits, or the reason for which there is none.
+type Answered = Result<(Answer, usize), Rejection>;
 
 /// One client's stream: requests in, an answer for each out, in any order.
 pub(super) struct EvaluateStream {
-    inbound: Streaming<v1::EvaluateRequest>,
-    order: EvaluateOrder,
-    cached: Cached,
-    client: u64,
-    asks_max: usize,
-    drain: CancellationToken,
-    under_way: FuturesUnordered<BoxFuture<'static, (u64, Answered)>>,
-    has_ended: bool,
-    _open: OpenStream,
+    pub(super) inbound: Streaming<v1::EvaluateRequest>,
+    pub(super) order: EvaluateOrder,
+    pub(super) cached: Cached,
+    pub(super) client: u64,
+    pub(super) requests_max: usize,
+    pub(super) drain: CancellationToken,
+    pub(super) in_flight: FuturesUnordered<BoxFuture<'static, (u64, Answered)>>,
+    pub(super) has_ended: bool,
+    pub(super) _open: OpenStream,
 }
 
 impl EvaluateStream {
-    pub(super) fn new(
-        inbound: Streaming<v1::EvaluateRequest>,
-        cached: Cached,
-        client: u64,
-        asks_max: usize,
-        drain: CancellationToken,
-        open: OpenStream,
-    ) -> Self {
-        Self {
-            inbound,
-            order: EvaluateOrder::default(),
-            cached,
-            client,
-            asks_max,
-            drain,
-            under_way: FuturesUnordered::new(),
-            has_ended: false,
-            _open: open,
-        }
-    }
-
-    pub(super) fn answers(self) -> Answers<v1::EvaluateResponse> {
-        Box::pin(futures::stream::try_unfold(self, async |mut stream| {
+    pub(super) fn answers(self) -> impl Stream<Item = Result<v1::EvaluateResponse, Status>> {
+        futures::stream::try_unfold(self, async |mut stream| {
             let message = stream.next().await?;
             let response = message.map(|message| v1::EvaluateResponse { message: Some(message) });
             Ok::<_, Status>(response.map(|response| (response, stream)))
-        }))
+        })
     }
 
     /// The next answer; an error or `None` ends the stream.
     async fn next(&mut self) -> Result<Option<Message>, Status> {
         loop {
-            if self.has_ended && self.under_way.is_empty() {
+            if self.has_ended && self.in_flight.is_empty() {
                 return Ok(None);
             }
             tokio::select! {
                 biased;
-                () = self.drain.cancelled() => return Err(Refusal::Draining.into()),
-                Some((id, answer)) = self.under_way.next() => {
+                () = self.drain.cancelled() => return Err(Rejection::Draining.into()),
+                Some((id, answered)) = self.in_flight.next() => {
                     self.order.answered(id);
-                    return Ok(Some(response(id, answer)));
+                    return Ok(Some(match answered {
+                        Ok((Answer { version, predictions, .. }, _)) => {
+                            Message::Predictions(predictions_to_wire(id, version, &predictions))
+                        }
+                        Err(rejection) => Message::Rejection(rejection_to_wire(id, rejection.into())),
+                    }));
                 }
                 message = self.inbound.message(), if !self.has_ended => match message? {
                     None => self.has_ended = true,
@@ -88,22 +73,24 @@ impl EvaluateStream {
             Evaluate::Hello(hello) => {
                 let drain = self.drain.clone();
                 let model = tokio::select! {
-                    model = self.cached.handle().served() => model,
-                    () = drain.cancelled() => return Err(Refusal::Draining.into()),
+                    model = self.cached.handle.served() => model,
+                    () = drain.cancelled() => return Err(Rejection::Draining.into()),
                 };
                 fits(&hello, &model)?;
                 tracing::info!(client = hello.name, "a client requests evaluations");
                 let Model { newest, positions_max, .. } = model;
-                let welcome = Welcome { version: newest, positions_max, asks_max: self.asks_max };
+                let welcome = Welcome { version: newest, positions_max, requests_max: self.requests_max };
                 self.order.welcomed(welcome);
                 Ok(Some(welcome))
             }
-            Evaluate::Ask(asked) => {
-                let (cached, client, id) = (self.cached.clone(), self.client, asked.id);
-                let mut traced = Traced::begin(&asked);
-                self.under_way.push(Box::pin(async move {
-                    let answered = cached.evaluate(client, asked, &mut traced).await;
-                    traced.end(&answered);
+            Evaluate::Request(request) => {
+                let (cached, client, id) = (self.cached.clone(), self.client, request.id);
+                let span = begin_span(&request);
+                self.in_flight.push(Box::pin(async move {
+                    let answered = cached.evaluate(client, request).await;
+                    if let Some(span) = span {
+                        end_span(span, &answered);
+                    }
                     (id, answered)
                 }));
                 Ok(None)
@@ -112,31 +99,58 @@ impl EvaluateStream {
     }
 }
 
-fn response(id: u64, answer: Answered) -> Message {
-    match answer {
-        Ok((version, predictions)) => Message::Predictions(predictions_to_wire(id, version, &predictions)),
-        Err(refusal) => {
-            let (why, retry_after) = (refusal.why(), refusal.retry_after());
-            Message::Refusal(refusal_to_wire(id, Refused { why, reason: refusal.to_string(), retry_after }))
+/// Returns the server's span of a traced evaluation; `None` for a request without a trace.
+fn begin_span(request: &EvalRequest) -> Option<Span> {
+    let mut span = trace::joined("evaluate", request.trace)?.of_kind(Kind::Server);
+    span.set("positions", request.positions.count());
+    Some(span)
+}
+
+fn end_span(mut span: Span, answered: &Answered) {
+    match answered {
+        Ok((answer, hits)) => {
+            span.set("cached", *hits);
+            span.set("queued_ms", answer.queued.as_secs_f64() * 1e3);
+            span.set("computed_ms", answer.computed.as_secs_f64() * 1e3);
+            span.set("weights_version", answer.version);
         }
+        Err(rejection) => span.fail(&rejection.to_string()),
     }
+    span.end();
 }
 
 /// Checks that the client's game is the one served.
 fn fits(hello: &Hello, model: &Model) -> Result<(), Status> {
-    let asks = (hello.game.as_str(), hello.shape, hello.actions);
-    let serves = (model.game.as_str(), model.shape, model.actions);
-    if asks == serves {
+    let requested = (hello.game.as_str(), hello.shape, hello.actions);
+    let served = (model.game.as_str(), model.shape, model.actions);
+    if requested == served {
         return Ok(());
     }
+    let text = |(game, shape, actions): (&str, game::ObservationShape, usize)| {
+        let game::ObservationShape { planes, height, width } = shape;
+        format!("{game}, observations [{planes}, {height}, {width}], {actions} actions")
+    };
     Err(Status::failed_precondition(format!(
         "the client requests {}, this server has weights for {}",
-        say(asks),
-        say(serves)
+        text(requested),
+        text(served)
     )))
 }
 
-fn say((game, shape, actions): (&str, game::ObservationShape, usize)) -> String {
-    let game::ObservationShape { planes, height, width } = shape;
-    format!("{game}, observations [{planes}, {height}, {width}], {actions} actions")
+/// A client's place among the open streams, until it is dropped.
+pub(super) struct OpenStream {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl OpenStream {
+    pub(super) fn new(permit: OwnedSemaphorePermit) -> Self {
+        metrics::stream_opened();
+        Self { _permit: permit }
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        metrics::stream_closed();
+    }
 }

@@ -5,11 +5,10 @@ use bytes::Bytes;
 use evaluators::Chosen;
 use game::{Action, Game as _, ObservationShape};
 use games::tic_tac_toe::TicTacToe;
-use inference::testing::Hashing;
-use inference::{Batch, Evaluator, Predictions};
+use inference::{Batch, Evaluator, Hashing, Predictions};
 use proto::inference::v1::evaluate_request::Message;
 use proto::inference::v1::inference_client::InferenceClient;
-use proto::inference::{AskError, Evaluations, EvaluationsSettings, Hello, Why, v1};
+use proto::inference::{EvalError, Evaluations, EvaluationsSettings, Hello, RejectReason, v1};
 use proto::security::Security;
 use service::{Drain, Readiness};
 use tonic::Code;
@@ -110,7 +109,7 @@ impl Server {
     }
 
     fn evaluations(&self) -> Evaluations {
-        Evaluations::start(EvaluationsSettings { endpoint: self.endpoint(), hello: hello() })
+        Evaluations::start(EvaluationsSettings { endpoint: self.endpoint(), hello: hello() }).unwrap()
     }
 
     async fn stats(&self) -> v1::StatsResponse {
@@ -149,7 +148,7 @@ fn assert_answers(predictions: &Predictions, batch: &Batch, version: u64) {
 }
 
 #[tokio::test]
-async fn asks_of_many_clients_are_answered_as_the_evaluator_answers() {
+async fn requests_of_many_clients_are_answered_as_the_evaluator_answers() {
     let server = Server::start(|_| {}).await;
     server.publish(1);
     let clients: Vec<Evaluations> = (0..3).map(|_| server.evaluations()).collect();
@@ -159,7 +158,7 @@ async fn asks_of_many_clients_are_answered_as_the_evaluator_answers() {
         tasks.push(tokio::spawn(async move {
             client.up().await;
             let batch = batch(seed % 20, 1 + seed % 7);
-            let answered = client.ask(&batch, None, None).await.unwrap();
+            let answered = client.evaluate(&batch, None, None).await.unwrap();
             assert_eq!(answered.version, 1);
             assert_answers(&answered.predictions, &batch, 1);
         }));
@@ -169,7 +168,7 @@ async fn asks_of_many_clients_are_answered_as_the_evaluator_answers() {
     }
     // Concurrent requests for a position may be evaluated twice; a later one is not.
     let again = batch(0, 1);
-    assert_answers(&within(clients[1].ask(&again, None, None)).await.unwrap().predictions, &again, 1);
+    assert_answers(&within(clients[1].evaluate(&again, None, None)).await.unwrap().predictions, &again, 1);
     let stats = server.stats().await;
     assert_eq!((stats.game.as_str(), stats.versions.as_slice(), stats.streams), ("tic_tac_toe", &[1][..], 3));
     assert!(stats.cached_positions >= 1, "{stats:?}");
@@ -187,19 +186,19 @@ async fn a_caller_gets_the_version_it_names_or_the_newest() {
     // Not there yet: waited for.
     let ahead = {
         let (client, batch) = (client.clone(), batch.clone());
-        tokio::spawn(async move { client.ask(&batch, Some(2), None).await })
+        tokio::spawn(async move { client.evaluate(&batch, Some(2), None).await })
     };
     server.publish(2);
     assert_answers(&within(ahead).await.unwrap().unwrap().predictions, &batch, 2);
     for (asked, answers) in [(Some(1), 1), (None, 2), (Some(2), 2)] {
-        let answered = within(client.ask(&batch, asked, None)).await.unwrap();
+        let answered = within(client.evaluate(&batch, asked, None)).await.unwrap();
         assert_eq!(answered.version, answers);
         assert_answers(&answered.predictions, &batch, answers);
     }
     server.publish(3);
-    assert_eq!(within(client.ask(&batch, Some(3), None)).await.unwrap().version, 3);
-    let gone = within(client.ask(&batch, Some(1), None)).await;
-    assert!(matches!(gone, Err(AskError::Refused(refusal)) if refusal.why == Why::Version));
+    assert_eq!(within(client.evaluate(&batch, Some(3), None)).await.unwrap().version, 3);
+    let gone = within(client.evaluate(&batch, Some(1), None)).await;
+    assert!(matches!(gone, Err(EvalError::Rejected(rejection)) if rejection.reason == RejectReason::Version));
     drop(client);
     server.stop().await;
 }
@@ -232,29 +231,29 @@ async fn malformed_requests_end_their_own_stream_with_the_field_and_nobody_else_
         usize::try_from(state >> 33).unwrap() % below
     };
     for round in 0..malformed_requests() {
-        let ask = v1::Ask {
+        let request = v1::EvalRequest {
             id: round,
             version: random(3) as u64,
             positions: u32::try_from(random(5)).unwrap(),
             timeout_us: 0,
             observations: match random(3) {
                 0 => None,
-                1 => Some(v1::ask::Observations::Bits(vec![255; random(12)].into())),
-                _ => Some(v1::ask::Observations::Floats(vec![255; random(160)].into())),
+                1 => Some(v1::eval_request::Observations::Bits(vec![255; random(12)].into())),
+                _ => Some(v1::eval_request::Observations::Floats(vec![255; random(160)].into())),
             },
             legal: vec![0; random(9)].into(),
             trace: "not a traceparent".to_owned(),
         };
         let messages = match random(3) {
-            0 => vec![Message::Ask(ask)],
-            1 => vec![Message::Hello(hello().into()), Message::Ask(ask)],
+            0 => vec![Message::Request(request)],
+            1 => vec![Message::Hello(hello().into()), Message::Request(request)],
             _ => vec![Message::Hello(v1::Hello { planes: 0, ..hello().into() })],
         };
         let status = first_status(&server, messages).await;
         assert!(matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition), "round {round}: {status:?}");
     }
     let batch = batch(5, 2);
-    assert_answers(&within(good.ask(&batch, None, None)).await.unwrap().predictions, &batch, 1);
+    assert_answers(&within(good.evaluate(&batch, None, None)).await.unwrap().predictions, &batch, 1);
     assert_eq!(server.stats().await.streams, 1);
     drop(good);
     server.stop().await;
@@ -311,7 +310,7 @@ async fn weights_of_another_game_do_not_take_the_place_of_those_that_answer() {
     server.publisher.publish(manifest, bytes).unwrap();
     server.publish(3);
     let batch = batch(2, 1);
-    assert_eq!(within(client.ask(&batch, Some(3), None)).await.unwrap().version, 3);
+    assert_eq!(within(client.evaluate(&batch, Some(3), None)).await.unwrap().version, 3);
     assert_eq!(server.stats().await.versions, [1, 3]);
     drop(client);
     server.stop().await;
@@ -324,5 +323,5 @@ async fn a_server_that_drains_ends_streams_and_refuses_what_waits() {
     let client = Arc::new(server.evaluations());
     within(client.up()).await;
     server.stop().await;
-    assert!(matches!(within(client.ask(&batch(1, 1), None, None)).await, Err(AskError::Away)));
+    assert!(matches!(within(client.evaluate(&batch(1, 1), None, None)).await, Err(EvalError::Away)));
 }

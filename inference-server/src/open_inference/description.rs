@@ -3,9 +3,8 @@
 use proto::open_inference::v2;
 use tonic::Status;
 
-use super::datatype::Datatype;
-use super::request::{self, INPUTS, Input, quoted};
-use super::response::Output;
+use super::request::{self, quoted};
+use super::tensors::{Input, Output, name_of};
 use crate::engine::Model;
 
 /// The protocol's name for the backend.
@@ -72,8 +71,8 @@ pub(super) fn metadata(model: &Model) -> v2::ModelMetadataResponse {
         name: model.game.clone(),
         versions: model.versions.iter().map(u64::to_string).collect(),
         platform: PLATFORM.to_owned(),
-        inputs: INPUTS.map(|input| tensor(input.name(), input.datatype().name(), input.dims(model))).to_vec(),
-        outputs: Output::ALL.map(|output| tensor(output.name(), "FP32", output.dims(model))).to_vec(),
+        inputs: Input::ALL.map(|input| tensor(input.name(), name_of(input.datatypes()[0]), input.dims(model))).to_vec(),
+        outputs: Output::ALL.map(|output| tensor(output.name(), "FP32", vec![output.width(model.actions)])).to_vec(),
     }
 }
 
@@ -81,19 +80,15 @@ pub(super) fn metadata(model: &Model) -> v2::ModelMetadataResponse {
 pub(super) fn config(model: &Model) -> v2::ModelConfig {
     let input = |input: Input| v2::ModelInput {
         name: input.name().to_owned(),
-        data_type: match input.datatype() {
-            Datatype::Bool => v2::DataType::TypeBool,
-            _ => v2::DataType::TypeFp32,
-        }
-        .into(),
+        data_type: input.datatypes()[0].into(),
         dims: input.dims(model),
-        optional: input.is_optional(),
+        optional: input == Input::Legal,
         ..v2::ModelInput::default()
     };
     let output = |output: Output| v2::ModelOutput {
         name: output.name().to_owned(),
         data_type: v2::DataType::TypeFp32.into(),
-        dims: output.dims(model),
+        dims: vec![output.width(model.actions)],
         ..v2::ModelOutput::default()
     };
     let latest =
@@ -107,7 +102,7 @@ pub(super) fn config(model: &Model) -> v2::ModelConfig {
             policy_choice: Some(v2::model_version_policy::PolicyChoice::Latest(latest)),
         }),
         max_batch_size: i32::try_from(request::positions_max(model)).unwrap_or(i32::MAX),
-        input: INPUTS.map(input).to_vec(),
+        input: Input::ALL.map(input).to_vec(),
         output: Output::ALL.map(output).to_vec(),
         scheduling_choice: Some(v2::model_config::SchedulingChoice::DynamicBatching(
             v2::ModelDynamicBatching::default(),

@@ -8,72 +8,18 @@ use proto::convert::Invalid;
 use proto::limits::{MESSAGE_BYTES_MAX, MESSAGE_REST_BYTES};
 use proto::open_inference::v2::infer_parameter::ParameterChoice;
 use proto::open_inference::v2::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use proto::open_inference::v2::{InferParameter, InferTensorContents, ModelInferRequest};
+use proto::open_inference::v2::{DataType, InferParameter, InferTensorContents, ModelInferRequest};
 
-use super::datatype::{Datatype, Elements};
-use super::response::Output;
+use super::tensors::{Elements, Input, Output, bytes_of, name_of};
 use crate::engine::Model;
 
 /// The most characters of a text of the client in a sentence for it: a status is a header.
 const QUOTED_CHARS_MAX: usize = 64;
 
-/// The tensors that a model takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Input {
-    /// Observations `[B, C, H, W]`, between 0 and 1.
-    Observations,
-    /// The legal actions, `[B, A]`. Without it, all are legal.
-    Legal,
-}
-
-/// Both of them.
-pub(super) const INPUTS: [Input; 2] = [Input::Observations, Input::Legal];
-
-impl Input {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Observations => "observations",
-            Self::Legal => "legal",
-        }
-    }
-
-    /// The datatype that is announced.
-    pub(super) const fn datatype(self) -> Datatype {
-        match self {
-            Self::Observations => Datatype::Fp32,
-            Self::Legal => Datatype::Bool,
-        }
-    }
-
-    pub(super) const fn is_optional(self) -> bool {
-        matches!(self, Self::Legal)
-    }
-
-    /// Its shape without the batch dimension.
-    pub(super) fn dims(self, model: &Model) -> Vec<i64> {
-        match self {
-            Self::Observations => [model.shape.planes, model.shape.height, model.shape.width].map(dim).to_vec(),
-            Self::Legal => vec![dim(model.actions)],
-        }
-    }
-
-    const fn takes(self, datatype: Datatype) -> bool {
-        match self {
-            Self::Observations => true,
-            Self::Legal => matches!(datatype, Datatype::Bool),
-        }
-    }
-}
-
 /// The most positions of a request: in the widest datatypes they fit a message, and the engine takes them.
 pub(super) fn positions_max(model: &Model) -> usize {
-    let position = model.shape.len() * Datatype::Fp32.bytes() + model.actions * Datatype::Bool.bytes();
+    let position = model.shape.len() * size_of::<f32>() + model.actions;
     model.positions_max.min((MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES) / position.max(1)).max(1)
-}
-
-/// A size of a model as a dimension: networks and boards are far smaller than any integer type.
-pub(super) fn dim(size: usize) -> i64 {
-    i64::try_from(size).unwrap_or(i64::MAX)
 }
 
 /// The form of the contents, in requests and answers.
@@ -85,21 +31,11 @@ pub(super) enum Form {
     Typed,
 }
 
-/// The legal actions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Legal {
-    /// Every one.
-    All,
-    /// Those that are true, `[B, A]`.
-    Flags(Vec<bool>),
-}
-
 /// A decoded request.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct InferInputs {
     /// The positions, at least one and at most [`positions_max`].
     pub(super) batch: Batch,
-    pub(super) legal: Legal,
     /// The outputs requested, in this order.
     pub(super) outputs: Vec<Output>,
     pub(super) form: Form,
@@ -109,37 +45,31 @@ pub(super) struct Asked {
 ///
 /// # Errors
 /// The tensor and what is wrong with it.
-pub(super) fn read(request: &ModelInferRequest, model: &Model) -> Result<Asked, Invalid> {
+pub(super) fn read(request: &ModelInferRequest, model: &Model) -> Result<InferInputs, Invalid> {
     let form = form(request)?;
     let outputs = outputs(&request.outputs)?;
-    let observations = Tensor::find(request, form, Input::Observations, model)?
-        .ok_or_else(|| invalid("observations", "is missing"))?;
-    let positions = observations.positions;
     let positions_max = positions_max(model);
-    if positions > positions_max {
-        let reason = format!("has {positions} positions, the limit is {positions_max}");
-        return Err(invalid("observations.shape", reason));
-    }
-    let legal = match Tensor::find(request, form, Input::Legal, model)? {
-        None => Legal::All,
-        Some(tensor) if tensor.positions != positions => {
-            let reason = format!("has {} positions, observations have {positions}", tensor.positions);
-            return Err(invalid("legal.shape", reason));
-        }
-        Some(tensor) => Legal::Flags(flags(tensor.elements()?, positions, model.actions)?),
-    };
-    let batch = batch(observations.elements()?, positions, &legal, model)?;
-    Ok(Asked { batch, legal, outputs, form })
+    let (positions, observations) = tensor(request, form, Input::Observations, model, |positions| {
+        (positions > positions_max).then(|| format!("the limit is {positions_max}"))
+    })?
+    .ok_or_else(|| invalid("observations", "is missing"))?;
+    let legal = tensor(request, form, Input::Legal, model, |legal| {
+        (legal != positions).then(|| format!("observations have {positions}"))
+    })?;
+    let flags = legal.map(|(_, elements)| flags(elements, positions, model.actions)).transpose()?;
+    let batch = batch(observations, positions, flags.as_deref(), model)?;
+    Ok(InferInputs { batch, outputs, form })
 }
 
 /// Returns the form of the contents, once every input has some and no input is unknown.
 fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
     // First of all: further names need no check.
-    if request.inputs.len() > INPUTS.len() {
-        return Err(invalid("inputs", format!("has {} tensors, at most {}", request.inputs.len(), INPUTS.len())));
+    let (inputs, inputs_max) = (request.inputs.len(), Input::ALL.len());
+    if inputs > inputs_max {
+        return Err(invalid("inputs", format!("has {inputs} tensors, at most {inputs_max}")));
     }
     for (index, input) in request.inputs.iter().enumerate() {
-        if INPUTS.iter().all(|known| known.name() != input.name) {
+        if Input::ALL.iter().all(|known| known.name() != input.name) {
             let reason = format!("{} is not an input: these are `observations` and `legal`", quoted(&input.name));
             return Err(invalid(format!("inputs[{index}].name"), reason));
         }
@@ -155,105 +85,88 @@ fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
     if let Some(typed) = request.inputs.iter().find(|input| input.contents.is_some()) {
         return Err(invalid(&typed.name, "has contents beside raw_input_contents"));
     }
-    if raw != request.inputs.len() {
-        let reason = format!("has {raw} entries for {} inputs", request.inputs.len());
-        return Err(invalid("raw_input_contents", reason));
+    if raw != inputs {
+        return Err(invalid("raw_input_contents", format!("has {raw} entries for {inputs} inputs")));
     }
     Ok(Form::Raw)
 }
 
-/// An input with a valid shape, and its contents, not checked yet.
-struct Tensor<'a> {
+/// Returns the number of positions of an input, at least one, and its elements, as many as its shape requires; `None`
+/// if the request has no such input. `too_many` says what is wrong with a number of positions. What passes it is no
+/// more than a model takes, so that no product overflows.
+fn tensor<'a>(
+    request: &'a ModelInferRequest,
+    form: Form,
     input: Input,
-    datatype: Datatype,
-    /// B, at least one.
-    positions: usize,
-    /// Elements of one position.
-    stride: usize,
-    contents: Contents<'a>,
-}
-
-enum Contents<'a> {
-    Raw(&'a [u8]),
-    Typed(&'a InferTensorContents),
-}
-
-impl<'a> Tensor<'a> {
-    fn find(request: &'a ModelInferRequest, form: Form, input: Input, model: &Model) -> Result<Option<Self>, Invalid> {
-        let Some(index) = request.inputs.iter().position(|tensor| tensor.name == input.name()) else { return Ok(None) };
-        let InferInputTensor { datatype, shape, contents, .. } = &request.inputs[index];
-        let name = input.name();
-        let datatype = Datatype::parse(datatype).filter(|&known| input.takes(known)).ok_or_else(|| {
-            let taken = [Datatype::Fp32, Datatype::Fp16, Datatype::Bf16, Datatype::Uint8, Datatype::Bool];
-            let taken: Vec<&str> = taken.into_iter().filter(|&known| input.takes(known)).map(Datatype::name).collect();
-            let reason = format!("is {}, expected {}", quoted(datatype), taken.join(", "));
-            invalid(format!("{name}.datatype"), reason)
-        })?;
-        let dims = input.dims(model);
-        let positions = shape.split_first().filter(|(_, rest)| *rest == dims).map(|(&positions, _)| positions);
-        let positions = positions.ok_or_else(|| {
-            let reason = format!("is {}, expected {}", written(shape), written(&[&[-1], dims.as_slice()].concat()));
-            invalid(format!("{name}.shape"), reason)
-        })?;
-        let positions = usize::try_from(positions).ok().filter(|&positions| positions > 0).ok_or_else(|| {
-            invalid(format!("{name}.shape"), format!("begins with {positions}, a batch has at least one position"))
-        })?;
-        let contents = match form {
-            Form::Raw => request.raw_input_contents.get(index).map(|bytes| Contents::Raw(bytes)),
-            Form::Typed => contents.as_ref().map(Contents::Typed),
-        };
-        let contents = contents.ok_or_else(|| invalid(name, "has neither contents nor raw_input_contents"))?;
-        let stride = match input {
+    model: &Model,
+    too_many: impl FnOnce(usize) -> Option<String>,
+) -> Result<Option<(usize, Elements<'a>)>, Invalid> {
+    let name = input.name();
+    let Some(index) = request.inputs.iter().position(|tensor| tensor.name == name) else { return Ok(None) };
+    let InferInputTensor { datatype, shape, contents, .. } = &request.inputs[index];
+    let known = input.datatypes().iter().copied().find(|&known| name_of(known) == datatype);
+    let datatype = known.ok_or_else(|| {
+        let taken: Vec<&str> = input.datatypes().iter().map(|&known| name_of(known)).collect();
+        invalid(format!("{name}.datatype"), format!("is {}, expected {}", quoted(datatype), taken.join(", ")))
+    })?;
+    let dims = input.dims(model);
+    let wrong_shape = |reason| invalid(format!("{name}.shape"), reason);
+    let positions = shape.split_first().filter(|(_, rest)| *rest == dims).map(|(&positions, _)| positions);
+    let positions = positions.ok_or_else(|| {
+        let expected = written(&[&[-1], dims.as_slice()].concat());
+        wrong_shape(format!("is {}, expected {expected}", written(shape)))
+    })?;
+    let positions = usize::try_from(positions)
+        .ok()
+        .filter(|&positions| positions > 0)
+        .ok_or_else(|| wrong_shape(format!("begins with {positions}, a batch has at least one position")))?;
+    if let Some(reason) = too_many(positions) {
+        return Err(wrong_shape(format!("has {positions} positions, {reason}")));
+    }
+    let expected = positions
+        * match input {
             Input::Observations => model.shape.len(),
             Input::Legal => model.actions,
         };
-        Ok(Some(Self { input, datatype, positions, stride, contents }))
-    }
-
-    /// Returns its elements, as many as its shape requires. Its positions are no more than a model takes: nothing
-    /// overflows.
-    fn elements(&self) -> Result<Elements<'a>, Invalid> {
-        let (name, expected) = (self.input.name(), self.positions * self.stride);
-        match self.contents {
-            Contents::Raw(bytes) => {
-                let expected = expected * self.datatype.bytes();
-                if bytes.len() != expected {
-                    let reason =
-                        format!("has {} bytes of {}, its shape takes {expected}", bytes.len(), self.datatype.name());
-                    return Err(invalid(format!("{name}.raw_input_contents"), reason));
-                }
-                Ok(Elements::Raw(self.datatype, bytes))
+    let neither = || invalid(name, "has neither contents nor raw_input_contents");
+    let elements = match form {
+        Form::Raw => {
+            let bytes = request.raw_input_contents.get(index).ok_or_else(neither)?;
+            let expected = expected * bytes_of(datatype);
+            if bytes.len() != expected {
+                let reason = format!("has {} bytes of {}, its shape takes {expected}", bytes.len(), name_of(datatype));
+                return Err(invalid(format!("{name}.raw_input_contents"), reason));
             }
-            Contents::Typed(contents) => {
-                let (elements, list, got) = list(self.datatype, contents).ok_or_else(|| {
-                    invalid(
-                        format!("{name}.contents"),
-                        format!("{} comes in raw_input_contents only", self.datatype.name()),
-                    )
-                })?;
-                if got != held(contents) {
-                    let reason = format!("holds other lists than {list}, which is that of {}", self.datatype.name());
-                    return Err(invalid(format!("{name}.contents"), reason));
-                }
-                if got != expected {
-                    let reason = format!("has {got} elements, its shape takes {expected}");
-                    return Err(invalid(format!("{name}.contents.{list}"), reason));
-                }
-                Ok(elements)
-            }
+            Elements::Raw(datatype, bytes)
         }
-    }
+        Form::Typed => typed(name, datatype, contents.as_ref().ok_or_else(neither)?, expected)?,
+    };
+    Ok(Some((positions, elements)))
 }
 
-/// The list of typed contents that is a datatype's, what it is called, and how much is in it.
-fn list(datatype: Datatype, contents: &InferTensorContents) -> Option<(Elements<'_>, &'static str, usize)> {
+/// Returns the elements of typed contents, which are `expected` ones in the list of the datatype and none in another.
+fn typed<'a>(
+    name: &str,
+    datatype: DataType,
+    contents: &'a InferTensorContents,
+    expected: usize,
+) -> Result<Elements<'a>, Invalid> {
+    let wrong = |reason| invalid(format!("{name}.contents"), reason);
     let InferTensorContents { fp32_contents: floats, uint_contents: numbers, bool_contents: flags, .. } = contents;
-    match datatype {
-        Datatype::Fp32 => Some((Elements::Floats(floats), "fp32_contents", floats.len())),
-        Datatype::Uint8 => Some((Elements::Unsigned(numbers), "uint_contents", numbers.len())),
-        Datatype::Bool => Some((Elements::Flags(flags), "bool_contents", flags.len())),
-        Datatype::Fp16 | Datatype::Bf16 => None,
+    let (elements, list, got) = match datatype {
+        DataType::TypeFp32 => (Elements::Floats(floats), "fp32_contents", floats.len()),
+        DataType::TypeUint8 => (Elements::Unsigned(numbers), "uint_contents", numbers.len()),
+        DataType::TypeBool => (Elements::Flags(flags), "bool_contents", flags.len()),
+        _ => return Err(wrong(format!("{} comes in raw_input_contents only", name_of(datatype)))),
+    };
+    if got != held(contents) {
+        return Err(wrong(format!("holds other lists than {list}, which is that of {}", name_of(datatype))));
     }
+    if got != expected {
+        let reason = format!("has {got} elements, its shape takes {expected}");
+        return Err(invalid(format!("{name}.contents.{list}"), reason));
+    }
+    Ok(elements)
 }
 
 /// Returns the number of elements of all lists.
@@ -292,16 +205,17 @@ fn flags(elements: Elements<'_>, positions: usize, actions: usize) -> Result<Vec
     }
 }
 
-fn batch(elements: Elements<'_>, positions: usize, legal: &Legal, model: &Model) -> Result<Batch, Invalid> {
+/// Returns the positions; without `flags` every action is legal.
+fn batch(elements: Elements<'_>, positions: usize, flags: Option<&[bool]>, model: &Model) -> Result<Batch, Invalid> {
     let stride = model.shape.len();
     let mut batch = Batch::new(model.shape);
     // Actions are u16 everywhere: a model has no more of them.
     let all: Vec<Action> = (0..=u16::MAX).take(model.actions).map(Action).collect();
     let mut some = Vec::with_capacity(model.actions);
     for row in 0..positions {
-        let actions = match legal {
-            Legal::All => &all,
-            Legal::Flags(flags) => {
+        let actions = match flags {
+            None => &all,
+            Some(flags) => {
                 some.clear();
                 let flags = &flags[row * model.actions..][..model.actions];
                 some.extend(all.iter().zip(flags).filter(|(_, flag)| **flag).map(|(action, _)| *action));

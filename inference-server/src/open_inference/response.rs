@@ -1,95 +1,46 @@
 //! Tensors out.
 
-use inference::Predictions;
+use inference::{Batch, Predictions, Wdl};
 use proto::open_inference::v2::model_infer_response::InferOutputTensor;
 use proto::open_inference::v2::{InferTensorContents, ModelInferResponse};
 
-use super::request::{Form, Legal, dim};
-use crate::engine::Model;
+use super::request::Form;
+use super::tensors::{Output, dim};
 
-/// The tensors that a model answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Output {
-    /// Priors `[B, A]` that sum to one over the actions that count; 0 for all others.
-    Priors,
-    /// Chances of a win, a draw and a loss for the player to move, `[B, 3]`.
-    Wdl,
-    /// Win − loss, in −1 to 1, `[B, 1]`.
-    Value,
-}
-
-impl Output {
-    pub(super) const ALL: [Self; 3] = [Self::Priors, Self::Wdl, Self::Value];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Priors => "priors",
-            Self::Wdl => "wdl",
-            Self::Value => "value",
-        }
-    }
-
-    /// Its shape without the batch dimension.
-    pub(super) fn dims(self, model: &Model) -> Vec<i64> {
-        vec![dim(self.width(model.actions))]
-    }
-
-    /// Numbers of one position.
-    const fn width(self, actions: usize) -> usize {
-        match self {
-            Self::Priors => actions,
-            Self::Wdl => 3,
-            Self::Value => 1,
-        }
-    }
-
-    /// Its numbers, row-major.
-    fn numbers(self, predictions: &Predictions, legal: &Legal, actions: usize) -> Vec<f32> {
-        let positions = 0..predictions.len();
-        match self {
-            Self::Priors => priors(predictions, legal, actions),
-            Self::Wdl => positions
-                .flat_map(|i| {
-                    let wdl = predictions.value(i);
-                    [wdl.win, wdl.draw, wdl.loss]
-                })
-                .collect(),
-            Self::Value => positions.map(|i| predictions.value(i).value()).collect(),
-        }
-    }
-}
-
-/// Priors `[B, A]`: predictions have them of the actions that count alone.
-fn priors(predictions: &Predictions, legal: &Legal, actions: usize) -> Vec<f32> {
-    let mut dense = vec![0.0; predictions.len() * actions];
-    for (i, row) in dense.chunks_exact_mut(actions).enumerate() {
-        match legal {
-            Legal::All => row.iter_mut().zip(predictions.priors(i)).for_each(|(number, &prior)| *number = prior),
-            Legal::Flags(flags) => {
-                let flags = &flags[i * actions..][..actions];
-                let counting = row.iter_mut().zip(flags).filter(|(_, flag)| **flag).map(|(number, _)| number);
-                counting.zip(predictions.priors(i)).for_each(|(number, &prior)| *number = prior);
+/// Returns the elements of a tensor, row-major.
+fn elements(output: Output, predictions: &Predictions, batch: &Batch, actions: usize) -> Vec<f32> {
+    let values = (0..predictions.len()).map(|i| predictions.value(i));
+    match output {
+        Output::Priors => {
+            // Predictions have priors of the legal actions alone.
+            let mut dense = vec![0.0; predictions.len() * actions];
+            for (i, row) in dense.chunks_exact_mut(actions).enumerate() {
+                for (action, &prior) in batch.legal(i).iter().zip(predictions.priors(i)) {
+                    row[action.index()] = prior;
+                }
             }
+            dense
         }
+        Output::Wdl => values.flat_map(|wdl| [wdl.win, wdl.draw, wdl.loss]).collect(),
+        Output::Value => values.map(Wdl::value).collect(),
     }
-    dense
 }
 
 /// Writes the requested outputs in the form in which the inputs came. Names, version and id are the caller's.
 pub(super) fn write(
     predictions: &Predictions,
-    legal: &Legal,
+    batch: &Batch,
     outputs: &[Output],
     form: Form,
     actions: usize,
 ) -> ModelInferResponse {
     let mut response = ModelInferResponse::default();
     for &output in outputs {
-        let numbers = output.numbers(predictions, legal, actions);
+        let numbers = elements(output, predictions, batch, actions);
         let mut tensor = InferOutputTensor {
             name: output.name().to_owned(),
             datatype: "FP32".to_owned(),
-            shape: vec![dim(predictions.len()), dim(output.width(actions))],
+            shape: vec![dim(predictions.len()), output.width(actions)],
             ..InferOutputTensor::default()
         };
         match form {
@@ -109,7 +60,7 @@ pub(super) fn write(
 
 #[cfg(test)]
 mod tests {
-    use inference::Wdl;
+    use game::{Action, ObservationShape};
 
     use super::*;
 
@@ -121,8 +72,11 @@ mod tests {
         predictions
     }
 
-    fn legal() -> Legal {
-        Legal::Flags(vec![true, true, true, true, false, true])
+    fn batch() -> Batch {
+        let mut batch = Batch::new(ObservationShape { planes: 1, height: 1, width: 1 });
+        batch.push(&[0, 1, 2].map(Action), |_| {});
+        batch.push(&[0, 2].map(Action), |_| {});
+        batch
     }
 
     const PRIORS: [f32; 6] = [0.5, 0.25, 0.25, 0.125, 0.0, 0.875];
@@ -131,8 +85,8 @@ mod tests {
 
     #[test]
     fn raw_and_typed_contents_hold_the_same_numbers() {
-        let raw = write(&predictions(), &legal(), &Output::ALL, Form::Raw, 3);
-        let typed = write(&predictions(), &legal(), &Output::ALL, Form::Typed, 3);
+        let raw = write(&predictions(), &batch(), &Output::ALL, Form::Raw, 3);
+        let typed = write(&predictions(), &batch(), &Output::ALL, Form::Typed, 3);
         assert!(typed.raw_output_contents.is_empty());
         for (index, (name, shape, numbers)) in
             [("priors", [2, 3], &PRIORS[..]), ("wdl", [2, 3], &WDL), ("value", [2, 1], &VALUES)].into_iter().enumerate()
@@ -150,7 +104,7 @@ mod tests {
 
     #[test]
     fn only_what_is_wanted_goes_back_in_its_order() {
-        let response = write(&predictions(), &legal(), &[Output::Value, Output::Wdl], Form::Raw, 3);
+        let response = write(&predictions(), &batch(), &[Output::Value, Output::Wdl], Form::Raw, 3);
         let names: Vec<&str> = response.outputs.iter().map(|tensor| tensor.name.as_str()).collect();
         assert_eq!(names, ["value", "wdl"]);
         assert_eq!(response.raw_output_contents.len(), 2);
@@ -160,7 +114,7 @@ mod tests {
     fn where_every_action_counts_priors_are_as_predicted() {
         let mut predictions = Predictions::new();
         predictions.push(&[0.5, 0.25, 0.25], Wdl::EVEN);
-        let response = write(&predictions, &Legal::All, &[Output::Priors], Form::Typed, 3);
+        let response = write(&predictions, &batch(), &[Output::Priors], Form::Typed, 3);
         assert_eq!(response.outputs[0].contents.as_ref().unwrap().fp32_contents, [0.5, 0.25, 0.25]);
     }
 }

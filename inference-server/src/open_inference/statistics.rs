@@ -1,80 +1,72 @@
 //! The counters of requests, as the protocol defines them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use proto::open_inference::v2::{InferBatchStatistics, InferStatistics, ModelStatistics, StatisticDuration};
 
 use crate::engine::Counts;
 
 /// The counters of this service alone: the time to decode and encode tensors, and the time of the last answer.
 #[derive(Debug, Default)]
-pub(super) struct Statistics {
-    inputs: Timed,
-    outputs: Timed,
-    last_unix_ms: AtomicU64,
-}
+pub(super) struct Statistics(Mutex<Counters>);
 
-/// A count, and the sum of the durations.
-#[derive(Debug, Default)]
-struct Timed {
-    count: AtomicU64,
-    ns: AtomicU64,
-}
-
-impl Timed {
-    fn add(&self, took: Duration) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.ns.fetch_add(nanoseconds(took), Ordering::Relaxed);
-    }
-
-    fn so_far(&self) -> StatisticDuration {
-        StatisticDuration { count: self.count.load(Ordering::Relaxed), ns: self.ns.load(Ordering::Relaxed) }
-    }
+#[derive(Debug, Default, Clone, Copy)]
+struct Counters {
+    inputs: StatisticDuration,
+    outputs: StatisticDuration,
+    last_unix_ms: u64,
 }
 
 impl Statistics {
     /// Tensors of a request were read.
     pub(super) fn read(&self, took: Duration) {
-        self.inputs.add(took);
+        add(&mut self.0.lock().inputs, took);
     }
 
     /// An answer was written.
     pub(super) fn written(&self, took: Duration) {
-        self.outputs.add(took);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.last_unix_ms.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let mut counters = self.0.lock();
+        add(&mut counters.outputs, took);
+        counters.last_unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     }
 
     /// Returns the counters so far: those of all versions of the model, and of every service that uses its engine.
     pub(super) fn of(&self, counts: &Counts, name: &str, version: u64) -> ModelStatistics {
+        let Counters { inputs, outputs, last_unix_ms } = *self.0.lock();
         let done = |count, took| Some(StatisticDuration { count, ns: nanoseconds(took) });
         let none = || Some(StatisticDuration::default());
         let by_size = counts.by_batch_size.iter().map(|batches| InferBatchStatistics {
-            batch_size: batches.size as u64,
-            compute_infer: done(batches.batches(), batches.compute_time),
+            batch_size: batches.size.into(),
+            compute_infer: done(batches.full + batches.delay + batches.idle, Duration::from_micros(batches.compute_us)),
             compute_input: none(),
             compute_output: none(),
         });
         ModelStatistics {
             name: name.to_owned(),
             version: version.to_string(),
-            last_inference: self.last_unix_ms.load(Ordering::Relaxed),
+            last_inference: last_unix_ms,
             inference_count: counts.positions,
             execution_count: counts.batches,
             inference_stats: Some(InferStatistics {
-                success: done(counts.asks, counts.queue_time + counts.compute_time),
-                fail: done(counts.refused + counts.failed, Duration::ZERO),
-                queue: done(counts.asks, counts.queue_time),
-                compute_input: Some(self.inputs.so_far()),
+                success: done(counts.requests, counts.queue_time + counts.compute_time),
+                fail: done(counts.rejected + counts.failed, Duration::ZERO),
+                queue: done(counts.requests, counts.queue_time),
+                compute_input: Some(inputs),
                 compute_infer: done(counts.batches, counts.compute_time),
-                compute_output: Some(self.outputs.so_far()),
+                compute_output: Some(outputs),
                 cache_hit: none(),
                 cache_miss: none(),
             }),
             batch_stats: by_size.collect(),
         }
     }
+}
+
+fn add(sum: &mut StatisticDuration, took: Duration) {
+    sum.count += 1;
+    sum.ns += nanoseconds(took);
 }
 
 fn nanoseconds(time: Duration) -> u64 {

@@ -3,10 +3,9 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
+use evaluator_doubles::{Fault, Faulty};
 use game::{Action, Game as _, ObservationShape};
-use inference::queue::QueueSettings;
-use inference::testing::{Fault, Faulty, Hashing};
-use inference::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
+use inference::{Attributes, Batch, Error, Evaluator, Hashing, Predictions, Wdl};
 use proto::open_inference::v2::grpc_inference_service_client::GrpcInferenceServiceClient;
 use proto::open_inference::v2::model_infer_request::InferInputTensor;
 use proto::security::Security;
@@ -18,6 +17,7 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::*;
 use crate::engine::Engine;
+use crate::queue::QueueSettings;
 use crate::versions::{Version, Versions};
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
@@ -212,11 +212,11 @@ async fn each_version_answers_for_itself_and_the_newest_by_default() {
 #[tokio::test]
 async fn many_clients_at_once_get_their_own_answers() {
     let server = Server::hashing().await;
-    let asks = (0..200).map(|seed| {
+    let requests = (0..200).map(|seed| {
         let mut client = server.client.clone();
         async move { (seed, client.model_infer(request(seed, 1 + seed % 5)).await) }
     });
-    for (seed, response) in futures::future::join_all(asks).await {
+    for (seed, response) in futures::future::join_all(requests).await {
         check(&response.unwrap().into_inner(), 3, seed, 1 + seed % 5);
     }
     server.end().await;
@@ -314,7 +314,7 @@ async fn a_stream_answers_in_order_and_shares_batches() {
 }
 
 #[tokio::test]
-async fn an_error_is_one_answer_of_a_stream_or_its_end_as_the_client_asks() {
+async fn an_error_is_one_answer_of_a_stream_or_its_end_as_the_client_requests() {
     let mut server = Server::hashing().await;
     let unknown = v2::ModelInferRequest { model_name: "chess".into(), ..request(7, 1) };
     let requests = vec![request(6, 1), unknown, request(8, 1)];

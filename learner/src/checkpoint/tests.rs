@@ -136,7 +136,7 @@ fn a_directory_that_cannot_be_listed_is_not_taken_for_a_new_run() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("checkpoints"), "a file in the way").unwrap();
     let error = Checkpoints::new(folder.path().join("checkpoints"), 2).newest().unwrap_err();
-    assert!(matches!(error, Error::Io { action: "list", .. }), "{error}");
+    assert!(matches!(error, Error::File(FileError { action: "list", .. })), "{error}");
 }
 
 #[test]

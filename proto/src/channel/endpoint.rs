@@ -31,19 +31,13 @@ pub fn check(endpoint: &str) -> Result<(), InvalidEndpoint> {
 
 /// The parts of an endpoint.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// The authority of requests.
     pub(super) uri: Uri,
     /// The host and port that are connected to.
-    pub(super) dial: (Arc<str>, u16),
-    /// Set for `https`.
-    pub(super) tls: Option<Tls>,
-}
-
-/// The name that the server's certificate must be of.
-#[derive(Debug)]
-pub(super) struct Tls {
-    pub(super) server: ServerName<'static>,
+    pub(crate) dial: (Arc<str>, u16),
+    /// Of `https`: the name that the server's certificate must be of.
+    pub(crate) tls_server: Option<ServerName<'static>>,
 }
 
 /// The port of an `http` endpoint that names none.
@@ -54,15 +48,15 @@ const HTTPS_PORT: u16 = 443;
 impl FromStr for Target {
     type Err = InvalidEndpoint;
 
-    /// `http://host:port`, `https://host:port`, or `https://name@host:port` for one address of the server that `name` stands
-    /// for: the certificate must be of that name.
+    /// `http://host:port`, `https://host:port`, or `https://name@host:port` for one address of the server that `name`
+    /// stands for: the certificate must be of that name.
     fn from_str(endpoint: &str) -> Result<Self, InvalidEndpoint> {
         let invalid = || InvalidEndpoint::Malformed { endpoint: endpoint.to_owned() };
         // The text is checked, not only its parsed form: tonic reads `unix:` paths as sockets behind a made-up address.
         if endpoint.starts_with("http://") {
             let uri = endpoint.parse::<Uri>().map_err(|_| invalid())?;
             let dial = (bare_host(&uri).into(), uri.port_u16().unwrap_or(HTTP_PORT));
-            return if has_host(&uri) { Ok(Self { uri, dial, tls: None }) } else { Err(invalid()) };
+            return if has_host(&uri) { Ok(Self { uri, dial, tls_server: None }) } else { Err(invalid()) };
         }
         let rest = endpoint.strip_prefix("https://").ok_or_else(invalid)?;
         let (name, address) = rest.split_once('@').map_or((None, rest), |(name, address)| (Some(name), address));
@@ -79,7 +73,7 @@ impl FromStr for Target {
         };
         let server = ServerName::try_from(bare_host(&uri).to_owned()).map_err(|_| invalid())?;
         let dial = (bare_host(&dialled).into(), dialled.port_u16().unwrap_or(HTTPS_PORT));
-        Ok(Self { uri, dial, tls: Some(Tls { server }) })
+        Ok(Self { uri, dial, tls_server: Some(server) })
     }
 }
 

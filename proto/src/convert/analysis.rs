@@ -4,7 +4,7 @@ use game::Action;
 
 use super::{Invalid, finite, inside, invalid, required};
 use crate::inference::v1::position;
-use crate::inference::{MoveReport, Moves, SearchQuery, SearchReport, v1};
+use crate::inference::{Moves, SearchQuery, v1};
 use crate::limits::{ACTIONS_MAX, NAME_BYTES_MAX, STEPS_MAX};
 
 /// The most that a move's notation may have, in bytes.
@@ -108,51 +108,20 @@ pub fn analyse_from_wire(message: v1::AnalyseRequest) -> Result<(SearchQuery, Op
     Ok((query(position, simulations, milliseconds)?, interval))
 }
 
-impl From<SearchReport> for v1::Analysis {
-    fn from(report: SearchReport) -> Self {
-        let SearchReport { version, simulations, value, moves, principal_variation, is_finished } = report;
-        let moves = moves.into_iter().map(v1::MoveAnalysis::from).collect();
-        Self { version, simulations, value, moves, principal_variation, finished: is_finished }
+/// Checks the numbers of a report.
+pub(crate) fn checked(report: v1::Analysis) -> Result<v1::Analysis, Invalid> {
+    finite("value", &[report.value])?;
+    for (i, each) in report.moves.iter().enumerate() {
+        finite("value", &[each.prior, each.value]).map_err(inside(format!("moves[{i}]")))?;
+        action(format!("moves[{i}].action"), each.action)?;
     }
+    Ok(report)
 }
 
-impl From<MoveReport> for v1::MoveAnalysis {
-    fn from(MoveReport { notation, action, visit_count, prior, value }: MoveReport) -> Self {
-        Self { r#move: notation, action: action.0.into(), visit_count, prior, value }
-    }
-}
-
-impl TryFrom<v1::Analysis> for SearchReport {
-    type Error = Invalid;
-
-    fn try_from(message: v1::Analysis) -> Result<Self, Invalid> {
-        let v1::Analysis { version, simulations, value, moves, principal_variation, finished } = message;
-        finite("value", &[value])?;
-        let report = |(i, message): (usize, v1::MoveAnalysis)| {
-            let v1::MoveAnalysis { r#move, action: index, visit_count, prior, value } = message;
-            finite("value", &[prior, value]).map_err(inside(format!("moves[{i}]")))?;
-            let action = action(format!("moves[{i}].action"), index)?;
-            Ok(MoveReport { notation: r#move, action, visit_count, prior, value })
-        };
-        let moves = moves.into_iter().enumerate().map(report).collect::<Result<_, Invalid>>()?;
-        Ok(Self { version, simulations, value, moves, principal_variation, is_finished: finished })
-    }
-}
-
-/// The move to play, with what was seen of it and of the others.
-#[must_use]
-pub fn selected_to_wire(best: &MoveReport, report: SearchReport) -> v1::SelectMoveResponse {
-    v1::SelectMoveResponse {
-        r#move: best.notation.clone(),
-        action: best.action.0.into(),
-        analysis: Some(report.into()),
-    }
-}
-
-pub(crate) fn selected_from_wire(message: v1::SelectMoveResponse) -> Result<(MoveReport, SearchReport), Invalid> {
+pub(crate) fn selected_from_wire(message: v1::SelectMoveResponse) -> Result<(v1::MoveAnalysis, v1::Analysis), Invalid> {
     let v1::SelectMoveResponse { r#move: _, action: index, analysis } = message;
-    let report: SearchReport = required("analysis", analysis)?.try_into().map_err(inside("analysis"))?;
-    let best = report.moves.iter().find(|report| u32::from(report.action.0) == index);
+    let report = checked(required("analysis", analysis)?).map_err(inside("analysis"))?;
+    let best = report.moves.iter().find(|report| report.action == index);
     let best = best.cloned().ok_or_else(|| invalid("action", format!("{index} is not among the moves")))?;
     Ok((best, report))
 }
@@ -163,25 +132,29 @@ mod tests {
 
     use game::Action;
 
-    use super::{analyse_from_wire, analyse_to_wire, selected_from_wire, selected_to_wire};
-    use crate::inference::{MoveReport, Moves, SearchQuery, SearchReport, v1};
+    use super::{analyse_from_wire, analyse_to_wire, checked, selected_from_wire};
+    use crate::inference::{Moves, SearchQuery, v1};
 
-    fn report() -> SearchReport {
-        let moves = [(3, 40), (5, 2)].map(|(action, visit_count)| MoveReport {
-            notation: format!("m{action}"),
-            action: Action(action),
+    fn report() -> v1::Analysis {
+        let moves = [(3, 40), (5, 2)].map(|(action, visit_count)| v1::MoveAnalysis {
+            r#move: format!("m{action}"),
+            action,
             visit_count,
             prior: 0.5,
             value: -0.25,
         });
-        SearchReport {
+        v1::Analysis {
             version: 9,
             simulations: 42,
             value: 0.125,
             moves: moves.to_vec(),
             principal_variation: vec!["m3".into(), "m5".into()],
-            is_finished: true,
+            finished: true,
         }
+    }
+
+    fn selected() -> v1::SelectMoveResponse {
+        v1::SelectMoveResponse { r#move: "m3".into(), action: 3, analysis: Some(report()) }
     }
 
     #[test]
@@ -198,8 +171,7 @@ mod tests {
             let interval = Some(Duration::from_millis(50));
             assert_eq!(analyse_from_wire(analyse_to_wire(query.clone(), interval)).unwrap(), (query, interval));
         }
-        let selected = selected_to_wire(&report().moves[0], report());
-        assert_eq!(selected_from_wire(selected).unwrap(), (report().moves[0].clone(), report()));
+        assert_eq!(selected_from_wire(selected()).unwrap(), (report().moves[0].clone(), report()));
     }
 
     #[test]
@@ -225,10 +197,10 @@ mod tests {
         assert!(refused(position(notation(vec!["x".repeat(65)]))).contains("position.notation[0]"));
         assert!(refused(Some(v1::Position { game: "x".repeat(300), moves: None })).contains("position.game"));
 
-        let mut wire = v1::Analysis::from(report());
+        let mut wire = report();
         wire.moves[1].value = f32::NAN;
-        assert!(SearchReport::try_from(wire).unwrap_err().to_string().contains("moves[1]"));
-        let other = v1::SelectMoveResponse { action: 7, ..selected_to_wire(&report().moves[0], report()) };
+        assert!(checked(wire).unwrap_err().to_string().contains("moves[1]"));
+        let other = v1::SelectMoveResponse { action: 7, ..selected() };
         assert!(selected_from_wire(other).unwrap_err().to_string().contains("action"));
     }
 }

@@ -7,9 +7,8 @@ use half::f16;
 use service::trace::{self, TraceContext};
 
 use super::{Invalid, between, invalid, length, name, sentence, wire_count};
-use crate::inference::v1::ask::Observations;
-use crate::inference::v1::refusal;
-use crate::inference::{Asked, Hello, Refusal, Rows, Welcome, Why, v1};
+use crate::inference::v1::eval_request::Observations;
+use crate::inference::{EvalRequest, Hello, PackedPositions, RejectReason, Rejection, Welcome, v1};
 use crate::limits::{ACTIONS_MAX, DIMENSION_MAX, MESSAGE_BYTES_MAX};
 use crate::replay::order::Fault;
 
@@ -63,27 +62,32 @@ impl TryFrom<v1::Hello> for Hello {
 }
 
 impl From<Welcome> for v1::Welcome {
-    fn from(Welcome { version, positions_max, asks_max }: Welcome) -> Self {
-        Self { version, positions_max: wire_count(positions_max), asks_max: wire_count(asks_max) }
+    fn from(Welcome { version, positions_max, requests_max }: Welcome) -> Self {
+        Self { version, positions_max: wire_count(positions_max), requests_max: wire_count(requests_max) }
     }
 }
 
 impl TryFrom<v1::Welcome> for Welcome {
     type Error = Invalid;
 
-    fn try_from(v1::Welcome { version, positions_max, asks_max }: v1::Welcome) -> Result<Self, Invalid> {
+    fn try_from(v1::Welcome { version, positions_max, requests_max }: v1::Welcome) -> Result<Self, Invalid> {
         let most = u32::MAX as usize;
         Ok(Self {
             version,
             positions_max: between("positions_max", positions_max, 1, most)?,
-            asks_max: between("asks_max", asks_max, 1, most)?,
+            requests_max: between("requests_max", requests_max, 1, most)?,
         })
     }
 }
 
 /// Converts a batch to a request without an id: bits where all numbers are 0 or 1.
-pub(crate) fn ask_to_wire(batch: &Batch, actions: usize, version: Option<u64>, timeout: Option<Duration>) -> v1::Ask {
-    v1::Ask {
+pub(crate) fn request_to_wire(
+    batch: &Batch,
+    actions: usize,
+    version: Option<u64>,
+    timeout: Option<Duration>,
+) -> v1::EvalRequest {
+    v1::EvalRequest {
         id: 0,
         version: version.unwrap_or(0),
         positions: wire_count(batch.len()),
@@ -131,59 +135,84 @@ fn legal_to_wire(batch: &Batch, actions: usize) -> Bytes {
 }
 
 /// Converts a request for positions of `shape` with `actions` actions, at most `positions_max` of them.
-pub(crate) fn ask_from_wire(
-    message: v1::Ask,
+pub(crate) fn request_from_wire(
+    message: v1::EvalRequest,
     shape: ObservationShape,
     actions: usize,
     positions_max: usize,
-) -> Result<Asked, Invalid> {
-    let v1::Ask { id, version, positions, timeout_us, observations, legal, trace } = message;
-    let positions = between("ask.positions", positions, 1, positions_max)?;
-    let numbers = shape.len();
-    let legal_row = actions.div_ceil(8);
-    length("ask.legal", legal.len(), positions.saturating_mul(legal_row))?;
-    let observations = super::required("ask.observations", observations)?;
-    let row = match &observations {
-        Observations::Bits(bits) => {
-            let row = numbers.div_ceil(8);
-            length("ask.bits", bits.len(), positions.saturating_mul(row))?;
-            row
-        }
+) -> Result<EvalRequest, Invalid> {
+    let v1::EvalRequest { id, version, positions, timeout_us, observations, legal, trace } = message;
+    let count = between("request.positions", positions, 1, positions_max)?;
+    let legal_bytes = actions.div_ceil(8);
+    length("request.legal", legal.len(), count.saturating_mul(legal_bytes))?;
+    let observations = super::required("request.observations", observations)?;
+    match &observations {
+        Observations::Bits(bits) => length("request.bits", bits.len(), count.saturating_mul(shape.len().div_ceil(8)))?,
         Observations::Floats(floats) => {
-            let row = numbers * FLOAT_BYTES;
-            length("ask.floats", floats.len(), positions.saturating_mul(row))?;
-            row
-        }
-    };
-    let mut batch = Batch::new(shape);
-    let mut actions_of = Vec::with_capacity(actions);
-    let mut are_in_range = true;
-    for (position, bits) in legal.chunks_exact(legal_row).enumerate() {
-        actions_of.clear();
-        actions_from_bits(bits, &mut actions_of);
-        match actions_of.last() {
-            None => return Err(invalid(format!("ask.legal[{position}]"), "has no legal action")),
-            Some(last) if last.index() >= actions => {
-                let reason = format!("{} is legal, actions are below {actions}", last.index());
-                return Err(invalid(format!("ask.legal[{position}]"), reason));
+            length("request.floats", floats.len(), count.saturating_mul(shape.len() * FLOAT_BYTES))?;
+            let is_wrong = |&number: &[u8; FLOAT_BYTES]| !(0.0..=1.0).contains(&f32::from_le_bytes(number));
+            // One wild number could make the network answer NaN, and fail a batch that others share.
+            if let Some(wrong) = floats.as_chunks().0.iter().position(is_wrong) {
+                let field = format!("request.floats[{}]", wrong / shape.len());
+                return Err(invalid(field, "has a number that is not from 0 to 1"));
             }
-            Some(_) => {}
         }
-        let start = position * row;
-        batch.push(&actions_of, |planes| match &observations {
-            Observations::Bits(bits) => unpack(&bits[start..start + row], planes),
-            Observations::Floats(floats) => are_in_range &= read(&floats[start..start + row], planes),
-        });
-        // One wild number could make the network answer NaN, and fail a batch that others share.
-        if !are_in_range {
-            return Err(invalid(format!("ask.floats[{position}]"), "has a number that is not from 0 to 1"));
+    }
+    for (position, bits) in legal.chunks_exact(legal_bytes).enumerate() {
+        let field = || format!("request.legal[{position}]");
+        let Some(last) = bits.iter().rposition(|&byte| byte != 0) else {
+            return Err(invalid(field(), "has no legal action"));
+        };
+        let action = last * 8 + bits[last].ilog2() as usize;
+        if action >= actions {
+            return Err(invalid(field(), format!("{action} is legal, actions are below {actions}")));
         }
     }
     let timeout = (timeout_us > 0).then(|| Duration::from_micros(timeout_us));
-    let (Observations::Bits(observations) | Observations::Floats(observations)) = observations;
-    let rows = Rows { observations, legal, observation_bytes: row, legal_bytes: legal_row };
+    let positions = PackedPositions { shape, count, observations, legal };
     let trace = TraceContext::parse(&trace);
-    Ok(Asked { id, version: (version > 0).then_some(version), timeout, batch, rows, trace })
+    Ok(EvalRequest { id, version: (version > 0).then_some(version), timeout, positions, trace })
+}
+
+impl PackedPositions {
+    /// Returns the number of positions.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns observation and legal actions of position `i`: equal positions of one stream have equal bytes.
+    #[must_use]
+    pub fn row(&self, i: usize) -> (&[u8], &[u8]) {
+        let (Observations::Bits(observations) | Observations::Floats(observations)) = &self.observations;
+        let (numbers, actions) = (observations.len() / self.count, self.legal.len() / self.count);
+        (&observations[i * numbers..][..numbers], &self.legal[i * actions..][..actions])
+    }
+
+    /// Returns the number of legal actions of position `i`.
+    #[must_use]
+    pub fn legal_actions(&self, i: usize) -> usize {
+        self.row(i).1.iter().map(|byte| byte.count_ones() as usize).sum()
+    }
+
+    /// Unpacks some of the positions.
+    #[must_use]
+    pub fn batch(&self, positions: impl IntoIterator<Item = usize>) -> Batch {
+        let (mut batch, mut actions) = (Batch::new(self.shape), Vec::new());
+        for position in positions {
+            let (observation, legal) = self.row(position);
+            actions.clear();
+            actions_from_bits(legal, &mut actions);
+            batch.push(&actions, |planes| match &self.observations {
+                Observations::Bits(_) => unpack(observation, planes),
+                Observations::Floats(_) => {
+                    let numbers = observation.as_chunks().0.iter();
+                    planes.iter_mut().zip(numbers).for_each(|(plane, &number)| *plane = f32::from_le_bytes(number));
+                }
+            });
+        }
+        batch
+    }
 }
 
 fn actions_from_bits(bits: &[u8], actions: &mut Vec<Action>) {
@@ -206,17 +235,6 @@ fn unpack(bits: &[u8], planes: &mut [f32]) {
     }
 }
 
-/// Returns true if all values are allowed in an observation.
-fn read(floats: &[u8], planes: &mut [f32]) -> bool {
-    let (floats, _) = floats.as_chunks::<FLOAT_BYTES>();
-    let mut are_in_range = true;
-    for (number, &bytes) in planes.iter_mut().zip(floats) {
-        *number = f32::from_le_bytes(bytes);
-        are_in_range &= (0.0..=1.0).contains(number);
-    }
-    are_in_range
-}
-
 /// Converts the answer to the request `id`.
 #[must_use]
 pub fn predictions_to_wire(id: u64, version: u64, predictions: &Predictions) -> v1::Predictions {
@@ -229,18 +247,14 @@ pub fn predictions_to_wire(id: u64, version: u64, predictions: &Predictions) -> 
     v1::Predictions { id, version, priors: priors.into(), wdl: wdl.into() }
 }
 
-/// Adds the answers to `batch`; what half precision rounded off is put right.
-pub(crate) fn predictions_from_wire(
-    message: &v1::Predictions,
-    batch: &Batch,
-    predictions: &mut Predictions,
-) -> Result<(), Invalid> {
+/// Returns the answers to `batch`; what half precision rounded off is put right.
+pub(crate) fn predictions_from_wire(message: &v1::Predictions, batch: &Batch) -> Result<Predictions, Invalid> {
     let legal: usize = (0..batch.len()).map(|position| batch.legal(position).len()).sum();
     length("predictions.priors", message.priors.len(), legal * HALF_BYTES)?;
     length("predictions.wdl", message.wdl.len(), batch.len() * Outcome::RESULTS * HALF_BYTES)?;
     let (mut halves, _) = message.priors.as_chunks::<HALF_BYTES>();
     let (wdl, _) = message.wdl.as_chunks::<HALF_BYTES>();
-    let mut priors = Vec::new();
+    let (mut priors, mut predictions) = (Vec::new(), Predictions::new());
     for (position, wdl) in wdl.chunks_exact(Outcome::RESULTS).enumerate() {
         let (of_this, rest) = halves.split_at(batch.legal(position).len());
         halves = rest;
@@ -252,7 +266,7 @@ pub(crate) fn predictions_from_wire(
         let [win, draw, loss] = chances;
         predictions.push(&priors, Wdl { win, draw, loss });
     }
-    Ok(())
+    Ok(predictions)
 }
 
 /// Makes probabilities of numbers that nearly are.
@@ -270,28 +284,21 @@ fn normalise(probabilities: &mut [f32]) -> Result<(), String> {
 
 /// Converts the rejection of the request `id`.
 #[must_use]
-pub fn refusal_to_wire(id: u64, refusal: Refusal) -> v1::Refusal {
-    let Refusal { why, reason, retry_after } = refusal;
-    let why = match why {
-        Why::Full => refusal::Why::Full,
-        Why::Late => refusal::Why::Late,
-        Why::Version => refusal::Why::Version,
-        Why::Failed => refusal::Why::Failed,
-    };
+pub fn rejection_to_wire(id: u64, rejection: Rejection) -> v1::Rejection {
+    let Rejection { reason, message, retry_after } = rejection;
     let retry_after_us = retry_after.map_or(0, |after| u64::try_from(after.as_micros()).unwrap_or(u64::MAX).max(1));
-    v1::Refusal { id, why: why.into(), reason: super::cut(reason), retry_after_us }
+    v1::Rejection { id, reason: reason.into(), message: super::cut(message), retry_after_us }
 }
 
 /// Returns the id of the request, and the reason for its rejection.
-pub(crate) fn refusal_from_wire(message: v1::Refusal) -> Result<(u64, Refusal), Invalid> {
-    let why = match message.why() {
-        refusal::Why::Full => Why::Full,
-        refusal::Why::Late => Why::Late,
-        refusal::Why::Version => Why::Version,
-        refusal::Why::Failed => Why::Failed,
-        refusal::Why::Unspecified => return Err(invalid("refusal.why", format!("{} is not known", message.why))),
+pub(crate) fn rejection_from_wire(message: v1::Rejection) -> Result<(u64, Rejection), Invalid> {
+    let v1::Rejection { id, reason, message, retry_after_us } = message;
+    let reason = match RejectReason::try_from(reason) {
+        Ok(RejectReason::Unspecified) | Err(_) => {
+            return Err(invalid("rejection.reason", format!("{reason} is not known")));
+        }
+        Ok(reason) => reason,
     };
-    let v1::Refusal { id, why: _, reason, retry_after_us } = message;
     let retry_after = (retry_after_us > 0).then(|| Duration::from_micros(retry_after_us));
-    Ok((id, Refusal { why, reason: sentence("refusal.reason", reason)?, retry_after }))
+    Ok((id, Rejection { reason, message: sentence("rejection.message", message)?, retry_after }))
 }

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use service::trace::TraceContext;
 
 use super::{Invalid, cut, invalid, name, sentence};
@@ -31,27 +29,15 @@ impl From<v1::Ready> for v1::InsertResponse {
     }
 }
 
-/// The message of a server that is ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Granted {
-    /// Trajectories that may be unanswered.
-    pub(crate) credit: u32,
-    /// The heartbeat interval that the server requests, if any.
-    pub(crate) heartbeat: Option<Duration>,
-    /// The highest epoch of this actor that it has stored a trajectory of; 0 for none.
-    pub(crate) highest_epoch: u64,
-}
-
-pub(crate) fn ready_from_wire(ready: v1::Ready) -> Result<Granted, Invalid> {
-    let v1::Ready { credit, heartbeat_ms, highest_epoch } = ready;
-    if credit == 0 {
+/// Checks the first message of a server.
+pub(crate) fn checked_ready(ready: v1::Ready) -> Result<v1::Ready, Invalid> {
+    if ready.credit == 0 {
         return Err(invalid("credit", "is zero"));
     }
-    if highest_epoch == u64::MAX {
+    if ready.highest_epoch == u64::MAX {
         return Err(invalid("highest_epoch", "leaves no higher epoch"));
     }
-    let heartbeat = (heartbeat_ms > 0).then(|| Duration::from_millis(heartbeat_ms.into()));
-    Ok(Granted { credit, heartbeat, highest_epoch })
+    Ok(ready)
 }
 
 impl From<Answer> for v1::InsertResponse {

@@ -2,17 +2,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use experience::Trajectory;
 
+use super::table::checked_table;
 use super::{Invalid, between, cut, inside, invalid, required, sentence, table_name, wire_count};
 use crate::limits::{PRIORITIES_MAX, STEPS_MAX, TABLE_KEYS_MAX};
-use crate::replay::{
-    ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, UpdatedPriorities, v1,
-};
+use crate::replay::{ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, v1};
 use v1::quarantine_request::Suspect as Quarantined;
 use v1::release_request::Suspect as Released;
 
 impl From<ServerStats> for v1::StatsResponse {
     fn from(ServerStats { table, tables, memory_bytes }: ServerStats) -> Self {
-        Self { table: Some(table.into()), tables, memory_bytes }
+        Self { table: Some(table), tables, memory_bytes }
     }
 }
 
@@ -20,7 +19,7 @@ impl TryFrom<v1::StatsResponse> for ServerStats {
     type Error = Invalid;
 
     fn try_from(v1::StatsResponse { table, tables, memory_bytes }: v1::StatsResponse) -> Result<Self, Invalid> {
-        let table = required("table", table)?.try_into().map_err(inside("table"))?;
+        let table = checked_table(required("table", table)?).map_err(inside("table"))?;
         Ok(Self { table, tables: names("tables", tables)?, memory_bytes })
     }
 }
@@ -123,26 +122,13 @@ impl TryFrom<v1::ItemPriority> for ItemPriority {
     }
 }
 
-impl From<UpdatedPriorities> for v1::UpdatePrioritiesResponse {
-    fn from(UpdatedPriorities { updated, unknown, unused }: UpdatedPriorities) -> Self {
-        Self { updated, unknown, unused }
-    }
-}
-
-impl From<v1::UpdatePrioritiesResponse> for UpdatedPriorities {
-    fn from(message: v1::UpdatePrioritiesResponse) -> Self {
-        let v1::UpdatePrioritiesResponse { updated, unknown, unused } = message;
-        Self { updated, unknown, unused }
-    }
-}
-
 impl From<TableChange> for v1::ConfigureRequest {
     fn from(TableChange { table, settings }: TableChange) -> Self {
         Self { table, settings: settings.into_iter().collect() }
     }
 }
 
-/// Keys and values are checked by the server, which knows the table.
+/// Keys and values are checked by the server, which has the table.
 impl TryFrom<v1::ConfigureRequest> for TableChange {
     type Error = Invalid;
 

@@ -3,6 +3,7 @@ use std::time::Duration;
 use experience::{Sample, Segment, WeightsVersion};
 use prost::Message as _;
 
+use super::table::checked_table;
 use super::{Invalid, between, cut, inside, invalid, name, required, sentence, table_name, wire_count};
 use crate::limits::{ANY_TRAJECTORY, CREDIT_BATCHES_MAX, PART_BYTES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{SampleBatch, SampleQuery, v1};
@@ -114,7 +115,7 @@ impl TryFrom<v1::Sample> for Sample {
 /// All of a batch in one part, whatever its size.
 impl From<&SampleBatch> for v1::Batch {
     fn from(SampleBatch { samples, table }: &SampleBatch) -> Self {
-        Self { samples: samples.iter().map(v1::Sample::from).collect(), table: Some(table.clone().into()) }
+        Self { samples: samples.iter().map(v1::Sample::from).collect(), table: Some(table.clone()) }
     }
 }
 
@@ -132,7 +133,7 @@ impl TryFrom<v1::Batch> for SampleBatch {
             .enumerate()
             .map(|(index, sample)| sample.try_into().map_err(inside(format_args!("samples[{index}]"))))
             .collect::<Result<_, _>>()?;
-        let table = required("table", table)?.try_into().map_err(inside("table"))?;
+        let table = checked_table(required("table", table)?).map_err(inside("table"))?;
         Ok(Self { samples, table })
     }
 }

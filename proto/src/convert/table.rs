@@ -1,137 +1,62 @@
 use std::num::NonZeroU64;
 
-use experience::Mass;
-use weights::WeightsVersion;
+use experience::TotalWeight;
 
-use super::{Invalid, cut, inside, invalid, required, sentence, table_name, wire_count};
-use crate::replay::{ListOrder, ListQuery, Report, TableEdge, TableStats, v1};
+use super::{Invalid, between, cut, inside, invalid, required, sentence, table_name, wire_count};
+use crate::limits::{ACTORS_MAX, STEPS_MAX};
+use crate::replay::{ListOrder, ListQuery, Report, v1};
 
-impl From<TableStats> for v1::TableStats {
-    fn from(stats: TableStats) -> Self {
-        let TableStats {
-            trajectories,
-            items,
-            window_items,
-            trajectories_inserted_total,
-            items_inserted_total,
-            samples_total,
-            duplicates_total,
-            refused_total,
-            quarantined_total,
-            samples_per_insert_target,
-            samples_per_insert,
-            waiting_reason,
-            bytes,
-            oldest,
-            newest,
-            name,
-            mass,
-        } = stats;
-        Self {
-            trajectories,
-            items,
-            window_items,
-            trajectories_inserted_total,
-            items_inserted_total,
-            samples_total,
-            duplicates_total,
-            refused_total,
-            quarantined_total,
-            samples_per_insert_target,
-            samples_per_insert,
-            waiting_reason: cut(waiting_reason.unwrap_or_default()),
-            bytes,
-            oldest: oldest.map(Into::into),
-            newest: newest.map(Into::into),
-            name,
-            mass: mass.map(Into::into),
+/// Checks what a server reports about a table.
+pub(crate) fn checked_table(table: v1::TableStats) -> Result<v1::TableStats, Invalid> {
+    ratio("samples_per_insert_target", table.samples_per_insert_target)?;
+    ratio("samples_per_insert", table.samples_per_insert)?;
+    sentence("waiting_reason", table.waiting_reason.as_str())?;
+    sentence("name", table.name.as_str())?;
+    for (field, edge) in [("oldest", &table.oldest), ("newest", &table.newest)] {
+        let id = edge.as_ref().map(|edge| required("id", edge.id));
+        id.transpose().map_err(inside(field))?;
+    }
+    let total_weight = table.total_weight.map(checked_total_weight);
+    total_weight.transpose().map_err(inside("total_weight"))?;
+    Ok(table)
+}
+
+fn checked_total_weight(v1::TotalWeight { weight, log2_scale }: v1::TotalWeight) -> Result<(), Invalid> {
+    ratio("weight", weight)?;
+    if log2_scale.is_finite() { Ok(()) } else { Err(invalid("log2_scale", format!("{log2_scale} is not finite"))) }
+}
+
+/// Checks the list of actors of a server.
+pub(crate) fn checked_actors(actors: v1::ActorsResponse) -> Result<v1::ActorsResponse, Invalid> {
+    if actors.actors.len() > ACTORS_MAX {
+        return Err(invalid("actors", format!("are {}, at most {ACTORS_MAX} are listed", actors.actors.len())));
+    }
+    for actor in &actors.actors {
+        if actor.state() == v1::ActorState::Unspecified {
+            return Err(invalid("state", format!("{} is not a state of an actor", actor.state)));
         }
+        sentence("address", actor.address.as_str())?;
     }
+    Ok(actors)
 }
 
-impl TryFrom<v1::TableStats> for TableStats {
-    type Error = Invalid;
-
-    fn try_from(message: v1::TableStats) -> Result<Self, Invalid> {
-        let v1::TableStats {
-            trajectories,
-            items,
-            window_items,
-            trajectories_inserted_total,
-            items_inserted_total,
-            samples_total,
-            duplicates_total,
-            refused_total,
-            quarantined_total,
-            samples_per_insert_target,
-            samples_per_insert,
-            waiting_reason,
-            bytes,
-            oldest,
-            newest,
-            name,
-            mass,
-        } = message;
-        Ok(Self {
-            trajectories,
-            items,
-            window_items,
-            trajectories_inserted_total,
-            items_inserted_total,
-            samples_total,
-            duplicates_total,
-            refused_total,
-            quarantined_total,
-            samples_per_insert_target: ratio("samples_per_insert_target", samples_per_insert_target)?,
-            samples_per_insert: ratio("samples_per_insert", samples_per_insert)?,
-            waiting_reason: Some(sentence("waiting_reason", waiting_reason)?).filter(|reason| !reason.is_empty()),
-            bytes,
-            oldest: oldest.map(TableEdge::try_from).transpose().map_err(inside("oldest"))?,
-            newest: newest.map(TableEdge::try_from).transpose().map_err(inside("newest"))?,
-            name: sentence("name", name)?,
-            mass: mass.map(Mass::try_from).transpose().map_err(inside("mass"))?,
-        })
-    }
-}
-
-fn ratio(field: &str, value: f64) -> Result<f64, Invalid> {
+fn ratio(field: &str, value: f64) -> Result<(), Invalid> {
     if value.is_finite() && value >= 0.0 {
-        Ok(value)
+        Ok(())
     } else {
         Err(invalid(field, format!("{value} is not a finite ratio")))
     }
 }
 
-impl From<Mass> for v1::Mass {
-    fn from(Mass { weight, log2_scale }: Mass) -> Self {
+impl From<TotalWeight> for v1::TotalWeight {
+    fn from(TotalWeight { weight, log2_scale }: TotalWeight) -> Self {
         Self { weight, log2_scale }
     }
 }
 
-impl TryFrom<v1::Mass> for Mass {
-    type Error = Invalid;
-
-    fn try_from(v1::Mass { weight, log2_scale }: v1::Mass) -> Result<Self, Invalid> {
-        let mass = Self { weight: ratio("weight", weight)?, log2_scale };
-        if log2_scale.is_finite() {
-            Ok(mass)
-        } else {
-            Err(invalid("log2_scale", format!("{log2_scale} is not finite")))
-        }
-    }
-}
-
-impl From<TableEdge> for v1::TableEdge {
-    fn from(TableEdge { id, weights_version: WeightsVersion(weights_version) }: TableEdge) -> Self {
-        Self { id: Some(id.into()), weights_version }
-    }
-}
-
-impl TryFrom<v1::TableEdge> for TableEdge {
-    type Error = Invalid;
-
-    fn try_from(v1::TableEdge { id, weights_version }: v1::TableEdge) -> Result<Self, Invalid> {
-        Ok(Self { id: required("id", id)?.into(), weights_version: WeightsVersion(weights_version) })
+impl From<v1::TotalWeight> for TotalWeight {
+    fn from(v1::TotalWeight { weight, log2_scale }: v1::TotalWeight) -> Self {
+        Self { weight, log2_scale }
     }
 }
 
@@ -177,7 +102,7 @@ impl TryFrom<v1::ReportRequest> for Report {
     fn try_from(v1::ReportRequest { trajectory, ply, reason }: v1::ReportRequest) -> Result<Self, Invalid> {
         Ok(Self {
             trajectory: required("trajectory", trajectory)?.into(),
-            ply: super::between("ply", ply, 0, crate::limits::STEPS_MAX - 1)?,
+            ply: between("ply", ply, 0, STEPS_MAX - 1)?,
             reason: sentence("reason", reason)?,
         })
     }

@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
-use experience::{ActionProbability, Mass, Sample, Step, StepKind, Trajectory, TrajectoryId};
+use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ use super::Invalid;
 use crate::limits::{ACTIONS_MAX, CREDIT_BATCHES_MAX, DIMENSION_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{
     Actor, ActorState, Actors, Answer, ItemPriority, ListOrder, ListQuery, Located, Origin, PriorityUpdate, Quarantine,
-    Report, SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats,
+    Report, SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats, v1,
 };
 use crate::weights::FetchQuery;
 
@@ -82,17 +82,25 @@ fn samples() -> impl Strategy<Value = Sample> {
 }
 
 fn edges() -> impl Strategy<Value = TableEdge> {
-    (ids(), versions()).prop_map(|(id, weights_version)| TableEdge { id, weights_version })
+    (ids(), versions())
+        .prop_map(|(id, weights_version)| TableEdge { id: Some(id.into()), weights_version: weights_version.0 })
 }
 
 fn tables() -> impl Strategy<Value = TableStats> {
     let counts = any::<[u64; 10]>();
-    let reasons = proptest::option::of("[a-z ]{1,40}");
-    let masses = (0.0_f64..1e300, -1e9_f64..1e9).prop_map(|(weight, log2_scale)| Mass { weight, log2_scale });
-    let rest = (names(), proptest::option::of(masses));
+    let reasons = "[a-z ]{0,40}";
+    let total_weights =
+        (0.0_f64..1e300, -1e9_f64..1e9).prop_map(|(weight, log2_scale)| v1::TotalWeight { weight, log2_scale });
+    let rest = (names(), proptest::option::of(total_weights));
     let edges = (proptest::option::of(edges()), proptest::option::of(edges()), rest);
     (counts, 0.0_f64..1e9, 0.0_f64..1e9, reasons, edges).prop_map(
-        |(counts, samples_per_insert_target, samples_per_insert, waiting_reason, (oldest, newest, (name, mass)))| {
+        |(
+            counts,
+            samples_per_insert_target,
+            samples_per_insert,
+            waiting_reason,
+            (oldest, newest, (name, total_weight)),
+        )| {
             TableStats {
                 trajectories: counts[0],
                 items: counts[1],
@@ -110,7 +118,7 @@ fn tables() -> impl Strategy<Value = TableStats> {
                 oldest,
                 newest,
                 name,
-                mass,
+                total_weight,
             }
         },
     )
@@ -179,7 +187,7 @@ fn table_changes() -> impl Strategy<Value = TableChange> {
 
 fn actors() -> impl Strategy<Value = Actors> {
     let states = proptest::sample::select(vec![ActorState::Live, ActorState::Draining, ActorState::Lost]);
-    let times = (any::<u32>(), any::<u32>()).prop_map(|(a, b)| [a, b].map(|ms| Duration::from_millis(ms.into())));
+    let times = any::<[u64; 2]>();
     let actor =
         (any::<(u64, u64, u64)>(), states, sentences(), times, proptest::option::of(any::<u64>()), any::<(u32, u32)>())
             .prop_map(
@@ -187,17 +195,17 @@ fn actors() -> impl Strategy<Value = Actors> {
                     (actor, epoch, trajectories),
                     state,
                     address,
-                    [since, silent],
+                    [since_ms, silent_ms],
                     weights_version,
                     (unanswered, credit),
                 )| {
                     Actor {
                         actor,
                         epoch,
-                        state,
+                        state: state.into(),
                         address,
-                        since,
-                        silent,
+                        since_ms,
+                        silent_ms,
                         weights_version,
                         trajectories,
                         unanswered,
@@ -205,11 +213,8 @@ fn actors() -> impl Strategy<Value = Actors> {
                     }
                 },
             );
-    (proptest::collection::vec(actor, 0..4), any::<u64>(), any::<u32>()).prop_map(|(actors, lost_total, ms)| Actors {
-        actors,
-        lost_total,
-        heartbeat: Duration::from_millis(ms.into()),
-    })
+    (proptest::collection::vec(actor, 0..4), any::<u64>(), any::<u32>())
+        .prop_map(|(actors, lost_total, heartbeat_ms)| Actors { actors, lost_total, heartbeat_ms })
 }
 
 fn server_stats() -> impl Strategy<Value = ServerStats> {

@@ -10,8 +10,7 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
 
 /// Handshakes in progress at once. A handshake takes a few round trips; beyond the limit the oldest is aborted, which
 /// is one of those that never end.
@@ -96,7 +95,7 @@ async fn handshake(tls: Arc<ServerConfig>, stream: TcpStream) -> Result<Box<TlsS
 
 async fn accept(tls: Arc<ServerConfig>, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
     match TlsAcceptor::from(tls).accept(stream).into_fallible().await {
-        Ok(stream) => Ok(stream),
+        Ok(stream) => Ok(stream.into()),
         Err((error, mut stream)) => {
             // Closing a socket with unread data would reset the connection and discard the alert.
             let _ = timeout(LINGER, async {

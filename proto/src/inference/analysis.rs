@@ -5,8 +5,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use game::Action;
 use tonic::Status;
 
+use super::v1;
 use super::v1::inference_client::InferenceClient;
-use super::{InferenceStats, v1};
 use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert::{self, Invalid};
 use crate::limits::MESSAGE_BYTES_MAX;
@@ -33,39 +33,7 @@ pub struct SearchQuery {
     pub time: Option<Duration>,
 }
 
-/// The result of a search so far.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SearchReport {
-    /// The weights version that evaluated.
-    pub version: u64,
-    /// The number of simulations made.
-    pub simulations: u32,
-    /// For the player to move, −1 to 1.
-    pub value: f32,
-    /// Every legal move, the most visited first; the first is the one to play.
-    pub moves: Vec<MoveReport>,
-    /// Best play.
-    pub principal_variation: Vec<String>,
-    /// True for the last report.
-    pub is_finished: bool,
-}
-
-/// One move of a position.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MoveReport {
-    /// In the notation that players use.
-    pub notation: String,
-    /// As the search counts it.
-    pub action: Action,
-    /// Visits.
-    pub visit_count: u32,
-    /// The network's.
-    pub prior: f32,
-    /// For the player to move, −1 to 1.
-    pub value: f32,
-}
-
-/// Asks an inference server for moves: single requests that are not retried.
+/// Requests moves from an inference server; a request is not retried.
 #[derive(Debug, Clone)]
 pub struct AnalysisClient {
     client: InferenceClient<Channel>,
@@ -96,7 +64,7 @@ impl AnalysisClient {
     ///
     /// # Errors
     /// [`AnalysisError`].
-    pub async fn select_move(&self, query: SearchQuery) -> Result<(MoveReport, SearchReport), AnalysisError> {
+    pub async fn select_move(&self, query: SearchQuery) -> Result<(v1::MoveAnalysis, v1::Analysis), AnalysisError> {
         let response = self.client.clone().select_move(v1::SelectMoveRequest::from(query)).await?.into_inner();
         Ok(convert::analysis::selected_from_wire(response)?)
     }
@@ -110,18 +78,19 @@ impl AnalysisClient {
         &self,
         query: SearchQuery,
         interval: Option<Duration>,
-    ) -> Result<BoxStream<'static, Result<SearchReport, AnalysisError>>, AnalysisError> {
+    ) -> Result<BoxStream<'static, Result<v1::Analysis, AnalysisError>>, AnalysisError> {
         let request = convert::analysis::analyse_to_wire(query, interval);
         let reports = self.client.clone().analyse(request).await?.into_inner();
         let reports = reports.map_err(AnalysisError::from);
-        Ok(reports.and_then(async |report| Ok(SearchReport::try_from(report)?)).boxed())
+        Ok(reports.and_then(async |report| Ok(convert::analysis::checked(report)?)).boxed())
     }
 
-    /// Returns the models served, their load, and the reasons for small batches.
+    /// Returns the models served, their load, and the reasons for small batches: numbers and sentences for people, in
+    /// which there is nothing to check.
     ///
     /// # Errors
     /// [`AnalysisError::Status`].
-    pub async fn stats(&self) -> Result<InferenceStats, AnalysisError> {
-        Ok(self.client.clone().stats(v1::StatsRequest {}).await?.into_inner().into())
+    pub async fn stats(&self) -> Result<v1::StatsResponse, AnalysisError> {
+        Ok(self.client.clone().stats(v1::StatsRequest {}).await?.into_inner())
     }
 }

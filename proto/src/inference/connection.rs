@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep_until, timeout};
@@ -15,9 +15,9 @@ use super::replicas::Replicas;
 use super::v1::evaluate_request::Message as Request;
 use super::v1::evaluate_response::Message as Response;
 use super::v1::inference_client::InferenceClient;
-use super::{EvaluationsSettings, Link, Refusal, Welcome, v1};
+use super::{EvaluationsSettings, Link, Rejection, Welcome, v1};
 use crate::channel::{Channel, channel};
-use crate::convert::evaluation::{refusal_from_wire, required_message};
+use crate::convert::evaluation::{rejection_from_wire, required_message};
 use crate::convert::invalid;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::reconnect::{Backoff, Broken, Client};
@@ -40,49 +40,37 @@ type Look = Pin<Box<dyn Future<Output = (Server, bool)> + Send>>;
 #[derive(Debug)]
 pub(super) struct Command {
     /// Its id is given here.
-    pub(super) ask: v1::Ask,
-    pub(super) reply: oneshot::Sender<Result<v1::Predictions, Refusal>>,
+    pub(super) request: v1::EvalRequest,
+    pub(super) reply: oneshot::Sender<Result<v1::Predictions, Rejection>>,
 }
 
 /// The client of [`Evaluations`](super::Evaluations): one stream at a time, and what is unanswered on it.
 #[derive(Debug)]
 pub(super) struct Connection {
-    settings: EvaluationsSettings,
-    /// Nothing if the endpoint is none.
-    replicas: Option<Replicas>,
-    commands: mpsc::Receiver<Command>,
-    link: watch::Sender<Link>,
-    unanswered: HashMap<u64, oneshot::Sender<Result<v1::Predictions, Refusal>>>,
-    next_id: u64,
+    pub(super) settings: EvaluationsSettings,
+    pub(super) replicas: Replicas,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) link: watch::Sender<Link>,
+    pub(super) unanswered: HashMap<u64, oneshot::Sender<Result<v1::Predictions, Rejection>>>,
+    pub(super) next_id: u64,
 }
 
 impl Connection {
-    pub(super) fn new(
-        settings: EvaluationsSettings,
-        replicas: Option<Replicas>,
-        commands: mpsc::Receiver<Command>,
-        link: watch::Sender<Link>,
-    ) -> Self {
-        Self { settings, replicas, commands, link, unanswered: HashMap::new(), next_id: 0 }
-    }
-
     fn receive(&mut self, message: v1::EvaluateResponse, welcomed: &mut Option<Welcome>) -> Result<(), Broken> {
         let (id, answer) = match (required_message(message.message)?, &welcomed) {
             (Response::Welcome(welcome), None) => {
                 let welcome = Welcome::try_from(welcome)?;
                 *welcomed = Some(welcome);
-                if let Some(replicas) = &mut self.replicas {
-                    replicas.answered();
-                }
+                self.replicas.answered();
                 self.link.send_replace(Link::Up(welcome));
                 return Ok(());
             }
             (Response::Welcome(_), Some(_)) => return Err(Fault::Twice { message: "welcome" }.into()),
             (_, None) => return Err(Fault::TooEarly { got: "an answer", expected: "welcome" }.into()),
             (Response::Predictions(predictions), Some(_)) => (predictions.id, Ok(predictions)),
-            (Response::Refusal(refusal), Some(_)) => {
-                let (id, refusal) = refusal_from_wire(refusal)?;
-                (id, Err(refusal))
+            (Response::Rejection(rejection), Some(_)) => {
+                let (id, rejection) = rejection_from_wire(rejection)?;
+                (id, Err(rejection))
             }
         };
         let Some(reply) = self.unanswered.remove(&id) else {
@@ -93,28 +81,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns a channel to the preferred server, once there is one; `None` once every [`Evaluations`] handle is
-    /// dropped.
-    async fn dial(&mut self) -> Option<Result<Channel, Broken>> {
-        let Self { replicas, commands, .. } = self;
-        let replicas = replicas.as_mut()?;
-        let endpoint = tokio::select! {
-            endpoint = replicas.choose() => endpoint,
-            () = nobody_left(commands) => return None,
-        };
-        Some(channel(&endpoint).map_err(Broken::from))
-    }
-
-    /// Resolves when requests should move to another server, or when a failed server is due for a health check.
-    fn others(&mut self) -> (bool, Option<(Server, tokio::time::Instant)>) {
-        self.replicas.as_mut().map_or((false, None), |replicas| (replicas.is_outranked(), replicas.suspect()))
-    }
-
-    fn register(&mut self, Command { mut ask, reply }: Command) -> v1::EvaluateRequest {
-        ask.id = self.next_id;
+    fn register(&mut self, Command { mut request, reply }: Command) -> v1::EvaluateRequest {
+        request.id = self.next_id;
         self.next_id += 1;
-        self.unanswered.insert(ask.id, reply);
-        v1::EvaluateRequest { message: Some(Request::Ask(ask)) }
+        self.unanswered.insert(request.id, reply);
+        v1::EvaluateRequest { message: Some(Request::Request(request)) }
     }
 }
 
@@ -122,21 +93,21 @@ impl Client for Connection {
     const STREAM: &'static str = "evaluation";
 
     fn endpoint(&self) -> Arc<str> {
-        let chosen = self.replicas.as_ref().and_then(Replicas::endpoint);
+        let chosen = self.replicas.endpoint();
         // Any of them, for the log: which one is dialled is chosen on the way.
         let first = || self.settings.endpoint.split(',').next().unwrap_or_default().trim().into();
         chosen.unwrap_or_else(first)
     }
 
-    async fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> Result<(), Broken> {
-        let channel = match self.dial().await {
-            Some(dialled) => dialled?,
-            None => channel,
+    async fn stream(&mut self, _: Channel, backoff: &mut Backoff) -> Result<(), Broken> {
+        let endpoint = tokio::select! {
+            endpoint = self.replicas.choose() => endpoint,
+            () = nobody_left(&mut self.commands) => return Ok(()),
         };
         let (requests, receiver) = mpsc::channel(REQUESTS_BUFFERED);
         let hello = Request::Hello(self.settings.hello.clone().into());
         requests.try_send(v1::EvaluateRequest { message: Some(hello) }).expect("a new channel has room");
-        let mut client = InferenceClient::new(channel)
+        let mut client = InferenceClient::new(channel(&endpoint)?)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let mut replies = tokio::select! {
@@ -146,13 +117,13 @@ impl Client for Connection {
         let (mut welcomed, mut next): (Option<Welcome>, Option<Command>) = (None, None);
         let (mut look, mut moving): (Option<Look>, Option<tokio::time::Instant>) = (None, None);
         loop {
-            let (outranked, suspect) = self.others();
+            let (outranked, suspect) = (self.replicas.is_outranked(), self.replicas.suspect());
             let moves_by = outranked.then(|| *moving.get_or_insert_with(|| tokio::time::Instant::now() + MOVE_TIMEOUT));
             if moves_by.is_some() && self.unanswered.is_empty() && next.is_none() {
                 backoff.reset();
                 return Err(Broken::Moved);
             }
-            let has_room = welcomed.is_some_and(|welcome| self.unanswered.len() < welcome.asks_max);
+            let has_room = welcomed.is_some_and(|welcome| self.unanswered.len() < welcome.requests_max);
             let may_ask = has_room && moves_by.is_none();
             let due = suspect.as_ref().map(|(_, due)| *due);
             // This is the only await: answers must be read while a full window blocks requests.
@@ -165,11 +136,9 @@ impl Client for Connection {
                 }
                 (server, serves) = under_way(&mut look), if look.is_some() => {
                     look = None;
-                    if let Some(replicas) = &mut self.replicas {
-                        replicas.looked_at(&server, serves, tokio::time::Instant::now());
-                    }
+                    self.replicas.looked_at(&server, serves, tokio::time::Instant::now());
                 }
-                () = changed(&mut self.replicas) => {}
+                () = self.replicas.changed() => {}
                 reply = replies.message() => {
                     self.receive(reply?.ok_or(Broken::Ended)?, &mut welcomed)?;
                     backoff.reset();
@@ -189,13 +158,11 @@ impl Client for Connection {
     }
 
     fn broke(&mut self, broken: &Broken) {
-        if let Some(replicas) = &mut self.replicas
-            && !matches!(broken, Broken::Moved)
-        {
-            replicas.failed(tokio::time::Instant::now());
+        if !matches!(broken, Broken::Moved) {
+            self.replicas.failed(tokio::time::Instant::now());
         }
         if matches!(*self.link.borrow(), Link::Up(_)) {
-            self.link.send_replace(Link::Away(Instant::now()));
+            self.link.send_replace(Link::Away);
         }
         // Waiting callers learn that the other end is gone.
         self.unanswered.clear();
@@ -211,13 +178,6 @@ impl Client for Connection {
 /// Fails requests that arrive meanwhile: no server is available.
 async fn nobody_left(commands: &mut mpsc::Receiver<Command>) {
     while commands.recv().await.is_some() {}
-}
-
-async fn changed(replicas: &mut Option<Replicas>) {
-    match replicas {
-        Some(replicas) => replicas.changed().await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn under_way(look: &mut Option<Look>) -> (Server, bool) {

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -6,9 +7,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::connection::{Command, Connection};
 use super::replicas::Replicas;
-use super::{Hello, Refusal, Welcome, Why};
+use super::{Hello, RejectReason, Rejection, Welcome};
+use crate::channel::InvalidEndpoint;
 use crate::convert::Invalid;
-use crate::convert::evaluation::{ask_to_wire, predictions_from_wire};
+use crate::convert::evaluation::{predictions_from_wire, request_to_wire};
 use crate::reconnect::{Reconnecting, entropy};
 use crate::servers::{Endpoints, Servers, named};
 
@@ -31,8 +33,8 @@ pub struct EvaluationsSettings {
 /// The state of the connection to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// The time since which no server is connected.
-    Away(Instant),
+    /// No server is connected.
+    Away,
     /// A server is connected.
     Up(Welcome),
 }
@@ -41,7 +43,7 @@ pub enum Link {
 ///
 /// A task of its own connects, and reconnects with growing delays for as long as a clone lives: to the server that this
 /// client prefers, to the next one while that is unreachable, and back again. Requests in flight fail when their stream
-/// breaks: only the caller knows whether to wait, to retry or to use another evaluator.
+/// breaks: the caller decides whether to wait, to retry or to use another evaluator.
 #[derive(Debug, Clone)]
 pub struct Evaluations {
     commands: mpsc::Sender<Command>,
@@ -52,7 +54,7 @@ pub struct Evaluations {
 
 /// The answer of a server.
 #[derive(Debug)]
-pub struct Answered {
+pub struct Evaluated {
     /// The weights version.
     pub version: u64,
     /// In the order of the batch.
@@ -61,13 +63,13 @@ pub struct Answered {
 
 /// The reason for which a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum EvalError {
     /// No server is reachable, or the connection broke before the answer arrived.
     #[error("the inference server is away")]
     Away,
     /// The server answers, but not this.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Rejected(#[from] Rejection),
     /// The answer breaks the protocol.
     #[error("the inference server's answer is invalid")]
     Answer(#[from] Invalid),
@@ -75,26 +77,22 @@ pub enum AskError {
 
 impl Evaluations {
     /// Starts the task. Must be called inside a tokio runtime.
-    #[must_use]
-    pub fn start(settings: EvaluationsSettings) -> Self {
-        let servers = settings.endpoint.parse::<Endpoints>().ok().map(|endpoints| Servers::resolved(&endpoints));
-        Self::connect(settings, servers)
+    ///
+    /// # Errors
+    /// [`InvalidEndpoint`].
+    pub fn start(settings: EvaluationsSettings) -> Result<Self, InvalidEndpoint> {
+        let endpoints: Endpoints = settings.endpoint.parse()?;
+        Ok(Self::over(Servers::resolved(&endpoints), settings))
     }
 
     /// The same with other servers than the settings name.
-    #[cfg(any(test, feature = "scripted"))]
-    #[must_use]
-    pub fn over(servers: Servers, settings: EvaluationsSettings) -> Self {
-        Self::connect(settings, Some(servers))
-    }
-
-    /// Without servers the endpoint is `none`, which the error of the first attempt contains.
-    fn connect(settings: EvaluationsSettings, servers: Option<Servers>) -> Self {
+    fn over(servers: Servers, settings: EvaluationsSettings) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let (tell, link) = watch::channel(Link::Away(Instant::now()));
+        let (tell, link) = watch::channel(Link::Away);
         let actions = settings.hello.actions;
-        let replicas = servers.map(|servers| Replicas::new(servers, named(&settings.hello.name)));
-        let connection = Connection::new(settings, replicas, receiver, tell);
+        let replicas = Replicas::new(servers, named(&settings.hello.name));
+        let unanswered = HashMap::new();
+        let connection = Connection { settings, replicas, commands: receiver, link: tell, unanswered, next_id: 0 };
         Self { commands, link, actions, _running: Arc::new(Reconnecting::start(connection, entropy())) }
     }
 
@@ -122,16 +120,16 @@ impl Evaluations {
     /// calling thread is [within](service::trace::within).
     ///
     /// # Errors
-    /// [`AskError`].
-    pub async fn ask(
+    /// [`EvalError`].
+    pub async fn evaluate(
         &self,
         batch: &Batch,
         version: Option<u64>,
         timeout: Option<Duration>,
-    ) -> Result<Answered, AskError> {
-        let Some(timeout) = timeout else { return self.ask_patiently(batch, version, None).await };
+    ) -> Result<Evaluated, EvalError> {
+        let Some(timeout) = timeout else { return self.evaluate_patiently(batch, version, None).await };
         let begun = Instant::now();
-        let asked = tokio::time::timeout(timeout, self.ask_patiently(batch, version, Some(timeout))).await;
+        let asked = tokio::time::timeout(timeout, self.evaluate_patiently(batch, version, Some(timeout))).await;
         // On a busy machine an answer may be found before the timer is.
         match asked {
             Ok(answered) if begun.elapsed() <= timeout || answered.is_err() => answered,
@@ -139,27 +137,25 @@ impl Evaluations {
         }
     }
 
-    async fn ask_patiently(
+    async fn evaluate_patiently(
         &self,
         batch: &Batch,
         version: Option<u64>,
         timeout: Option<Duration>,
-    ) -> Result<Answered, AskError> {
+    ) -> Result<Evaluated, EvalError> {
         if !matches!(self.link(), Link::Up(_)) {
-            return Err(AskError::Away);
+            return Err(EvalError::Away);
         }
         let (reply, answer) = oneshot::channel();
-        let command = Command { ask: ask_to_wire(batch, self.actions, version, timeout), reply };
-        self.commands.send(command).await.map_err(|_| AskError::Away)?;
+        let command = Command { request: request_to_wire(batch, self.actions, version, timeout), reply };
+        self.commands.send(command).await.map_err(|_| EvalError::Away)?;
         // A task that drops the other end has lost the stream.
-        let message = answer.await.map_err(|_| AskError::Away)??;
-        let mut predictions = Predictions::new();
-        predictions_from_wire(&message, batch, &mut predictions)?;
-        Ok(Answered { version: message.version, predictions })
+        let message = answer.await.map_err(|_| EvalError::Away)??;
+        Ok(Evaluated { version: message.version, predictions: predictions_from_wire(&message, batch)? })
     }
 }
 
 /// An answer that did not arrive in time, whatever delayed it.
-fn too_late(timeout: Duration) -> Refusal {
-    Refusal { why: Why::Late, reason: format!("no answer came within {timeout:?}"), retry_after: None }
+fn too_late(timeout: Duration) -> Rejection {
+    Rejection { reason: RejectReason::Late, message: format!("no answer came within {timeout:?}"), retry_after: None }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::v1::evaluate_request::Message;
-use super::{Asked, Hello, Welcome, v1};
-use crate::convert::evaluation::{ask_from_wire, required_message};
+use super::{EvalRequest, Hello, Welcome, v1};
+use crate::convert::evaluation::{request_from_wire, required_message};
 use crate::replay::order::Fault;
 
 /// The event that a client's message stands for.
@@ -13,7 +13,7 @@ pub enum Evaluate {
     /// The client's identity. A [`Welcome`] is due.
     Hello(Hello),
     /// Positions.
-    Ask(Asked),
+    Request(EvalRequest),
 }
 
 /// Holds one stream to its order.
@@ -36,18 +36,18 @@ impl EvaluateOrder {
                 Ok(Evaluate::Hello(hello))
             }
             (Message::Hello(_), Some(_)) => Err(Fault::Twice { message: "hello" }),
-            (Message::Ask(_), None) => Err(Fault::TooEarly { got: "ask", expected: "hello" }),
-            (Message::Ask(_), Some((_, None))) => Err(Fault::TooEarly { got: "ask", expected: "the welcome" }),
-            (Message::Ask(ask), Some((hello, Some(welcome)))) => {
-                let asked = ask_from_wire(ask, hello.shape, hello.actions, welcome.positions_max)?;
-                if self.unanswered.len() >= welcome.asks_max {
-                    let credit = u32::try_from(welcome.asks_max).unwrap_or(u32::MAX);
-                    return Err(Fault::OverCredit { message: "ask", credit });
+            (Message::Request(_), None) => Err(Fault::TooEarly { got: "request", expected: "hello" }),
+            (Message::Request(_), Some((_, None))) => Err(Fault::TooEarly { got: "request", expected: "the welcome" }),
+            (Message::Request(request), Some((hello, Some(welcome)))) => {
+                let request = request_from_wire(request, hello.shape, hello.actions, welcome.positions_max)?;
+                if self.unanswered.len() >= welcome.requests_max {
+                    let credit = u32::try_from(welcome.requests_max).unwrap_or(u32::MAX);
+                    return Err(Fault::OverCredit { message: "request", credit });
                 }
-                if !self.unanswered.insert(asked.id) {
-                    return Err(Fault::Twice { message: "ask.id" });
+                if !self.unanswered.insert(request.id) {
+                    return Err(Fault::Twice { message: "request.id" });
                 }
-                Ok(Evaluate::Ask(asked))
+                Ok(Evaluate::Request(request))
             }
         }
     }
@@ -63,12 +63,6 @@ impl EvaluateOrder {
     pub fn answered(&mut self, id: u64) {
         self.unanswered.remove(&id);
     }
-
-    /// Asks without an answer.
-    #[must_use]
-    pub fn unanswered(&self) -> usize {
-        self.unanswered.len()
-    }
 }
 
 #[cfg(test)]
@@ -77,7 +71,7 @@ mod tests {
     use game::ObservationShape;
 
     use super::{Evaluate, EvaluateOrder};
-    use crate::inference::v1::ask::Observations;
+    use crate::inference::v1::eval_request::Observations;
     use crate::inference::v1::evaluate_request::Message;
     use crate::inference::{Hello, Welcome, v1};
     use crate::replay::order::Fault;
@@ -87,10 +81,10 @@ mod tests {
         Message::Hello(Hello { name: "test".into(), game: "tic_tac_toe".into(), shape, actions: 4 }.into())
     }
 
-    fn ask(id: u64) -> Message {
+    fn request(id: u64) -> Message {
         let one = || Bytes::from_static(&[1]);
         let observations = Some(Observations::Bits(one()));
-        Message::Ask(v1::Ask {
+        Message::Request(v1::EvalRequest {
             id,
             version: 0,
             positions: 1,
@@ -108,34 +102,34 @@ mod tests {
     fn opened() -> EvaluateOrder {
         let mut order = EvaluateOrder::default();
         assert!(matches!(receive(&mut order, hello()), Ok(Evaluate::Hello(_))));
-        order.welcomed(Welcome { version: 1, positions_max: 1, asks_max: 2 });
+        order.welcomed(Welcome { version: 1, positions_max: 1, requests_max: 2 });
         order
     }
 
     #[test]
-    fn asks_come_after_the_welcome_and_may_be_answered_in_any_order() {
+    fn requests_come_after_the_welcome_and_may_be_answered_in_any_order() {
         let mut order = opened();
         for id in [8, 3] {
-            assert!(matches!(receive(&mut order, ask(id)), Ok(Evaluate::Ask(asked)) if asked.id == id));
+            assert!(matches!(receive(&mut order, request(id)), Ok(Evaluate::Request(got)) if got.id == id));
         }
         order.answered(3);
-        assert!(receive(&mut order, ask(3)).is_ok());
-        assert_eq!(order.unanswered(), 2);
+        assert!(receive(&mut order, request(3)).is_ok());
+        assert_eq!(order.unanswered.len(), 2);
     }
 
     #[test]
     fn whatever_is_out_of_order_is_named() {
         let mut order = EvaluateOrder::default();
-        assert!(matches!(receive(&mut order, ask(0)), Err(Fault::TooEarly { expected: "hello", .. })));
+        assert!(matches!(receive(&mut order, request(0)), Err(Fault::TooEarly { expected: "hello", .. })));
         assert!(matches!(order.receive(v1::EvaluateRequest { message: None }), Err(Fault::Empty)));
         assert!(receive(&mut order, hello()).is_ok());
-        assert!(matches!(receive(&mut order, ask(0)), Err(Fault::TooEarly { expected: "the welcome", .. })));
+        assert!(matches!(receive(&mut order, request(0)), Err(Fault::TooEarly { expected: "the welcome", .. })));
 
         let mut order = opened();
         assert!(matches!(receive(&mut order, hello()), Err(Fault::Twice { message: "hello" })));
-        assert!(receive(&mut order, ask(1)).is_ok());
-        assert!(matches!(receive(&mut order, ask(1)), Err(Fault::Twice { message: "ask.id" })));
-        assert!(receive(&mut order, ask(2)).is_ok());
-        assert!(matches!(receive(&mut order, ask(3)), Err(Fault::OverCredit { credit: 2, .. })));
+        assert!(receive(&mut order, request(1)).is_ok());
+        assert!(matches!(receive(&mut order, request(1)), Err(Fault::Twice { message: "request.id" })));
+        assert!(receive(&mut order, request(2)).is_ok());
+        assert!(matches!(receive(&mut order, request(3)), Err(Fault::OverCredit { credit: 2, .. })));
     }
 }

@@ -154,7 +154,7 @@ mod tests {
         let numbers: Vec<u16> = (0..count).collect();
         let (tell, told) = watch::channel(set(&numbers));
         let ranked = preferred(&told.borrow(), CLIENT);
-        (Replicas::new(Servers::told(told), CLIENT), tell, ranked)
+        (Replicas::new(Servers::watching(told), CLIENT), tell, ranked)
     }
 
     #[tokio::test]

@@ -66,7 +66,7 @@ impl<U: Message + Default> Decoder for PartsDecoder<U> {
 }
 
 /// The fields of a message that hold messages, many of which would take memory.
-struct Nested(&'static [(u64, &'static Self)]);
+struct Nested(&'static [(usize, &'static Self)]);
 
 const LEAF: Nested = Nested(&[]);
 /// `InferInputTensor`: `contents`.
@@ -97,7 +97,7 @@ fn count(mut message: &[u8], nested: &Nested, parts: &mut usize) -> Option<()> {
             5 => message = message.get(4..)?,
             2 => {
                 *parts += 1;
-                let len = usize::try_from(varint(&mut message)?).ok()?;
+                let len = varint(&mut message)?;
                 let (part, rest) = message.split_at_checked(len)?;
                 message = rest;
                 if let Some((_, nested)) = nested.0.iter().find(|(field, _)| *field == tag >> 3) {
@@ -113,13 +113,9 @@ fn count(mut message: &[u8], nested: &Nested, parts: &mut usize) -> Option<()> {
     Some(())
 }
 
-/// The number that comes next, of at most ten bytes.
-fn varint(message: &mut &[u8]) -> Option<u64> {
-    const BYTES_MAX: usize = 10;
-    let len = message.iter().take(BYTES_MAX).position(|byte| byte & 0x80 == 0)? + 1;
-    let (bytes, rest) = message.split_at(len);
-    *message = rest;
-    Some(bytes.iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))
+/// The number that comes next.
+fn varint(message: &mut &[u8]) -> Option<usize> {
+    prost::decode_length_delimiter(message).ok()
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl Inspector {
     /// # Errors
     /// [`RequestError`].
     pub async fn actors(&self) -> Result<Actors, RequestError> {
-        Ok(self.client.clone().actors(v1::ActorsRequest {}).await?.into_inner().try_into()?)
+        Ok(convert::table::checked_actors(self.client.clone().actors(v1::ActorsRequest {}).await?.into_inner())?)
     }
 
     /// The ids that a table holds. `limit` bounds what is kept in memory here.
@@ -116,7 +116,7 @@ impl Inspector {
     /// [`RequestError`]; `RESOURCE_EXHAUSTED` if more wait for the log than it takes.
     pub async fn update_priorities(&self, update: PriorityUpdate) -> Result<UpdatedPriorities, RequestError> {
         let request = v1::UpdatePrioritiesRequest::from(update);
-        Ok(self.client.clone().update_priorities(request).await?.into_inner().into())
+        Ok(self.client.clone().update_priorities(request).await?.into_inner())
     }
 
     /// Changes settings of a table while it serves, and returns those in force, by their keys.

@@ -1,10 +1,35 @@
-//! Requests of operators, and of a learner between its batches.
+//! Requests of operators, and of a learner between its batches; what a server reports about itself, whose messages are
+//! passed on as they are once they are checked.
 
 use std::collections::BTreeMap;
 
-use experience::{Trajectory, TrajectoryId};
+use experience::{TotalWeight, Trajectory, TrajectoryId};
 
-use super::TableStats;
+pub use super::v1::{
+    Actor, ActorState, ActorsResponse as Actors, TableEdge, TableStats, UpdatePrioritiesResponse as UpdatedPriorities,
+};
+
+impl TableStats {
+    /// Returns the total weight of the items that may be drawn now; each weighs one where the server does not report
+    /// it.
+    #[must_use]
+    pub fn total_weight(&self) -> TotalWeight {
+        self.total_weight.map_or_else(|| TotalWeight::of_items(self.window_items), TotalWeight::from)
+    }
+}
+
+impl ActorState {
+    /// Its name, for people and as a label.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unspecified => "unknown",
+            Self::Live => "live",
+            Self::Draining => "draining",
+            Self::Lost => "lost",
+        }
+    }
+}
 
 /// A table, and the server that keeps it.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,17 +91,6 @@ pub struct PriorityUpdate {
     pub table: String,
     /// At most [`PRIORITIES_MAX`](crate::limits::PRIORITIES_MAX); of two for one item the later counts.
     pub priorities: Vec<ItemPriority>,
-}
-
-/// The outcome of a priority update, in items.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct UpdatedPriorities {
-    /// These have the new priority.
-    pub updated: u64,
-    /// The number of items that are not held, or never were.
-    pub unknown: u64,
-    /// The number of items skipped because the table's selector uses no priorities.
-    pub unused: u64,
 }
 
 /// New settings of a table; every other setting stays.

@@ -4,20 +4,24 @@
 //! stream. [`InsertOrder`] and [`SampleOrder`] stand in the server's handlers; [`InsertReplies`] and [`SampleReplies`]
 //! are the other side, in the clients. They know no socket and no table.
 
-mod insert;
-mod sample;
+use std::collections::HashSet;
+use std::time::Duration;
 
-use experience::Invalid;
-pub use insert::{InsertOrder, InsertReplies, InsertReply, Inserted};
-pub use sample::{SampleOrder, SampleReplies, SampleReply, Sampled};
+use experience::{Invalid, Limits, Sample, Trajectory, TrajectoryId, WeightsVersion};
 use tonic::Status;
 
+use super::v1::insert_request::Message as InsertRequest;
+use super::v1::insert_response::Message as InsertResponse;
+use super::v1::sample_request::Message as SampleRequest;
+use super::v1::sample_response::Message as SampleResponse;
+use super::{Answer, INSERT_REVISION, Origin, SampleBatch, SampleQuery, v1};
 use crate::convert;
+use crate::limits::CREDIT_BATCHES_MAX;
 
 /// A message that ends its stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A message with nothing in it that this side knows.
+    /// A message without any field that this side supports.
     #[error("a message is empty or of an unknown kind")]
     Empty,
     /// A message before the one that opens the stream.
@@ -53,6 +57,369 @@ impl From<Fault> for Status {
             Fault::Empty | Fault::TooEarly { .. } | Fault::Twice { .. } => Self::failed_precondition(fault.to_string()),
             Fault::OverCredit { .. } => Self::resource_exhausted(fault.to_string()),
             Fault::Invalid(invalid) => convert::status(&invalid),
+        }
+    }
+}
+
+/// The server's side of an insert stream: `hello`, then trajectories within the credit, heartbeats and at most one
+/// goodbye.
+#[derive(Debug)]
+pub struct InsertOrder {
+    game: String,
+    credit: u32,
+    limits: Limits,
+    heartbeat: Duration,
+    origin: Option<Origin>,
+    /// The features that the client supports.
+    revision: u32,
+    said_goodbye: bool,
+    unanswered: u32,
+}
+
+/// The event that a message of an insert stream stands for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Inserted {
+    /// The stream is open: answer with [`InsertOrder::ready`].
+    Hello(Origin),
+    /// A valid trajectory: make it durable, then answer it and call [`InsertOrder::answered`].
+    Trajectory(Trajectory),
+    /// An invalid one: send this answer and call [`InsertOrder::answered`]; the stream goes on.
+    Refused(Answer),
+    /// The client lives.
+    Heartbeat,
+    /// The client uploads what it has and leaves.
+    Goodbye,
+}
+
+impl InsertOrder {
+    /// A stream for trajectories of `game` within `limits`, at most `credit` of them unanswered, from a client that is
+    /// requested to send a heartbeat at this interval, in whole milliseconds; zero for none.
+    #[must_use]
+    pub fn new(game: impl Into<String>, credit: u32, limits: Limits, heartbeat: Duration) -> Self {
+        Self {
+            game: game.into(),
+            credit,
+            limits,
+            heartbeat,
+            origin: None,
+            revision: 0,
+            said_goodbye: false,
+            unanswered: 0,
+        }
+    }
+
+    /// Takes the client's next message.
+    ///
+    /// # Errors
+    /// The [`Fault`] that ends the stream.
+    pub fn receive(&mut self, request: v1::InsertRequest) -> Result<Inserted, Fault> {
+        // What it is traced as is nothing to the order.
+        let v1::InsertRequest { message, trace: _ } = request;
+        match (message.ok_or(Fault::Empty)?, &self.origin) {
+            (InsertRequest::Hello(hello), None) => self.open(hello),
+            (InsertRequest::Hello(_), Some(_)) => Err(Fault::Twice { message: "hello" }),
+            (InsertRequest::Trajectory(_), None) => Err(Fault::TooEarly { got: "trajectory", expected: "hello" }),
+            (InsertRequest::Trajectory(trajectory), Some(_)) => self.take(trajectory),
+            (InsertRequest::Heartbeat(_), None) => Err(Fault::TooEarly { got: "heartbeat", expected: "hello" }),
+            (InsertRequest::Heartbeat(_), Some(_)) => Ok(Inserted::Heartbeat),
+            (InsertRequest::Goodbye(_), None) => Err(Fault::TooEarly { got: "goodbye", expected: "hello" }),
+            (InsertRequest::Goodbye(_), Some(_)) if self.said_goodbye => Err(Fault::Twice { message: "goodbye" }),
+            (InsertRequest::Goodbye(_), Some(_)) => {
+                self.said_goodbye = true;
+                Ok(Inserted::Goodbye)
+            }
+        }
+    }
+
+    /// The answer to `hello`; `highest_epoch` is the highest of which a trajectory of this actor is stored, or 0.
+    #[must_use]
+    pub fn ready(&self, highest_epoch: u64) -> v1::InsertResponse {
+        let heartbeat = if self.keeps_lease() { self.heartbeat } else { Duration::ZERO };
+        let heartbeat_ms = u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX);
+        v1::Ready { credit: self.credit, heartbeat_ms, highest_epoch }.into()
+    }
+
+    /// Returns true if the client sends heartbeats and goodbye, and accepts stale trajectories as an answer.
+    #[must_use]
+    pub fn keeps_lease(&self) -> bool {
+        self.revision >= 1
+    }
+
+    /// An answer as the client understands it.
+    #[must_use]
+    pub fn understood(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Stale { sequence } if !self.keeps_lease() => Answer::Inserted { sequence },
+            answer => answer,
+        }
+    }
+
+    /// An answer goes out: one more trajectory may come.
+    pub fn answered(&mut self) {
+        debug_assert!(self.unanswered > 0, "each trajectory is answered once");
+        self.unanswered = self.unanswered.saturating_sub(1);
+    }
+
+    /// Returns the number of trajectories without an answer.
+    #[must_use]
+    pub fn unanswered(&self) -> u32 {
+        self.unanswered
+    }
+
+    fn open(&mut self, hello: v1::Hello) -> Result<Inserted, Fault> {
+        let revision = hello.revision.min(INSERT_REVISION);
+        let origin = Origin::try_from(hello)?;
+        if origin.game != self.game {
+            return Err(unlike("game", &origin.game, &self.game));
+        }
+        self.origin = Some(origin.clone());
+        self.revision = revision;
+        Ok(Inserted::Hello(origin))
+    }
+
+    fn take(&mut self, message: v1::Trajectory) -> Result<Inserted, Fault> {
+        let origin = self.origin.as_ref().expect("a stream that takes trajectories is open");
+        let id = TrajectoryId::from(convert::required("id", message.id)?);
+        if id.actor != origin.actor {
+            return Err(unlike("id.actor", id.actor, origin.actor));
+        }
+        if id.epoch != origin.epoch {
+            return Err(unlike("id.epoch", id.epoch, origin.epoch));
+        }
+        if self.unanswered == self.credit {
+            return Err(Fault::OverCredit { message: "trajectory", credit: self.credit });
+        }
+        self.unanswered += 1;
+        let valid = convert::trajectory::within_limit(&message.columns)
+            .and_then(|columns| Trajectory::parse(id, columns, self.limits));
+        // Another game is no fault of one trajectory: the whole stream is of another.
+        if let Ok(trajectory) = &valid
+            && trajectory.game() != origin.game
+        {
+            return Err(unlike("game", trajectory.game(), &origin.game));
+        }
+        Ok(match valid {
+            Ok(trajectory) => Inserted::Trajectory(trajectory),
+            Err(fault) => Inserted::Refused(Answer::Refused { sequence: id.sequence, fault }),
+        })
+    }
+}
+
+/// The client's side of an insert stream: `ready`, then one answer for each trajectory that was sent.
+#[derive(Debug, Default)]
+pub struct InsertReplies {
+    ready: Option<v1::Ready>,
+    unanswered: HashSet<u64>,
+}
+
+/// The event that a server's message on an insert stream stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InsertReply {
+    /// Trajectories may be sent.
+    Ready {
+        /// The highest epoch of which the server has stored a trajectory of this actor; 0 for none.
+        highest_epoch: u64,
+    },
+    /// One of them is answered.
+    Answer(Answer),
+}
+
+impl InsertReplies {
+    /// Returns true if one more trajectory may be sent now.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        self.ready.is_some_and(|ready| self.unanswered.len() < ready.credit as usize)
+    }
+
+    /// Returns the heartbeat interval that the server requested; `None` before it is ready, and for a server that keeps
+    /// no leases and does not support goodbye.
+    #[must_use]
+    pub fn heartbeat(&self) -> Option<Duration> {
+        let heartbeat_ms = self.ready.map(|ready| ready.heartbeat_ms).filter(|&interval| interval > 0)?;
+        Some(Duration::from_millis(heartbeat_ms.into()))
+    }
+
+    /// A trajectory goes out.
+    pub fn sent(&mut self, sequence: u64) {
+        debug_assert!(self.may_send(), "nothing is sent over the credit");
+        self.unanswered.insert(sequence);
+    }
+
+    /// Takes the server's next message.
+    ///
+    /// # Errors
+    /// The [`Fault`] for which the stream must be given up.
+    pub fn receive(&mut self, response: v1::InsertResponse) -> Result<InsertReply, Fault> {
+        let v1::InsertResponse { message } = response;
+        match (message.ok_or(Fault::Empty)?, self.ready) {
+            (InsertResponse::Ready(ready), None) => {
+                self.ready = Some(convert::insert::checked_ready(ready)?);
+                Ok(InsertReply::Ready { highest_epoch: ready.highest_epoch })
+            }
+            (InsertResponse::Ready(_), Some(_)) => Err(Fault::Twice { message: "ready" }),
+            (InsertResponse::Ack(_), None) => Err(Fault::TooEarly { got: "ack", expected: "ready" }),
+            (InsertResponse::Refused(_), None) => Err(Fault::TooEarly { got: "refused", expected: "ready" }),
+            (InsertResponse::Ack(ack), Some(_)) => self.answer(ack.try_into()),
+            (InsertResponse::Refused(refused), Some(_)) => self.answer(refused.try_into()),
+        }
+    }
+
+    fn answer(&mut self, answer: Result<Answer, Invalid>) -> Result<InsertReply, Fault> {
+        let answer = answer?;
+        if self.unanswered.remove(&answer.sequence()) {
+            Ok(InsertReply::Answer(answer))
+        } else {
+            let reason = format!("{} does not wait for an answer", answer.sequence());
+            Err(Fault::Invalid(convert::invalid("sequence", reason)))
+        }
+    }
+}
+
+/// The server's side of a sample stream: `open`, then credit.
+#[derive(Debug)]
+pub struct SampleOrder {
+    game: String,
+    query: Option<SampleQuery>,
+    credit: u32,
+}
+
+/// The event that a message of a sample stream stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sampled {
+    /// The stream is open.
+    Open(SampleQuery),
+    /// [`SampleOrder::credit`] has grown.
+    Credit {
+        /// The newest weights version that the client has published, if it publishes any.
+        newest: Option<WeightsVersion>,
+    },
+}
+
+impl SampleOrder {
+    /// A stream for samples of `game`.
+    #[must_use]
+    pub fn new(game: impl Into<String>) -> Self {
+        Self { game: game.into(), query: None, credit: 0 }
+    }
+
+    /// Takes the client's next message.
+    ///
+    /// # Errors
+    /// The [`Fault`] that ends the stream.
+    pub fn receive(&mut self, request: v1::SampleRequest) -> Result<Sampled, Fault> {
+        let v1::SampleRequest { message } = request;
+        match (message.ok_or(Fault::Empty)?, &self.query) {
+            (SampleRequest::Open(open), None) => self.open(open),
+            (SampleRequest::Open(_), Some(_)) => Err(Fault::Twice { message: "open" }),
+            (SampleRequest::Credit(_), None) => Err(Fault::TooEarly { got: "credit", expected: "open" }),
+            (SampleRequest::Credit(credit), Some(_)) => self.add(credit),
+        }
+    }
+
+    /// Returns the number of batches that may be sent now.
+    #[must_use]
+    pub fn credit(&self) -> u32 {
+        self.credit
+    }
+
+    /// A batch goes out.
+    pub fn sent(&mut self) {
+        debug_assert!(self.credit > 0, "a batch is sent for credit only");
+        self.credit = self.credit.saturating_sub(1);
+    }
+
+    fn open(&mut self, open: v1::Open) -> Result<Sampled, Fault> {
+        let query = SampleQuery::try_from(open)?;
+        if query.game != self.game {
+            return Err(unlike("game", &query.game, &self.game));
+        }
+        self.query = Some(query.clone());
+        Ok(Sampled::Open(query))
+    }
+
+    fn add(&mut self, credit: v1::Credit) -> Result<Sampled, Fault> {
+        let (batches, newest) = convert::sample::credit_from_wire(credit)?;
+        if batches > CREDIT_BATCHES_MAX - self.credit {
+            return Err(Fault::OverCredit { message: "credit", credit: CREDIT_BATCHES_MAX });
+        }
+        self.credit += batches;
+        Ok(Sampled::Credit { newest })
+    }
+}
+
+/// The client's side of a sample stream: batches of the requested size, in parts, within the credit.
+#[derive(Debug)]
+pub struct SampleReplies {
+    batch_size: usize,
+    unroll_steps: usize,
+    credit: u32,
+    /// The parts of the next batch that have arrived.
+    samples: Vec<Sample>,
+}
+
+/// The event that a server's message on a sample stream stands for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SampleReply {
+    /// A part of a batch, whose others are still to come.
+    Part,
+    /// One batch, for one credit: its last part has come.
+    Batch(Box<SampleBatch>),
+    /// The reason for which none arrives.
+    Waiting(String),
+}
+
+impl SampleReplies {
+    /// A stream that was opened for batches of `batch_size` segments of `unroll_steps` at most.
+    #[must_use]
+    pub fn new(batch_size: usize, unroll_steps: usize) -> Self {
+        Self { batch_size, unroll_steps, credit: 0, samples: Vec::new() }
+    }
+
+    /// Credit goes out.
+    pub fn gave(&mut self, batches: u32) {
+        self.credit += batches;
+    }
+
+    /// Takes the server's next message.
+    ///
+    /// # Errors
+    /// The [`Fault`] for which the stream must be given up.
+    pub fn receive(&mut self, response: v1::SampleResponse) -> Result<SampleReply, Fault> {
+        let v1::SampleResponse { message } = response;
+        match message.ok_or(Fault::Empty)? {
+            SampleResponse::Waiting(waiting) => Ok(SampleReply::Waiting(convert::sample::waiting_from_wire(waiting)?)),
+            SampleResponse::Batch(_) if self.credit == 0 => Err(Fault::OverCredit { message: "batch", credit: 0 }),
+            SampleResponse::Batch(part) => self.add(part),
+        }
+    }
+
+    fn add(&mut self, part: v1::Batch) -> Result<SampleReply, Fault> {
+        let (got, wanted) = (part.samples.len(), self.batch_size - self.samples.len());
+        if got > wanted {
+            let reason = format!("has {got} entries, expected 1 to {wanted}");
+            return Err(Fault::Invalid(convert::invalid("samples", reason)));
+        }
+        let SampleBatch { samples, table } = part.try_into()?;
+        self.check_segments(&samples)?;
+        self.samples.extend(samples);
+        if got < wanted {
+            return Ok(SampleReply::Part);
+        }
+        self.credit -= 1;
+        let samples = std::mem::take(&mut self.samples);
+        Ok(SampleReply::Batch(Box::new(SampleBatch { samples, table })))
+    }
+
+    /// Segments may be shorter than requested, where an episode ends, but not longer.
+    fn check_segments(&self, samples: &[Sample]) -> Result<(), Fault> {
+        let most = self.unroll_steps + 1;
+        let lengths = samples.iter().map(|sample| sample.segment.len());
+        match lengths.enumerate().find(|&(_, steps)| steps > most) {
+            Some((index, steps)) => {
+                let reason = format!("has {steps} entries, expected 1 to {most}");
+                Err(Fault::Invalid(convert::invalid(format!("samples[{index}].segment.steps"), reason)))
+            }
+            None => Ok(()),
         }
     }
 }

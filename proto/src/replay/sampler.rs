@@ -1,20 +1,20 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use experience::WeightsVersion;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::order::{SampleReplies, SampleReply};
 use super::v1::sample_request::Message;
-use super::{NewestWeights, SampleBatch, SampleQuery, client, v1};
+use super::{SampleBatch, SampleQuery, client, v1};
 use crate::channel::Channel;
 use crate::limits::CREDIT_BATCHES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
-/// The server and the samples that a [`Sampler`] draws.
+/// The samples that a [`Sampler`] draws from a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplerSettings {
-    /// The replay server: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
-    pub endpoint: String,
     /// The name of the game, as in its spec.
     pub game: String,
     /// From which table: [`MAIN_TABLE`](super::MAIN_TABLE), or one that the run file names.
@@ -25,6 +25,25 @@ pub struct SamplerSettings {
     pub unroll_steps: usize,
     /// The number of batches that may wait here to be taken, 1 to [`CREDIT_BATCHES_MAX`].
     pub prefetch_batches: usize,
+}
+
+/// The newest weights version that a learner has published, for its samplers to send. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct NewestWeights {
+    /// Zero while there is none, as on the wire: versions count from 1.
+    version: Arc<AtomicU64>,
+}
+
+impl NewestWeights {
+    /// This is the newest from now on.
+    pub fn set(&self, version: WeightsVersion) {
+        self.version.store(version.0, Ordering::Relaxed);
+    }
+
+    /// As it goes out with credit.
+    fn on_wire(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
 }
 
 /// Draws batches from a replay server, some ahead of their use.
@@ -48,24 +67,32 @@ pub(super) enum State {
     /// A batch is blocked, for this reason.
     Waiting(Arc<str>),
     /// There is no stream, for this reason.
-    Away(Arc<str>),
+    Unreachable(Arc<str>),
 }
 
 impl Sampler {
-    /// Starts the task. Must be called inside a tokio runtime.
+    /// Starts the task for the server at `endpoint`, which [`check_endpoint`](crate::check_endpoint) accepts. Must be
+    /// called inside a tokio runtime.
     #[must_use]
-    pub fn start(settings: SamplerSettings) -> Self {
-        Self::telling(NewestWeights::default(), settings)
+    pub fn start(endpoint: &str, settings: SamplerSettings) -> Self {
+        Self::with_newest(NewestWeights::default(), endpoint, settings)
     }
 
     /// Starts as [`Sampler::start`] does, for a learner: sends the newest weights version with every credit.
     #[must_use]
-    pub fn telling(newest: NewestWeights, settings: SamplerSettings) -> Self {
-        let SamplerSettings { endpoint, game, table, batch_size, unroll_steps, prefetch_batches } = settings;
+    pub fn with_newest(newest: NewestWeights, endpoint: &str, settings: SamplerSettings) -> Self {
+        let SamplerSettings { game, table, batch_size, unroll_steps, prefetch_batches } = settings;
         let (sender, batches) = mpsc::channel(prefetch_batches.clamp(1, CREDIT_BATCHES_MAX as usize));
-        let (tell, state) = watch::channel(State::Opening);
+        let (sender_of_state, state) = watch::channel(State::Opening);
         let query = SampleQuery { game, batch_size, unroll_steps, table, timeout: None };
-        let drawing = Drawing { endpoint: endpoint.into(), query, batches: sender, slots: Vec::new(), newest, tell };
+        let drawing = Drawing {
+            endpoint: endpoint.into(),
+            query,
+            batches: sender,
+            slots: Vec::new(),
+            newest,
+            state: sender_of_state,
+        };
         Self { batches, state, drawing: Reconnecting::start(drawing, entropy()) }
     }
 
@@ -79,7 +106,7 @@ impl Sampler {
     pub fn waiting_reason(&self) -> Option<String> {
         match &*self.state.borrow() {
             State::Opening | State::Serving => None,
-            State::Waiting(reason) | State::Away(reason) => Some(reason.as_ref().to_owned()),
+            State::Waiting(reason) | State::Unreachable(reason) => Some(reason.as_ref().to_owned()),
         }
     }
 
@@ -122,7 +149,7 @@ struct Drawing {
     /// A reserved slot is a credit: no batch is requested without room for it.
     slots: Vec<mpsc::OwnedPermit<SampleBatch>>,
     newest: NewestWeights,
-    tell: watch::Sender<State>,
+    state: watch::Sender<State>,
 }
 
 async fn changed(state: &mut watch::Receiver<State>) {
@@ -146,7 +173,7 @@ impl Client for Drawing {
         }
         let mut client = client(channel);
         let mut replies = client.sample(ReceiverStream::new(receiver)).await?.into_inner();
-        self.tell.send_replace(State::Serving);
+        self.state.send_replace(State::Serving);
         loop {
             tokio::select! {
                 slot = self.batches.clone().reserve_owned() => {
@@ -157,10 +184,10 @@ impl Client for Drawing {
                     requests.send(self.credit(1)).await.map_err(|_| Broken::Ended)?;
                 }
                 reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?)? {
-                    SampleReply::Waiting(reason) => drop(self.tell.send_replace(State::Waiting(reason.into()))),
+                    SampleReply::Waiting(reason) => drop(self.state.send_replace(State::Waiting(reason.into()))),
                     SampleReply::Part => {}
                     SampleReply::Batch(batch) => {
-                        self.put_down(*batch);
+                        self.deliver(*batch);
                         backoff.reset();
                     }
                 },
@@ -170,7 +197,7 @@ impl Client for Drawing {
 
     fn broke(&mut self, broken: &Broken) {
         let reason = format!("no stream from {}: {broken}", self.endpoint);
-        self.tell.send_replace(State::Away(reason.into()));
+        self.state.send_replace(State::Unreachable(reason.into()));
     }
 }
 
@@ -179,9 +206,9 @@ impl Drawing {
         request(Message::Credit(v1::Credit { batches, newest_weights_version: self.newest.on_wire() }))
     }
 
-    fn put_down(&mut self, batch: SampleBatch) {
+    fn deliver(&mut self, batch: SampleBatch) {
         self.slots.pop().expect("a batch came for a slot").send(batch);
-        self.tell.send_replace(State::Serving);
+        self.state.send_replace(State::Serving);
     }
 }
 

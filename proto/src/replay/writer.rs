@@ -1,13 +1,10 @@
 mod connection;
-mod outstanding;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use connection::Connection;
+use connection::{Connection, Item};
 use experience::{Trajectory, TrajectoryId};
-use outstanding::Item;
 use service::trace::Span;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
@@ -19,7 +16,8 @@ use crate::reconnect::{Reconnecting, entropy};
 /// The server and the trajectories of a [`Writer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterSettings {
-    /// The replay server: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
+    /// The replay server: `http://host:port` or `https://host:port`, checked by
+    /// [`check_endpoint`](crate::check_endpoint).
     pub endpoint: String,
     /// The actor, stable over restarts.
     pub actor: u64,
@@ -102,29 +100,19 @@ pub struct WriterStats {
 
 #[derive(Debug)]
 struct Counters {
-    inserted: AtomicU64,
-    duplicates: AtomicU64,
-    collisions: AtomicU64,
+    stats: Mutex<WriterStats>,
     /// The highest epoch that the server had stored, where that is not below this writer's new one.
     epoch_taken: watch::Sender<Option<u64>>,
-    stale: AtomicU64,
-    refused: AtomicU64,
-    broken_streams: AtomicU64,
     away_since: Mutex<Option<Instant>>,
 }
 
 impl Counters {
     fn new(now: Instant) -> Self {
-        Self {
-            inserted: AtomicU64::new(0),
-            duplicates: AtomicU64::new(0),
-            collisions: AtomicU64::new(0),
-            epoch_taken: watch::Sender::new(None),
-            stale: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            broken_streams: AtomicU64::new(0),
-            away_since: Mutex::new(Some(now)),
-        }
+        Self { stats: Mutex::default(), epoch_taken: watch::Sender::new(None), away_since: Mutex::new(Some(now)) }
+    }
+
+    fn stats(&self) -> MutexGuard<'_, WriterStats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The server has reported that it accepts trajectories.
@@ -255,15 +243,7 @@ impl Writer {
     /// Returns the counters so far.
     #[must_use]
     pub fn stats(&self) -> WriterStats {
-        let Counters { inserted, duplicates, collisions, stale, refused, broken_streams, .. } = &*self.counters;
-        WriterStats {
-            inserted: inserted.load(Ordering::Relaxed),
-            duplicates: duplicates.load(Ordering::Relaxed),
-            collisions: collisions.load(Ordering::Relaxed),
-            stale: stale.load(Ordering::Relaxed),
-            refused: refused.load(Ordering::Relaxed),
-            broken_streams: broken_streams.load(Ordering::Relaxed),
-        }
+        *self.counters.stats()
     }
 
     /// Waits until everything is acknowledged, at most `timeout`, and hands back in order what is not.

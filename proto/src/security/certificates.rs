@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use super::scope::{Holder, Scope, Scopes};
-use super::tokens::{BadLine, lines};
+use super::tokens::{bad_line, lines};
 use super::watched::Fault;
 
 /// The scopes that each service needs as a client, by the name in the certificates of `cargo xtask certs`.
@@ -28,21 +28,21 @@ pub(super) struct CertificateScopes(HashMap<Box<str>, Arc<Holder>>);
 /// Reads the file of `security.client_scopes`; without one the services have their scopes.
 pub(super) fn of_files(files: &[Vec<u8>]) -> Result<CertificateScopes, Fault> {
     let written = files.first().map_or(&[][..], Vec::as_slice);
-    CertificateScopes::read(written).map_err(|error| Fault { file: 0, reason: error.to_string() })
+    CertificateScopes::read(written)
 }
 
 impl CertificateScopes {
     /// Parses lines of name and scopes, which replace those of a service of that name.
-    fn read(bytes: &[u8]) -> Result<Self, BadLine> {
+    fn read(bytes: &[u8]) -> Result<Self, Fault> {
         let mut written = HashMap::new();
         for (number, line) in lines(bytes)? {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [name, scopes] = words[..] else {
-                return Err(BadLine::new(number, "is not NAME SCOPE[,SCOPE]"));
+                return Err(bad_line(number, "is not NAME SCOPE[,SCOPE]"));
             };
-            let scopes = scopes.parse().map_err(|reason: String| BadLine::new(number, reason))?;
+            let scopes = scopes.parse().map_err(|reason: String| bad_line(number, &reason))?;
             if written.insert(name.into(), holder(name, scopes)).is_some() {
-                return Err(BadLine::new(number, "duplicate name"));
+                return Err(bad_line(number, "duplicate name"));
             }
         }
         for (name, scopes) in BY_SERVICE {
@@ -110,7 +110,7 @@ mod tests {
             ("actor fly", "invalid scope `fly`"),
             ("first infer", "duplicate name"),
         ] {
-            let error = CertificateScopes::read(format!("first act\n{line}").as_bytes()).unwrap_err().to_string();
+            let error = CertificateScopes::read(format!("first act\n{line}").as_bytes()).unwrap_err().reason;
             assert!(error.starts_with(&format!("line 2: {reason}")), "{error}");
         }
     }

@@ -8,7 +8,6 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, Request, Response};
-use tonic::metadata::MetadataValue;
 use tonic::transport::server::TcpConnectInfo;
 use tower_layer::Layer;
 
@@ -17,9 +16,7 @@ use super::quota::{Client, Quota};
 use super::scope::{Holder, Need};
 use super::tokens::Tokens;
 use super::watched::Watched;
-
-/// The trailer with the delay in milliseconds before the next attempt.
-const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
+use crate::status::retry_after;
 
 /// The source of a client's scopes.
 #[derive(Debug, Clone, Default)]
@@ -93,11 +90,7 @@ impl Peer {
 
 fn over_quota(wait: Duration) -> Status {
     let message = "more calls per second than security.requests_per_second_max allows one client";
-    let mut status = Status::resource_exhausted(message);
-    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-    // gRPC's name; a client that ignores it retries by its own backoff.
-    status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(wait_ms));
-    status
+    retry_after(Status::resource_exhausted(message), wait)
 }
 
 impl<S> Layer<S> for Guard {

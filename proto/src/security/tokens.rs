@@ -1,7 +1,6 @@
 //! The tokens that a server accepts, stored as digests: the file reveals no token.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
@@ -22,44 +21,29 @@ pub(super) struct Tokens(HashMap<Digest, Arc<Holder>>);
 
 /// Reads the file of `security.tokens`.
 pub(super) fn of_files(files: &[Vec<u8>]) -> Result<Tokens, Fault> {
-    Tokens::read(&files[0]).map_err(|error| Fault { file: 0, reason: error.to_string() })
-}
-
-/// An invalid line. The message does not repeat the line, which may hold a token by mistake.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct BadLine {
-    number: usize,
-    reason: String,
+    Tokens::read(&files[0])
 }
 
 /// The lines of a file with their numbers, without empty ones and those that begin with `#`.
-pub(super) fn lines(bytes: &[u8]) -> Result<impl Iterator<Item = (usize, &str)>, BadLine> {
-    let text =
-        std::str::from_utf8(bytes).map_err(|_| BadLine { number: 1, reason: "the file is not UTF-8".to_owned() })?;
+pub(super) fn lines(bytes: &[u8]) -> Result<impl Iterator<Item = (usize, &str)>, Fault> {
+    let text = std::str::from_utf8(bytes).map_err(|_| bad_line(1, "the file is not UTF-8"))?;
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     Ok(lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')))
 }
 
-impl BadLine {
-    pub(super) fn new(number: usize, reason: impl Into<String>) -> Self {
-        Self { number, reason: reason.into() }
-    }
-}
-
-impl fmt::Display for BadLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.number, self.reason)
-    }
+/// An invalid line. The reason does not repeat the line, which may hold a token by mistake.
+pub(super) fn bad_line(number: usize, reason: &str) -> Fault {
+    Fault { file: 0, reason: format!("line {number}: {reason}") }
 }
 
 impl Tokens {
     /// Parses lines of name, scopes and digest.
-    fn read(bytes: &[u8]) -> Result<Self, BadLine> {
+    fn read(bytes: &[u8]) -> Result<Self, Fault> {
         let mut tokens = HashMap::new();
         for (number, line) in lines(bytes)? {
-            let (digest, holder) = read_line(line).map_err(|reason| BadLine::new(number, reason))?;
+            let (digest, holder) = read_line(line).map_err(|reason| bad_line(number, &reason))?;
             if tokens.insert(digest, Arc::new(holder)).is_some() {
-                return Err(BadLine::new(number, "duplicate token"));
+                return Err(bad_line(number, "duplicate token"));
             }
         }
         Ok(Self(tokens))
@@ -164,7 +148,7 @@ mod tests {
             (format!("learner fly {digest}"), "invalid scope `fly`"),
             (format!("again act {digest}"), "duplicate token"),
         ] {
-            let error = Tokens::read(format!("first act {digest}\n{line}").as_bytes()).unwrap_err().to_string();
+            let error = Tokens::read(format!("first act {digest}\n{line}").as_bytes()).unwrap_err().reason;
             assert!(error.starts_with(&format!("line 2: {reason}")), "{error}");
             assert!(!error.contains("my-secret"), "{error}");
         }

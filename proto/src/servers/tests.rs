@@ -1,3 +1,4 @@
+use std::future::{Ready, ready};
 use std::sync::Mutex;
 
 use futures::FutureExt as _;
@@ -11,14 +12,18 @@ fn endpoints(text: &str) -> Endpoints {
     text.parse().expect("these are endpoints")
 }
 
-fn answering(addresses: &[&'static str]) -> (Answer, impl Resolve) {
+/// Resolves a host and port at once.
+type Resolver = Box<dyn Fn(Arc<str>, u16) -> Ready<io::Result<Vec<SocketAddr>>> + Send>;
+
+fn answering(addresses: &[&'static str]) -> (Answer, Resolver) {
     let answer: Answer = Arc::new(Mutex::new(Ok(addresses.to_vec())));
     let shared = Arc::clone(&answer);
-    let resolve = move |_: &str, port: u16| {
-        let answer = shared.lock().expect("no holder of the lock panics").clone()?;
-        Ok(answer.iter().map(|address| SocketAddr::new(address.parse().expect("an address"), port)).collect())
+    let resolve = move |_: Arc<str>, port: u16| {
+        let answer = shared.lock().expect("no holder of the lock panics").clone();
+        let socket = |address: &&str| SocketAddr::new(address.parse().expect("an address"), port);
+        ready(answer.map(|answer| answer.iter().map(socket).collect()).map_err(io::Error::from))
     };
-    (answer, resolve)
+    (answer, Box::new(resolve))
 }
 
 fn answer(answer: &Answer, next: Result<&[&'static str], io::ErrorKind>) {
@@ -56,9 +61,9 @@ fn one_endpoint_or_several_are_read_and_a_wrong_one_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn addresses_and_this_machine_are_servers_as_they_are_written() {
-    let never = |_: &str, _: u16| -> io::Result<Vec<SocketAddr>> { panic!("nothing is looked up") };
+    let never = |_: Arc<str>, _: u16| -> Ready<io::Result<Vec<SocketAddr>>> { panic!("nothing is looked up") };
     let mut servers =
-        Servers::start(&endpoints("http://localhost:7001,http://[::1]:7001,http://127.0.0.1:7001"), never);
+        Servers::resolved_by(&endpoints("http://localhost:7001,http://[::1]:7001,http://127.0.0.1:7001"), never);
     assert_eq!(shown(&servers), ["http://127.0.0.1:7001", "http://[::1]:7001", "http://localhost:7001"]);
     a_while().await;
     assert!(servers.changed().now_or_never().is_none());
@@ -67,7 +72,7 @@ async fn addresses_and_this_machine_are_servers_as_they_are_written() {
 #[tokio::test(start_paused = true)]
 async fn every_address_of_a_name_is_a_server_and_the_name_is_looked_up_again() {
     let (told, resolve) = answering(&["10.0.0.2", "10.0.0.1"]);
-    let mut servers = Servers::start(&endpoints("http://replay:7001"), resolve);
+    let mut servers = Servers::resolved_by(&endpoints("http://replay:7001"), resolve);
     assert_eq!(next(&mut servers).await, ["http://10.0.0.1:7001", "http://10.0.0.2:7001"]);
     answer(&told, Ok(&["10.0.0.3", "10.0.0.2"]));
     assert_eq!(next(&mut servers).await, ["http://10.0.0.2:7001", "http://10.0.0.3:7001"]);
@@ -78,7 +83,7 @@ async fn every_address_of_a_name_is_a_server_and_the_name_is_looked_up_again() {
 #[tokio::test(start_paused = true)]
 async fn a_lookup_that_fails_leaves_the_servers_there() {
     let (told, resolve) = answering(&["10.0.0.1", "10.0.0.2"]);
-    let mut servers = Servers::start(&endpoints("http://replay:7001"), resolve);
+    let mut servers = Servers::resolved_by(&endpoints("http://replay:7001"), resolve);
     let before = next(&mut servers).await;
     answer(&told, Err(io::ErrorKind::NotFound));
     a_while().await;
@@ -90,7 +95,7 @@ async fn a_lookup_that_fails_leaves_the_servers_there() {
 #[tokio::test(start_paused = true)]
 async fn a_server_with_a_name_of_its_own_is_the_same_under_another_address() {
     let (told, resolve) = answering(&["10.0.0.1"]);
-    let mut servers = Servers::start(&endpoints("http://replay-0:7001"), resolve);
+    let mut servers = Servers::resolved_by(&endpoints("http://replay-0:7001"), resolve);
     assert_eq!(next(&mut servers).await, ["http://replay-0:7001@http://10.0.0.1:7001"]);
     answer(&told, Ok(&["10.0.0.9"]));
     assert_eq!(next(&mut servers).await, ["http://replay-0:7001@http://10.0.0.9:7001"]);
@@ -100,7 +105,7 @@ async fn a_server_with_a_name_of_its_own_is_the_same_under_another_address() {
 #[tokio::test(start_paused = true)]
 async fn the_first_server_of_a_name_stays_itself_when_others_come() {
     let (told, resolve) = answering(&["10.0.0.2"]);
-    let mut servers = Servers::start(&endpoints("http://replay:7001"), resolve);
+    let mut servers = Servers::resolved_by(&endpoints("http://replay:7001"), resolve);
     let first = "http://replay:7001@http://10.0.0.2:7001";
     assert_eq!(next(&mut servers).await, [first]);
     answer(&told, Ok(&["10.0.0.1", "10.0.0.2"]));
@@ -116,14 +121,14 @@ async fn the_first_server_of_a_name_stays_itself_when_others_come() {
 #[tokio::test(start_paused = true)]
 async fn a_server_with_addresses_of_both_families_is_one() {
     let (_, resolve) = answering(&["::2", "10.0.0.1"]);
-    let mut servers = Servers::start(&endpoints("http://replay:7001"), resolve);
+    let mut servers = Servers::resolved_by(&endpoints("http://replay:7001"), resolve);
     assert_eq!(next(&mut servers).await, ["http://replay:7001@http://10.0.0.1:7001"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_names_of_one_address_are_one_server() {
     let (_, resolve) = answering(&["10.0.0.1"]);
-    let mut servers = Servers::start(&endpoints("http://a:7001,http://b:7001,http://a:7002"), resolve);
+    let mut servers = Servers::resolved_by(&endpoints("http://a:7001,http://b:7001,http://a:7002"), resolve);
     let expected = ["http://a:7001@http://10.0.0.1:7001", "http://a:7002@http://10.0.0.1:7002"];
     assert_eq!(next(&mut servers).await, expected);
 }
@@ -131,11 +136,11 @@ async fn two_names_of_one_address_are_one_server() {
 #[tokio::test(start_paused = true)]
 async fn the_addresses_of_an_https_name_keep_the_name_that_their_certificates_have() {
     let (_, resolve) = answering(&["10.0.0.1"]);
-    let mut servers = Servers::start(&endpoints("https://replay:7001,https://alias:7001"), resolve);
+    let mut servers = Servers::resolved_by(&endpoints("https://replay:7001,https://alias:7001"), resolve);
     assert_eq!(next(&mut servers).await, ["https://alias:7001@https://alias@10.0.0.1:7001"], "they are one server");
-    let mut servers = Servers::start(&endpoints("https://replay@host:1"), answering(&["10.0.0.1"]).1);
+    let mut servers = Servers::resolved_by(&endpoints("https://replay@host:1"), answering(&["10.0.0.1"]).1);
     assert_eq!(next(&mut servers).await, ["https://replay@host:1@https://replay@10.0.0.1:1"]);
-    let mut servers = Servers::start(&endpoints("https://replay"), answering(&["10.0.0.1", "10.0.0.2"]).1);
+    let mut servers = Servers::resolved_by(&endpoints("https://replay"), answering(&["10.0.0.1", "10.0.0.2"]).1);
     assert_eq!(next(&mut servers).await, ["https://replay@10.0.0.1:443", "https://replay@10.0.0.2:443"]);
     for server in servers.current().iter() {
         assert_eq!(crate::check_endpoint(&server.endpoint), Ok(()));

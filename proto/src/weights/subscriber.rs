@@ -1,5 +1,4 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ::weights::{Assembly, Manifest};
 use experience::Invalid;
@@ -8,18 +7,19 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Streaming};
 
-use super::fetch::fetch;
 use super::v1::weights_client::WeightsClient;
-use super::{Published, v1};
+use super::{FetchQuery, Published, v1};
 use crate::channel::Channel;
 use crate::convert::invalid;
+use crate::convert::weights::chunk_from_wire;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
 /// The server and the name of a [`Subscriber`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberSettings {
-    /// The server of weights: `http://host:port` or `https://host:port`, checked by [`check_endpoint`](crate::check_endpoint).
+    /// The server of weights: `http://host:port` or `https://host:port`, checked by
+    /// [`check_endpoint`](crate::check_endpoint).
     pub endpoint: String,
     /// The name of the subscriber, for the server's log.
     pub name: String,
@@ -38,7 +38,7 @@ pub struct SubscriberSettings {
 pub struct Subscriber {
     latest: watch::Receiver<Option<Arc<Published>>>,
     away: watch::Receiver<Option<Instant>>,
-    counters: Arc<Counters>,
+    stats: Arc<Mutex<SubscriberStats>>,
     following: Reconnecting<Following>,
 }
 
@@ -53,24 +53,17 @@ pub struct SubscriberStats {
     pub broken_streams: u64,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    versions: AtomicU64,
-    refused: AtomicU64,
-    broken_streams: AtomicU64,
-}
-
 impl Subscriber {
     /// Starts the task. Must be called inside a tokio runtime.
     #[must_use]
     pub fn start(settings: SubscriberSettings) -> Self {
         let (sender, mut latest) = watch::channel(None);
         latest.mark_unchanged();
-        let counters = Arc::new(Counters::default());
+        let stats = Arc::<Mutex<SubscriberStats>>::default();
         let (tell_away, away) = watch::channel(Some(Instant::now()));
         let following =
-            Following { settings, latest: sender, away: tell_away, partial: None, counters: Arc::clone(&counters) };
-        Self { latest, away, counters, following: Reconnecting::start(following, entropy()) }
+            Following { settings, latest: sender, away: tell_away, partial: None, stats: Arc::clone(&stats) };
+        Self { latest, away, stats, following: Reconnecting::start(following, entropy()) }
     }
 
     /// The last good version, if one has come yet.
@@ -106,12 +99,7 @@ impl Subscriber {
     /// Counts since the start.
     #[must_use]
     pub fn stats(&self) -> SubscriberStats {
-        let Counters { versions, refused, broken_streams } = &*self.counters;
-        SubscriberStats {
-            versions: versions.load(Ordering::Relaxed),
-            refused: refused.load(Ordering::Relaxed),
-            broken_streams: broken_streams.load(Ordering::Relaxed),
-        }
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the stream and joins the task.
@@ -128,7 +116,7 @@ struct Following {
     away: watch::Sender<Option<Instant>>,
     /// The chunks of a version that have arrived; they survive broken connections.
     partial: Option<Assembly>,
-    counters: Arc<Counters>,
+    stats: Arc<Mutex<SubscriberStats>>,
 }
 
 impl Client for Following {
@@ -142,13 +130,13 @@ impl Client for Following {
         let mut client = WeightsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let request = v1::SubscribeRequest { name: self.settings.name.clone() };
         let mut manifests = client.subscribe(request).await?.into_inner();
-        let mut told: Option<Manifest> = None;
+        let mut announced: Option<Manifest> = None;
         loop {
             let manifest = newest(&mut manifests).await?;
-            match told.as_ref().map(|told| goes_back(told, &manifest)) {
+            match announced.as_ref().map(|announced| goes_back(announced, &manifest)) {
                 Some(Some(reason)) => self.refuse(&manifest, &reason),
                 _ => {
-                    told = Some(manifest.clone());
+                    announced = Some(manifest.clone());
                     self.follow(&mut client, manifest, backoff).await?;
                 }
             }
@@ -157,7 +145,7 @@ impl Client for Following {
     }
 
     fn broke(&mut self, _: &Broken) {
-        self.counters.broken_streams.fetch_add(1, Ordering::Relaxed);
+        self.count(|stats| stats.broken_streams += 1);
         self.away.send_if_modified(|away| {
             let is_new = away.is_none();
             away.get_or_insert_with(Instant::now);
@@ -167,10 +155,10 @@ impl Client for Following {
 }
 
 /// The reason why a manifest may not follow an earlier one of the same learner; `None` if it may.
-fn goes_back(told: &Manifest, next: &Manifest) -> Option<Invalid> {
-    let is_same = told == next;
-    let reason = || format!("{} was announced after {} by the same learner", next.version, told.version);
-    (next.version <= told.version && !is_same).then(|| invalid("version", reason()))
+fn goes_back(announced: &Manifest, next: &Manifest) -> Option<Invalid> {
+    let is_same = announced == next;
+    let reason = || format!("{} was announced after {} by the same learner", next.version, announced.version);
+    (next.version <= announced.version && !is_same).then(|| invalid("version", reason()))
 }
 
 impl Following {
@@ -214,16 +202,32 @@ impl Following {
             }
         }
         let bytes = assembly.finish().inspect_err(|wrong| self.refuse(&manifest, wrong))?;
-        self.counters.versions.fetch_add(1, Ordering::Relaxed);
+        self.count(|stats| stats.versions += 1);
         self.latest.send_replace(Some(Arc::new(Published { manifest, bytes })));
         backoff.reset();
         Ok(())
     }
 
+    fn count(&self, change: impl FnOnce(&mut SubscriberStats)) {
+        change(&mut self.stats.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     fn refuse(&self, manifest: &Manifest, error: &dyn std::error::Error) {
-        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        self.count(|stats| stats.refused += 1);
         tracing::error!(version = %manifest.version, %error, "weights version refused");
     }
+}
+
+/// Fetches what the assembly lacks. Where it breaks off, what had arrived stays in the assembly.
+async fn fetch(client: &mut WeightsClient<Channel>, assembly: &mut Assembly) -> Result<(), Broken> {
+    let manifest = assembly.manifest();
+    let query = FetchQuery { version: manifest.version, digest: manifest.digest, offset: assembly.next_offset() };
+    let mut chunks = client.fetch(v1::FetchRequest::from(query)).await?.into_inner();
+    while let Some(chunk) = chunks.message().await? {
+        let (offset, data) = chunk_from_wire(chunk)?;
+        assembly.add(offset, &data)?;
+    }
+    if assembly.is_complete() { Ok(()) } else { Err(Broken::Ended) }
 }
 
 /// The newest manifest that has arrived; waits for one.

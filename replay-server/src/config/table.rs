@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use replay::{
-    InvalidRateLimiter, InvalidSelector, InvalidTable, InvalidWindow, RateLimiter, RateLimiterSettings, Retention,
-    Selector, TableSettings, Window,
-};
+use experience::Invalid;
+use replay::{RateLimiterSettings, Retention, Selector, TableSettings, Window};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::ConfigError;
@@ -49,12 +47,30 @@ pub enum SelectorName {
     StalenessAware,
 }
 
-/// An entry of `[[replay.tables]]`; the same keys in `[replay]` are about the table `main`.
+/// An entry of `[[replay.tables]]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TableSection {
     /// The name that samplers use.
     pub name: String,
+    /// What the main table has too.
+    #[serde(flatten)]
+    pub keys: TableKeys,
+    /// True if inserts wait for this table's limiter. A table that is only watched must not block self-play.
+    pub blocks_inserts: bool,
+}
+
+impl Default for TableSection {
+    fn default() -> Self {
+        Self { name: String::new(), keys: TableKeys::default(), blocks_inserts: true }
+    }
+}
+
+/// The keys of every table: in `[replay]` they are about the table `main`, in an entry of `[[replay.tables]]` about
+/// that one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TableKeys {
     /// The rule that chooses the next item.
     pub selector: SelectorName,
     /// Of `prioritised`: how much priorities matter.
@@ -62,8 +78,7 @@ pub struct TableSection {
     /// Of `staleness_aware`: by how many weights versions an item must be older to be drawn half as often.
     pub half_life_versions: f64,
     /// The maximum number of times that an item is drawn; 0: unlimited.
-    #[serde(with = "super::bound")]
-    pub max_times_sampled: Option<NonZeroU32>,
+    pub max_times_sampled: u32,
     /// Items that must be held before the first is drawn.
     pub min_items: u64,
     /// The average number of times that an item is drawn over its lifetime.
@@ -79,28 +94,22 @@ pub struct TableSection {
     /// Items beyond which the oldest trajectories are forgotten.
     pub capacity_items: u64,
     /// The maximum age of a trajectory; 0: as long as there is room.
-    #[serde(with = "super::bound")]
-    pub age_max_hours: Option<f64>,
+    pub age_max_hours: f64,
     /// Bytes of the trajectories kept; 0: as many as the capacity allows.
-    #[serde(with = "super::bound")]
-    pub bytes_max: Option<u64>,
+    pub bytes_max: u64,
     /// The maximum number of weights versions that a trajectory may be behind the newest; 0: unlimited.
-    #[serde(with = "super::bound")]
-    pub lag_versions_max: Option<u64>,
-    /// True if inserts wait for this table's limiter. A table that is only watched must not block self-play.
-    pub blocks_inserts: bool,
+    pub lag_versions_max: u64,
 }
 
-impl Default for TableSection {
+impl Default for TableKeys {
     fn default() -> Self {
         Self {
-            name: String::new(),
             selector: SelectorName::Uniform,
             // The best α of proportional prioritisation in Schaul et al. 2016, table 3.
             exponent: 0.6,
             // A window of some tens of versions is usual: its end is then drawn a tenth as often as its beginning.
             half_life_versions: 10.0,
-            max_times_sampled: None,
+            max_times_sampled: 0,
             // A few hundred games of Connect Four: enough variety for the first batches.
             min_items: 5_000,
             // AlphaZero-like runs draw each position 4 to 8 times; KataGo draws about 4.
@@ -113,10 +122,9 @@ impl Default for TableSection {
             window_slope: 0.4,
             // About 1 GB of memory with Connect Four's policies.
             capacity_items: 4_000_000,
-            age_max_hours: None,
-            bytes_max: None,
-            lag_versions_max: None,
-            blocks_inserts: true,
+            age_max_hours: 0.0,
+            bytes_max: 0,
+            lag_versions_max: 0,
         }
     }
 }
@@ -136,41 +144,24 @@ pub struct NamedTable {
     pub section: TableSection,
 }
 
-/// The key at fault, and why.
-#[derive(Debug, Clone, PartialEq)]
-pub struct InvalidKey {
-    /// The key.
-    pub key: String,
-    /// The reason for which its value is rejected.
-    pub reason: String,
+fn invalid(key: &str, reason: impl ToString) -> Invalid {
+    Invalid { field: key.to_owned(), reason: reason.to_string() }
 }
 
-impl InvalidKey {
-    fn new(key: &str, reason: impl ToString) -> Self {
-        Self { key: key.to_owned(), reason: reason.to_string() }
-    }
-
-    /// The key that the loader refuses.
-    fn of(error: ConfigError) -> Self {
-        let reason = match &error {
-            ConfigError::UnknownKey { hint, .. } => format!("is no key of a table; {hint}"),
-            ConfigError::WrongType { expected, got, .. } => format!("expected {expected}, got {got}"),
-            ConfigError::Refused { reason, .. } => reason.clone(),
-            error => error.to_string(),
-        };
-        let key = match &error {
-            ConfigError::UnknownKey { key, .. }
-            | ConfigError::WrongType { key, .. }
-            | ConfigError::Refused { key, .. } => key.strip_prefix("table.").unwrap_or(key),
-            _ => "settings",
-        };
-        Self { key: key.to_owned(), reason }
-    }
-
-    /// The same, as a fault of the run file.
-    pub(super) fn below(self, section: &str) -> ConfigError {
-        ConfigError::invalid(format!("{section}.{}", self.key), self.reason)
-    }
+/// The key of a table that the loader refuses.
+fn refused(error: ConfigError) -> Invalid {
+    let reason = match &error {
+        ConfigError::UnknownKey { hint, .. } => format!("is no key of a table; {hint}"),
+        ConfigError::Refused { reason, .. } => reason.clone(),
+        error => error.to_string(),
+    };
+    let key = match &error {
+        ConfigError::UnknownKey { key, .. } | ConfigError::Refused { key, .. } => {
+            key.strip_prefix("table.").unwrap_or(key)
+        }
+        _ => "settings",
+    };
+    invalid(key, reason)
 }
 
 impl TableSection {
@@ -178,38 +169,39 @@ impl TableSection {
     ///
     /// # Errors
     /// The first key out of range.
-    pub fn settings(&self) -> Result<NamedTable, InvalidKey> {
+    pub fn settings(&self) -> Result<NamedTable, Invalid> {
+        let Self { name, keys, blocks_inserts } = self.clone();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX || !self.name.chars().all(is_plain) {
-            let reason = format!("{:?} is not 1 to {NAME_BYTES_MAX} letters, digits, '_' and '-'", self.name);
-            return Err(InvalidKey::new("name", reason));
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
+            let reason = format!("{name:?} is not 1 to {NAME_BYTES_MAX} letters, digits, '_' and '-'");
+            return Err(invalid("name", reason));
         }
         let table = TableSettings {
-            selector: self.selector(),
+            selector: keys.selector(),
             window: Window {
-                items_min: self.window_items_min,
-                exponent: self.window_exponent,
-                slope: self.window_slope,
-                capacity_items: self.capacity_items,
+                items_min: keys.window_items_min,
+                exponent: keys.window_exponent,
+                slope: keys.window_slope,
+                capacity_items: keys.capacity_items,
             },
-            retention: self.retention()?,
-            max_times_sampled: self.max_times_sampled,
+            retention: keys.retention()?,
+            max_times_sampled: NonZeroU32::new(keys.max_times_sampled),
         };
-        let table = table.check().map_err(|error| InvalidKey::new(table_key(&error), error))?;
         let rate_limiter = RateLimiterSettings {
-            samples_per_insert: self.samples_per_insert,
-            min_items: self.min_items,
-            error: self.error_items,
+            samples_per_insert: keys.samples_per_insert,
+            min_items: keys.min_items,
+            error_items: keys.error_items,
         };
-        RateLimiter::new(rate_limiter).map_err(|error| InvalidKey::new(limiter_key(&error), error))?;
-        if self.min_items > self.capacity_items {
-            let reason = format!("{} items never fit the capacity of {}", self.min_items, self.capacity_items);
-            return Err(InvalidKey::new("min_items", reason));
+        let (table, rate_limiter) = (table.check()?, rate_limiter.check()?);
+        if keys.min_items > keys.capacity_items {
+            let reason = format!("{} items never fit the capacity of {}", keys.min_items, keys.capacity_items);
+            return Err(invalid("min_items", reason));
         }
-        let (name, blocks_inserts) = (self.name.clone(), self.blocks_inserts);
         Ok(NamedTable { name, table, rate_limiter, blocks_inserts, section: self.clone() })
     }
+}
 
+impl TableKeys {
     fn selector(&self) -> Selector {
         match self.selector {
             SelectorName::Uniform => Selector::Uniform,
@@ -222,14 +214,22 @@ impl TableSection {
         }
     }
 
-    fn retention(&self) -> Result<Retention, InvalidKey> {
-        let age_max = self.age_max_hours.map(|hours| {
-            let age = Duration::try_from_secs_f64(hours * 3600.0).ok().filter(|age| !age.is_zero());
-            age.ok_or_else(|| InvalidKey::new("age_max_hours", format!("{hours} hours is not a time above 0")))
-        });
-        let (trajectory_bytes_max, lag_versions_max) = (self.bytes_max, self.lag_versions_max);
-        Ok(Retention { age_max: age_max.transpose()?, trajectory_bytes_max, lag_versions_max })
+    fn retention(&self) -> Result<Retention, Invalid> {
+        let hours = self.age_max_hours;
+        let age_max = Duration::try_from_secs_f64(hours * 3600.0).ok().filter(|age| hours == 0.0 || !age.is_zero());
+        let age_max =
+            age_max.ok_or_else(|| invalid("age_max_hours", format!("{hours} hours is not a time above 0")))?;
+        Ok(Retention {
+            age_max: Some(age_max).filter(|age| !age.is_zero()),
+            trajectory_bytes_max: above_zero(self.bytes_max),
+            lag_versions_max: above_zero(self.lag_versions_max),
+        })
     }
+}
+
+/// A bound as written, where 0 is none.
+pub(super) fn above_zero(written: u64) -> Option<u64> {
+    (written > 0).then_some(written)
 }
 
 /// The keys that stay as they are while a table serves.
@@ -247,22 +247,22 @@ impl TableSection {
     ///
     /// # Errors
     /// A key that a table does not have or that may not change, or a value of another type.
-    pub fn changed(&self, settings: &BTreeMap<String, String>) -> Result<Self, InvalidKey> {
+    pub fn changed(&self, settings: &BTreeMap<String, String>) -> Result<Self, Invalid> {
         if let Some(key) = FIXED_KEYS.into_iter().find(|key| settings.contains_key(*key)) {
-            return Err(InvalidKey::new(key, "cannot change while the table serves"));
+            return Err(invalid(key, "cannot change while the table serves"));
         }
         let sets = settings.iter().map(|(key, value)| format!("table.{key}={value}")).collect();
         let sources = Sources { file: None, env: std::iter::empty(), sets };
-        let OneTable { table } = sources.load_over(&OneTable { table: self.clone() }).map_err(InvalidKey::of)?;
+        let written = sources.layers().and_then(|layers| layers.load_over(&OneTable { table: self.clone() }));
+        let OneTable { table } = written.map_err(refused)?;
         // The log keeps no others.
         match table.values().into_iter().find(|(_, value)| value.is_null()) {
-            Some((key, _)) => Err(InvalidKey::new(&key, "is not finite")),
+            Some((key, _)) => Err(invalid(&key, "is not finite")),
             None => Ok(table),
         }
     }
 
     /// Every key that may change while the table serves, and its value as after `--set`.
-    #[must_use]
     pub fn live_settings(&self) -> BTreeMap<String, String> {
         let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let live = self.values().into_iter().filter(|(key, _)| !FIXED_KEYS.contains(&key.as_str()));
@@ -290,36 +290,15 @@ fn text(section: &TableSection) -> String {
 
 impl LiveTable {
     /// As text, for the log.
-    #[must_use]
     pub fn encode(written: &TableSection, live: TableSection) -> String {
         let table = Self { written: text(written), live };
         serde_json::to_string(&table).expect("a section has numbers and text only")
     }
 
     /// Returns the settings of a table that the run file writes so, if the saved text applies to it.
-    #[must_use]
     pub fn restored(saved: &str, written: &TableSection) -> Option<NamedTable> {
         let table: Self = serde_json::from_str(saved).ok()?;
         // Ranges may have become narrower since.
         (table.written == text(written)).then(|| table.live.settings().ok()).flatten()
-    }
-}
-
-fn table_key(error: &InvalidTable) -> &'static str {
-    match error {
-        InvalidTable::Selector(InvalidSelector::Exponent(_)) => "exponent",
-        InvalidTable::Selector(InvalidSelector::HalfLife(_)) => "half_life_versions",
-        InvalidTable::Window(InvalidWindow::Empty) => "window_items_min",
-        InvalidTable::Window(InvalidWindow::Exponent(_)) => "window_exponent",
-        InvalidTable::Window(InvalidWindow::Slope(_)) => "window_slope",
-        InvalidTable::Window(InvalidWindow::Capacity { .. }) => "capacity_items",
-    }
-}
-
-fn limiter_key(error: &InvalidRateLimiter) -> &'static str {
-    match error {
-        InvalidRateLimiter::SamplesPerInsert(_) => "samples_per_insert",
-        InvalidRateLimiter::MinItems => "min_items",
-        InvalidRateLimiter::Error { .. } => "error_items",
     }
 }

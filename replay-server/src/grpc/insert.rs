@@ -9,16 +9,13 @@ use proto::replay::{Answer, v1};
 use service::trace::{self, Kind, Span};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::quota::Quota;
-use super::{Answers, INSERT_CREDIT, draining, ended, until};
-use crate::config::Settings;
-use crate::keeper::{Command, Handle, Inserted};
-use crate::leases::{Actors, Lease, MISSED_MAX};
+use super::{Answers, INSERT_CREDIT, ReplayService, draining, until};
+use crate::leases::{Lease, MISSED_MAX};
 use crate::log::UnixMillis;
 use crate::storage;
+use crate::table_service::{Command, Inserted};
 
 /// A disk is not made room on in less.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -30,17 +27,17 @@ const IN_FLIGHT_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 pub(super) struct InsertStream {
     inbound: Streaming<v1::InsertRequest>,
     order: InsertOrder,
-    handle: Handle,
-    drain: CancellationToken,
+    service: ReplayService,
     answer: mpsc::Sender<Inserted>,
     answers: mpsc::Receiver<Inserted>,
     reading: Reading,
-    peer: Peer,
+    /// The address of the client.
+    address: String,
     heartbeat: Duration,
     /// Since `hello`.
     lease: Option<Lease>,
     /// The time of the client's last message, or of the last moment at which the server did not read.
-    heard: Instant,
+    last_message: Instant,
     /// The time of the last check of the lease.
     looked: Instant,
     /// Before this nothing is read: the actor is ahead of its quota.
@@ -51,16 +48,6 @@ pub(super) struct InsertStream {
     /// Of those that are traced, by sequence: from here to the answer. No more than are unanswered.
     traces: HashMap<u64, Span>,
     _permit: OwnedSemaphorePermit,
-}
-
-/// The other end of a stream, and what is kept of it over its streams.
-pub(super) struct Peer {
-    /// The address of the client.
-    pub(super) address: String,
-    /// The leases of all actors.
-    pub(super) actors: Actors,
-    /// The quota of the client.
-    pub(super) quota: Quota,
 }
 
 /// States if messages are still read, and if not, the reason.
@@ -74,28 +61,26 @@ enum Reading {
 impl InsertStream {
     pub(super) fn new(
         inbound: Streaming<v1::InsertRequest>,
-        settings: &Settings,
-        handle: Handle,
-        drain: CancellationToken,
-        peer: Peer,
+        service: ReplayService,
+        address: String,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let order =
-            InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits).with_heartbeat(settings.heartbeat);
-        // Room for an answer to everything that may be unanswered: the keeper never finds it full.
+        let settings = &service.settings;
+        let heartbeat = settings.heartbeat;
+        let order = InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits, heartbeat);
+        // Room for an answer to everything that may be unanswered: the table service never finds it full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
         Self {
             inbound,
             order,
-            handle,
-            drain,
+            service,
             answer,
             answers,
             reading: Reading::On,
-            peer,
-            heartbeat: settings.heartbeat,
+            address,
+            heartbeat,
             lease: None,
-            heard: Instant::now(),
+            last_message: Instant::now(),
             looked: Instant::now(),
             ready: None,
             in_flight: HashMap::new(),
@@ -133,7 +118,7 @@ impl InsertStream {
                         return Ok(Some(answer.into()));
                     }
                 }
-                () = self.drain.cancelled(), if reading => self.reading = Reading::Draining,
+                () = self.service.drain.cancelled(), if reading => self.reading = Reading::Draining,
                 () = until(self.ready), if self.ready.is_some() => self.ready = None,
                 message = self.inbound.message(), if reading && self.may_read() => match message? {
                     None => self.reading = Reading::ClientEnded,
@@ -149,7 +134,7 @@ impl InsertStream {
     async fn receive(&mut self, message: v1::InsertRequest) -> Result<Option<v1::InsertResponse>, Status> {
         let trace = trace::joined("store", convert::trace_of(&message)).map(|span| span.of_kind(Kind::Server));
         let message = self.order.receive(message)?;
-        self.hear(Instant::now());
+        self.renew_lease(Instant::now());
         match message {
             Message::Heartbeat => Ok(None),
             Message::Goodbye => {
@@ -158,10 +143,10 @@ impl InsertStream {
             }
             Message::Hello(origin) => {
                 tracing::info!(actor = origin.actor, epoch = origin.epoch, "an actor inserts");
-                let address = std::mem::take(&mut self.peer.address);
-                self.lease = Some(self.peer.actors.open(origin.actor, origin.epoch, address));
-                let highest = self.handle.ask(|reply| Command::HighestEpoch { actor: origin.actor, reply }).await;
-                Ok(Some(self.order.ready(highest.map_err(ended)?)))
+                let address = std::mem::take(&mut self.address);
+                self.lease = Some(self.service.actors.open(origin.actor, origin.epoch, address));
+                let highest = self.service.handle.ask(|reply| Command::HighestEpoch(origin.actor, reply)).await?;
+                Ok(Some(self.order.ready(highest)))
             }
             Message::Trajectory(trajectory) => {
                 // Here, where each connection has a task of its own, and not on the log's one thread.
@@ -176,13 +161,13 @@ impl InsertStream {
                 if let Some(lease) = &self.lease {
                     lease.arrived(Some(trajectory.last_weights_version().0));
                 }
-                self.ready = self.peer.quota.count(id.actor, Instant::now());
+                self.ready = self.service.quota.count(id.actor, Instant::now());
                 let command = Command::Insert { trajectory, content, inserted, reply: self.answer.clone() };
-                self.handle.send(command).await.map_err(ended)?;
+                self.service.handle.send(command).await?;
                 Ok(None)
             }
             Message::Refused(answer) => {
-                self.handle.send(Command::CountRefused).await.map_err(ended)?;
+                self.service.handle.send(Command::CountRefused).await?;
                 self.order.answered();
                 if let Answer::Refused { sequence, fault } = &answer {
                     tracing::warn!(sequence, %fault, "an invalid trajectory was refused");
@@ -197,10 +182,10 @@ impl InsertStream {
     }
 
     /// The client sent something, or is kept from it.
-    fn hear(&mut self, now: Instant) {
-        self.heard = now;
+    fn renew_lease(&mut self, now: Instant) {
+        self.last_message = now;
         if let Some(lease) = &self.lease {
-            lease.heard(now);
+            lease.renew(now);
         }
     }
 
@@ -214,9 +199,9 @@ impl InsertStream {
             || !self.may_read()
             || now.saturating_duration_since(looked) > self.heartbeat + self.heartbeat / 2;
         if is_excused {
-            self.hear(now);
+            self.renew_lease(now);
         }
-        let silent = now.saturating_duration_since(self.heard);
+        let silent = now.saturating_duration_since(self.last_message);
         if silent <= self.heartbeat * MISSED_MAX {
             return Ok(());
         }

@@ -9,13 +9,11 @@ use proto::replay::{SampleBatch, SampleQuery, TableStats, v1};
 use replay::Drawn;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::table_names::TableNames;
-use super::{Answers, draining, ended, until};
-use crate::config::{Settings, TableIndex};
-use crate::keeper::{BatchRequest, Command, Handle, Sampled};
+use super::{Answers, ReplayService, draining, until};
+use crate::config::TableIndex;
+use crate::table_service::{Command, Sampled};
 
 /// Trajectories whose memory is waited for together, before the first of them is cut.
 const CUT_TOGETHER: usize = 16;
@@ -28,9 +26,7 @@ pub(super) struct SampleStream {
     inbound: Streaming<v1::SampleRequest>,
     order: SampleOrder,
     query: Option<(TableIndex, SampleQuery)>,
-    tables: TableNames,
-    handle: Handle,
-    drain: CancellationToken,
+    service: ReplayService,
     reply: mpsc::Sender<Sampled>,
     replies: mpsc::Receiver<Sampled>,
     /// The newest weights version received on this stream.
@@ -40,7 +36,7 @@ pub(super) struct SampleStream {
     /// The deadline of the next batch.
     due: Option<Instant>,
     /// The last known reason for which no batch arrived.
-    heard: Option<String>,
+    wait_reason: Option<String>,
     /// The unsent parts of the batch that was drawn last.
     parts: VecDeque<v1::SampleResponse>,
     reading: bool,
@@ -50,27 +46,22 @@ pub(super) struct SampleStream {
 impl SampleStream {
     pub(super) fn new(
         inbound: Streaming<v1::SampleRequest>,
-        settings: &Settings,
-        tables: TableNames,
-        handle: Handle,
-        drain: CancellationToken,
+        service: ReplayService,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         // Room for every batch that has credit, and for some reasons besides.
         let (reply, replies) = mpsc::channel(CREDIT_BATCHES_MAX as usize + REASONS_MAX);
         Self {
             inbound,
-            order: SampleOrder::new(settings.game.as_str()),
+            order: SampleOrder::new(service.settings.game.as_str()),
             query: None,
-            tables,
-            handle,
-            drain,
+            service,
             reply,
             replies,
             newest: None,
             requested: 0,
             due: None,
-            heard: None,
+            wait_reason: None,
             parts: VecDeque::new(),
             reading: true,
             _permit: permit,
@@ -94,14 +85,14 @@ impl SampleStream {
             }
             tokio::select! {
                 biased;
-                () = self.drain.cancelled() => return Err(draining()),
+                () = self.service.drain.cancelled() => return Err(draining()),
                 message = self.inbound.message(), if self.reading => match message? {
                     None => self.reading = false,
                     Some(message) => self.receive(message).await?,
                 },
                 Some(sampled) = self.replies.recv() => match sampled {
                     Sampled::Waiting(reason) => {
-                        self.heard = Some(reason.clone());
+                        self.wait_reason = Some(reason.clone());
                         return Ok(Some(convert::waiting_to_wire(reason)));
                     }
                     Sampled::TooLarge { items_max } => {
@@ -117,9 +108,8 @@ impl SampleStream {
     async fn receive(&mut self, message: v1::SampleRequest) -> Result<(), Status> {
         match self.order.receive(message)? {
             Message::Open(query) => {
-                let table = self.tables.named(&query.table)?;
-                let ask = |reply| Command::BatchItemsMax { table, reply };
-                let items_max = self.handle.ask(ask).await.map_err(ended)?;
+                let table = self.service.table(&query.table)?;
+                let items_max = self.service.handle.ask(|reply| Command::BatchItemsMax(table, reply)).await?;
                 if query.batch_size as u64 > items_max {
                     return Err(too_large(query.batch_size, items_max));
                 }
@@ -135,8 +125,7 @@ impl SampleStream {
                     self.due = self.next_due();
                 }
                 for _ in self.requested..self.order.credit() {
-                    let request = BatchRequest { table, items, reply: self.reply.clone() };
-                    self.handle.send(Command::Sample(request)).await.map_err(ended)?;
+                    self.service.handle.send(Command::Sample { table, items, reply: self.reply.clone() }).await?;
                     self.requested += 1;
                 }
             }
@@ -150,7 +139,7 @@ impl SampleStream {
             && self.newest != newest
         {
             self.newest = newest;
-            self.handle.send(Command::NewestWeights(version)).await.map_err(ended)?;
+            self.service.handle.send(Command::NewestWeights(version)).await?;
         }
         Ok(())
     }
@@ -166,7 +155,7 @@ impl SampleStream {
             Some((_, query)) => (query.table.as_str(), query.timeout.unwrap_or_default()),
             None => ("", Duration::ZERO),
         };
-        let reason = self.heard.as_deref().unwrap_or("the server is behind");
+        let reason = self.wait_reason.as_deref().unwrap_or("the server is behind");
         let timeout = timeout.as_millis();
         Status::deadline_exceeded(format!("no batch of the table {table} within {timeout} ms: {reason}"))
     }
@@ -175,7 +164,7 @@ impl SampleStream {
         self.requested -= 1;
         self.order.sent();
         self.due = if self.requested > 0 { self.next_due() } else { None };
-        self.heard = None;
+        self.wait_reason = None;
         let unroll_steps = self.query.as_ref().map_or(0, |(_, query)| query.unroll_steps);
         // A large batch takes milliseconds: not on a thread that drives sockets.
         let parts =

@@ -27,7 +27,7 @@ use tonic::{Code, Status, Streaming};
 use weights::WeightsVersion;
 
 use super::INSERT_CREDIT;
-use crate::config::{Config, ReplaySection};
+use crate::config::{Config, ReplaySection, TableKeys};
 use crate::log::committer::Ack;
 use crate::{Running, start};
 
@@ -47,8 +47,8 @@ async fn serve(directory: &Path) -> Server {
 async fn serve_with(directory: &Path, change: impl FnOnce(&mut ReplaySection)) -> Server {
     let mut config = Config::default();
     config.run.directory = directory.to_owned();
-    config.replay =
-        ReplaySection { min_items: 4, samples_per_insert: 2.0, error_items: 8.0, fsync_ms: 1, ..config.replay };
+    config.replay.main = TableKeys { min_items: 4, samples_per_insert: 2.0, error_items: 8.0, ..config.replay.main };
+    config.replay.fsync_ms = 1;
     change(&mut config.replay);
     let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let drain = Drain::new();
@@ -199,10 +199,10 @@ async fn samples_wait_with_a_reason_until_the_table_holds_its_minimum() {
 #[tokio::test]
 async fn a_table_weighs_nothing_below_its_minimum_and_then_as_much_as_what_it_may_draw() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), |replay| replay.min_items = 8).await;
+    let server = serve_with(directory.path(), |replay| replay.main.min_items = 8).await;
     for (sequence, weight) in [(0, 0.0), (1, 8.0)] {
         server.insert_all([sequence]).await;
-        assert_eq!(server.stats().await.mass, Some(v1::Mass { weight, log2_scale: 0.0 }));
+        assert_eq!(server.stats().await.total_weight, Some(v1::TotalWeight { weight, log2_scale: 0.0 }));
     }
     server.stop().await;
 }
@@ -210,7 +210,7 @@ async fn a_table_weighs_nothing_below_its_minimum_and_then_as_much_as_what_it_ma
 #[tokio::test]
 async fn a_batch_larger_than_a_message_comes_in_parts_for_one_credit() {
     let directory = tempfile::tempdir().unwrap();
-    let wide = |replay: &mut ReplaySection| (replay.actions_max, replay.error_items) = (1 << 16, 200.0);
+    let wide = |replay: &mut ReplaySection| (replay.actions_max, replay.main.error_items) = (1 << 16, 200.0);
     let server = serve_with(directory.path(), wide).await;
     let entry = |action| ActionProbability { action: Action(action), probability: 1.0 / 65536.0 };
     let kind = StepKind::Full { policy: (0..=u16::MAX).map(entry).collect(), value: 0.5 };
@@ -370,7 +370,7 @@ async fn a_reported_trajectory_is_out_of_sampling_even_after_a_restart() {
 #[tokio::test]
 async fn the_list_goes_on_after_an_id() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), |replay| replay.error_items = 100.0).await;
+    let server = serve_with(directory.path(), |replay| replay.main.error_items = 100.0).await;
     server.insert_all([2, 0, 1]).await;
     let after = Some(v1::TrajectoryId { actor: 1, epoch: 1, sequence: 0 });
     let request = v1::ListRequest { after, limit: 1, ..v1::ListRequest::default() };
@@ -384,8 +384,8 @@ async fn the_list_goes_on_after_an_id() {
 async fn old_segments_are_dropped_and_their_ids_still_count_as_seen() {
     let directory = tempfile::tempdir().unwrap();
     let small = |replay: &mut ReplaySection| {
-        (replay.capacity_items, replay.window_items_min, replay.segment_bytes) = (40, 10, 4096);
-        replay.error_items = 1e9;
+        (replay.main.capacity_items, replay.main.window_items_min, replay.segment_bytes) = (40, 10, 4096);
+        replay.main.error_items = 1e9;
     };
     let server = serve_with(directory.path(), small).await;
     server.insert_all(0..120).await;

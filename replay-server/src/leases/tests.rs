@@ -27,7 +27,7 @@ impl Scene {
     }
 
     fn states(&self) -> Vec<(u64, ActorState)> {
-        self.leases.told(self.now).actors.into_iter().map(|actor| (actor.actor, actor.state)).collect()
+        self.leases.list(self.now).actors.into_iter().map(|actor| (actor.actor, actor.state())).collect()
     }
 }
 
@@ -37,13 +37,13 @@ fn an_actor_that_misses_three_heartbeats_is_lost_once_and_comes_back_when_it_is_
     let stream = scene.open(7);
     for _ in 0..5 {
         scene.pass(2.0);
-        assert_eq!(scene.leases.heard(stream, scene.now), Heard::AsEver);
+        assert_eq!(scene.leases.renew(stream, scene.now), Before::Live);
     }
     scene.pass(6.0);
     assert_eq!((scene.states(), scene.lost.len()), (vec![(7, ActorState::Live)], 0));
     scene.pass(60.0);
     assert_eq!((scene.states(), scene.lost.clone()), (vec![(7, ActorState::Lost)], vec![7]));
-    assert_eq!(scene.leases.heard(stream, scene.now), Heard::Again);
+    assert_eq!(scene.leases.renew(stream, scene.now), Before::Lost);
     assert_eq!(scene.states(), [(7, ActorState::Live)]);
     scene.pass(7.0);
     assert_eq!((scene.lost.clone(), scene.leases.lost_total()), (vec![7, 7], 2));
@@ -57,21 +57,21 @@ fn what_is_told_of_a_lost_actor_is_what_was_last_known() {
     scene.leases.arrived(stream, Some(13));
     scene.leases.answered(stream, 1);
     scene.pass(5.0);
-    let told = scene.leases.told(scene.now);
-    assert_eq!((told.heartbeat, told.lost_total), (HEARTBEAT, 0));
+    let list = scene.leases.list(scene.now);
+    assert_eq!((u128::from(list.heartbeat_ms), list.lost_total), (HEARTBEAT.as_millis(), 0));
     let expected = Actor {
         actor: 7,
         epoch: 1,
-        state: ActorState::Live,
+        state: ActorState::Live.into(),
         address: "10.0.0.1:4000".to_owned(),
-        since: Duration::from_secs(5),
-        silent: Duration::from_secs(5),
+        since_ms: 5000,
+        silent_ms: 5000,
         weights_version: Some(13),
         trajectories: 1,
         unanswered: 1,
         credit: 8,
     };
-    assert_eq!(told.actors, [expected]);
+    assert_eq!(list.actors, [expected]);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn an_actor_whose_stream_breaks_has_its_lease_to_come_back() {
     let again = scene.open(2);
     scene.pass(2.0);
     assert_eq!(scene.lost, [1]);
-    assert_eq!(scene.leases.heard(again, scene.now), Heard::AsEver);
+    assert_eq!(scene.leases.renew(again, scene.now), Before::Live);
     assert_eq!(scene.states(), [(1, ActorState::Lost), (2, ActorState::Live)]);
 }
 
@@ -122,8 +122,8 @@ fn an_actor_that_restarts_is_listed_once_with_its_newest_epoch() {
     scene.pass(3.0);
     let _ = scene.leases.open(7, 2, String::new(), scene.now);
     let _ = scene.leases.open(7, 1, String::new(), scene.now);
-    let told = scene.leases.told(scene.now).actors;
-    assert_eq!((told.len(), told[0].epoch, told[0].since), (1, 2, Duration::ZERO));
+    let actors = scene.leases.list(scene.now).actors;
+    assert_eq!((actors.len(), actors[0].epoch, actors[0].since_ms), (1, 2, 0));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn actors_lost_for_long_are_forgotten_and_the_table_is_bounded() {
     assert_eq!((states.len(), states[0].0), (ACTORS_MAX, 1), "the lost one makes room");
     let unlisted = scene.open(1 << 21);
     assert_eq!(scene.states().len(), ACTORS_MAX);
-    let _ = scene.leases.heard(unlisted, scene.now);
+    let _ = scene.leases.renew(unlisted, scene.now);
     scene.leases.closed(unlisted);
 
     let mut scene = Scene::new();

@@ -237,9 +237,14 @@ impl<V: Volume> Committer<V> {
     /// Returns the entries acknowledged and not written.
     #[cfg(test)]
     pub(crate) fn unwritten_ids(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
+        use proto::replay::Suspect;
+
+        use super::OperatorRecord;
         self.unwritten.iter().filter_map(|entry| match entry {
-            Entry::Trajectory { id, .. } | Entry::Note(super::Note::Quarantine(id)) => Some(*id),
-            Entry::Note(_) => None,
+            Entry::Trajectory { id, .. } | Entry::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id))) => {
+                Some(*id)
+            }
+            Entry::Operator(_) => None,
         })
     }
 

@@ -4,8 +4,8 @@ use std::io;
 
 use experience::TrajectoryId;
 
-/// A trajectory of Connect Four is mostly floats: levels 1 and 3 both make 1044 bytes of 1551
-/// (`examples/log_speed.rs`), and level 1 asks for less memory in each thread that compresses.
+/// A trajectory of Connect Four is mostly floats: levels 1 and 3 both make 1044 bytes of 1551, and level 1 asks for
+/// less memory in each thread that compresses.
 pub(super) const COMPRESSION_LEVEL: i32 = 1;
 
 /// The reason for which a payload with a valid checksum cannot be read.

@@ -40,13 +40,11 @@ pub struct Prologue {
 
 impl Prologue {
     /// The prologue of a new segment.
-    #[must_use]
     pub fn new(number: SegmentNumber, salt: Salt) -> Self {
         Self { number, salt }
     }
 
     /// The first [`PROLOGUE_BYTES`] of the file.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut copy = [&MAGIC[..], &FORMAT.to_le_bytes(), &self.salt].concat();
         copy.extend_from_slice(&self.checksum().to_le_bytes());

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
+use proto::replay::Suspect;
 use replay::SeenIds;
 use serde::{Deserialize, Serialize};
 
 use super::fields::{COMPRESSION_LEVEL, UnreadableRecord};
-use super::note::{Note, TableCounters};
+use super::operator_record::{OperatorRecord, TableCounters};
 
 /// Room for the intervals of millions of gaps; a head that claims more is damage, and is not written.
 const HEAD_BYTES_MAX: usize = 256 << 20;
@@ -25,7 +26,7 @@ pub struct Counters {
 
 /// The log's state of one table.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct TableState {
+pub struct LoggedTable {
     /// The settings of the table, as text of its owner.
     #[serde(default)]
     pub settings: String,
@@ -49,7 +50,7 @@ pub struct Head {
     /// Actors whose trajectories are out of sampling.
     pub quarantined_actors: BTreeSet<u64>,
     /// Tables by their names.
-    pub tables: BTreeMap<String, TableState>,
+    pub tables: BTreeMap<String, LoggedTable>,
 }
 
 /// The head as it lies in the file: JSON, because it is rare, small and read by people.
@@ -60,7 +61,7 @@ struct HeadText {
     /// Actor, epoch, first and last sequence.
     seen: Vec<[u64; 4]>,
     quarantined_actors: BTreeSet<u64>,
-    tables: BTreeMap<String, TableState>,
+    tables: BTreeMap<String, LoggedTable>,
 }
 
 impl Counters {
@@ -72,7 +73,6 @@ impl Counters {
     }
 
     /// The larger of each: totals only grow.
-    #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
             trajectories: self.trajectories.max(other.trajectories),
@@ -83,24 +83,26 @@ impl Counters {
 }
 
 impl Head {
-    /// Takes in what a note changes.
-    pub(super) fn note(&mut self, note: &Note) {
-        match note {
-            Note::QuarantineActor(actor) => drop(self.quarantined_actors.insert(*actor)),
-            Note::ReleaseActor(actor) => drop(self.quarantined_actors.remove(actor)),
-            Note::Table { name, settings } => match settings {
+    /// Takes in what a record changes.
+    pub(super) fn record(&mut self, record: &OperatorRecord) {
+        match record {
+            OperatorRecord::Quarantine(Suspect::Actor(actor)) => drop(self.quarantined_actors.insert(*actor)),
+            OperatorRecord::Release(Suspect::Actor(actor)) => drop(self.quarantined_actors.remove(actor)),
+            OperatorRecord::Table { name, settings } => match settings {
                 Some(settings) => self.tables.entry(name.clone()).or_default().settings.clone_from(settings),
                 None => drop(self.tables.remove(name)),
             },
-            Note::TableCounters { table, counters } => {
+            OperatorRecord::TableCounters { table, counters } => {
                 let state = self.tables.entry(table.clone()).or_default();
                 state.counters = state.counters.max(*counters);
             }
-            Note::Quarantine(_) | Note::Release(_) | Note::Priorities { .. } => {}
+            OperatorRecord::Quarantine(Suspect::Trajectory(_))
+            | OperatorRecord::Release(Suspect::Trajectory(_))
+            | OperatorRecord::Priorities { .. } => {}
         }
     }
 
-    /// Takes in the head of a later segment, which knows all that this one does unless the disk has failed.
+    /// Takes in the head of a later segment, which contains all that this one does unless the disk has failed.
     pub(super) fn merge(&mut self, later: Self) {
         let Self { game: _, counters, seen, quarantined_actors, tables } = later;
         self.counters = self.counters.max(counters);
@@ -132,7 +134,7 @@ impl Head {
         read.map_err(|error| content(error.to_string()))?;
         let HeadText { game, counters, seen: intervals, quarantined_actors, tables } =
             serde_json::from_slice(&text).map_err(|error| content(error.to_string()))?;
-        let mut seen = SeenIds::new();
+        let mut seen = SeenIds::default();
         for [actor, epoch, first, last] in intervals {
             seen.insert_interval(actor, epoch, first..=last);
         }

@@ -1,13 +1,14 @@
-//! Records: the payloads of frames. The first byte is the kind.
+//! Records: the payloads of frames. The first byte is the kind; numbers, ids and texts follow.
 
 use std::cell::RefCell;
 use std::io;
+use std::time::{Duration, SystemTime};
 
 use experience::TrajectoryId;
 
 use super::fields::{COMPRESSION_LEVEL, Fields, UnreadableRecord, put_id, put_words};
 use super::head::{Counters, Head};
-use super::note::Note;
+use super::operator_record::OperatorRecord;
 
 const KIND_HEAD: u8 = 1;
 const KIND_COUNTERS: u8 = 4;
@@ -15,34 +16,44 @@ const KIND_TRAJECTORY: u8 = 5;
 
 /// Trajectories are bounded by the message limit of the wire; a record that claims more is damage.
 const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
+
 /// Milliseconds since 1970 in UTC, by the clock of the server that took the trajectory in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct UnixMillis(pub u64);
 
-/// A decoded record of the log.
+impl UnixMillis {
+    /// By the machine's clock.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Since 1970.
+    pub fn since_1970(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
+}
+
+/// A decoded record of the log, whose trajectories have the content `C`: the encoding of its owner, or what that holds.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Record {
+pub enum Record<C = Vec<u8>> {
     /// First in every segment: the state from earlier segments that outlives their removal.
     Head(Head),
     /// A trajectory came in.
-    Trajectory(TrajectoryRecord),
+    Trajectory {
+        /// Its id, so that it can be counted without being decoded.
+        id: TrajectoryId,
+        /// Its items.
+        items: u32,
+        /// The time of the insert.
+        inserted: UnixMillis,
+        /// It; compressed in the file.
+        content: C,
+    },
     /// Anything else that came in.
-    Note(Note),
+    Operator(OperatorRecord),
     /// The totals that were durable when it was written.
     Counters(Counters),
-}
-
-/// A trajectory as the log knows it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TrajectoryRecord {
-    /// Its id, so that it can be counted without being decoded.
-    pub id: TrajectoryId,
-    /// Its items.
-    pub items: u32,
-    /// The time of the insert.
-    pub inserted: UnixMillis,
-    /// It, in the encoding of its owner; compressed in the file.
-    pub content: Vec<u8>,
 }
 
 /// The record of a trajectory, compressed and with its checksum, ready to be framed.
@@ -89,13 +100,11 @@ impl EncodedTrajectory {
     }
 
     /// The payload of the frame.
-    #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
     /// The CRC-32C of the payload.
-    #[must_use]
     pub fn checksum(&self) -> u32 {
         self.checksum
     }
@@ -111,7 +120,6 @@ impl Record {
     }
 
     /// The payload of the frame of totals.
-    #[must_use]
     pub fn encode_counters(Counters { trajectories, items, samples }: Counters) -> Vec<u8> {
         let mut out = Vec::new();
         put_words(&mut out, KIND_COUNTERS, [trajectories, items, samples]);
@@ -123,6 +131,16 @@ impl Record {
     /// # Errors
     /// [`UnreadableRecord`]: a bug or other code wrote it, since its checksum was good.
     pub fn decode(payload: &[u8]) -> Result<Self, UnreadableRecord> {
+        Self::decode_with(payload, |_, content| content)
+    }
+}
+
+impl<C> Record<C> {
+    /// Reads a payload back, and what a trajectory holds with `content`.
+    pub(super) fn decode_with(
+        payload: &[u8],
+        content: impl FnOnce(TrajectoryId, Vec<u8>) -> C,
+    ) -> Result<Self, UnreadableRecord> {
         let mut words = Fields(payload);
         let [kind] = words.take()?;
         let rest = words.0;
@@ -132,16 +150,15 @@ impl Record {
                 let id = words.id()?;
                 let items = u32::from_le_bytes(words.take()?);
                 let inserted = UnixMillis(words.word()?);
-                let content = decompress(words.0)?;
-                Ok(Self::Trajectory(TrajectoryRecord { id, items, inserted, content }))
+                Ok(Self::Trajectory { id, items, inserted, content: content(id, decompress(words.0)?) })
             }
             KIND_COUNTERS => {
                 let (trajectories, items, samples) = (words.word()?, words.word()?, words.word()?);
                 words.end()?;
                 Ok(Self::Counters(Counters { trajectories, items, samples }))
             }
-            kind => match Note::decode(kind, rest)? {
-                Some(note) => Ok(Self::Note(note)),
+            kind => match OperatorRecord::decode(kind, rest)? {
+                Some(record) => Ok(Self::Operator(record)),
                 None => Err(UnreadableRecord(format!("kind {kind} is unknown"))),
             },
         }
@@ -175,8 +192,8 @@ mod tests {
     fn a_trajectory_comes_back_with_its_id_items_and_time() {
         for content in [&b""[..], b"a trajectory", &[7; 100_000]] {
             let id = TrajectoryId { actor: 1, epoch: 2, sequence: 3 };
-            let record = TrajectoryRecord { id, items: 4, inserted: UnixMillis(5), content: content.to_vec() };
-            assert_eq!(Record::decode(encoded(content).payload()), Ok(Record::Trajectory(record)));
+            let record = Record::Trajectory { id, items: 4, inserted: UnixMillis(5), content: content.to_vec() };
+            assert_eq!(Record::decode(encoded(content).payload()), Ok(record));
         }
     }
 

@@ -11,9 +11,8 @@ use experience::TrajectoryId;
 
 use super::fields::UnreadableRecord;
 use super::frame::{self, Unreadable};
-use super::head::{Counters, Head};
-use super::note::Note;
-use super::record::{Record, TrajectoryRecord, UnixMillis};
+use super::operator_record::OperatorRecord;
+use super::record::{Record, UnixMillis};
 use super::volume::{Volume, VolumeFile};
 use super::{Log, LogSettings, OpenSegment, SegmentNumber};
 
@@ -84,16 +83,11 @@ pub enum Recovered<T> {
         content: T,
     },
     /// Anything else.
-    Note(Note),
+    Operator(OperatorRecord),
 }
 
-/// A record whose content is decoded.
-enum Decoded<T> {
-    Head(Head),
-    Trajectory { id: TrajectoryId, items: u32, inserted: UnixMillis, content: Result<T, String> },
-    Note(Note),
-    Counters(Counters),
-}
+/// A record whose content is decoded, or the reason for which it cannot be.
+type Decoded<T> = Record<Result<T, String>>;
 
 /// Reads all segments, oldest first; cuts a torn tail, skips damage.
 ///
@@ -211,9 +205,9 @@ fn replay<V: Volume, T>(
                 Err(error) => return Ok(Err(format!("a record that cannot be used: {error}"))),
             }
         }
-        Decoded::Note(note) => {
-            log.state.note(&note);
-            apply(number, Recovered::Note(note));
+        Decoded::Operator(record) => {
+            log.state.record(&record);
+            apply(number, Recovered::Operator(record));
         }
         Decoded::Counters(counters) => log.state.counters = log.state.counters.max(counters),
     }
@@ -224,14 +218,7 @@ fn decode_frame<T>(
     payload: &[u8],
     decode: &impl Fn(TrajectoryId, &[u8]) -> Result<T, String>,
 ) -> Result<Decoded<T>, UnreadableRecord> {
-    Ok(match Record::decode(payload)? {
-        Record::Head(head) => Decoded::Head(head),
-        Record::Trajectory(TrajectoryRecord { id, items, inserted, content }) => {
-            Decoded::Trajectory { id, items, inserted, content: decode(id, &content) }
-        }
-        Record::Note(note) => Decoded::Note(note),
-        Record::Counters(counters) => Decoded::Counters(counters),
-    })
+    Record::decode_with(payload, |id, content| decode(id, &content))
 }
 
 type Frame<'a> = (usize, &'a [u8]);

@@ -1,3 +1,4 @@
+use proto::replay::Suspect;
 use replay::SeenIds;
 
 use super::*;
@@ -68,9 +69,17 @@ fn what_was_committed_is_read_back_with_its_totals() {
     let memory = Memory::default();
     let (mut log, _, _) = open(&memory, 1 << 20).unwrap();
     log.commit(&[entry(0), entry(1)], 5).unwrap();
-    log.commit(&[Entry::Note(Note::Quarantine(id(1))), entry(2)], 9).unwrap();
+    log.commit(&[Entry::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id(1)))), entry(2)], 9).unwrap();
     let (again, entries, repairs) = open(&memory, 1 << 20).unwrap();
-    assert_eq!(entries, [read_back(0), read_back(1), Recovered::Note(Note::Quarantine(id(1))), read_back(2)]);
+    assert_eq!(
+        entries,
+        [
+            read_back(0),
+            read_back(1),
+            Recovered::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id(1)))),
+            read_back(2)
+        ]
+    );
     assert_eq!(again.state().counters, Counters { trajectories: 3, items: 30, samples: 9 });
     assert_eq!((again.state(), repairs), (log.state(), Vec::new()));
 }
@@ -149,7 +158,7 @@ fn dropped_segments_are_remembered_by_the_heads_of_later_ones() {
     let (again, entries, repairs) = open(&memory, 600).unwrap();
     assert!(entries.len() < 10, "{}", entries.len());
     assert_eq!((again.state(), repairs), (log.state(), Vec::new()));
-    let mut seen = SeenIds::new();
+    let mut seen = SeenIds::default();
     seen.insert_interval(3, 1, 0..=39);
     assert_eq!(again.state().seen, seen);
 }

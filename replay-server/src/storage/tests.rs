@@ -1,7 +1,6 @@
-//! A seeded simulation of log, storage and keeper on a disk that loses power: no threads, no clock, no files.
+//! A seeded simulation of log, storage and table service on a disk that loses power: no threads, no clock, no files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
@@ -13,11 +12,11 @@ use tokio::sync::{mpsc, oneshot};
 use weights::WeightsVersion;
 
 use super::*;
-use crate::config::{MAIN, SelectorName, TableSection};
-use crate::keeper::{BatchRequest, Clock, Command, Inserted, Keeper, LOG_COMMANDS_MAX, Sampled};
+use crate::config::{MAIN, SelectorName, TableKeys, TableSection};
 use crate::log::committer::{Ack, Committer, LogCommand, LogEvent};
 use crate::log::tests::power::{Faults, PowerDisk};
 use crate::log::{Counters, Entry};
+use crate::table_service::{Command, Inserted, LOG_COMMANDS_MAX, Sampled, TableService};
 
 const ITEMS: u64 = 4;
 const CAPACITY_ITEMS: u64 = 60;
@@ -32,21 +31,23 @@ fn seeds() -> u64 {
 
 fn settings() -> Settings {
     let mut config = crate::Config::default();
-    config.replay.min_items = 4;
-    config.replay.samples_per_insert = 2.0;
-    config.replay.error_items = 200.0;
-    config.replay.capacity_items = CAPACITY_ITEMS;
-    config.replay.window_items_min = 20;
+    config.replay.main.min_items = 4;
+    config.replay.main.samples_per_insert = 2.0;
+    config.replay.main.error_items = 200.0;
+    config.replay.main.capacity_items = CAPACITY_ITEMS;
+    config.replay.main.window_items_min = 20;
     // It holds more than the main table, each item is drawn from it once, and inserts do not wait for it.
     config.replay.tables = vec![TableSection {
         name: "long".to_owned(),
-        selector: SelectorName::Prioritised,
-        max_times_sampled: NonZeroU32::new(1),
-        min_items: 4,
-        capacity_items: 2 * CAPACITY_ITEMS,
-        window_items_min: 20,
+        keys: TableKeys {
+            selector: SelectorName::Prioritised,
+            max_times_sampled: 1,
+            min_items: 4,
+            capacity_items: 2 * CAPACITY_ITEMS,
+            window_items_min: 20,
+            ..TableKeys::default()
+        },
         blocks_inserts: false,
-        ..TableSection::default()
     }];
     // Below the minimum of the configuration: many segments in a short life.
     Settings { segment_bytes: 1500, ..config.settings().unwrap() }
@@ -61,7 +62,7 @@ fn trajectory(id: TrajectoryId) -> Trajectory {
 
 /// One life of the process.
 struct Server {
-    keeper: Keeper,
+    tables: TableService,
     commands: Receiver<LogCommand>,
     committer: Committer<PowerDisk>,
     waiting: Vec<mpsc::Receiver<Inserted>>,
@@ -114,9 +115,9 @@ fn start(disk: &PowerDisk, settings: &Settings, ack: Ack) -> Result<(Server, Cou
     let held = restored.tables.iter().map(|table| table.table().trajectories()).max();
     assert_eq!(Some(restored.segments.trajectories()), held.map(|held| held as u64));
     let (to_log, commands) = sync_channel(LOG_COMMANDS_MAX);
-    let keeper = Keeper::new(restored, Clock::start(), ChaCha8Rng::seed_from_u64(1), to_log);
+    let tables = TableService::new(restored, settings, to_log);
     let server =
-        Server { keeper, commands, committer: Committer::new(log, ack), waiting: Vec::new(), batches: Vec::new() };
+        Server { tables, commands, committer: Committer::new(log, ack), waiting: Vec::new(), batches: Vec::new() };
     Ok((server, counters))
 }
 
@@ -158,12 +159,12 @@ impl World {
     }
 
     fn apply(&mut self, command: Command) {
-        self.server.keeper.apply(command, Instant::now());
-        self.hear();
+        self.server.tables.apply(command, Instant::now());
+        self.receive();
     }
 
     /// Takes every answer that is there.
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         let mut answers = Vec::new();
         self.server.waiting.retain_mut(|waiting| match waiting.try_recv() {
             Ok(answer) => {
@@ -228,7 +229,7 @@ impl World {
 
     fn held(&mut self) -> Vec<TrajectoryId> {
         let (reply, mut answer) = oneshot::channel();
-        self.apply(Command::Held { table: TableIndex::MAIN, reply });
+        self.apply(Command::Held(TableIndex::MAIN, reply));
         let mut ids: Vec<_> = answer.try_recv().unwrap().iter().map(|trajectory| trajectory.id()).collect();
         ids.sort_unstable();
         ids
@@ -244,7 +245,7 @@ impl World {
         for event in events {
             if let LogEvent::Committed { entries, .. } = &event {
                 for entry in entries {
-                    if let Entry::Note(Note::Quarantine(id)) = entry {
+                    if let Entry::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id))) = entry {
                         self.quarantined.insert(*id, self.survival());
                     }
                 }
@@ -306,7 +307,7 @@ impl World {
                 let (reply, batches) = mpsc::channel(100);
                 self.server.batches.push(batches);
                 let table = TableIndex(self.rng.random_range(0..2));
-                self.apply(Command::Sample(BatchRequest { table, items, reply }));
+                self.apply(Command::Sample { table, items, reply });
             }
             56..78 => self.commit(),
             78..82 => self.sync(),
@@ -315,7 +316,7 @@ impl World {
                 let held = self.held();
                 if let Some(id) = self.any(held) {
                     let (reply, _answer) = oneshot::channel();
-                    self.apply(Command::Report { id, reply });
+                    self.apply(Command::Report(id, reply));
                 }
             }
             88..91 => {
@@ -355,7 +356,7 @@ impl World {
         let held: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
         self.removed.retain(|id| !held.contains(id));
         self.acknowledged.retain(|id, survival| *survival == Survival::Certain || held.contains(id));
-        self.quarantined = self.server.keeper.quarantined().map(|id| (id, Survival::Certain)).collect();
+        self.quarantined = self.server.tables.quarantined().map(|id| (id, Survival::Certain)).collect();
         self.acknowledged.values_mut().for_each(|survival| *survival = Survival::Certain);
         self.drawn = counters.samples;
         self.drawn_durable = counters.samples;
@@ -387,7 +388,7 @@ impl World {
             let kept = held.contains(id) || !before.contains(id) || held.len() as u64 * ITEMS >= CAPACITY_ITEMS;
             assert!(kept, "{id} was acknowledged and is lost");
         }
-        let in_quarantine: BTreeSet<TrajectoryId> = self.server.keeper.quarantined().collect();
+        let in_quarantine: BTreeSet<TrajectoryId> = self.server.tables.quarantined().collect();
         for (id, _) in self.quarantined.iter().filter(|(id, survival)| survives(id, **survival)) {
             assert!(in_quarantine.contains(id) || !held.contains(id), "{id} is out of quarantine");
         }
@@ -403,7 +404,7 @@ impl World {
             self.commit();
             let (reply, batches) = mpsc::channel(100);
             self.server.batches.push(batches);
-            self.apply(Command::Sample(BatchRequest { table: TableIndex::MAIN, items: 8, reply }));
+            self.apply(Command::Sample { table: TableIndex::MAIN, items: 8, reply });
             if self.unanswered.is_empty() {
                 break;
             }
@@ -460,4 +461,13 @@ fn what_was_acknowledged_in_memory_is_never_doubled() {
 #[ignore = "takes a minute: run it after changes to the log"]
 fn a_thousand_lives_of_each_mode_lose_and_double_nothing() {
     [Ack::Fsync, Ack::Flushed, Ack::Memory].into_iter().for_each(|ack| simulate(ack, SEEDS));
+}
+
+#[test]
+fn a_trajectory_of_another_game_is_refused_by_name() {
+    let id = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
+    let other = Settings { game: "chess".to_owned(), ..settings() };
+    assert_eq!(decode(id, trajectory(id).columns(), &settings()), Ok(trajectory(id)));
+    let error = decode(id, trajectory(id).columns(), &other).unwrap_err();
+    assert_eq!(error, "game: is \"connect_four\", the table holds \"chess\"");
 }

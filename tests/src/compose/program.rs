@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::ensure;
 
-use super::run;
+use crate::process::run;
 
 /// A command that is taken as the compose, such as `docker-compose` or the path of one. Where it is unset that is the
 /// plugin, Compose v2, if there is one, and else docker-compose.

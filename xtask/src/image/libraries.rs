@@ -1,7 +1,8 @@
 //! The shared libraries that a binary loads, and their places on this machine.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::UNIX_EPOCH;
@@ -52,13 +53,11 @@ impl Libraries {
     /// Every library in a folder.
     pub(super) fn in_folder(folder: &Path) -> Result<Self> {
         let mut found = BTreeSet::new();
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
+        if !folder.exists() {
             // Where nothing is linked with it, it is not needed.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self(found)),
-            Err(error) => return Err(error).with_context(|| format!("list {}", folder.display())),
-        };
-        for entry in entries {
+            return Ok(Self(found));
+        }
+        for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
             let path = entry.with_context(|| format!("list {}", folder.display()))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if name.contains(".so") && is_library(&path)? {
@@ -107,15 +106,10 @@ impl Libraries {
 
 /// Not a script of the linker.
 fn is_library(path: &Path) -> Result<bool> {
-    use std::io::Read as _;
-
-    let mut magic = [0; 4];
-    let file = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    match file {
-        Ok(()) => Ok(&magic == b"\x7fELF"),
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
-    }
+    let mut magic = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic));
+    read.with_context(|| format!("read {}", path.display()))?;
+    Ok(magic == b"\x7fELF")
 }
 
 /// Those for looking up names that lie beside the C library among `libraries`.

@@ -1,10 +1,10 @@
-//! The text of the Dockerfiles that the engine is sent. deploy/Dockerfile ends with the same lines.
+//! The text of the Dockerfiles that the engine is sent: how containers run is what the stages of deploy/Dockerfile say.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::certs::USER;
 
@@ -16,87 +16,68 @@ pub(super) const TORCH: &str = "libtorch";
 pub(super) const SCRATCH: &str = "scratch";
 /// The label with the content of the layer of libtorch.
 pub(super) const CONTENT: &str = "zerofleet.content";
-/// Of `/metrics`, `/healthz` and `/readyz`, in every container.
-const ADMIN_PORT: u16 = 9100;
 
-/// A process and its image.
+/// A process and its image, whose name is that of its stage.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) binary: &'static str,
     pub(super) package: &'static str,
     pub(super) image: &'static str,
-    runs: Runs,
-    /// Between two probes, and how long one may take.
-    probe_seconds: [u32; 2],
-}
-
-/// The lifetime of a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Runs {
-    /// Until it is drained by a signal; it serves gRPC on this port.
-    Serving(u16),
-    /// Until it is drained by a signal.
-    Working,
-    /// For as long as its command takes.
-    Once,
 }
 
 /// Every image.
 pub(super) const PROCESSES: [Process; 6] = [
-    same("replay-server", Runs::Serving(7001)),
-    // Loading libtorch takes a probe most of a second of a core.
-    Process { probe_seconds: [15, 15], ..same("learner", Runs::Serving(7002)) },
-    same("inference-server", Runs::Serving(7003)),
-    same("actor", Runs::Working),
-    same("arena", Runs::Working),
-    Process { package: "cli", image: "cli", ..same("zerofleet", Runs::Once) },
+    same("replay-server"),
+    same("learner"),
+    same("inference-server"),
+    same("actor"),
+    same("arena"),
+    Process { package: "cli", image: "cli", binary: "zerofleet" },
 ];
 
-const fn same(name: &'static str, runs: Runs) -> Process {
-    Process { binary: name, package: name, image: name, runs, probe_seconds: [5, 5] }
+const fn same(name: &'static str) -> Process {
+    Process { binary: name, package: name, image: name }
 }
 
-/// The image below all others: what they all are, so that each is a few steps.
-pub(super) fn system(base: &str) -> String {
-    // On another base the folder is empty, and the classic builder makes no layer of nothing.
-    let root = if base == SCRATCH { "COPY root/ /\n" } else { "" };
-    format!(
-        "FROM {base}\n\
-         {root}\
-         COPY --chown={USER}:{USER} owned/ /\n\
-         USER {USER}:{USER}\n\
-         WORKDIR /data\n\
-         STOPSIGNAL SIGTERM\n\
-         EXPOSE {ADMIN_PORT}\n"
-    )
+/// The stages of deploy/Dockerfile.
+#[derive(Debug)]
+pub(super) struct Stages(String);
+
+impl Stages {
+    /// Reads them from the repository.
+    pub(super) fn read(root: &Path) -> Result<Self> {
+        Ok(Self(fs::read_to_string(root.join("deploy/Dockerfile")).context("read deploy/Dockerfile")?))
+    }
+
+    /// The instructions of a stage by which its containers run: all but those that build, copy and try.
+    fn instructions(&self, stage: &str) -> Result<String> {
+        let is_head = |line: &str| line.starts_with("FROM ") && line.ends_with(&format!(" AS {stage}"));
+        let lines = self.0.lines().skip_while(|line| !is_head(line)).skip(1).take_while(|line| !line.is_empty());
+        let lines = lines.filter(|line| !["COPY ", "RUN ", "#"].iter().any(|word| line.starts_with(word)));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        ensure!(!text.is_empty(), "deploy/Dockerfile has no stage `{stage}`");
+        Ok(text)
+    }
+
+    /// The image below all others: what they all are, so that each is a few steps.
+    pub(super) fn system(&self, base: &str) -> Result<String> {
+        // On another base the folder is empty, and the classic builder makes no layer of nothing.
+        let root = if base == SCRATCH { "COPY root/ /\n" } else { "" };
+        let instructions = self.instructions(SYSTEM)?;
+        Ok(format!("FROM {base}\n{root}COPY --chown={USER}:{USER} owned/ /\n{instructions}"))
+    }
+
+    /// One binary, and how it is run.
+    pub(super) fn process(&self, process: &Process, below: &str) -> Result<String> {
+        let Process { binary, image, .. } = process;
+        let instructions = self.instructions(image)?;
+        Ok(format!("FROM {below}\nCOPY {binary} /usr/local/bin/{binary}\n{instructions}"))
+    }
 }
 
 /// libtorch, where binaries look for it: in `lib` beside their `bin`.
 pub(super) fn torch(system: &str, content: &str) -> String {
     format!("FROM {system}\nCOPY lib/ /usr/local/lib/\nLABEL {CONTENT}=\"{content}\"\n")
-}
-
-/// One binary, and how it is run.
-pub(super) fn process(process: &Process, below: &str) -> String {
-    let binary = process.binary;
-    let mut recipe = format!(
-        "FROM {below}\n\
-         COPY {binary} /usr/local/bin/{binary}\n\
-         ENTRYPOINT [\"/usr/local/bin/{binary}\"]\n"
-    );
-    let listen = match process.runs {
-        Runs::Once => return recipe,
-        Runs::Working => String::new(),
-        Runs::Serving(port) => format!("\"--listen\", \"0.0.0.0:{port}\", "),
-    };
-    let [interval, timeout] = process.probe_seconds;
-    recipe.push_str(&format!(
-        "HEALTHCHECK --interval={interval}s --timeout={timeout}s --start-period=60s --retries=3 \
-         CMD [\"/usr/local/bin/{binary}\", \"--admin\", \"0.0.0.0:{ADMIN_PORT}\", \"--probe\", \"ready\"]\n\
-         CMD [\"--config\", \"/config/zerofleet.toml\", {listen}\"--admin\", \"0.0.0.0:{ADMIN_PORT}\", \
-         \"--log-format\", \"json\"]\n"
-    ));
-    recipe
 }
 
 /// The files of `scratch` that name the user and configure the lookup of host names.
@@ -124,13 +105,18 @@ pub(super) fn writable_by_all(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace;
+
+    fn stages() -> Stages {
+        Stages::read(&workspace::root()).unwrap()
+    }
 
     #[test]
     fn no_image_runs_as_root_or_needs_a_shell() {
-        let system = system(SCRATCH);
+        let system = stages().system(SCRATCH).unwrap();
         assert!(system.contains("\nUSER 10001:10001\n") && system.contains("\nSTOPSIGNAL SIGTERM\n"), "{system}");
         for process in &PROCESSES {
-            for line in super::process(process, "zerofleet/system:dev").lines() {
+            for line in stages().process(process, "zerofleet/system:dev").unwrap().lines() {
                 let command = ["CMD ", "ENTRYPOINT ", "HEALTHCHECK "].iter().any(|word| line.starts_with(word));
                 assert!(!command || line.contains('['), "not run by a shell: {line}");
                 assert!(!line.starts_with("RUN ") && !line.starts_with("USER "), "{line}");
@@ -140,17 +126,22 @@ mod tests {
 
     #[test]
     fn the_dockerfile_of_the_repository_has_the_same_lines() {
-        let file = fs::read_to_string(crate::workspace::root().join("deploy/Dockerfile")).unwrap();
-        let recipes = PROCESSES.iter().map(|process| super::process(process, "")).chain([system("debian")]);
-        for recipe in recipes {
+        for process in &PROCESSES {
+            let recipe = stages().process(process, "").unwrap();
             let end: String = recipe.lines().skip(2).map(|line| format!("{line}\n")).collect();
-            assert!(file.contains(&end), "deploy/Dockerfile has not:\n{end}");
+            assert!(stages().0.contains(&end), "deploy/Dockerfile has not:\n{end}");
+            let entry = format!("ENTRYPOINT [\"/usr/local/bin/{}\"]", process.binary);
+            assert!(end.contains(&entry), "{end}");
+            // The processes that serve until a signal drains them are probed.
+            let probe = end.contains(&format!("CMD [\"/usr/local/bin/{}\", \"--admin\"", process.binary));
+            assert_eq!(probe, process.image != "cli", "{end}");
         }
+        assert!(stages().instructions("driver").unwrap_err().to_string().contains("has no stage `driver`"));
     }
 
     #[test]
     fn a_code_change_ships_neither_the_system_nor_libtorch_again() {
-        let recipe = super::process(&PROCESSES[1], "zerofleet/libtorch:dev");
+        let recipe = stages().process(&PROCESSES[1], "zerofleet/libtorch:dev").unwrap();
         let copies: Vec<&str> = recipe.lines().filter(|line| line.starts_with("COPY")).collect();
         assert_eq!(copies, ["COPY learner /usr/local/bin/learner"]);
     }

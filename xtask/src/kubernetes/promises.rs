@@ -1,7 +1,7 @@
 //! Promises of every rendered overlay that no schema can express: images, ports, allowed connections, users of
 //! processes, and that names which documents use of each other are there.
 //!
-//! Each promise is a function from the documents to sentences. Start with [`broken`].
+//! Each promise is a function that adds sentences about the documents. Start with [`broken`].
 
 use std::collections::BTreeSet;
 
@@ -41,13 +41,13 @@ pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
         }
     }
     let documents = Documents(documents);
-    found.extend(documents.unsafe_pods());
-    found.extend(documents.wrong_images());
-    found.extend(documents.wrong_ports(guide));
-    found.extend(documents.selectors_of_nobody());
-    found.extend(documents.wrong_calls());
-    found.extend(documents.scaled_twice());
-    found.extend(documents.missing_names(guide));
+    documents.unsafe_pods(&mut found);
+    documents.wrong_images(&mut found);
+    documents.wrong_ports(guide, &mut found);
+    documents.selectors_of_nobody(&mut found);
+    documents.wrong_calls(&mut found);
+    documents.scaled_twice(&mut found);
+    documents.missing_names(guide, &mut found);
     found
 }
 
@@ -75,8 +75,7 @@ impl<'a> Documents<'a> {
     }
 
     /// No container runs as root, writes to its image, gains a right or holds a token of the cluster.
-    fn unsafe_pods(&self) -> Vec<String> {
-        let mut found = Vec::new();
+    fn unsafe_pods(&self, found: &mut Vec<String>) {
         for workload in self.workloads() {
             let pod = &workload["spec"]["template"]["spec"];
             let mut must = |place: &Value, path: &str, wanted: Value, whose: &str| {
@@ -105,13 +104,11 @@ impl<'a> Documents<'a> {
                 found.push(format!("{}: automountServiceAccountToken is not false", name_of(account)));
             }
         }
-        found
     }
 
     /// Images are ours, each is used, and none floats.
-    fn wrong_images(&self) -> Vec<String> {
+    fn wrong_images(&self, found: &mut Vec<String>) {
         let mut unused: BTreeSet<&str> = IMAGES.into();
-        let mut found = Vec::new();
         for workload in self.workloads() {
             for container in containers(workload) {
                 let image = container["image"].as_str().unwrap_or_default();
@@ -126,12 +123,10 @@ impl<'a> Documents<'a> {
             }
         }
         found.extend(unused.into_iter().map(|image| format!("no pod runs zerofleet/{image}")));
-        found
     }
 
     /// Containers listen on the ports they declare, and Services and probes name ports that are there.
-    fn wrong_ports(&self, guide: &str) -> Vec<String> {
-        let mut found = Vec::new();
+    fn wrong_ports(&self, guide: &str, found: &mut Vec<String>) {
         for workload in self.workloads() {
             let role = component(workload);
             let mut wanted = vec![("admin", ADMIN_PORT)];
@@ -175,12 +170,10 @@ impl<'a> Documents<'a> {
                 }
             }
         }
-        found
     }
 
     /// Selectors of pods and targets of scaling match something that exists.
-    fn selectors_of_nobody(&self) -> Vec<String> {
-        let mut found = Vec::new();
+    fn selectors_of_nobody(&self, found: &mut Vec<String>) {
         for document in self.0 {
             let spec = &document["spec"];
             let selector = match document["kind"].as_str().unwrap_or_default() {
@@ -198,13 +191,11 @@ impl<'a> Documents<'a> {
                 found.push(format!("{}: there is no Service {service}", name_of(set)));
             }
         }
-        found
     }
 
     /// Network policies let through exactly the calls there are, on both sides of each, and nothing by default.
-    fn wrong_calls(&self) -> Vec<String> {
+    fn wrong_calls(&self, found: &mut Vec<String>) {
         let (mut outgoing, mut incoming) = (BTreeSet::new(), BTreeSet::new());
-        let mut found = Vec::new();
         for policy in self.of(&["NetworkPolicy"]) {
             let this = policy["spec"]["podSelector"]["matchLabels"][COMPONENT].as_str();
             for (side, peers, calls) in [("egress", "to", &mut outgoing), ("ingress", "from", &mut incoming)] {
@@ -240,12 +231,10 @@ impl<'a> Documents<'a> {
         if !self.of(&["NetworkPolicy"]).any(denies) {
             found.push("network policies: nothing is denied by default".to_owned());
         }
-        found
     }
 
     /// A workload is scaled by one autoscaler, and its own manifest has no count of replicas.
-    fn scaled_twice(&self) -> Vec<String> {
-        let mut found = Vec::new();
+    fn scaled_twice(&self, found: &mut Vec<String>) {
         let mut seen = BTreeSet::new();
         for scaler in self.of(&["HorizontalPodAutoscaler", "ScaledObject"]) {
             let target = &scaler["spec"]["scaleTargetRef"];
@@ -264,12 +253,10 @@ impl<'a> Documents<'a> {
                 }
             }
         }
-        found
     }
 
     /// ConfigMaps, claims and accounts that pods name exist; Secrets are documented for the user.
-    fn missing_names(&self, guide: &str) -> Vec<String> {
-        let mut found = Vec::new();
+    fn missing_names(&self, guide: &str, found: &mut Vec<String>) {
         for workload in self.workloads() {
             let pod = &workload["spec"]["template"]["spec"];
             let mut needs = |kind: &'static str, name: &Value| {
@@ -295,7 +282,6 @@ impl<'a> Documents<'a> {
                 }
             }
         }
-        found
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use walkdir::WalkDir;
 
 use super::{Check, Platform, VERSION};
 
@@ -39,7 +40,7 @@ struct Headers {
 
 impl Stamp {
     /// Writes down what lies in `folder`.
-    pub(super) fn write(folder: &Path, platform: Platform) -> Result<()> {
+    pub(super) fn write(folder: &Path, platform: &Platform) -> Result<()> {
         let mut libraries = Vec::new();
         for entry in fs::read_dir(folder.join("lib")).context("list lib")? {
             let entry = entry.context("list lib")?;
@@ -54,7 +55,7 @@ impl Stamp {
         libraries.sort_by(|a, b| a.name.cmp(&b.name));
         let stamp = Self {
             version: VERSION.to_owned(),
-            platform: platform.name().to_owned(),
+            platform: platform.name.to_owned(),
             libraries,
             headers: Headers::below(&folder.join("include"))?,
         };
@@ -65,18 +66,18 @@ impl Stamp {
     ///
     /// # Errors
     /// The reason to fetch again, for people.
-    pub(super) fn check(folder: &Path, platform: Platform, check: Check) -> Result<()> {
+    pub(super) fn check(folder: &Path, platform: &Platform, check: Check) -> Result<()> {
         if !folder.exists() {
             bail!("not there yet");
         }
         let Ok(text) = fs::read_to_string(folder.join(NAME)) else { bail!("{} has no {NAME}", folder.display()) };
         let Ok(mut stamp) = serde_json::from_str::<Self>(&text) else { bail!("{NAME} cannot be read") };
-        if (stamp.version.as_str(), stamp.platform.as_str()) != (VERSION, platform.name()) {
+        if (stamp.version.as_str(), stamp.platform.as_str()) != (VERSION, platform.name) {
             bail!("{} holds version {} for {}", folder.display(), stamp.version, stamp.platform);
         }
-        for library in platform.libraries() {
-            if !stamp.libraries.iter().any(|known| known.name == *library) {
-                bail!("{NAME} does not name `{library}`");
+        for library in platform.libraries {
+            if !stamp.libraries.iter().any(|known| known.name.strip_prefix("lib/") == Some(library)) {
+                bail!("{NAME} does not name `lib/{library}`");
             }
         }
         let mut dates_changed = false;
@@ -124,18 +125,11 @@ impl Library {
 impl Headers {
     fn below(folder: &Path) -> Result<Self> {
         let mut sum = Self::default();
-        let mut folders = vec![folder.to_owned()];
-        while let Some(folder) = folders.pop() {
-            let Ok(entries) = fs::read_dir(&folder) else { bail!("`{}` cannot be listed", folder.display()) };
-            for entry in entries {
-                let entry = entry.context("list headers")?;
-                let found = entry.metadata().context("look at a header")?;
-                if found.is_dir() {
-                    folders.push(entry.path());
-                } else {
-                    sum.files += 1;
-                    sum.size_bytes += found.len();
-                }
+        for entry in WalkDir::new(folder) {
+            let entry = entry.with_context(|| format!("`{}` cannot be listed", folder.display()))?;
+            if !entry.file_type().is_dir() {
+                sum.files += 1;
+                sum.size_bytes += entry.metadata().context("look at a header")?.len();
             }
         }
         Ok(sum)

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rust::File;
+use super::rust::{File, Path};
 
 /// The path of a module from the root of its package; empty for the root.
 type Module = Vec<String>;
@@ -19,8 +19,8 @@ pub(super) fn circles(files: &[File<'_>]) -> Vec<Vec<String>> {
         if inside.starts_with("bin/") || (inside == "main.rs" && has_library(files, package)) {
             continue;
         }
-        let source = Node { path: file.path, code: &file.code, imports: BTreeMap::new() };
-        packages.entry(package).or_default().modules.insert(module(inside), source);
+        let node = Node { file: file.path, paths: &file.paths, imports: BTreeMap::new() };
+        packages.entry(package).or_default().modules.insert(module(inside), node);
     }
     packages.into_values().flat_map(|package| package.with_imports().circles()).collect()
 }
@@ -44,36 +44,28 @@ struct Package<'a> {
 
 #[derive(Debug)]
 struct Node<'a> {
-    path: &'a str,
-    code: &'a str,
+    file: &'a str,
+    paths: &'a [Path],
     /// Names in scope by `use`, with the path each stands for, from the root.
     imports: BTreeMap<String, Vec<String>>,
 }
 
 impl Package<'_> {
     fn with_imports(mut self) -> Self {
-        let imports: Vec<_> = self.modules.iter().map(|(module, node)| self.imports(module, node.code)).collect();
+        let imports: Vec<_> = self.modules.iter().map(|(module, node)| self.imports(module, node)).collect();
         for (node, imports) in self.modules.values_mut().zip(imports) {
             node.imports = imports;
         }
         self
     }
 
-    fn imports(&self, module: &Module, code: &str) -> BTreeMap<String, Vec<String>> {
-        let statements = code.match_indices("use ").filter(|(at, _)| is_word_start(code, *at));
-        let leaves = statements.flat_map(|(at, found)| leaves(&code[at + found.len()..]));
-        leaves
-            .filter_map(|(name, path)| {
-                let first = path.first()?;
-                let child = [module.as_slice(), std::slice::from_ref(first)].concat();
-                let absolute = match first.as_str() {
-                    "crate" | "super" | "self" => absolute(module, &path),
-                    _ if self.modules.contains_key(&child) => [module.clone(), path].concat(),
-                    _ => return None,
-                };
-                Some((name, absolute))
-            })
-            .collect()
+    fn imports(&self, module: &Module, node: &Node<'_>) -> BTreeMap<String, Vec<String>> {
+        let of_package = |path: &&Path| {
+            let child = [module.as_slice(), &path.parts[..1]].concat();
+            ["crate", "super", "self"].contains(&path.parts[0].as_str()) || self.modules.contains_key(&child)
+        };
+        let imports = node.paths.iter().filter(|path| path.is_import).filter(of_package);
+        imports.map(|path| (path.name.clone(), absolute(module, &path.parts))).collect()
     }
 
     /// The file that defines what a path from the root names.
@@ -98,26 +90,24 @@ impl Package<'_> {
     }
 
     /// The modules that a module depends on.
-    fn edges(&self, module: &Module, code: &str) -> BTreeSet<Module> {
+    fn edges(&self, module: &Module, node: &Node<'_>) -> BTreeSet<Module> {
         const FOLLOWS_MAX: usize = 8;
-        let starts = ["crate::", "super::"].into_iter().flat_map(|root| code.match_indices(root));
-        let starts = starts.filter(|(at, _)| is_word_start(code, *at) && !code[..*at].ends_with("::"));
-        starts
-            .flat_map(|(at, _)| leaves(&code[at..]))
-            .map(|(_, path)| self.definition(&absolute(module, &path), FOLLOWS_MAX))
+        let paths = node.paths.iter().filter(|path| ["crate", "super"].contains(&path.parts[0].as_str()));
+        paths
+            .map(|path| self.definition(&absolute(module, &path.parts), FOLLOWS_MAX))
             .filter(|to| !to.starts_with(module) && self.modules.contains_key(to))
             .collect()
     }
 
     fn circles(&self) -> Vec<Vec<String>> {
         let edges: BTreeMap<&Module, BTreeSet<Module>> =
-            self.modules.iter().map(|(module, node)| (module, self.edges(module, node.code))).collect();
+            self.modules.iter().map(|(module, node)| (module, self.edges(module, node))).collect();
         let reached: BTreeMap<&Module, BTreeSet<&Module>> =
             edges.keys().map(|module| (*module, reachable(module, &edges))).collect();
         let mut groups = BTreeSet::new();
         for (module, others) in &reached {
             let back = others.iter().filter(|other| reached[*other].contains(module));
-            let group: BTreeSet<&str> = back.map(|other| self.modules[*other].path).collect();
+            let group: BTreeSet<&str> = back.map(|other| self.modules[*other].file).collect();
             if group.len() > 1 {
                 groups.insert(group.into_iter().map(str::to_owned).collect::<Vec<_>>());
             }
@@ -152,51 +142,4 @@ fn absolute(module: &Module, path: &[String]) -> Vec<String> {
     }
     from.extend(rest.iter().cloned());
     from
-}
-
-fn is_word_start(code: &str, at: usize) -> bool {
-    !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
-}
-
-/// The paths of the tree at the start of `code`, `a::{b, c as d}`, each with the name it brings into scope.
-fn leaves(code: &str) -> Vec<(String, Vec<String>)> {
-    let mut found = Vec::new();
-    tree(code, &[], &mut found);
-    found
-}
-
-/// Reads one tree, adds its paths to `found`, and returns what follows.
-fn tree<'a>(code: &'a str, before: &[String], found: &mut Vec<(String, Vec<String>)>) -> &'a str {
-    let mut path = before.to_vec();
-    let mut rest = code.trim_start();
-    loop {
-        if let Some(mut list) = rest.strip_prefix('{') {
-            while !list.trim_start().starts_with('}') {
-                let after = tree(list, &path, found);
-                let next = after.trim_start().trim_start_matches(',');
-                if next.len() == list.len() || next.is_empty() {
-                    return next;
-                }
-                list = next;
-            }
-            return list.trim_start().strip_prefix('}').unwrap_or(list);
-        }
-        let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-        let (word, after) = rest.split_at(len);
-        if !word.is_empty() && (word != "self" || path.is_empty()) {
-            path.push(word.to_owned());
-        }
-        match after.strip_prefix("::") {
-            Some(more) if !word.is_empty() => rest = more.trim_start(),
-            _ => {
-                let alias = after.strip_prefix(" as ").map(|alias| alias.split([',', ';', '}', '\n']).next());
-                let name = alias.flatten().map(|alias| alias.trim().to_owned());
-                if let Some(name) = name.or_else(|| path.last().cloned()) {
-                    found.push((name, path));
-                }
-                let stars = after.strip_prefix('*').unwrap_or(after);
-                return stars.find([',', '}', ';']).map_or("", |end| &stars[end..]);
-            }
-        }
-    }
 }

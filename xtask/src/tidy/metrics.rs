@@ -14,9 +14,6 @@ const LIST: &str = "docs/metrics.md";
 /// The prefixes of metric names: ours, and Triton's.
 const PREFIXES: [&str; 2] = ["zerofleet_", "nv_inference_"];
 
-/// Words that begin like metrics and are none.
-const OTHERS: [&str; 0] = [];
-
 /// The labels that Prometheus and its configuration add to every series.
 const LABELS_OF_TARGETS: [&str; 3] = ["job", "instance", "role"];
 
@@ -30,24 +27,16 @@ pub(super) fn unlisted(sources: &[Source]) -> Vec<String> {
     };
     let listed = listed(&list.text);
     let exported = exported(sources);
-    let mut found = Vec::new();
-    for (name, export) in &exported {
-        if !listed.contains_key(name) {
-            found.push(format!("{}: `{name}` is not listed in {LIST}", export.path));
-        }
-    }
-    found.extend(
-        listed
-            .keys()
-            .filter(|name| !exported.contains_key(*name))
-            .map(|name| format!("{LIST}: no process exports `{name}`")),
-    );
+    let not_listed = exported.iter().filter(|(name, _)| !listed.contains_key(*name));
+    let not_listed = not_listed.map(|(name, export)| format!("{}: `{name}` is not listed in {LIST}", export.path));
+    let lost = listed.keys().filter(|name| !exported.contains_key(*name));
+    let mut found: Vec<String> = not_listed.collect();
+    found.extend(lost.map(|name| format!("{LIST}: no process exports `{name}`")));
     for source in sources.iter().filter(|source| is_user(&source.path)) {
         for (number, line) in source.text.lines().enumerate() {
             let place = format!("{}:{}", source.path, number + 1);
-            found.extend(
-                uses(line).filter_map(|used| used.wrong(&listed, &exported)).map(|why| format!("{place}: {why}")),
-            );
+            let wrong = uses(line).filter_map(|used| used.wrong(&listed, &exported));
+            found.extend(wrong.map(|why| format!("{place}: {why}")));
         }
     }
     found
@@ -167,7 +156,7 @@ fn uses(line: &str) -> impl Iterator<Item = Use<'_>> {
         let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
         let name = &rest[..end];
         // `zerofleet_replay_…` in a sentence names a family.
-        if name.ends_with('_') || OTHERS.contains(&name) {
+        if name.ends_with('_') {
             return None;
         }
         let matchers = rest[end..].strip_prefix('{').and_then(|inner| inner.split('}').next()).map(matchers);

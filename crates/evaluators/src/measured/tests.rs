@@ -3,11 +3,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use game::Game;
 use games::TicTacToe;
-use inference::testing::Hashing;
-use inference::{Attributes, Batch, Error, Predictions};
+use inference::{Attributes, Batch, Error, Hashing, Predictions};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
-
-use crate::speeds::Speeds;
 
 use super::*;
 

@@ -1,17 +1,15 @@
 use bytes::Bytes;
 use game::{Action, Outcome};
 
-use super::action_width::ActionWidth;
-use super::kind::{Kind, Kinds};
-use super::policy_actions::PolicyActions;
+use super::codes::{ActionWidth, Kind, Kinds, PolicyActions};
 use super::steps::VersionRun;
 use super::{Columns, Extent, Header};
 use crate::{ActionProbability, Invalid, Limits, Step, StepKind};
 
 /// Columns that grow step by step. How wide actions are and how policies name theirs follows from all steps, so the
 /// buffer is written at the end.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ColumnsBuilder {
+#[derive(Default)]
+pub(super) struct ColumnsBuilder {
     kinds: Vec<u8>,
     actions: Vec<Action>,
     values: Vec<f32>,
@@ -24,7 +22,7 @@ pub(crate) struct ColumnsBuilder {
 }
 
 impl ColumnsBuilder {
-    pub(crate) fn push(&mut self, step: &Step) {
+    pub(super) fn push(&mut self, step: &Step) {
         let Step { action, reward, kind, weights_version } = step;
         let (code, value, policy) = match kind {
             StepKind::Opening => (Kind::Opening, None, [].as_slice()),
@@ -46,7 +44,7 @@ impl ColumnsBuilder {
     }
 
     /// Writes the columns of the whole episode, and checks them as those of anyone else.
-    pub(crate) fn finish(&self, game: &str, outcome: Outcome) -> Result<Columns, Invalid> {
+    pub(super) fn finish(&self, game: &str, outcome: Outcome) -> Result<Columns, Invalid> {
         if let Some(ply) = self.without_policy {
             return Err(Invalid { field: format!("steps[{ply}].policy"), reason: "is empty".to_owned() });
         }

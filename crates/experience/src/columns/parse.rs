@@ -1,10 +1,8 @@
 use game::{Action, Outcome, Player};
 
-use super::action_width::ActionWidth;
-use super::kind::Kind;
-use super::policy_actions::PolicyActions;
+use super::codes::{ActionWidth, Kind, PolicyActions, take_number};
 use super::steps::VersionRun;
-use super::{Extent, FLAG_BIT_SETS, FLAG_WIDE_ACTIONS, FORMAT, Layout, RESERVED, REWARDS, leb128};
+use super::{Extent, FLAG_BIT_SETS, FLAG_WIDE_ACTIONS, FORMAT, Layout, RESERVED, REWARDS};
 use crate::{Invalid, Limits};
 
 /// The longest name of a game, in bytes.
@@ -137,7 +135,7 @@ impl<'a> Reader<'a> {
 
     fn count(&mut self, field: &str) -> Result<usize, Invalid> {
         let number =
-            leb128::take(&mut self.rest).ok_or_else(|| invalid(field, "is not a number in its shortest form"))?;
+            take_number(&mut self.rest).ok_or_else(|| invalid(field, "is not a number in its shortest form"))?;
         usize::try_from(number).map_err(|_| invalid(field, format!("{number} does not fit this machine")))
     }
 

@@ -1,9 +1,6 @@
 use weights::WeightsVersion;
 
-use super::action_width::ActionWidth;
-use super::kind::{Kind, Kinds};
-use super::leb128;
-use super::policy_actions::PolicyActions;
+use super::codes::{ActionWidth, Kind, Kinds, PolicyActions, put_number, take_number};
 use crate::{ActionProbability, Step, StepKind};
 
 /// Reads step after step: what is left of each column.
@@ -77,13 +74,13 @@ pub(super) struct VersionRun {
 
 impl VersionRun {
     pub(super) fn put(self, bytes: &mut Vec<u8>) {
-        leb128::put(bytes, self.steps as u64);
-        leb128::put(bytes, self.weights_version.0);
+        put_number(bytes, self.steps as u64);
+        put_number(bytes, self.weights_version.0);
     }
 
     pub(super) fn take(bytes: &mut &[u8]) -> Option<Self> {
-        let steps = usize::try_from(leb128::take(bytes)?).ok()?;
-        Some(Self { steps, weights_version: WeightsVersion(leb128::take(bytes)?) })
+        let steps = usize::try_from(take_number(bytes)?).ok()?;
+        Some(Self { steps, weights_version: WeightsVersion(take_number(bytes)?) })
     }
 }
 

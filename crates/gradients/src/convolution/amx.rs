@@ -6,14 +6,17 @@
 //! Both operands are packed into tiles first, by blocks of thirty-two positions and by bands of rows, so that what is
 //! multiplied comes from the second-level cache. Sums wait in memory from band to band.
 
-mod packing;
-mod tiles;
+use std::arch::asm;
+use std::arch::x86_64::{
+    _mm_loadu_si128, _mm256_loadu_si256, _mm512_castsi128_si512, _mm512_castsi256_si512, _mm512_inserti32x4,
+    _mm512_inserti64x4, _mm512_loadu_si512, _mm512_permutexvar_epi16, _mm512_store_si512, _mm512_unpackhi_epi16,
+    _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi16, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+};
+use std::marker::PhantomData;
 
 use half::bf16;
 
-use self::packing::{Source, pack_gradient, pack_input};
-use self::tiles::{GROUP, Tile, Unit};
-use super::{SIDE, Shape, TAPS, on_board};
+use crate::convolution::{SIDE, Shape, TAPS, on_board};
 
 /// Positions of a tile.
 const BLOCK: usize = 32;
@@ -104,14 +107,16 @@ impl Workspace {
     fn pack_input(&mut self, plan: Plan, input: &[bf16], first: usize, y: usize) {
         let len = plan.input_tiles * plan.shape.width;
         let source = Source::new(plan.shape, input, plan.shape.inputs, first, y);
-        pack_input(&source, &mut self.inputs[y % plan.slots * len..][..len]);
+        // SAFETY: there is a workspace only where the CPU has the instructions.
+        unsafe { pack_input_row(&source, &mut self.inputs[y % plan.slots * len..][..len]) }
     }
 
     /// Packs row y of the gradient, likewise.
     fn pack_gradient(&mut self, plan: Plan, gradient: &[bf16], first: usize, y: usize) {
         let len = plan.output_tiles * plan.shape.width;
         let source = Source::new(plan.shape, gradient, plan.shape.outputs, first, y);
-        pack_gradient(&source, &mut self.gradients[y % plan.rows * len..][..len]);
+        // SAFETY: as above.
+        unsafe { pack_gradient_row(&source, &mut self.gradients[y % plan.rows * len..][..len]) }
     }
 
     /// Adds the products of a band of rows to the sums, or sets them.
@@ -158,5 +163,323 @@ impl Workspace {
                 }
             }
         }
+    }
+}
+
+/// A row of the board, of a block of positions: channels last, positions far apart. It is packed into tiles of
+/// thirty-two positions and sixteen channels of a cell; one of the input has pairs of positions as rows and channels as
+/// words, one of the gradient has channels as rows.
+struct Source<'a> {
+    /// From the row's first cell of the first position.
+    numbers: &'a [bf16],
+    /// Positions that there are, at most a block.
+    positions: usize,
+    /// Numbers from one position to the next.
+    stride: usize,
+    channels: usize,
+    width: usize,
+}
+
+impl<'a> Source<'a> {
+    /// Row y of the board of the block that starts with position `first`, of a tensor `[B, H, W, channels]`.
+    fn new(shape: Shape, tensor: &'a [bf16], channels: usize, first: usize, y: usize) -> Self {
+        let stride = shape.height * shape.width * channels;
+        let numbers = &tensor[first * stride + y * shape.width * channels..];
+        Self { numbers, positions: BLOCK.min(shape.positions - first), stride, channels, width: shape.width }
+    }
+
+    /// Calls for each tile of channels of each cell with the numbers of the first position and how far apart they are.
+    #[inline(always)]
+    fn for_each(&self, mut pack: impl FnMut(usize, usize, &[bf16], usize)) {
+        for x in 0..self.width {
+            for tile in 0..self.channels.div_ceil(LANES) {
+                let start = x * self.channels + tile * LANES;
+                let channels = LANES.min(self.channels - tile * LANES);
+                if self.positions == BLOCK && channels == LANES {
+                    pack(x, tile, &self.numbers[start..], self.stride);
+                } else {
+                    pack(x, tile, &self.padded(start, channels), LANES);
+                }
+            }
+        }
+    }
+
+    /// A tile with zeros for the positions and channels that there are not, `[32, 16]`.
+    fn padded(&self, start: usize, channels: usize) -> [bf16; BLOCK * LANES] {
+        let mut padded = [bf16::ZERO; BLOCK * LANES];
+        for (position, padded) in padded.chunks_exact_mut(LANES).take(self.positions).enumerate() {
+            let numbers = &self.numbers[position * self.stride + start..][..channels];
+            padded[..channels].copy_from_slice(numbers);
+        }
+        padded
+    }
+}
+
+/// Packs a row of the input, `[tile of channels, W]`.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn pack_input_row(source: &Source<'_>, tiles: &mut [Tile]) {
+    source.for_each(|x, tile, numbers, stride| interleave(numbers, stride, &mut tiles[tile * source.width + x]));
+}
+
+/// Packs a row of the gradient, `[pair of tiles of channels, W, 2]`.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn pack_gradient_row(source: &Source<'_>, tiles: &mut [Tile]) {
+    let count = source.channels.div_ceil(LANES);
+    source.for_each(|x, tile, numbers, stride| {
+        let first = tile / TOGETHER * TOGETHER;
+        let together = TOGETHER.min(count - first);
+        transpose(numbers, stride, &mut tiles[first * source.width + x * together + tile - first]);
+    });
+}
+
+/// Rows of pairs of positions: `[pair, channel, 2]`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn interleave(numbers: &[bf16], stride: usize, tile: &mut Tile) {
+    assert!(numbers.len() >= (BLOCK - 1) * stride + LANES, "thirty-two positions");
+    let mut order = [0_u16; BLOCK];
+    for (index, order) in order.iter_mut().enumerate() {
+        *order = (index / 2 + index % 2 * LANES) as u16;
+    }
+    // SAFETY: sixteen numbers of each position lie inside the slice, and a row of the tile is as long as a register.
+    unsafe {
+        let order = _mm512_loadu_si512(order.as_ptr().cast());
+        for (pair, row) in tile.0.iter_mut().enumerate() {
+            let even = numbers.as_ptr().add(2 * pair * stride);
+            let both = _mm512_castsi256_si512(_mm256_loadu_si256(even.cast()));
+            let both = _mm512_inserti64x4::<1>(both, _mm256_loadu_si256(even.add(stride).cast()));
+            _mm512_store_si512(row.as_mut_ptr().cast(), _mm512_permutexvar_epi16(order, both));
+        }
+    }
+}
+
+/// Rows of channels: `[channel, position]`. Eight channels of positions eight apart are a register; three rounds of
+/// unpacking then make a register of each channel.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn transpose(numbers: &[bf16], stride: usize, tile: &mut Tile) {
+    const EIGHT: usize = 8;
+    assert!(numbers.len() >= (BLOCK - 1) * stride + LANES, "thirty-two positions");
+    for (half, rows) in tile.0.as_chunks_mut::<EIGHT>().0.iter_mut().enumerate() {
+        // SAFETY: sixteen numbers of each position lie inside the slice.
+        let quarter =
+            |position: usize| unsafe { _mm_loadu_si128(numbers.as_ptr().add(position * stride + half * EIGHT).cast()) };
+        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|position| {
+            let all = _mm512_castsi128_si512(quarter(position));
+            let all = _mm512_inserti32x4::<1>(all, quarter(position + EIGHT));
+            let all = _mm512_inserti32x4::<2>(all, quarter(position + 2 * EIGHT));
+            _mm512_inserti32x4::<3>(all, quarter(position + 3 * EIGHT))
+        });
+        // Channels 0 to 3 and 4 to 7 of two positions.
+        let (ab, ab4) = (_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b));
+        let (cd, cd4) = (_mm512_unpacklo_epi16(c, d), _mm512_unpackhi_epi16(c, d));
+        let (ef, ef4) = (_mm512_unpacklo_epi16(e, f), _mm512_unpackhi_epi16(e, f));
+        let (gh, gh4) = (_mm512_unpacklo_epi16(g, h), _mm512_unpackhi_epi16(g, h));
+        // Two channels of four positions.
+        let first = [(ab, cd), (ab4, cd4)].map(|(a, c)| [_mm512_unpacklo_epi32(a, c), _mm512_unpackhi_epi32(a, c)]);
+        let last = [(ef, gh), (ef4, gh4)].map(|(e, g)| [_mm512_unpacklo_epi32(e, g), _mm512_unpackhi_epi32(e, g)]);
+        let halves = first.as_flattened().iter().zip(last.as_flattened());
+        for ((&first, &last), [even, odd]) in halves.zip(rows.as_chunks_mut::<2>().0) {
+            // SAFETY: a row of the tile is as long as a register.
+            unsafe {
+                _mm512_store_si512(even.as_mut_ptr().cast(), _mm512_unpacklo_epi64(first, last));
+                _mm512_store_si512(odd.as_mut_ptr().cast(), _mm512_unpackhi_epi64(first, last));
+            }
+        }
+    }
+}
+
+/// Tiles of a thread.
+const TILES: usize = 8;
+/// Tiles of sums.
+const GROUP: usize = TOGETHER * SIDE;
+/// Bytes from one row of a tile to the next.
+const STRIDE: usize = LANES * size_of::<u32>();
+
+/// Sixteen rows of sixteen words: float32, or pairs of bfloat16 of neighbouring positions.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+struct Tile([[u32; LANES]; LANES]);
+
+impl Tile {
+    const ZERO: Self = Self([[0; LANES]; LANES]);
+
+    /// A row of sums.
+    fn row(&self, row: usize) -> [f32; LANES] {
+        self.0[row].map(f32::from_bits)
+    }
+}
+
+/// The eight configured tiles of this thread, which cannot leave it: six of sums, `[2 tiles of outputs, kx]`, and two
+/// through which the operands stream. Released when dropped, so that the system need not save them.
+struct Unit(PhantomData<*const ()>);
+
+impl Unit {
+    /// # Panics
+    /// If the path is not available.
+    fn new() -> Self {
+        assert!(is_available(), "no AMX");
+        // SAFETY: the CPU has tiles and the system granted them.
+        unsafe { cpu::configure_tiles([LANES as u8; TILES]) }
+        Self(PhantomData)
+    }
+
+    /// Zeroes the sums.
+    #[inline(always)]
+    fn zero(&mut self) {
+        // SAFETY: the tiles are configured. Nothing else that runs before they are released touches tiles, so they keep
+        // their contents from one block of assembly to the next.
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "tilezero tmm4",
+                "tilezero tmm5",
+                options(nomem, nostack),
+            );
+        }
+    }
+
+    /// Fetches sums.
+    #[inline(always)]
+    fn load(&mut self, sums: &[Tile; GROUP]) {
+        // SAFETY: the tiles are configured; each reads one of the six.
+        unsafe {
+            asm!(
+                "tileloadd tmm0, [{sums} + {stride}*1]",
+                "tileloadd tmm1, [{sums} + {stride}*1 + 1024]",
+                "tileloadd tmm2, [{sums} + {stride}*1 + 2048]",
+                "tileloadd tmm3, [{sums} + {stride}*1 + 3072]",
+                "tileloadd tmm4, [{sums} + {stride}*1 + 4096]",
+                "tileloadd tmm5, [{sums} + {stride}*1 + 5120]",
+                sums = in(reg) sums,
+                stride = in(reg) STRIDE,
+                options(nostack, readonly),
+            );
+        }
+    }
+
+    /// Puts sums back.
+    #[inline(always)]
+    fn store(&mut self, sums: &mut [Tile; GROUP]) {
+        // SAFETY: the tiles are configured; each writes one of the six.
+        unsafe {
+            asm!(
+                "tilestored [{sums} + {stride}*1], tmm0",
+                "tilestored [{sums} + {stride}*1 + 1024], tmm1",
+                "tilestored [{sums} + {stride}*1 + 2048], tmm2",
+                "tilestored [{sums} + {stride}*1 + 3072], tmm3",
+                "tilestored [{sums} + {stride}*1 + 4096], tmm4",
+                "tilestored [{sums} + {stride}*1 + 5120], tmm5",
+                sums = in(reg) sums,
+                stride = in(reg) STRIDE,
+                options(nostack),
+            );
+        }
+    }
+
+    /// Adds the products of a row of the gradient, `[W, 1 or 2]`, and the row of the input under the kernel's row,
+    /// `[W]`.
+    ///
+    /// # Panics
+    /// If the lengths do not fit.
+    #[inline(always)]
+    fn multiply_row(&mut self, gradients: &[Tile], inputs: &[Tile]) {
+        if gradients.len() == inputs.len() {
+            self.multiply_row_of::<1>(gradients, inputs);
+        } else {
+            self.multiply_row_of::<TOGETHER>(gradients, inputs);
+        }
+    }
+
+    /// The same for so many tiles of outputs.
+    #[inline(always)]
+    fn multiply_row_of<const OUTPUTS: usize>(&mut self, gradients: &[Tile], inputs: &[Tile]) {
+        let width = inputs.len();
+        assert!(width > 0 && gradients.len() == width * OUTPUTS, "a row of tiles");
+        // SAFETY: cells lie inside the row, and so do those to their left and right where they are used.
+        unsafe {
+            let at = |x: usize| (gradients.as_ptr().add(x * OUTPUTS), inputs.as_ptr().add(x));
+            if width == 1 {
+                return self.multiply_cell::<OUTPUTS, false, false>(at(0));
+            }
+            self.multiply_cell::<OUTPUTS, false, true>(at(0));
+            for x in 1..width - 1 {
+                self.multiply_cell::<OUTPUTS, true, true>(at(x));
+            }
+            self.multiply_cell::<OUTPUTS, true, false>(at(width - 1));
+        }
+    }
+
+    /// One cell of the gradient and, of the input, the cell under the middle of the kernel with its neighbours on the
+    /// board. With two tiles of outputs seven loads serve six products.
+    ///
+    /// # Safety
+    /// The tiles, one or two of the gradient, and the neighbours of the input's, can be read.
+    #[inline(always)]
+    unsafe fn multiply_cell<const OUTPUTS: usize, const LEFT: bool, const RIGHT: bool>(
+        &mut self,
+        (gradients, inputs): (*const Tile, *const Tile),
+    ) {
+        macro_rules! gradients {
+            ($offset:literal) => {
+                asm!(
+                    concat!("tileloadd tmm6, [{tile} + {stride}*1 + ", $offset, "]"),
+                    tile = in(reg) gradients,
+                    stride = in(reg) STRIDE,
+                    options(nostack, readonly),
+                )
+            };
+        }
+        macro_rules! inputs {
+            ($offset:literal) => {
+                asm!(
+                    concat!("tileloadd tmm7, [{tile} + {stride}*1 + ", $offset, "]"),
+                    tile = in(reg) inputs,
+                    stride = in(reg) STRIDE,
+                    options(nostack, readonly),
+                )
+            };
+        }
+        macro_rules! product {
+            ($sums:literal) => {
+                asm!(concat!("tdpbf16ps ", $sums, ", tmm6, tmm7"), options(nomem, nostack))
+            };
+        }
+        // SAFETY: the caller's; the tiles are configured.
+        unsafe {
+            gradients!("0");
+            if LEFT {
+                inputs!("-1024");
+                product!("tmm0");
+            }
+            if RIGHT {
+                inputs!("1024");
+                product!("tmm2");
+            }
+            inputs!("0");
+            product!("tmm1");
+            if OUTPUTS == TOGETHER {
+                gradients!("1024");
+                product!("tmm4");
+                if LEFT {
+                    inputs!("-1024");
+                    product!("tmm3");
+                }
+                if RIGHT {
+                    inputs!("1024");
+                    product!("tmm5");
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        // SAFETY: the CPU has tiles.
+        unsafe { cpu::release_tiles() }
     }
 }

@@ -13,16 +13,14 @@ use std::mem::MaybeUninit;
 
 use super::avx512_bf16::{self, Avx512Bf16};
 use super::avx512_i8::Avx512I8;
-use crate::layout::TILE_ROWS;
-use crate::line::{Format, Line, WORDS};
 use crate::multiply::{Job, Lanes, Target, finish};
-use crate::product::{GROUP, Panel, Run};
-use crate::tap::Taps;
+use crate::planes::{Format, Line, TILE_ROWS, WORDS};
+use crate::product::{GROUP, Panel, Run, Taps};
 
 /// Groups of outputs of a panel, as the packing for this path has them.
 pub(crate) const GROUPS: usize = 2;
 /// Tiles of rows that are multiplied together at most.
-const TOGETHER: usize = 3;
+pub(crate) const TOGETHER: usize = 3;
 
 /// The sums of the tiles that are multiplied together, `[tile of rows, 16, 2, 16]`.
 #[repr(C, align(64))]
@@ -552,6 +550,3 @@ pub(crate) unsafe fn burst<L: Lanes>(rounds: usize) -> usize {
     }
     rounds * 4 * TILE_ROWS * GROUP * L::FORMAT.per_word() * WORDS
 }
-
-#[cfg(test)]
-pub(crate) mod emulation;

@@ -5,62 +5,21 @@ use std::arch::x86_64::{
     _mm256_storeu_ps,
 };
 
-use crate::line::Format;
-use crate::multiply::{Lanes, leaf};
+use crate::multiply::{lanes, leaf};
 use crate::paths::transform::transforms;
-use crate::pooling::passes;
 
 /// Eight float32.
 pub(crate) struct Avx2;
 
-impl Lanes for Avx2 {
-    type Register = __m256;
-    const WIDTH: usize = 8;
-    const FORMAT: Format = Format::F32;
-    const ROWS_MAX: usize = 6;
-    const PAIRED_MAX: usize = 0;
-
-    #[inline(always)]
-    unsafe fn zero() -> __m256 {
-        // SAFETY: the caller's.
-        unsafe { _mm256_setzero_ps() }
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(word: *const u32) -> __m256 {
-        // SAFETY: the caller's.
-        unsafe { _mm256_broadcast_ss(&*word.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(words: *const u32) -> __m256 {
-        // SAFETY: the caller's.
-        unsafe { _mm256_loadu_ps(words.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_add(sums: __m256, input: __m256, weights: __m256) -> __m256 {
-        // SAFETY: the caller's.
-        unsafe { _mm256_fmadd_ps(input, weights, sums) }
-    }
-
-    #[inline(always)]
-    unsafe fn keep(sums: __m256) -> __m256 {
-        // SAFETY: the caller's.
-        unsafe { keep(sums) }
-    }
-
-    #[inline(always)]
-    unsafe fn fetch(word: *const u32) {
-        // SAFETY: nothing is read.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(word.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(sums: __m256, to: *mut f32) {
-        // SAFETY: the caller's.
-        unsafe { _mm256_storeu_ps(to, sums) }
-    }
+lanes! {
+    Avx2: 8 of __m256, F32, 6 rows, 0 paired;
+    zero() = _mm256_setzero_ps();
+    broadcast(word) = _mm256_broadcast_ss(&*word.cast());
+    load(words) = _mm256_loadu_ps(words.cast());
+    multiply_add(sums, input, weights) = _mm256_fmadd_ps(input, weights, sums);
+    keep(sums) = keep(sums);
+    store(sums, to) = _mm256_storeu_ps(to, sums);
+    fetch(word) = _mm_prefetch::<_MM_HINT_T0>(word.cast());
 }
 
 #[inline]
@@ -75,10 +34,6 @@ leaf! {
     #[target_feature(enable = "avx2,fma")]
     Avx2, 12;
     1 groups in 2 registers: 1 2 3 4 5 6;
-}
-
-passes! {
-    #[target_feature(enable = "avx2,fma")]
 }
 
 transforms! {

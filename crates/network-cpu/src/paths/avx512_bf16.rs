@@ -1,65 +1,34 @@
 //! AVX-512 bf16: pairs of bfloat16 products, summed in float32.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_castsi512_si256,
-    _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_extracti64x4_epi64, _mm512_loadu_ps,
-    _mm512_loadu_si512, _mm512_max_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps,
-    _mm512_storeu_si512,
+    __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castsi512_si256, _mm512_cvtepu16_epi32,
+    _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_extracti64x4_epi64, _mm512_loadu_ps, _mm512_loadu_si512,
+    _mm512_max_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
 };
 use std::mem::transmute;
 
-use crate::line::{Format, Line};
-use crate::multiply::{Lanes, leaf};
+use crate::multiply::{lanes, leaf};
+use crate::planes::Line;
 use crate::pooling::passes;
 
 /// Sixteen float32, each the sum of pairs of products.
 pub(crate) struct Avx512Bf16;
 
-impl Lanes for Avx512Bf16 {
-    type Register = __m512;
-    const WIDTH: usize = 16;
-    const FORMAT: Format = Format::Bf16;
-    const ROWS_MAX: usize = 14;
-    const PAIRED_MAX: usize = 7;
+/// The pairs of bfloat16 in a register.
+#[inline(always)]
+fn pairs(words: __m512) -> __m512bh {
+    // SAFETY: registers of 64 bytes without padding, of which every bit pattern is a value.
+    unsafe { transmute::<__m512, __m512bh>(words) }
+}
 
-    #[inline(always)]
-    unsafe fn zero() -> __m512 {
-        // SAFETY: the caller's.
-        unsafe { _mm512_setzero_ps() }
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(word: *const u32) -> __m512 {
-        // SAFETY: the caller's.
-        unsafe { _mm512_castsi512_ps(_mm512_set1_epi32(word.read().cast_signed())) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(words: *const u32) -> __m512 {
-        // SAFETY: the caller's.
-        unsafe { _mm512_castsi512_ps(_mm512_loadu_si512(words.cast())) }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_add(sums: __m512, input: __m512, weights: __m512) -> __m512 {
-        // SAFETY: the caller's; registers of 64 bytes without padding, of which every bit pattern is a value.
-        unsafe {
-            let pairs = |words: __m512| transmute::<__m512i, __m512bh>(_mm512_castps_si512(words));
-            _mm512_dpbf16_ps(sums, pairs(input), pairs(weights))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn keep(sums: __m512) -> __m512 {
-        // SAFETY: the caller's.
-        unsafe { keep(sums) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(sums: __m512, to: *mut f32) {
-        // SAFETY: the caller's.
-        unsafe { _mm512_storeu_ps(to, sums) }
-    }
+lanes! {
+    Avx512Bf16: 16 of __m512, Bf16, 14 rows, 7 paired;
+    zero() = _mm512_setzero_ps();
+    broadcast(word) = _mm512_castsi512_ps(_mm512_set1_epi32(word.read().cast_signed()));
+    load(words) = _mm512_castsi512_ps(_mm512_loadu_si512(words.cast()));
+    multiply_add(sums, input, weights) = _mm512_dpbf16_ps(sums, pairs(input), pairs(weights));
+    keep(sums) = super::avx512::keep(sums);
+    store(sums, to) = _mm512_storeu_ps(to, sums);
 }
 
 /// Bias, addition, ReLU and rounding of 32 sums, on their way into a line.
@@ -90,14 +59,6 @@ pub(super) unsafe fn finish_line<const ADD: bool, const RELU: bool>(
         let rounded = _mm512_cvtne2ps_pbh(high, low);
         _mm512_storeu_si512(line.cast(), transmute::<__m512bh, __m512i>(rounded));
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn keep(mut sums: __m512) -> __m512 {
-    // SAFETY: nothing is done.
-    unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) sums, options(pure, nomem, nostack, preserves_flags)) };
-    sums
 }
 
 leaf! {

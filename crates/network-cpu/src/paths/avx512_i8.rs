@@ -6,55 +6,21 @@ use std::arch::x86_64::{
     _mm512_set1_ps, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
-use crate::line::{Format, INTEGERS, Line, WORDS};
-use crate::multiply::{Lanes, leaf};
+use crate::multiply::{lanes, leaf};
+use crate::planes::{INTEGERS, Line, WORDS};
 use crate::quantise::INPUT_MAX;
 
 /// Sixteen integers of 32 bits, each the sum of four products.
 pub(crate) struct Avx512I8;
 
-impl Lanes for Avx512I8 {
-    type Register = __m512i;
-    const WIDTH: usize = 16;
-    const FORMAT: Format = Format::I8;
-    const ROWS_MAX: usize = 14;
-    const PAIRED_MAX: usize = 7;
-
-    #[inline(always)]
-    unsafe fn zero() -> __m512i {
-        // SAFETY: the caller's.
-        unsafe { _mm512_setzero_si512() }
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(word: *const u32) -> __m512i {
-        // SAFETY: the caller's.
-        unsafe { _mm512_set1_epi32(word.read().cast_signed()) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(words: *const u32) -> __m512i {
-        // SAFETY: the caller's.
-        unsafe { _mm512_loadu_si512(words.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_add(sums: __m512i, input: __m512i, weights: __m512i) -> __m512i {
-        // SAFETY: the caller's.
-        unsafe { _mm512_dpbusd_epi32(sums, input, weights) }
-    }
-
-    #[inline(always)]
-    unsafe fn keep(sums: __m512i) -> __m512i {
-        // SAFETY: the caller's.
-        unsafe { keep(sums) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(sums: __m512i, to: *mut f32) {
-        // SAFETY: the caller's.
-        unsafe { _mm512_storeu_si512(to.cast(), sums) }
-    }
+lanes! {
+    Avx512I8: 16 of __m512i, I8, 14 rows, 7 paired;
+    zero() = _mm512_setzero_si512();
+    broadcast(word) = _mm512_set1_epi32(word.read().cast_signed());
+    load(words) = _mm512_loadu_si512(words.cast());
+    multiply_add(sums, input, weights) = _mm512_dpbusd_epi32(sums, input, weights);
+    keep(sums) = keep(sums);
+    store(sums, to) = _mm512_storeu_si512(to.cast(), sums);
 }
 
 #[inline]

@@ -2,10 +2,9 @@
 
 use std::arch::aarch64::{float32x4_t, vdupq_n_f32, vfmaq_f32, vld1q_f32, vst1q_f32};
 
-use crate::line::Format;
 use crate::multiply::{Lanes, leaf};
 use crate::paths::transform::transforms;
-use crate::pooling::passes;
+use crate::planes::Format;
 
 /// Four float32.
 pub(crate) struct Neon;
@@ -57,10 +56,6 @@ leaf! {
     #[target_feature(enable = "neon")]
     Neon, 24;
     1 groups in 4 registers: 1 2 3 4 5 6;
-}
-
-passes! {
-    #[target_feature(enable = "neon")]
 }
 
 transforms! {

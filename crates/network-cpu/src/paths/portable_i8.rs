@@ -1,56 +1,26 @@
 //! Products of integers of eight bits in plain Rust: what the other integer paths are held against.
 
-use crate::line::Format;
-use crate::multiply::{Lanes, leaf};
+use crate::multiply::{lanes, leaf};
 
 /// Sixteen integers of 32 bits in an array.
 pub(crate) struct PortableI8;
 
-impl Lanes for PortableI8 {
-    type Register = [u32; 16];
-    const WIDTH: usize = 16;
-    const FORMAT: Format = Format::I8;
-    const ROWS_MAX: usize = 2;
-    const PAIRED_MAX: usize = 0;
+/// The sum of the products of the quarters of two words: unsigned inputs, signed weights.
+#[inline(always)]
+fn add_products(sum: u32, input: u32, weights: u32) -> u32 {
+    let product = |shift: u32| i32::from((input >> shift) as u8) * i32::from(((weights >> shift) as u8).cast_signed());
+    [0, 8, 16, 24].map(product).iter().fold(sum, |sum, product| sum.wrapping_add_signed(*product))
+}
 
-    #[inline(always)]
-    unsafe fn zero() -> Self::Register {
-        [0; 16]
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(word: *const u32) -> Self::Register {
-        // SAFETY: the caller's.
-        [unsafe { word.read() }; 16]
-    }
-
-    #[inline(always)]
-    unsafe fn load(words: *const u32) -> Self::Register {
-        // SAFETY: the caller's.
-        unsafe { words.cast::<[u32; 16]>().read() }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_add(sums: Self::Register, input: Self::Register, weights: Self::Register) -> Self::Register {
-        let product = |input: u32, weights: u32, shift: u32| {
-            i32::from((input >> shift) as u8) * i32::from(((weights >> shift) as u8).cast_signed())
-        };
-        std::array::from_fn(|lane| {
-            let products = [0, 8, 16, 24].map(|shift| product(input[lane], weights[lane], shift));
-            products.iter().fold(sums[lane], |sum, product| sum.wrapping_add_signed(*product))
-        })
-    }
-
-    #[inline(always)]
-    unsafe fn keep(sums: [u32; 16]) -> [u32; 16] {
-        sums
-    }
-
-    #[inline(always)]
-    unsafe fn store(sums: Self::Register, to: *mut f32) {
-        // SAFETY: the caller's.
-        unsafe { to.cast::<[u32; 16]>().write(sums) }
-    }
+lanes! {
+    PortableI8: 16 of [u32; 16], I8, 2 rows, 0 paired;
+    zero() = [0; 16];
+    broadcast(word) = [word.read(); 16];
+    load(words) = words.cast::<[u32; 16]>().read();
+    multiply_add(sums, input, weights) =
+        std::array::from_fn(|lane| add_products(sums[lane], input[lane], weights[lane]));
+    keep(sums) = sums;
+    store(sums, to) = to.cast::<[u32; 16]>().write(sums);
 }
 
 leaf! {

@@ -2,13 +2,9 @@
 //!
 //! Memory is reached through slices: all that is left to the caller is that the CPU has the path's instructions.
 
-use crate::line::{Line, WORDS};
 use crate::multiply::{Lanes, rectify};
-use crate::planes::Planes;
-use crate::winograd::Cut;
-
-mod pieces;
-mod squares;
+use crate::planes::{Layout, Line, Planes, WORDS};
+use crate::winograd::{Cut, Minimal, Pieces, Squares};
 
 /// The last operations on outputs on their way into planes.
 #[derive(Clone, Copy)]
@@ -17,6 +13,16 @@ pub(crate) struct Finish {
     pub(crate) add: bool,
     /// Then negative sums become zero.
     pub(crate) relu: bool,
+}
+
+/// Calls a function for one of the numbers of outputs along a side, with that number and its points.
+macro_rules! of_outputs {
+    ($outputs:expr, $($m:literal at $n:literal),+; $function:ident $arguments:tt) => {
+        match $outputs {
+            $($m => $function::<L, $m, $n> $arguments,)+
+            outputs => unreachable!("nothing is cut into {outputs} outputs along a side"),
+        }
+    };
 }
 
 /// Values at the points of a cut of the first positions of `input`.
@@ -28,8 +34,15 @@ pub(crate) unsafe fn split<L: Lanes>(cut: &Cut, input: &Planes, positions: usize
     // SAFETY: the caller's.
     unsafe {
         match cut {
-            Cut::OneSide(cut) => pieces::split::<L>(cut, input, positions, points),
-            Cut::BothSides(cut) => squares::split::<L>(cut, input, positions, points),
+            Cut::OneSide(pieces) => {
+                for (index, cut) in pieces.cuts.iter().enumerate() {
+                    of_outputs!(cut.len(), 3 at 5, 4 at 6, 5 at 7, 6 at 8, 7 at 9;
+                        split_pieces(pieces, index, input, positions, points));
+                }
+            }
+            Cut::BothSides(squares) => {
+                of_outputs!(squares.outputs, 3 at 5, 4 at 6, 5 at 7; split_squares(squares, input, positions, points));
+            }
         }
     }
 }
@@ -49,8 +62,16 @@ pub(crate) unsafe fn join<L: Lanes>(
     // SAFETY: the caller's.
     unsafe {
         match cut {
-            Cut::OneSide(cut) => pieces::join::<L>(cut, points, positions, output, finish),
-            Cut::BothSides(cut) => squares::join::<L>(cut, points, positions, output, finish),
+            Cut::OneSide(pieces) => {
+                for (index, cut) in pieces.cuts.iter().enumerate() {
+                    of_outputs!(cut.len(), 3 at 5, 4 at 6, 5 at 7, 6 at 8, 7 at 9;
+                        join_pieces(pieces, index, points, positions, output, finish));
+                }
+            }
+            Cut::BothSides(squares) => {
+                of_outputs!(squares.outputs, 3 at 5, 4 at 6, 5 at 7;
+                    join_squares(squares, points, positions, output, finish));
+            }
         }
     }
 }
@@ -90,10 +111,14 @@ unsafe fn combine<L: Lanes, const N: usize>(
     }
 }
 
-/// The functions of a path that split and join; takes the attributes that switch its instructions on, and its
-/// [`Lanes`].
+/// The functions of a path in float32 that split and join, and those that look at whole positions; takes the attributes
+/// that switch its instructions on, and its [`Lanes`].
 macro_rules! transforms {
     ($(#[$attribute:meta])* $lanes:ty) => {
+        $crate::pooling::passes! {
+            $(#[$attribute])*
+        }
+
         /// [`crate::paths::transform::split`] with the path's instructions.
         ///
         /// # Safety
@@ -127,3 +152,264 @@ macro_rules! transforms {
     };
 }
 pub(crate) use transforms;
+
+/// A piece of all lines of a position, in a block of channels.
+struct Piece {
+    /// Its first output on the first line, in planes of the board.
+    first: usize,
+    /// The same of the first line in planes of a point, where the lines lie beside each other.
+    at: usize,
+}
+
+impl Piece {
+    #[inline(always)]
+    fn new(pieces: &Pieces, index: usize, planes: Layout, points: Layout, [block, position]: [usize; 2]) -> Self {
+        let first = planes.index(block, position, 0) + pieces.cuts[index].start * pieces.along;
+        Self { first, at: points.index(block, position, index * pieces.board.pitch()) }
+    }
+}
+
+/// Values at the points of the pieces of one cut.
+///
+/// # Safety
+/// As [`split`].
+#[inline(always)]
+unsafe fn split_pieces<L: Lanes, const M: usize, const N: usize>(
+    pieces: &Pieces,
+    index: usize,
+    input: &Planes,
+    positions: usize,
+    points: &mut [Planes],
+) {
+    let (lines, along, layout) = (pieces.board.width, pieces.along, points[0].layout);
+    let mut planes = points.iter_mut();
+    let to: [&mut [Line]; N] = std::array::from_fn(|_| {
+        planes.next().expect("a piece has no more points than there are planes").lines.as_mut_slice()
+    });
+    for place in places(input.blocks(), positions) {
+        let piece = Piece::new(pieces, index, input.layout, layout, place);
+        for line in 0..lines {
+            // A piece begins one input before its first output; what lies beyond the board is zero.
+            let first = piece.first + line * pieces.across - along;
+            let from: [&Line; N] = std::array::from_fn(|index| &input.lines[first + index * along]);
+            for part in 0..WORDS / L::WIDTH {
+                // SAFETY: the caller's; the parts of a line lie inside it.
+                unsafe {
+                    let mut inputs = [L::zero(); N];
+                    for index in 0..N {
+                        inputs[index] = L::load(from[index].0.as_ptr().add(part * L::WIDTH));
+                    }
+                    for point in 0..N {
+                        let value = combine::<L, N>(const { &Minimal::<M, N>::INPUTS }, point, &inputs);
+                        let to = &mut to[point][piece.at + line];
+                        L::store(value, to.0.as_mut_ptr().add(part * L::WIDTH).cast());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The outputs of the pieces of one cut.
+///
+/// # Safety
+/// As [`join`].
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
+unsafe fn join_pieces<L: Lanes, const M: usize, const N: usize>(
+    pieces: &Pieces,
+    index: usize,
+    points: &[Planes],
+    positions: usize,
+    output: &mut Planes,
+    finish: Finish,
+) {
+    let from: [&[Line]; N] = std::array::from_fn(|point| points[point].lines.as_slice());
+    for place in places(points[0].blocks(), positions) {
+        let piece = Piece::new(pieces, index, output.layout, points[0].layout, place);
+        for line in 0..pieces.board.width {
+            let products: [&Line; N] = std::array::from_fn(|point| &from[point][piece.at + line]);
+            // SAFETY: the caller's.
+            let outputs = unsafe { outputs_of_piece::<L, M, N>(products) };
+            for index in 0..M {
+                let to = piece.first + line * pieces.across + index * pieces.along;
+                finish.write(&outputs[index], &mut output.lines[to]);
+            }
+        }
+    }
+}
+
+/// The outputs of a piece.
+///
+/// # Safety
+/// As [`join`].
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
+unsafe fn outputs_of_piece<L: Lanes, const M: usize, const N: usize>(from: [&Line; N]) -> [[f32; WORDS]; M] {
+    let mut outputs = [[0.0; WORDS]; M];
+    for part in 0..WORDS / L::WIDTH {
+        // SAFETY: the caller's; the parts of a line lie inside it.
+        unsafe {
+            let mut products = [L::zero(); N];
+            for point in 0..N {
+                products[point] = L::load(from[point].0.as_ptr().add(part * L::WIDTH));
+            }
+            for index in 0..M {
+                let sum = combine::<L, N>(const { &Minimal::<M, N>::OUTPUTS }, index, &products);
+                L::store(sum, outputs[index].as_mut_ptr().add(part * L::WIDTH));
+            }
+        }
+    }
+    outputs
+}
+
+/// Every block of channels, in each every position.
+#[inline(always)]
+fn places(blocks: usize, positions: usize) -> impl Iterator<Item = [usize; 2]> {
+    (0..blocks * positions).map(move |place| [place / positions, place % positions])
+}
+
+/// A square of a position.
+#[derive(Clone, Copy)]
+struct Square {
+    position: usize,
+    /// Row and column of its first output.
+    first: [usize; 2],
+    /// Its index among those of all positions.
+    index: usize,
+}
+
+impl Squares {
+    fn of_positions(&self, positions: usize) -> impl Iterator<Item = Square> {
+        let [down, right] = self.count;
+        (0..positions * down * right).map(move |index| {
+            let (position, square) = (index / (down * right), index % (down * right));
+            Square { position, first: [square / right, square % right].map(|square| square * self.outputs), index }
+        })
+    }
+}
+
+/// Values at the points of squares.
+///
+/// # Safety
+/// As [`split`].
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
+unsafe fn split_squares<L: Lanes, const M: usize, const N: usize>(
+    squares: &Squares,
+    input: &Planes,
+    positions: usize,
+    points: &mut [Planes],
+) {
+    let (board, layout) = (input.layout.board, points[0].layout);
+    for square in squares.of_positions(positions) {
+        // A square begins one input before its first output. What lies beyond the board is zero; so is the first line
+        // of planes, which stands for what lies beyond the border.
+        let [rows, columns] = [(board.height, square.first[0]), (board.width, square.first[1])]
+            .map(|(side, first)| N.min(side + 2 - first));
+        let corner =
+            input.index(0, square.position, 0) + square.first[0] * board.down() + square.first[1] * board.right()
+                - board.down()
+                - board.right();
+        for block in 0..input.blocks() {
+            let first = corner + block * input.layout.block_lines;
+            let at = layout.index(block, 0, square.index);
+            for part in 0..WORDS / L::WIDTH {
+                // SAFETY: the caller's; the parts of a line lie inside it.
+                unsafe {
+                    let mut along = [[L::zero(); N]; N];
+                    for row in 0..N {
+                        let mut inputs = [L::zero(); N];
+                        for column in 0..N {
+                            let inside = row < rows && column < columns;
+                            let line = if inside { first + row * board.down() + column * board.right() } else { 0 };
+                            inputs[column] = L::load(input.lines[line].0.as_ptr().add(part * L::WIDTH));
+                        }
+                        for point in 0..N {
+                            along[row][point] = combine::<L, N>(const { &Minimal::<M, N>::INPUTS }, point, &inputs);
+                        }
+                    }
+                    for right in 0..N {
+                        let mut inputs = [L::zero(); N];
+                        for row in 0..N {
+                            inputs[row] = along[row][right];
+                        }
+                        for down in 0..N {
+                            let value = combine::<L, N>(const { &Minimal::<M, N>::INPUTS }, down, &inputs);
+                            let to = &mut points[down * N + right].lines[at];
+                            L::store(value, to.0.as_mut_ptr().add(part * L::WIDTH).cast());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The outputs of squares.
+///
+/// # Safety
+/// As [`join`].
+#[inline(always)]
+unsafe fn join_squares<L: Lanes, const M: usize, const N: usize>(
+    squares: &Squares,
+    points: &[Planes],
+    positions: usize,
+    output: &mut Planes,
+    finish: Finish,
+) {
+    let (board, layout) = (output.layout.board, points[0].layout);
+    for square in squares.of_positions(positions) {
+        let [rows, columns] =
+            [(board.height, square.first[0]), (board.width, square.first[1])].map(|(side, first)| M.min(side - first));
+        for block in 0..points[0].blocks() {
+            let at = layout.index(block, 0, square.index);
+            // SAFETY: the caller's.
+            let outputs = unsafe { outputs_of_square::<L, M, N>(points, at) };
+            let first = output.index(block, square.position, 0)
+                + square.first[0] * board.down()
+                + square.first[1] * board.right();
+            for (row, outputs) in outputs.iter().enumerate().take(rows) {
+                for (column, outputs) in outputs.iter().enumerate().take(columns) {
+                    let line = first + row * board.down() + column * board.right();
+                    finish.write(outputs, &mut output.lines[line]);
+                }
+            }
+        }
+    }
+}
+
+/// The outputs of a square, row by row.
+///
+/// # Safety
+/// As [`join`].
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
+unsafe fn outputs_of_square<L: Lanes, const M: usize, const N: usize>(
+    points: &[Planes],
+    at: usize,
+) -> [[[f32; WORDS]; M]; M] {
+    let mut outputs = [[[0.0; WORDS]; M]; M];
+    for part in 0..WORDS / L::WIDTH {
+        // SAFETY: the caller's; the parts of a line lie inside it.
+        unsafe {
+            let mut along = [[L::zero(); N]; M];
+            for right in 0..N {
+                let mut products = [L::zero(); N];
+                for down in 0..N {
+                    products[down] = L::load(points[down * N + right].lines[at].0.as_ptr().add(part * L::WIDTH));
+                }
+                for row in 0..M {
+                    along[row][right] = combine::<L, N>(const { &Minimal::<M, N>::OUTPUTS }, row, &products);
+                }
+            }
+            for row in 0..M {
+                for column in 0..M {
+                    let sum = combine::<L, N>(const { &Minimal::<M, N>::OUTPUTS }, column, &along[row]);
+                    L::store(sum, outputs[row][column].as_mut_ptr().add(part * L::WIDTH));
+                }
+            }
+        }
+    }
+    outputs
+}

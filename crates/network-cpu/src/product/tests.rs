@@ -1,11 +1,15 @@
 //! Every product of every path against sums in float64 over the same rounded numbers.
 
+#[cfg(target_arch = "x86_64")]
+mod emulation;
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::KernelVariant;
-use crate::layout::TILE_ROWS;
+use crate::planes::TILE_ROWS;
+use crate::reference;
 
 /// Multiplies with a path, or with the emulation of one that this machine may not have.
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +45,10 @@ impl Multiplier {
             #[cfg(target_arch = "x86_64")]
             Self::EmulatedAmx(path) => {
                 use crate::multiply::{Job, Target};
-                use crate::paths::amx::{Anywhere, emulation::Emulated, layer_with, multiply_with};
-                use crate::paths::{avx512_bf16::Avx512Bf16, avx512_i8::Avx512I8};
+                use crate::paths::amx::{Anywhere, layer_with, multiply_with};
+                use crate::paths::avx512_bf16::Avx512Bf16;
+                use crate::paths::avx512_i8::Avx512I8;
+                use emulation::Emulated;
 
                 let target = match output {
                     Output::Planes { planes, add, relu, .. } => {
@@ -92,27 +98,12 @@ fn fill(planes: &mut Planes, positions: usize, channels: usize, rng: &mut ChaCha
     }
 }
 
-/// Output `o` of a convolution at a cell, before addition and ReLU.
-fn expected(affine: &Affine, input: &Planes, position: usize, cell: usize, output: usize) -> f64 {
+/// Outputs `[outputs, cells]` of a convolution at a position, before addition and ReLU.
+fn expected(affine: &Affine, input: &Planes, position: usize) -> Vec<f64> {
     let board = input.layout.board;
-    let (height, width) = (board.height as isize, board.width as isize);
-    let (row, column) = (cell as isize / width, cell as isize % width);
-    let reach = if affine.taps == 9 { 1 } else { 0 };
-    let mut sum = f64::from(affine.bias[output]);
-    let mut tap = 0;
-    for dy in -reach..=reach {
-        for dx in -reach..=reach {
-            let (y, x) = (row + dy, column + dx);
-            if (0..height).contains(&y) && (0..width).contains(&x) {
-                for channel in 0..affine.inputs {
-                    let weight = affine.weight[(output * affine.inputs + channel) * affine.taps + tap];
-                    sum += f64::from(weight) * f64::from(input.get(position, (y * width + x) as usize, channel));
-                }
-            }
-            tap += 1;
-        }
-    }
-    sum
+    let at = |channel| (0..board.cells()).map(move |cell| f64::from(input.get(position, cell, channel)));
+    let observation: Vec<f64> = (0..affine.inputs).flat_map(at).collect();
+    reference::convolve(affine, &observation, (board.height, board.width))
 }
 
 fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, outputs: usize, taps: usize, seed: u64) {
@@ -146,6 +137,7 @@ fn check_layout(multiplier: Multiplier, layout: Layout, [inputs, outputs, taps]:
     // The last position, where each lies by itself, is no part of the call and must stay as it is.
     let computed = if together == 1 { positions - 1 } else { positions };
     let runs = &runs[..if together == 1 { runs.len() / positions * computed } else { runs.len() }];
+    let sums: Vec<Vec<f64>> = (0..positions).map(|position| expected(&affine, &input, position)).collect();
     for (add, relu) in [(false, false), (false, true), (true, true)] {
         let mut output = Planes::new(packing.format.of_outputs(), layout, outputs);
         fill(&mut output, positions, outputs, &mut rng);
@@ -156,7 +148,7 @@ fn check_layout(multiplier: Multiplier, layout: Layout, [inputs, outputs, taps]:
         {
             for channel in 0..outputs {
                 let there = f64::from(before.get(position, cell, channel));
-                let mut want = expected(&affine, &input, position, cell, channel) + if add { there } else { 0.0 };
+                let mut want = sums[position][channel * board.cells() + cell] + if add { there } else { 0.0 };
                 want = if relu { want.max(0.0) } else { want };
                 want = if position < computed { want } else { there };
                 let got = f64::from(output.get(position, cell, channel));
@@ -263,4 +255,63 @@ fn rows_outside_the_planes_are_refused() {
     let rows = [Run::new(input.lines.len() - 1, 1, 1)];
     let output = Output::Planes { planes: &mut output, first: 0, add: false, relu: false };
     crate::multiplier::Multiplier::new(KernelVariant::PortableF32).multiply(&product, &input, &rows, output, None);
+}
+
+const BOARD: Board = Board::new(3, 4);
+
+fn hidden(cells: &[usize]) -> Vec<u8> {
+    let hidden = Taps::hidden(BOARD, cells.iter().map(|&cell| BOARD.pixel(cell)));
+    Tap::all().into_iter().filter(|&tap| hidden.contain(tap)).map(|tap| tap.0).collect()
+}
+
+#[test]
+fn taps_are_hidden_where_every_cell_has_the_border() {
+    assert_eq!(hidden(&[0]), [0, 1, 2, 3, 6]);
+    assert_eq!(hidden(&[1]), [0, 1, 2]);
+    assert!(hidden(&[5]).is_empty());
+    assert_eq!(hidden(&[11]), [2, 5, 6, 7, 8]);
+    assert_eq!(hidden(&[0, 1]), [0, 1, 2]);
+    assert_eq!(hidden(&[0, 4]), [0, 3, 6]);
+    assert_eq!(hidden(&[0, 11]), [2, 6]);
+}
+
+#[test]
+fn pixels_of_a_tap_lead_to_the_neighbour() {
+    let offsets: Vec<isize> = Tap::all().into_iter().map(|tap| tap.pixels(BOARD)).collect();
+    assert_eq!(offsets, [-6, -5, -4, -1, 0, 1, 4, 5, 6]);
+    assert_eq!(Tap::HERE.pixels(BOARD), 0);
+}
+
+#[test]
+fn a_walk_around_the_board_meets_cells_with_the_same_edges_together() {
+    let board = Board::new(6, 7);
+    let mut cells: Vec<Taps> =
+        (0..board.cells()).map(|cell| Taps::hidden(board, std::iter::once(board.pixel(cell)))).collect();
+    cells.sort_by_key(|hidden| hidden.around());
+    let computed: usize = cells
+        .chunks(3)
+        .map(|three| {
+            let common = three.iter().copied().reduce(Taps::and).unwrap_or_default();
+            Tap::all().into_iter().filter(|&tap| !common.contain(tap)).count() * three.len()
+        })
+        .sum();
+    // 304 taps lie on the board; 378 are there in all.
+    assert_eq!(computed, 315);
+}
+
+fn lines(first: u32, len: usize) -> Vec<Line> {
+    (first..).take(len).map(|word| Line([word; 16])).collect()
+}
+
+#[test]
+fn gathered_weights_are_the_same_and_lie_in_one_piece() {
+    let all = [lines(1, 7), lines(100, 0), lines(200, 100_000)];
+    let mut slabs: Vec<Slab> = all.iter().cloned().map(Slab::from).collect();
+    Slab::gather(&mut slabs.iter_mut().collect::<Vec<_>>());
+    for (slab, lines) in slabs.iter().zip(&all) {
+        assert!(**slab == **lines);
+    }
+    assert_eq!(slabs[0].as_ptr_range().end, slabs[1].as_ptr());
+    assert_eq!(slabs[1].as_ptr(), slabs[2].as_ptr());
+    assert_eq!(slabs[0].as_ptr().align_offset(cpu::HUGE_PAGE_BYTES), 0);
 }

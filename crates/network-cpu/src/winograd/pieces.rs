@@ -1,12 +1,47 @@
 use std::ops::Range;
 
 use crate::KernelVariant;
-use crate::board::Board;
 use crate::folded::Affine;
-use crate::layout::Layout;
-use crate::product::{Packing, Product, Run};
-use crate::tap::Tap;
+use crate::planes::{Board, Layout};
+use crate::product::{Packing, Product, Run, Tap};
 use crate::winograd::minimal::{NUMBERS, ONE, SEVEN, TAPS, filter_at};
+
+/// Fewer channels are not worth the transforms: they go with the channels, products with their square.
+const CHANNELS_MIN: usize = 32;
+/// The same along both sides, where transforms take more.
+const SQUARE_CHANNELS_MIN: usize = 64;
+/// Along two cells, four of six taps lie on the board: as many as there are points. Across two, runs are too short for
+/// a tile.
+pub(super) const SIDE_MIN: usize = 3;
+
+/// A cut of the cells of a board.
+#[derive(Debug, Clone)]
+pub(crate) enum Cut {
+    OneSide(Pieces),
+    BothSides(Squares),
+}
+
+impl Cut {
+    /// The cut that is fastest on a path; `None` where nine taps are, as measured with and without neighbours in a
+    /// batch.
+    pub(super) fn of(path: KernelVariant, board: Board, channels: usize) -> Option<Self> {
+        if !path.is_float32() || channels < CHANNELS_MIN || board.height.min(board.width) < SIDE_MIN {
+            return None;
+        }
+        let pieces = Pieces::of(path, board)?;
+        // Transforms take a tenth more along both sides.
+        let saves = |squares: &Squares| 10 * squares.cost().on(path) < 9 * pieces.cost().on(path);
+        let squares = Squares::of(path, board).filter(|squares| channels >= SQUARE_CHANNELS_MIN && saves(squares));
+        Some(squares.map_or(Self::OneSide(pieces), Self::BothSides))
+    }
+
+    pub(super) fn points(&self) -> usize {
+        match self {
+            Self::OneSide(pieces) => pieces.points(),
+            Self::BothSides(squares) => squares.points(),
+        }
+    }
+}
 
 /// The cost of a convolution of one position, for a channel and a filter.
 #[derive(Debug, Clone, Copy)]
@@ -113,11 +148,11 @@ impl Pieces {
     }
 
     fn product(&self, packing: Packing, affine: &Affine, point: usize) -> Product {
-        let spans = Product::spans(packing, affine, &Tap::BESIDE, self.board);
+        let segments = Product::segments(packing, affine, &Tap::BESIDE, self.board);
         let bias = if point == ONE { affine.bias.clone() } else { vec![0.0; affine.bias.len()] };
-        let blocks = spans.len() / TAPS;
-        Product::new(packing, &spans, &bias, |output, span, channel| {
-            let (across, input) = (span / blocks, span % blocks * packing.format.per_line() + channel);
+        let blocks = segments.len() / TAPS;
+        Product::new(packing, segments, &bias, |output, index, channel| {
+            let (across, input) = (index / blocks, index % blocks * packing.format.per_line() + channel);
             let weights = &affine.weight[(output * affine.inputs + input) * affine.taps..][..affine.taps];
             let filter = std::array::from_fn(|along| match self.side {
                 Side::Down => f64::from(weights[along * TAPS + across]),
@@ -141,4 +176,78 @@ impl Pieces {
 /// Points of a piece.
 fn points_of(cut: &Range<usize>) -> usize {
     cut.len() + TAPS - 1
+}
+
+/// Outputs along a side of a square. Those of three and four round as nine taps do, those of five twice as coarsely.
+const OUTPUTS: std::ops::RangeInclusive<usize> = 3..=5;
+
+/// A cut of the cells of a board along both sides: into squares of as many outputs each way, the last of which may
+/// reach beyond the board.
+#[derive(Debug, Clone)]
+pub(crate) struct Squares {
+    /// Along a side.
+    pub(crate) outputs: usize,
+    /// From the top to the bottom of the board, and from its left to its right.
+    pub(crate) count: [usize; 2],
+}
+
+impl Squares {
+    /// The cut that costs a path least.
+    pub(super) fn of(path: KernelVariant, board: Board) -> Option<Self> {
+        OUTPUTS.map(|outputs| Self::new(board, outputs)).min_by_key(|squares| squares.cost().on(path))
+    }
+
+    pub(super) fn new(board: Board, outputs: usize) -> Self {
+        Self { outputs, count: [board.height, board.width].map(|side| side.div_ceil(outputs)) }
+    }
+
+    /// Of a position.
+    fn squares(&self) -> usize {
+        self.count.iter().product()
+    }
+
+    pub(super) fn cost(&self) -> Cost {
+        Cost { products: self.points() * self.squares(), weights: self.points() }
+    }
+
+    /// Points along a side.
+    fn side(&self) -> usize {
+        self.outputs + TAPS - 1
+    }
+
+    /// Points of a square.
+    pub(super) fn points(&self) -> usize {
+        self.side() * self.side()
+    }
+
+    /// Packs a convolution: one product for each point, row by row.
+    pub(super) fn products(&self, packing: Packing, affine: &Affine) -> Vec<Product> {
+        (0..self.points()).map(|point| self.product(packing, affine, point)).collect()
+    }
+
+    fn product(&self, packing: Packing, affine: &Affine, point: usize) -> Product {
+        let (down, right) = (point / self.side(), point % self.side());
+        // A tap on the cell itself lies nowhere else on any board.
+        let segments = Product::segments(packing, affine, &[Tap::HERE], Board::new(1, 1));
+        let bias = if [down, right] == [ONE; 2] { affine.bias.clone() } else { vec![0.0; affine.bias.len()] };
+        Product::new(packing, segments, &bias, |output, block, channel| {
+            let input = block * packing.format.per_line() + channel;
+            let weights = &affine.weight[(output * affine.inputs + input) * affine.taps..][..affine.taps];
+            let filter = |row: usize| std::array::from_fn(|column| f64::from(weights[row * TAPS + column]));
+            let rows = std::array::from_fn(|row| filter_at(self.side(), right, filter(row)));
+            filter_at(self.side(), down, rows) as f32
+        })
+    }
+
+    /// The layout of the values at a point: the squares of all positions are one line.
+    pub(super) fn layout(&self, positions: usize) -> Layout {
+        Layout::apart(Board::new(1, positions * self.squares()), 1)
+    }
+
+    /// The rows of the first positions, in as few tiles as there can be.
+    pub(super) fn runs(&self, path: KernelVariant, layout: Layout, positions: usize) -> Vec<Run> {
+        let (rows, most) = (positions * self.squares(), path.rows_of_run());
+        let run = |first: usize| Run::new(layout.index(0, 0, first), most.min(rows - first), 1);
+        (0..rows).step_by(most).map(run).collect()
+    }
 }

@@ -4,12 +4,11 @@ use std::ops::Range;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::cut::SIDE_MIN;
 use super::minimal::{SEVEN, TAPS, filter_at, inputs, outputs};
-use super::pieces::Side;
+use super::pieces::{SIDE_MIN, Side};
 use super::*;
-use crate::board::Board;
-use crate::line::Line;
+use crate::planes::{Board, Line};
+use crate::reference;
 
 fn float32() -> impl Iterator<Item = KernelVariant> {
     KernelVariant::ALL.into_iter().filter(|path| path.is_float32() && path.is_available())
@@ -111,23 +110,8 @@ fn boards_are_cut_where_that_pays_and_in_float32_only() {
 
 /// Sums of a 3×3 convolution `[outputs, cells]` of one position `[inputs, cells]`.
 fn convolved(affine: &Affine, input: &[f32], board: Board) -> Vec<f64> {
-    let (height, width, cells) = (board.height as isize, board.width as isize, board.cells());
-    let mut sums = Vec::with_capacity(affine.bias.len() * cells);
-    for (output, cell) in (0..affine.bias.len()).flat_map(|output| (0..cells).map(move |cell| (output, cell))) {
-        let (row, column) = (cell as isize / width, cell as isize % width);
-        let mut sum = f64::from(affine.bias[output]);
-        for tap in 0..9 {
-            let (y, x) = (row + tap / 3 - 1, column + tap % 3 - 1);
-            if (0..height).contains(&y) && (0..width).contains(&x) {
-                for channel in 0..affine.inputs {
-                    let weight = affine.weight[(output * affine.inputs + channel) * 9 + tap as usize];
-                    sum += f64::from(weight) * f64::from(input[channel * cells + (y * width + x) as usize]);
-                }
-            }
-        }
-        sums.push(sum);
-    }
-    sums
+    let input: Vec<f64> = input.iter().map(|&value| f64::from(value)).collect();
+    reference::convolve(affine, &input, (board.height, board.width))
 }
 
 /// Planes of random numbers, and the numbers of each position `[channels, cells]`.

@@ -7,10 +7,10 @@ use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind};
 use weights::{Architecture, WeightsVersion};
 
-use super::{CHUNK, LibtorchEvaluator, padded};
+use super::*;
 use crate::{
     Precision,
-    testing::{numbers, seasoned, small},
+    tests::networks::{numbers, seasoned, small},
     tower::{Mode, forward},
 };
 
@@ -82,8 +82,8 @@ fn a_position_is_answered_alike_alone_and_in_any_batch() {
 
 #[test]
 fn the_conformance_suite_passes_in_both_precisions() {
-    inference::conformance::run(&mut evaluator(Precision::F32), shape(&small()), 7, 1e-5);
-    inference::conformance::run(&mut evaluator(Precision::Bf16), shape(&small()), 7, 0.02);
+    evaluator_doubles::conformance::run(&mut evaluator(Precision::F32), shape(&small()), 7, 1e-5);
+    evaluator_doubles::conformance::run(&mut evaluator(Precision::Bf16), shape(&small()), 7, 0.02);
 }
 
 /// The same in so many slots.
@@ -96,7 +96,7 @@ fn in_slots(slots: usize) -> LibtorchEvaluator {
 #[test]
 fn the_conformance_suite_passes_in_one_slot_and_in_two() {
     for slots in [1, 2] {
-        inference::conformance::run(&mut in_slots(slots), shape(&small()), 7, 1e-5);
+        evaluator_doubles::conformance::run(&mut in_slots(slots), shape(&small()), 7, 1e-5);
     }
 }
 
@@ -184,4 +184,21 @@ fn padding_wastes_at_most_an_eighth_and_bounds_the_number_of_sizes() {
         let padded = padded(positions);
         assert!(padded >= positions && (padded - positions) * 8 <= positions, "{positions} became {padded}");
     }
+}
+
+#[test]
+fn what_is_written_is_what_the_tensor_holds() {
+    let mut staging = Staging::new(Device::Cpu);
+    staging.numbers(3).unwrap().copy_from_slice(&[1.0, 2.0, 3.0]);
+    assert_eq!(numbers(&staging.tensor(3).unwrap()), [1.0, 2.0, 3.0]);
+    let _ = staging.tensor(2).unwrap().f_add_scalar_(1.0).unwrap();
+    assert_eq!(staging.numbers(3).unwrap(), [2.0, 3.0, 3.0]);
+}
+
+#[test]
+fn memory_is_allocated_once_for_the_largest_batch() {
+    let mut staging = Staging::new(Device::Cpu);
+    let large = staging.numbers(1000).unwrap().as_ptr();
+    assert_eq!(staging.numbers(7).unwrap().as_ptr(), large);
+    assert_eq!(staging.numbers(1024).unwrap().as_ptr(), large);
 }

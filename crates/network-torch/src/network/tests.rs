@@ -4,7 +4,7 @@ use tch::Device;
 use super::Network;
 use crate::{
     Error,
-    testing::{complete, numbers, seasoned, small, tiny},
+    tests::networks::{complete, numbers, seasoned, small, tiny},
 };
 
 fn read(bytes: &[u8]) -> Result<Network, Error> {

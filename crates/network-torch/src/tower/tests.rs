@@ -7,7 +7,7 @@ use crate::{
     Network,
     losses::{Targets, losses},
     network,
-    testing::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
+    tests::networks::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
 };
 
 /// Feature maps `[B][C][H][W]` in plain float64: an implementation that shares nothing with libtorch.
@@ -238,8 +238,8 @@ fn stays_near_f32_in_bf16(architecture: &Architecture) {
 
 /// The loss of `parameters` in float64, batch statistics included.
 fn loss(template: &Network, parameters: &[f64], input: &Tensor, targets: &Targets) -> (Tensor, Network) {
-    let statistics = template.flat_statistics().to_kind(Kind::Double).detach_copy();
-    let (architecture, layers) = (template.architecture(), template.layers().clone());
+    let statistics = template.flat_statistics.to_kind(Kind::Double).detach_copy();
+    let (architecture, layers) = (template.architecture(), template.layers.clone());
     let network = Network::from_flat(architecture, layers, Tensor::from_slice(parameters), statistics).unwrap();
     let logits = forward(&network, input, Kind::Double, Mode::Training).unwrap();
     (losses(&logits, targets, 0.7).unwrap().total, network)
@@ -265,14 +265,14 @@ fn doubles(architecture: &Architecture, positions: usize, seed: u64) -> (Tensor,
 fn every_gradient_is_the_slope(architecture: &Architecture) {
     let template = seasoned(architecture, 17);
     let (input, targets) = doubles(architecture, 4, 18);
-    let parameters: Vec<f64> = numbers(template.flat_parameters());
+    let parameters: Vec<f64> = numbers(&template.flat_parameters);
     let at = |parameters: &[f64]| loss(&template, parameters, &input, &targets).0.double_value(&[]);
 
     let (total, network) = loss(&template, &parameters, &input, &targets);
-    let gradients = Tensor::run_backward(&[total], network.parameters(), false, false);
-    let gradient = numbers(&network::flatten(&network.layout().parameters, &gradients).unwrap());
+    let gradients = Tensor::run_backward(&[total], &network.parameters, false, false);
+    let gradient = numbers(&network::flatten(&network.layout.parameters, &gradients).unwrap());
     let mut checked = 0;
-    for entry in &template.layout().parameters {
+    for entry in &template.layout.parameters {
         for index in (entry.range()).step_by(1 + entry.len / 12) {
             let shifted = |by: f64| {
                 let mut parameters = parameters.clone();

@@ -4,12 +4,12 @@ use gradients::Path;
 use tch::Device;
 use weights::Architecture;
 
-use super::{StepTimes, TowerPreference, Trainer, TrainerSettings};
+use super::{StepTimes, Trainer, TrainerSettings, TrainingKernel};
 use crate::{
     Decay, Error, Network, Optimiser, Precision,
     custom_backward::CustomBackward,
-    laps::Laps,
-    testing::{assert_close, batch, complete, numbers, seasoned, small, tiny},
+    tests::networks::{assert_close, batch, complete, numbers, seasoned, small, tiny},
+    trainer::Laps,
 };
 
 fn settings() -> TrainerSettings {
@@ -97,10 +97,10 @@ fn gradients_by_hand_are_as_near_to_those_in_float32_as_libtorchs_in_bf16() {
         let gradient = |trainer: &mut Trainer| {
             let outcome = trainer.forward_backward(&batch, 37, &mut Laps::none(), &mut StepTimes::default());
             let (losses, gradient) = outcome.unwrap();
-            (losses.total, numbers(&gradient), numbers(trainer.network.flat_statistics()))
+            (losses.total, numbers(&gradient), numbers(&trainer.network.flat_statistics))
         };
         let of = |precision| {
-            let settings = TrainerSettings { precision, tower: TowerPreference::Libtorch, ..settings() };
+            let settings = TrainerSettings { precision, tower: TrainingKernel::Libtorch, ..settings() };
             gradient(&mut Trainer::new(network(), settings).unwrap())
         };
         let ((loss, exact, statistics), (_, libtorch, _)) = (of(Precision::F32), of(Precision::Bf16));
@@ -112,7 +112,7 @@ fn gradients_by_hand_are_as_near_to_those_in_float32_as_libtorchs_in_bf16() {
             let (got, gradient, moved) = gradient(&mut trainer);
             assert!((got - loss).abs() < 0.01 * loss, "{path:?}: a loss of {got} for {loss}");
             assert_close(&moved, &statistics, 0.02);
-            for entry in &trainer.network.layout().parameters {
+            for entry in &trainer.network.layout.parameters {
                 let range = entry.range();
                 let length = exact[range.clone()].iter().map(|g| g * g).sum::<f64>().sqrt();
                 let (distance, allowed) = (distance(&gradient, range.clone()), distance(&libtorch, range));
@@ -218,9 +218,9 @@ fn gradients_are_cut_to_the_clip_norm() {
         gradient_clip_norm: clip,
         ..settings()
     });
-    let before = trainer.network().flat_parameters().detach_copy();
+    let before = trainer.network().flat_parameters.detach_copy();
     let losses = trainer.step(&batch(&small(), 9, 66)).unwrap();
-    let moved = (trainer.network().flat_parameters() - before).norm().double_value(&[]);
+    let moved = (&trainer.network().flat_parameters - before).norm().double_value(&[]);
     assert!(losses.gradient_norm > clip);
     assert!((moved - clip).abs() < 1e-6, "moved by {moved}");
 }
@@ -239,10 +239,10 @@ fn weight_decay_shrinks_convolutions_and_matrices_and_nothing_else() {
             ..settings()
         },
     );
-    let before = numbers(trainer.network().flat_parameters());
+    let before = numbers(&trainer.network().flat_parameters);
     trainer.step(&batch(&complete(), 9, 69)).unwrap();
-    let after = numbers(trainer.network().flat_parameters());
-    for entry in &trainer.network().layout().parameters {
+    let after = numbers(&trainer.network().flat_parameters);
+    for entry in &trainer.network().layout.parameters {
         let kept = if entry.tensor.role.is_weight() { 0.9 } else { 1.0 };
         let place = entry.range();
         let expected: Vec<f64> = before[place.clone()].iter().map(|value| kept * value).collect();
@@ -252,11 +252,11 @@ fn weight_decay_shrinks_convolutions_and_matrices_and_nothing_else() {
 
 fn the_average_trails(architecture: &Architecture) {
     let mut trainer = trainer_of(architecture, settings());
-    let mut expected = numbers(trainer.network().flat_parameters());
+    let mut expected = numbers(&trainer.network().flat_parameters);
     for step in 0..12_u32 {
         trainer.step(&batch(architecture, 9, u64::from(step))).unwrap();
         let kept = 0.9_f64.min(f64::from(1 + step) / f64::from(10 + step));
-        let newest = numbers(trainer.network().flat_parameters());
+        let newest = numbers(&trainer.network().flat_parameters);
         expected
             .iter_mut()
             .zip(newest)
@@ -264,7 +264,7 @@ fn the_average_trails(architecture: &Architecture) {
     }
     assert_close(&numbers(&trainer.average_parameters), &expected, 1e-6);
     let published = Network::from_safetensors(architecture, &trainer.published().unwrap(), Device::Cpu).unwrap();
-    assert_close(&numbers(published.flat_parameters()), &expected, 1e-6);
+    assert_close(&numbers(&published.flat_parameters), &expected, 1e-6);
 }
 
 #[test]

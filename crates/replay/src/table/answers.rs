@@ -33,33 +33,18 @@ pub struct Removed {
     pub items: u64,
 }
 
-/// The outcome of a quarantine.
+/// The outcome of a quarantine, or of a release from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the limiter counts what can no longer be drawn"]
-pub enum Quarantine {
-    /// It is out of sampling; so many items went with it.
-    Quarantined {
-        /// Items that can no longer be drawn: none of a trajectory whose actor is in quarantine as well.
+#[must_use = "the limiter counts what can no longer, or again, be drawn"]
+pub enum QuarantineChange {
+    /// It is in quarantine now, or out of it; so many items went with it.
+    Changed {
+        /// Items that can no longer be drawn, or can again, with the priorities they have: none of what is in
+        /// quarantine for another reason, by its id or by its actor.
         items: u64,
     },
-    /// It was in quarantine already.
-    Already,
-    /// The table does not hold it.
-    Unknown,
-}
-
-/// The outcome of a release from quarantine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the limiter counts what can be drawn again"]
-pub enum Release {
-    /// It is out of quarantine; so many items came back.
-    Released {
-        /// Items that may be drawn again, with the priorities they have: none of what is in quarantine for another
-        /// reason, by its id or by its actor.
-        items: u64,
-    },
-    /// It was not in quarantine.
-    NotQuarantined,
+    /// It was in quarantine already, or was not.
+    Unchanged,
     /// The table does not hold it.
     Unknown,
 }

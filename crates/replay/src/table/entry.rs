@@ -1,8 +1,16 @@
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use experience::{Trajectory, WeightsVersion};
 
-use super::weigh::Weigh;
+use crate::tree::Leaf;
+use crate::{Selector, TableSettings};
+
+/// The greatest weight of an item: 10^12 of them still have a finite sum.
+const WEIGHT_MAX: f64 = 1e296;
+
+/// The priority that is assumed where none is known.
+pub(super) const PRIORITY_DEFAULT: f64 = 1.0;
 
 /// A trajectory in the table. Kept small, since there is one for each: the trajectory itself holds its items. All that
 /// a draw reads is here, in one cache line.
@@ -28,31 +36,8 @@ pub(super) struct Entry {
 /// The state of each item, in tables that keep it; in step with the trajectory's full plies, or empty.
 #[derive(Debug, Default)]
 struct Marks {
-    priorities: Box<[Mark]>,
+    priorities: Box<[f64]>,
     times_sampled: Box<[u32]>,
-}
-
-/// A priority, and in its sign if it was set or assumed for a new item.
-#[derive(Debug, Clone, Copy)]
-struct Mark(f64);
-
-impl Mark {
-    fn assumed(priority: f64) -> Self {
-        Self(-priority)
-    }
-
-    /// Zeros of both signs are one priority; only the sign of an assumed one is minus.
-    fn set(priority: f64) -> Self {
-        Self(priority.abs())
-    }
-
-    fn priority(self) -> f64 {
-        self.0.abs()
-    }
-
-    fn is_set(self) -> bool {
-        self.0.is_sign_positive()
-    }
 }
 
 impl Entry {
@@ -106,19 +91,13 @@ impl Entry {
 
     /// The priority of an item; `None` as long as the entry keeps none.
     pub(super) fn priority(&self, item: usize) -> Option<f64> {
-        Some(self.marks.as_ref()?.priorities.get(item)?.priority())
+        self.marks.as_ref()?.priorities.get(item).copied()
     }
 
     pub(super) fn set_priority(&mut self, item: usize, priority: f64) {
-        let mark = self.marks.as_mut().and_then(|marks| marks.priorities.get_mut(item));
-        *mark.expect("a table with priorities keeps one for each item") = Mark::set(priority);
-    }
-
-    /// Returns each item's ply and priority, of those that were set.
-    pub(super) fn set_priorities(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
-        let marks = self.marks.iter().flat_map(|marks| &marks.priorities);
-        let set = self.trajectory.full_plies().zip(marks).filter(|(_, mark)| mark.is_set());
-        set.map(|(ply, mark)| (ply, mark.priority()))
+        let kept = self.marks.as_mut().and_then(|marks| marks.priorities.get_mut(item));
+        // Zeros of both signs are one priority.
+        *kept.expect("a table with priorities keeps one for each item") = priority.abs();
     }
 
     /// Keeps a priority for each item from now on, unless it does already.
@@ -126,7 +105,7 @@ impl Entry {
         let items = self.items();
         let marks = self.marks.get_or_insert_default();
         if marks.priorities.is_empty() {
-            marks.priorities = vec![Mark::assumed(priority); items].into();
+            marks.priorities = vec![priority; items].into();
         }
     }
 
@@ -161,5 +140,66 @@ impl Entry {
         let bytes =
             |marks: &Marks| size_of::<Marks>() + size_of_val(&*marks.priorities) + size_of_val(&*marks.times_sampled);
         self.marks.as_deref().map_or(0, bytes) as u64
+    }
+}
+
+/// The weights of items under the settings.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Weigh {
+    selector: Selector,
+    max_times_sampled: Option<NonZeroU32>,
+    /// The weights version that weighs one, for staleness.
+    base: WeightsVersion,
+}
+
+impl Weigh {
+    pub(super) fn new(settings: &TableSettings, base: WeightsVersion) -> Self {
+        let TableSettings { selector, max_times_sampled, .. } = *settings;
+        Self { selector, max_times_sampled, base }
+    }
+
+    /// Returns true if an item drawn that many times is deleted from sampling.
+    pub(super) fn exhausts(self, times_sampled: u32) -> bool {
+        self.max_times_sampled.is_some_and(|max| times_sampled >= max.get())
+    }
+
+    /// Returns the tree's leaves for an entry's `items` items.
+    pub(super) fn leaves(self, entry: &Entry, items: usize) -> impl ExactSizeIterator<Item = Leaf> + '_ {
+        let staleness = self.staleness(entry);
+        (0..items).map(move |item| self.leaf_of(entry, item, staleness))
+    }
+
+    /// Returns the tree's leaf for one item of an entry.
+    pub(super) fn leaf(self, entry: &Entry, item: usize) -> Leaf {
+        self.leaf_of(entry, item, self.staleness(entry))
+    }
+
+    fn leaf_of(self, entry: &Entry, item: usize, staleness: Option<f64>) -> Leaf {
+        if entry.is_quarantined() || entry.is_exhausted_at(item, self) {
+            return Leaf::VACANT;
+        }
+        Leaf::new(staleness.unwrap_or_else(|| self.weight(entry.priority(item).unwrap_or(PRIORITY_DEFAULT))))
+    }
+
+    /// The weight of an item by its priority, where the age of its trajectory does not decide.
+    fn weight(self, priority: f64) -> f64 {
+        match self.selector {
+            Selector::Prioritised { exponent } if priority > 0.0 => {
+                // The bounds are beyond any sensible priority: an item of a priority above zero can always be drawn.
+                priority.powf(exponent).clamp(f64::MIN_POSITIVE, WEIGHT_MAX)
+            }
+            Selector::Prioritised { exponent } => priority.powf(exponent),
+            Selector::MinHeap | Selector::MaxHeap => priority,
+            Selector::Uniform | Selector::Fifo | Selector::Lifo | Selector::StalenessAware { .. } => 1.0,
+        }
+    }
+
+    /// The weight of all items of an entry, if its age decides: `2^((version - base) / half_life)`.
+    fn staleness(self, entry: &Entry) -> Option<f64> {
+        let Selector::StalenessAware { half_life_versions } = self.selector else { return None };
+        let version = entry.last_weights_version;
+        // Exact to 2^53 versions.
+        let newer = (i128::from(version.0) - i128::from(self.base.0)) as f64;
+        Some((newer / half_life_versions).exp2().min(WEIGHT_MAX))
     }
 }

@@ -1,11 +1,9 @@
-use std::time::Duration;
+use experience::TrajectoryId;
 
-use experience::{Trajectory, TrajectoryId};
+use super::Table;
+use super::entry::PRIORITY_DEFAULT;
 
-use super::weigh::PRIORITY_DEFAULT;
-use super::{Entry, Insertion, Table};
-
-/// The key of an item: unique for ever, since ids of trajectories are.
+/// The key of an item: never reused, since ids of trajectories are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemKey {
     /// Of which trajectory.
@@ -35,34 +33,13 @@ pub struct PriorityUpdate {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the priority {priority} of item {key} is not a finite number of at least 0")]
 pub struct InvalidPriority {
-    /// Of which item; of an insert, its first ply.
+    /// Of which item.
     pub key: ItemKey,
     /// As given.
     pub priority: f64,
 }
 
 impl Table {
-    /// As [`Table::insert`], with a given priority of all its items, which counts as set. Where the selector uses no
-    /// priorities it is checked and forgotten.
-    ///
-    /// # Errors
-    /// [`InvalidPriority`]; nothing has changed then.
-    pub fn insert_prioritised(
-        &mut self,
-        trajectory: Trajectory,
-        priority: f64,
-        now: Duration,
-    ) -> Result<Insertion, InvalidPriority> {
-        check(ItemKey { trajectory: trajectory.id(), ply: 0 }, priority)?;
-        let mut entry = Entry::new(trajectory, self.end, now);
-        if self.settings.selector.uses_priorities() {
-            entry.assume_priority(priority);
-            (0..entry.items()).for_each(|item| entry.set_priority(item, priority));
-            self.priority_max = self.priority_max.max(priority);
-        }
-        Ok(self.push_back(entry, now))
-    }
-
     /// Sets the priorities of items, also of such as are in quarantine. All of them or none; twice is as once; of two
     /// for one key the later counts. Where the selector uses no priorities, nothing happens.
     ///
@@ -98,41 +75,12 @@ impl Table {
         Some(())
     }
 
-    /// Returns the priorities that were set, oldest trajectory first: with [`Table::priority_max`] the state to save
-    /// for a restart, which restores them with [`Table::update_priorities`]. Those of items in quarantine are among
-    /// them.
-    pub fn priorities(&self) -> impl Iterator<Item = (ItemKey, f64)> + '_ {
-        self.entries.iter().flat_map(|entry| {
-            let trajectory = entry.trajectory.id();
-            entry.set_priorities().map(move |(ply, priority)| (ItemKey { trajectory, ply }, priority))
-        })
-    }
-
-    /// The greatest priority ever set, also of items that have left; zero if none was.
-    #[must_use]
-    pub fn priority_max(&self) -> f64 {
-        self.priority_max
-    }
-
-    /// Remembers [`Table::priority_max`] of an earlier life. Called before inserts, it is what their items start with.
-    ///
-    /// # Panics
-    /// If it is not a priority: finite, not below zero.
-    pub fn remember_priority_max(&mut self, priority: f64) {
-        assert!(is_priority(priority), "{priority} is no priority");
-        self.priority_max = self.priority_max.max(priority);
-    }
-
     /// Returns the priority of a new item. The greatest ever set may be zero, with which it would never be drawn.
     pub(super) fn initial_priority(&self) -> f64 {
         if self.priority_max > 0.0 { self.priority_max } else { PRIORITY_DEFAULT }
     }
 }
 
-fn is_priority(priority: f64) -> bool {
-    priority >= 0.0 && priority.is_finite()
-}
-
 fn check(key: ItemKey, priority: f64) -> Result<(), InvalidPriority> {
-    if is_priority(priority) { Ok(()) } else { Err(InvalidPriority { key, priority }) }
+    if priority >= 0.0 && priority.is_finite() { Ok(()) } else { Err(InvalidPriority { key, priority }) }
 }

@@ -1,54 +1,36 @@
 use experience::TrajectoryId;
 
-use super::{Entry, Quarantine, Release, Table};
+use super::{Entry, QuarantineChange, Table};
 
 impl Table {
     /// Takes a trajectory out of sampling until it is released; it stays listed until it leaves the table.
     /// O(trajectories) where no priorities are used: it is so rare that an index by id would cost more memory than it
     /// saves time.
-    pub fn quarantine(&mut self, id: TrajectoryId) -> Quarantine {
-        let Some(at) = self.find(id) else { return Quarantine::Unknown };
-        if self.entries[at].quarantined {
-            return Quarantine::Already;
-        }
-        let before = self.items;
-        self.mark(at, |entry| entry.quarantined = true);
-        self.renumber_implicit();
-        Quarantine::Quarantined { items: before - self.items }
+    pub fn quarantine(&mut self, id: TrajectoryId) -> QuarantineChange {
+        self.mark_one(id, |entry| !std::mem::replace(&mut entry.quarantined, true))
     }
 
     /// Puts a trajectory back into sampling, with the priorities and counted draws that it has.
-    pub fn release(&mut self, id: TrajectoryId) -> Release {
-        let Some(at) = self.find(id) else { return Release::Unknown };
-        if !self.entries[at].quarantined {
-            return Release::NotQuarantined;
-        }
-        let before = self.items;
-        self.mark(at, |entry| entry.quarantined = false);
-        self.renumber_implicit();
-        Release::Released { items: self.items - before }
+    pub fn release(&mut self, id: TrajectoryId) -> QuarantineChange {
+        self.mark_one(id, |entry| std::mem::replace(&mut entry.quarantined, false))
     }
 
     /// Takes all trajectories of an actor out of sampling, and all that will come, until it is released.
     /// O(trajectories).
-    pub fn quarantine_actor(&mut self, actor: u64) -> Quarantine {
+    pub fn quarantine_actor(&mut self, actor: u64) -> QuarantineChange {
         if !self.quarantined_actors.insert(actor) {
-            return Quarantine::Already;
+            return QuarantineChange::Unchanged;
         }
-        let before = self.items;
-        self.mark_all_of(actor, |entry| entry.actor_quarantined = true);
-        Quarantine::Quarantined { items: before - self.items }
+        self.mark_all_of(actor, |entry| !std::mem::replace(&mut entry.actor_quarantined, true))
     }
 
     /// Puts all trajectories of an actor back into sampling, but those that are in quarantine by their own id.
     /// O(trajectories).
-    pub fn release_actor(&mut self, actor: u64) -> Release {
+    pub fn release_actor(&mut self, actor: u64) -> QuarantineChange {
         if !self.quarantined_actors.remove(&actor) {
-            return Release::NotQuarantined;
+            return QuarantineChange::Unchanged;
         }
-        let before = self.items;
-        self.mark_all_of(actor, |entry| entry.actor_quarantined = false);
-        Release::Released { items: self.items - before }
+        self.mark_all_of(actor, |entry| std::mem::replace(&mut entry.actor_quarantined, false))
     }
 
     /// The actors in quarantine, ascending.
@@ -66,27 +48,40 @@ impl Table {
         let Some(index) = &self.index else {
             return self.entries.iter().position(|entry| entry.trajectory.id() == id);
         };
-        let at = index.get(id)? - self.entries_removed;
+        let at = index.get(&id)? - self.entries_removed;
         Some(usize::try_from(at).expect("an index into entries in memory"))
     }
 
-    fn mark_all_of(&mut self, actor: u64, mark: fn(&mut Entry)) {
+    fn mark_one(&mut self, id: TrajectoryId, mark: fn(&mut Entry) -> bool) -> QuarantineChange {
+        let Some(at) = self.find(id) else { return QuarantineChange::Unknown };
+        let before = self.items;
+        if !self.mark(at, mark) {
+            return QuarantineChange::Unchanged;
+        }
+        self.renumber_implicit();
+        QuarantineChange::Changed { items: self.items.abs_diff(before) }
+    }
+
+    fn mark_all_of(&mut self, actor: u64, mark: fn(&mut Entry) -> bool) -> QuarantineChange {
+        let before = self.items;
         for at in 0..self.entries.len() {
             if self.entries[at].trajectory.id().actor == actor {
                 self.mark(at, mark);
             }
         }
         self.renumber_implicit();
+        QuarantineChange::Changed { items: self.items.abs_diff(before) }
     }
 
-    /// Puts an entry into quarantine or out of it. Leaves the numbers of items to be brought up to date.
-    fn mark(&mut self, at: usize, mark: fn(&mut Entry)) {
+    /// Puts an entry into quarantine or out of it, as `mark` does, which returns whether it changed the entry. Leaves
+    /// the numbers of items to be brought up to date.
+    fn mark(&mut self, at: usize, mark: fn(&mut Entry) -> bool) -> bool {
         let weigh = self.weigh();
         let entry = &mut self.entries[at];
         let before = entry.is_quarantined();
-        mark(entry);
+        let is_changed = mark(entry);
         if entry.is_quarantined() == before {
-            return;
+            return is_changed;
         }
         let (version, drawable) = (entry.last_weights_version, entry.drawable);
         entry.count_drawable(weigh);
@@ -101,6 +96,7 @@ impl Table {
             self.quarantined += 1;
             self.versions.remove(version);
         }
+        is_changed
     }
 
     fn renumber_implicit(&mut self) {

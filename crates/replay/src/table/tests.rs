@@ -1,11 +1,11 @@
 mod agreement;
 mod change;
 mod draws;
-mod mass;
 mod model;
 mod priorities;
 mod quarantine;
 mod removal;
+mod total_weight;
 
 use std::num::NonZeroU32;
 
@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::{Retention, Selector};
+use crate::{Selector, Window};
 
 fn id(sequence: u64) -> TrajectoryId {
     TrajectoryId { actor: 1, epoch: 1, sequence }
@@ -71,6 +71,14 @@ impl Table {
         let mut drawn = Vec::new();
         self.draw(1, rng, &mut drawn);
         drawn.pop()
+    }
+
+    /// The priority of each item for which one is kept, oldest trajectory first.
+    fn priorities(&self) -> impl Iterator<Item = (ItemKey, f64)> + '_ {
+        self.entries.iter().flat_map(|entry| {
+            let (trajectory, items) = (entry.trajectory.id(), entry.trajectory.full_plies().enumerate());
+            items.filter_map(move |(item, ply)| Some((ItemKey { trajectory, ply }, entry.priority(item)?)))
+        })
     }
 }
 
@@ -174,7 +182,7 @@ fn a_restored_table_keeps_its_window() {
     let mut table = table(TableSettings::uniform(window(1, 100)), &[]);
     table.remember(TableTotals { trajectories: 1, items: 15 });
     let _ = table.insert(trajectory(1, "F"), Duration::ZERO);
-    assert_eq!((table.window_items(), table.window().items(16)), (1, 4));
+    assert_eq!((table.window_items(), table.settings.window.items(16)), (1, 4));
 }
 
 #[test]

@@ -2,8 +2,7 @@
 
 use crate::completed_values::{MixedValue, Sigma};
 use crate::edges::{LANES, Octet, UNAVAILABLE};
-use crate::select::exponential::exp_of_negative;
-use crate::select::lanes::{Choice, first_lane, greatest, lanes, sum};
+use crate::select::lanes::{Choice, exp_of_negative, first_lane, greatest, lanes, sum};
 use crate::value_range::Rescale;
 
 /// The terms that all edges of a node share.

@@ -1,11 +1,12 @@
 mod reference;
+pub(crate) mod toy;
 
 use super::*;
 use crate::settings::ValueRange;
-use crate::toy::{Silent, Turns, games, run, run_with, search};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use reference::Reference;
+use toy::{Silent, Turns, games, run, run_with, search};
 
 fn settings() -> Settings {
     Settings::default()
@@ -448,7 +449,7 @@ fn the_principal_variation_starts_with_the_best_action() {
 /// A node is a cache line, and eight edges are three.
 #[test]
 fn the_memory_of_a_tree_is_that_of_its_nodes_octets_and_states() {
-    let state = size_of::<crate::toy::Toy>();
+    let state = size_of::<toy::Toy>();
     for toy in games(10, 6, Turns::Alternating) {
         let mut tree = toy.tree(&settings());
         assert_eq!((tree.node_count(), tree.bytes()), (1, 64 + 192 + state));
@@ -505,7 +506,7 @@ fn the_value_is_that_of_the_search_policy_and_not_the_mean_over_rejected_actions
 }
 
 /// Every count agrees with every other, and nothing is in flight or blocked.
-fn check_books(tree: &Tree<crate::toy::Toy>) {
+fn check_books(tree: &Tree<toy::Toy>) {
     let arena = &tree.arena;
     assert_eq!(tree.states.len(), arena.nodes.len());
     for (at, node) in arena.nodes.iter().enumerate() {
@@ -547,14 +548,14 @@ fn check_edge_value(arena: &Arena, edge: EdgeId) {
     }
 }
 
-fn hot_values(tree: &Tree<crate::toy::Toy>) -> Vec<(u32, u32)> {
+fn hot_values(tree: &Tree<toy::Toy>) -> Vec<(u32, u32)> {
     let Arena { nodes, edges, .. } = &tree.arena;
     let all = nodes.iter().flat_map(Node::edges);
     all.map(|edge| (edges.value(edge).to_bits(), edges.count(edge).to_bits())).collect()
 }
 
 /// All that is known below a node, in depth-first order.
-fn dump(tree: &Tree<crate::toy::Toy>, id: NodeId) -> Vec<String> {
+fn dump(tree: &Tree<toy::Toy>, id: NodeId) -> Vec<String> {
     let node = tree.arena.node(id);
     let mut lines = vec![format!("{} {} {:?} {:?}", node.visits, node.value_sum, node.proven, tree.states[id.index()])];
     for edge in node.edges() {
@@ -566,12 +567,12 @@ fn dump(tree: &Tree<crate::toy::Toy>, id: NodeId) -> Vec<String> {
     lines
 }
 
-fn minimax(toy: crate::toy::Toy) -> f32 {
+fn minimax(toy: toy::Toy) -> f32 {
     let results = toy.actions().into_iter().map(|action| -minimax(toy.step(action).toy));
     toy.outcome().unwrap_or_else(|| results.fold(-1.0, f32::max))
 }
 
-fn check_proofs(tree: &Tree<crate::toy::Toy>) {
+fn check_proofs(tree: &Tree<toy::Toy>) {
     for (node, &toy) in tree.arena.nodes.iter().zip(&tree.states) {
         assert!(node.proven.value().is_none_or(|value| value == minimax(toy)));
     }

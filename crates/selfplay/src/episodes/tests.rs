@@ -1,16 +1,16 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
 use experience::{Limits, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use games::{ConnectFour, Hex, TicTacToe};
-use inference::Wdl;
-use inference::testing::{Fault, Faulty, Hashing, Scripted, Uniform};
+use inference::{Hashing, Wdl};
 use search::SearchAlgorithm;
 
 use super::*;
+use crate::config::{Openings, Resignation, Resigned, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay};
 use crate::episode::Ending;
-use crate::settings::{Openings, Resignation, Resigned, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay};
 
 fn settings() -> Settings {
     Settings {

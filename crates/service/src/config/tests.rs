@@ -57,7 +57,7 @@ fn load(file: &str, env: &[(&str, &str)], sets: &[&str]) -> Result<Fleet, String
     std::fs::write(&path, file).unwrap();
     let env = env.iter().map(|(name, value)| (name.into(), value.into()));
     let sets = sets.iter().map(|set| (*set).to_owned()).collect();
-    let loaded = Sources { file: Some(path.clone()), env, sets }.load();
+    let loaded = Sources { file: Some(path.clone()), env, sets }.layers().and_then(|layers| layers.load());
     loaded.map_err(|error| error.to_string().replace(&path.display().to_string(), "run.toml"))
 }
 
@@ -222,7 +222,8 @@ const NOT_TEXT: &[u8] = b"\xff";
 /// Loads a configuration from an environment of these variables, which are bytes.
 fn environment(variables: &[(&str, &[u8])]) -> Result<Fleet, String> {
     let env = variables.iter().map(|(name, value)| (name.into(), OsString::from_vec(value.to_vec())));
-    Sources { file: None, env, sets: vec![] }.load().map_err(|error| error.to_string())
+    let layers = Sources { file: None, env, sets: vec![] }.layers();
+    layers.and_then(|layers| layers.load()).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -246,6 +247,6 @@ fn a_file_that_is_not_toml_is_refused_with_line_and_column() {
 #[test]
 fn a_missing_file_is_named() {
     let sources = Sources { file: Some("nowhere/run.toml".into()), env: std::iter::empty(), sets: vec![] };
-    let error = sources.load::<Fleet>().unwrap_err();
+    let error = sources.layers().unwrap_err();
     assert_eq!(error.to_string(), "cannot read the run file nowhere/run.toml");
 }

@@ -1,16 +1,26 @@
 //! The exporter of spans: gathers a batch, sends it, and backs off exponentially while the collector is away.
+//!
+//! A request is OTLP over HTTP/1.1 with a connection of its own, since a batch leaves once a second at most.
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST};
+use hyper::{Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::http::NotTaken;
-use super::span::Record;
-use super::{Collector, Epoch, otlp};
 use crate::identity::Identity;
 
 /// Spans per request at most.
@@ -25,6 +35,10 @@ const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 const WARN_INTERVAL: Duration = Duration::from_secs(300);
 /// The time limit of the final flush when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The default port of OTLP over HTTP.
+const PORT: u16 = 4318;
+/// The default path of traces.
+const PATH: &str = "/v1/traces";
 
 /// A running exporter.
 #[derive(Debug)]
@@ -35,14 +49,9 @@ pub(crate) struct Exporter {
 
 impl Exporter {
     /// Sends the spans from `records` to the collector. Must be called on a runtime.
-    pub(crate) fn start(
-        collector: Collector,
-        identity: Identity,
-        epoch: Epoch,
-        records: mpsc::Receiver<Record>,
-    ) -> Self {
+    pub(crate) fn start(collector: Collector, identity: Identity, records: mpsc::Receiver<Span>) -> Self {
         let closing = CancellationToken::new();
-        let sending = Sending { collector, identity, epoch, records, closing: closing.clone(), warned: None };
+        let sending = Sending { collector, identity, records, closing: closing.clone(), warned: None };
         Self { closing, task: tokio::spawn(sending.run()) }
     }
 
@@ -56,16 +65,15 @@ impl Exporter {
     }
 }
 
-/// Counts lost spans, by reason.
-pub(super) fn dropped(result: &'static str, spans: usize) {
+/// Counts spans that were sent or lost, by the reason.
+pub(super) fn count(result: &'static str, spans: usize) {
     metrics::counter!("zerofleet_telemetry_spans_total", "result" => result).increment(spans as u64);
 }
 
 struct Sending {
     collector: Collector,
     identity: Identity,
-    epoch: Epoch,
-    records: mpsc::Receiver<Record>,
+    records: mpsc::Receiver<Span>,
     closing: CancellationToken,
     warned: Option<Instant>,
 }
@@ -80,7 +88,7 @@ impl Sending {
             }
             match self.send(&batch).await {
                 Ok(()) => {
-                    dropped("sent", batch.len());
+                    count("sent", batch.len());
                     batch.clear();
                     if self.warned.take().is_some() {
                         tracing::info!(collector = self.collector.address, "the collector takes traces again");
@@ -98,7 +106,7 @@ impl Sending {
                 }
                 Err(error) => {
                     self.warn(&error.to_string());
-                    dropped(if matches!(error, NotTaken::Away(_)) { "unsent" } else { "refused" }, batch.len());
+                    count(if matches!(error, NotTaken::Away(_)) { "unsent" } else { "refused" }, batch.len());
                     batch.clear();
                 }
             }
@@ -106,34 +114,29 @@ impl Sending {
     }
 
     /// Gathers a batch. An empty one means that the channel is closed.
-    async fn gather(&mut self, batch: &mut Vec<Record>) {
-        if batch.is_empty() {
-            let first = tokio::select! {
-                record = self.records.recv() => record,
-                () = self.closing.cancelled() => {
-                    self.records.close();
-                    self.records.recv().await
-                }
-            };
-            batch.extend(first);
-        }
-        let deadline = Instant::now() + GATHER_TIME;
+    async fn gather(&mut self, batch: &mut Vec<Span>) {
+        let mut deadline = (!batch.is_empty()).then(|| Instant::now() + GATHER_TIME);
         while batch.len() < BATCH_SPANS_MAX {
-            if self.closing.is_cancelled() {
+            let closing = self.closing.is_cancelled();
+            if closing {
                 // No new spans arrive from here on, and queued ones are received at once.
                 self.records.close();
             }
-            let next = tokio::select! {
-                record = timeout_at(deadline, self.records.recv()) => record.ok().flatten(),
-                () = self.closing.cancelled(), if !self.closing.is_cancelled() => continue,
+            let room = BATCH_SPANS_MAX - batch.len();
+            let received = tokio::select! {
+                received = self.records.recv_many(batch, room) => received,
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => 0,
+                () = self.closing.cancelled(), if !closing => continue,
             };
-            let Some(record) = next else { return };
-            batch.push(record);
+            if received == 0 {
+                return;
+            }
+            deadline.get_or_insert_with(|| Instant::now() + GATHER_TIME);
         }
     }
 
-    async fn send(&self, batch: &[Record]) -> Result<(), NotTaken> {
-        let body = otlp::request(&self.identity, self.epoch, batch).encode_to_vec();
+    async fn send(&self, batch: &[Span]) -> Result<(), NotTaken> {
+        let body = request(&self.identity, batch.to_vec()).encode_to_vec();
         match timeout(REQUEST_TIMEOUT, self.collector.post(body.into())).await {
             Ok(answered) => answered,
             Err(_) => Err(NotTaken::Away(format!("{} does not answer", self.collector.address))),
@@ -146,4 +149,113 @@ impl Sending {
             tracing::warn!(reason, "traces are not taken; what does not fit the queue is dropped and counted");
         }
     }
+}
+
+/// The collector that receives spans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Collector {
+    /// `host:port`.
+    pub(crate) address: String,
+    pub(crate) path: String,
+}
+
+/// The reason that a batch was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotTaken {
+    /// A retry may succeed.
+    #[error("{0}")]
+    Away(String),
+    /// A retry cannot succeed.
+    #[error("the collector answers {0}")]
+    Refused(StatusCode),
+}
+
+impl Collector {
+    /// Parses an endpoint as OpenTelemetry's exporters do: without a path, traces go to `/v1/traces`.
+    ///
+    /// # Errors
+    /// Describes the invalid part.
+    pub(crate) fn parse(endpoint: &str) -> Result<Self, String> {
+        let uri: Uri = endpoint.parse().map_err(|_| "is no address: write it like http://127.0.0.1:4318".to_owned())?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => {
+                let reason =
+                    "is https: send to a collector on this machine or in this network, which sends on over TLS";
+                return Err(reason.to_owned());
+            }
+            _ => return Err("must begin with http://".to_owned()),
+        }
+        let authority = uri.authority().filter(|authority| !authority.host().is_empty());
+        let authority = authority.ok_or("names no host")?;
+        // User information would be printed wherever the endpoint is.
+        if authority.as_str().contains('@') {
+            return Err("must hold no user and no password".to_owned());
+        }
+        let address = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(PORT));
+        let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
+            "/" => PATH.to_owned(),
+            path => path.to_owned(),
+        };
+        Ok(Self { address, path })
+    }
+
+    /// Sends an encoded request.
+    pub(crate) async fn post(&self, body: Bytes) -> Result<(), NotTaken> {
+        let away = |error: &dyn std::error::Error| NotTaken::Away(format!("{}: {error}", self.address));
+        let socket = TcpStream::connect(&self.address).await.map_err(|error| away(&error))?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.map_err(|error| away(&error))?;
+        let request = Request::post(&self.path)
+            .header(HOST, &self.address)
+            .header(CONTENT_TYPE, "application/x-protobuf")
+            .header(CONNECTION, "close")
+            .body(Full::new(body))
+            .map_err(|error| away(&error))?;
+        // However this returns, the connection ends with it.
+        let mut driver = JoinSet::new();
+        driver.spawn(connection);
+        let status = sender.send_request(request).await.map_err(|error| away(&error))?.status();
+        match status {
+            status if status.is_success() => Ok(()),
+            // The statuses that OTLP allows to be retried.
+            StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => Err(NotTaken::Away(format!("{} answers {status}", self.address))),
+            status => Err(NotTaken::Refused(status)),
+        }
+    }
+}
+
+/// Builds one request from a batch.
+fn request(identity: &Identity, spans: Vec<Span>) -> ExportTraceServiceRequest {
+    let resource = Resource { attributes: attributes_of(identity), ..Resource::default() };
+    let scope = InstrumentationScope {
+        name: "zerofleet".to_owned(),
+        version: identity.version.clone(),
+        ..InstrumentationScope::default()
+    };
+    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }];
+    let resource_spans = vec![ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }];
+    ExportTraceServiceRequest { resource_spans }
+}
+
+fn attributes_of(identity: &Identity) -> Vec<KeyValue> {
+    let Identity { role, run, game, version, instance } = identity;
+    let service = format!("zerofleet-{role}");
+    let pairs = [
+        ("service.name", service.as_str()),
+        ("service.namespace", "zerofleet"),
+        ("service.version", version),
+        ("service.instance.id", instance),
+        ("zerofleet.run", run),
+        ("zerofleet.game", game),
+    ];
+    pairs.map(|(key, value)| pair(key, Any::StringValue(value.to_owned()))).into()
+}
+
+/// An attribute.
+pub(super) fn pair(key: &str, value: Any) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }

@@ -1,6 +1,16 @@
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::{TraceContext, Tracer};
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span as Message, Status};
+
+use super::{Tracer, pair};
+
+/// The relation of a span to other processes: internal, or that of the server or the client of a request.
+pub type Kind = SpanKind;
 
 /// Longer texts are truncated: peers cannot make a span arbitrarily large.
 const TEXT_BYTES_MAX: usize = 256;
@@ -8,97 +18,72 @@ const TEXT_BYTES_MAX: usize = 256;
 /// A part of a trace: a name, a start, an end, and attributes. A span that is dropped without an end is never sent.
 #[derive(Debug, Clone)]
 pub struct Span {
-    tracer: Tracer,
-    record: Box<Record>,
+    tracer: Arc<Tracer>,
+    context: TraceContext,
+    begun: Instant,
+    /// Without the times, which are known at the end.
+    message: Box<Message>,
 }
 
-/// The relation of a span to other processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Local work.
-    Internal,
-    /// The span handles a request of another process.
-    Server,
-    /// The span waits for a response of another process.
-    Client,
-}
-
-/// The value of an attribute.
+/// The value of an attribute: a count, a measure, or a name from a small set.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// A count.
-    Whole(i64),
-    /// A measure.
-    Number(f64),
-    /// A name from a small set.
-    Text(String),
-}
-
-/// An ended span as it is sent.
-#[derive(Debug, Clone)]
-pub(crate) struct Record {
-    pub(crate) name: &'static str,
-    pub(crate) context: TraceContext,
-    pub(crate) parent: Option<[u8; 8]>,
-    pub(crate) kind: Kind,
-    pub(crate) begun: Instant,
-    pub(crate) ended: Instant,
-    pub(crate) attributes: Vec<(&'static str, Value)>,
-    pub(crate) error: Option<String>,
-}
-
-impl Record {
-    pub(super) fn new(name: &'static str, context: TraceContext, parent: Option<[u8; 8]>, begun: Instant) -> Self {
-        let (kind, attributes, error) = (Kind::Internal, Vec::new(), None);
-        Self { name, context, parent, kind, begun, ended: begun, attributes, error }
-    }
-}
+pub struct Value(Any);
 
 impl Span {
-    pub(super) fn new(tracer: Tracer, record: Record) -> Self {
-        Self { tracer, record: Box::new(record) }
+    pub(super) fn new(tracer: Arc<Tracer>, name: &str, context: TraceContext, parent: Option<TraceContext>) -> Self {
+        let message = Message {
+            trace_id: context.trace.to_vec(),
+            span_id: context.span.to_vec(),
+            parent_span_id: parent.map(|parent| parent.span.to_vec()).unwrap_or_default(),
+            name: name.to_owned(),
+            kind: Kind::Internal.into(),
+            // Only sampled spans are recorded.
+            flags: SAMPLED.into(),
+            ..Message::default()
+        };
+        Self { tracer, context, begun: Instant::now(), message: Box::new(message) }
     }
 
     /// The context under which other processes create child spans.
     #[must_use]
     pub fn context(&self) -> TraceContext {
-        self.record.context
+        self.context
     }
 
     /// The start time.
     #[must_use]
     pub fn begun(&self) -> Instant {
-        self.record.begun
+        self.begun
     }
 
     /// Starts a child span now.
     #[must_use]
     pub fn child(&self, name: &'static str) -> Self {
-        self.tracer.begin(name, Some(self.record.context))
+        self.tracer.begin(name, Some(self.context))
     }
 
     /// Sets an earlier start time.
     #[must_use]
     pub fn since(mut self, begun: Instant) -> Self {
-        self.record.begun = begun;
+        self.begun = begun;
         self
     }
 
     /// Sets the relation to other processes.
     #[must_use]
     pub fn of_kind(mut self, kind: Kind) -> Self {
-        self.record.kind = kind;
+        self.message.kind = kind.into();
         self
     }
 
     /// Adds an attribute.
     pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
-        self.record.attributes.push((key, value.into()));
+        self.message.attributes.push(pair(key, value.into().0));
     }
 
     /// Marks the work as failed.
     pub fn fail(&mut self, reason: &str) {
-        self.record.error = Some(cut(reason));
+        self.message.status = Some(Status { message: cut(reason), code: StatusCode::Error.into() });
     }
 
     /// Ends the span now.
@@ -108,36 +93,100 @@ impl Span {
 
     /// Ends the span at an earlier time.
     pub fn end_at(mut self, ended: Instant) {
-        self.record.ended = ended.max(self.record.begun);
-        let Self { tracer, record } = self;
-        tracer.record(*record);
+        let epoch = &self.tracer.epoch;
+        self.message.start_time_unix_nano = epoch.unix_ns(self.begun);
+        self.message.end_time_unix_nano = epoch.unix_ns(ended.max(self.begun));
+        self.tracer.record(*self.message);
     }
 }
 
 impl From<u64> for Value {
     fn from(value: u64) -> Self {
-        Self::Whole(i64::try_from(value).unwrap_or(i64::MAX))
+        Self(Any::IntValue(i64::try_from(value).unwrap_or(i64::MAX)))
     }
 }
 
 impl From<usize> for Value {
     fn from(value: usize) -> Self {
-        Self::Whole(i64::try_from(value).unwrap_or(i64::MAX))
+        Self(Any::IntValue(i64::try_from(value).unwrap_or(i64::MAX)))
     }
 }
 
 impl From<f64> for Value {
     fn from(value: f64) -> Self {
-        Self::Number(value)
+        Self(Any::DoubleValue(value))
     }
 }
 
 impl From<&str> for Value {
     fn from(value: &str) -> Self {
-        Self::Text(cut(value))
+        Self(Any::StringValue(cut(value)))
     }
 }
 
 fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+}
+
+/// The trace context of a message, by which spans of several processes form one trace. Only recorded traces are
+/// propagated.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TraceContext {
+    pub(super) trace: [u8; 16],
+    pub(super) span: [u8; 8],
+}
+
+/// The length of a `traceparent` of version 00 in bytes.
+const LENGTH: usize = 55;
+/// The flag of a recorded trace.
+const SAMPLED: u8 = 1;
+
+impl TraceContext {
+    /// Parses a `traceparent` (W3C Trace Context, level 1). `None` if it is missing, malformed or of a trace that is
+    /// not recorded; none of these is an error.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let head = bytes.get(..LENGTH)?;
+        let dashes = [2, 35, 52].iter().all(|&at| head[at] == b'-');
+        let version = hex::<1>(&head[..2])?[0];
+        // Later versions may append fields; version 00 has none, and 255 is reserved.
+        let ends_well =
+            if version == 0 { bytes.len() == LENGTH } else { matches!(bytes.get(LENGTH), None | Some(b'-')) };
+        let (trace, span) = (hex::<16>(&head[3..35])?, hex::<8>(&head[36..52])?);
+        let is_recorded = hex::<1>(&head[53..])?[0] & SAMPLED != 0;
+        let is_valid = dashes && ends_well && version != u8::MAX && trace != [0; 16] && span != [0; 8];
+        (is_valid && is_recorded).then_some(Self { trace, span })
+    }
+}
+
+/// Formats a `traceparent` of version 00: 55 characters.
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("00-")?;
+        self.trace.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_char('-')?;
+        self.span.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, "-{SAMPLED:02x}")
+    }
+}
+
+impl fmt::Debug for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Parses lower-case digits only, as the recommendation requires.
+fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
 }

@@ -37,9 +37,9 @@ async fn the_winning_move_is_selected_whatever_the_network_says() {
     server.publish(1);
     within(server.running.handle.served()).await;
     let (best, report) = within(advisor(&server).select_move(about_to_win())).await.unwrap();
-    assert_eq!((best.action, report.version, report.is_finished), (Action(2), 1, true));
+    assert_eq!((best.action, report.version, report.finished), (2, 1, true));
     assert_eq!(report.moves.len(), 5, "every legal move is reported");
-    assert_eq!(report.principal_variation.first(), Some(&best.notation));
+    assert_eq!(report.principal_variation.first(), Some(&best.r#move));
     server.stop().await;
 }
 
@@ -54,7 +54,7 @@ async fn an_analysis_grows_until_it_is_finished() {
     assert!(reports.len() > 1, "{} reports", reports.len());
     assert!(reports.is_sorted_by_key(|report| report.simulations));
     let (last, before) = reports.split_last().unwrap();
-    assert!(last.is_finished && before.iter().all(|report| !report.is_finished));
+    assert!(last.finished && before.iter().all(|report| !report.finished));
     let visits: u32 = last.moves.iter().map(|report| report.visit_count).sum();
     assert_eq!(visits, last.simulations);
     server.stop().await;

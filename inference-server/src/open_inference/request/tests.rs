@@ -62,12 +62,11 @@ fn actions(batch: &Batch, i: usize) -> Vec<u16> {
 #[test]
 fn raw_and_typed_contents_mean_the_same() {
     for (request, form) in [(good(), Form::Raw), (good_typed(), Form::Typed)] {
-        let asked = read(&request, &model()).unwrap();
-        assert_eq!(asked.form, form);
-        assert_eq!(asked.batch.observations(), TWO);
-        assert_eq!((actions(&asked.batch, 0), actions(&asked.batch, 1)), (vec![0, 1, 2], vec![0, 2]));
-        assert_eq!(asked.legal, Legal::Flags(vec![true, true, true, true, false, true]));
-        assert_eq!(asked.outputs, Output::ALL);
+        let inputs = read(&request, &model()).unwrap();
+        assert_eq!(inputs.form, form);
+        assert_eq!(inputs.batch.observations(), TWO);
+        assert_eq!((actions(&inputs.batch, 0), actions(&inputs.batch, 1)), (vec![0, 1, 2], vec![0, 2]));
+        assert_eq!(inputs.outputs, Output::ALL);
     }
 }
 
@@ -76,9 +75,8 @@ fn without_the_legal_tensor_every_action_counts() {
     let mut request = good();
     request.inputs.pop();
     request.raw_input_contents.pop();
-    let asked = read(&request, &model()).unwrap();
-    assert_eq!(asked.legal, Legal::All);
-    assert_eq!((actions(&asked.batch, 0), actions(&asked.batch, 1)), (vec![0, 1, 2], vec![0, 1, 2]));
+    let inputs = read(&request, &model()).unwrap();
+    assert_eq!((actions(&inputs.batch, 0), actions(&inputs.batch, 1)), (vec![0, 1, 2], vec![0, 1, 2]));
 }
 
 #[test]
@@ -125,8 +123,8 @@ fn every_batch_size_up_to_the_limit_is_taken() {
     for positions in 1..=4 {
         let observations = tensor("observations", "UINT8", &[positions, 1, 2, 2]);
         let contents = Bytes::from(vec![1; 4 * positions as usize]);
-        let asked = read(&raw(vec![(observations, contents)]), &model()).unwrap();
-        assert_eq!(asked.batch.len(), positions as usize);
+        let inputs = read(&raw(vec![(observations, contents)]), &model()).unwrap();
+        assert_eq!(inputs.batch.len(), positions as usize);
     }
 }
 
@@ -148,7 +146,7 @@ fn check_refused(good: &ModelInferRequest, cases: &[Illegal]) {
     for (index, (spoil, field, word)) in cases.iter().enumerate() {
         let mut request = good.clone();
         spoil(&mut request);
-        let error = read(&request, &model()).map(|asked| asked.batch.len()).unwrap_err();
+        let error = read(&request, &model()).map(|inputs| inputs.batch.len()).unwrap_err();
         assert_eq!(error.field, *field, "case {index}: {error}");
         assert!(error.reason.contains(word), "case {index}: `{error}` does not contain `{word}`");
     }
@@ -292,7 +290,7 @@ fn no_text_of_the_client_makes_a_long_error() {
     for spoil in cases {
         let mut request = good();
         spoil(&mut request, long.clone());
-        let error = read(&request, &model()).map(|asked| asked.batch.len()).unwrap_err();
+        let error = read(&request, &model()).map(|inputs| inputs.batch.len()).unwrap_err();
         assert!(error.to_string().len() < 512, "{} bytes", error.to_string().len());
     }
 }

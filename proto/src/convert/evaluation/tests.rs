@@ -4,10 +4,11 @@ use ::inference::{Batch, Predictions, Wdl};
 use game::{Action, ObservationShape};
 
 use super::{
-    ask_from_wire, ask_to_wire, predictions_from_wire, predictions_to_wire, refusal_from_wire, refusal_to_wire,
+    predictions_from_wire, predictions_to_wire, rejection_from_wire, rejection_to_wire, request_from_wire,
+    request_to_wire,
 };
-use crate::inference::v1::ask::Observations;
-use crate::inference::{Hello, Refusal, Why, v1};
+use crate::inference::v1::eval_request::Observations;
+use crate::inference::{Hello, RejectReason, Rejection, v1};
 
 const SHAPE: ObservationShape = ObservationShape { planes: 3, height: 2, width: 3 };
 const ACTIONS: usize = 11;
@@ -32,12 +33,12 @@ fn assert_same(a: &Batch, b: &Batch) {
     }
 }
 
-fn wire() -> v1::Ask {
-    ask_to_wire(&batch(|position, i| ((position + i) % 2) as f32), ACTIONS, Some(7), Some(Duration::from_millis(3)))
+fn wire() -> v1::EvalRequest {
+    request_to_wire(&batch(|position, i| ((position + i) % 2) as f32), ACTIONS, Some(7), Some(Duration::from_millis(3)))
 }
 
-fn refused(ask: v1::Ask) -> String {
-    ask_from_wire(ask, SHAPE, ACTIONS, 5).expect_err("the ask is invalid").to_string()
+fn refused(request: v1::EvalRequest) -> String {
+    request_from_wire(request, SHAPE, ACTIONS, 5).expect_err("the request is invalid").to_string()
 }
 
 #[test]
@@ -45,14 +46,19 @@ fn positions_of_zeros_and_ones_travel_as_bits_and_any_others_as_they_are() {
     let (bits, floats) =
         (batch(|position, i| ((position * 5 + i) % 3 / 2) as f32), batch(|p, i| (p + i) as f32 / 32.0));
     for (batch, are_bits) in [(bits, true), (floats, false)] {
-        let ask = ask_to_wire(&batch, ACTIONS, None, None);
-        assert_eq!(matches!(ask.observations, Some(Observations::Bits(_))), are_bits);
-        let asked = ask_from_wire(ask, SHAPE, ACTIONS, 5).unwrap();
-        assert_same(&asked.batch, &batch);
-        assert_eq!((asked.version, asked.timeout), (None, None));
+        let request = request_to_wire(&batch, ACTIONS, None, None);
+        assert_eq!(matches!(request.observations, Some(Observations::Bits(_))), are_bits);
+        let came = request_from_wire(request, SHAPE, ACTIONS, 5).unwrap();
+        assert_same(&came.positions.batch(0..5), &batch);
+        assert_same(&came.positions.batch([3, 1]), &{
+            let mut some = Batch::new(SHAPE);
+            some.extend_from(&batch, [3, 1]);
+            some
+        });
+        assert_eq!((came.version, came.timeout), (None, None));
     }
-    let asked = ask_from_wire(wire(), SHAPE, ACTIONS, 5).unwrap();
-    assert_eq!((asked.version, asked.timeout), (Some(7), Some(Duration::from_millis(3))));
+    let came = request_from_wire(wire(), SHAPE, ACTIONS, 5).unwrap();
+    assert_eq!((came.version, came.timeout), (Some(7), Some(Duration::from_millis(3))));
 }
 
 #[test]
@@ -61,35 +67,42 @@ fn equal_positions_and_only_they_have_equal_rows() {
     for (first, legal) in [(1.0, 4), (0.0, 4), (1.0, 4), (1.0, 5)] {
         three.push(&[Action(legal)], |planes| planes[0] = first);
     }
-    let rows = ask_from_wire(ask_to_wire(&three, ACTIONS, None, None), SHAPE, ACTIONS, 5).unwrap().rows;
+    let rows = request_from_wire(request_to_wire(&three, ACTIONS, None, None), SHAPE, ACTIONS, 5).unwrap().positions;
     assert_eq!(rows.row(0), rows.row(2));
     assert_ne!(rows.row(0), rows.row(1));
     assert_ne!(rows.row(0), rows.row(3));
 }
 
 #[test]
-fn an_ask_that_does_not_hold_what_it_says_is_refused_by_its_field() {
-    let with = |change: fn(&mut v1::Ask)| {
-        let mut ask = wire();
-        change(&mut ask);
-        refused(ask)
+fn a_request_that_does_not_hold_what_it_says_is_refused_by_its_field() {
+    let with = |change: fn(&mut v1::EvalRequest)| {
+        let mut request = wire();
+        change(&mut request);
+        refused(request)
     };
-    assert!(with(|ask| ask.positions = 0).contains("ask.positions"));
-    assert!(with(|ask| ask.positions = 6).contains("ask.positions"));
-    assert!(with(|ask| ask.positions = 4).contains("ask.legal"));
-    assert!(with(|ask| ask.legal = vec![].into()).contains("ask.legal"));
-    assert!(with(|ask| ask.legal = vec![0; 10].into()).contains("ask.legal[0]"));
+    assert!(with(|request| request.positions = 0).contains("request.positions"));
+    assert!(with(|request| request.positions = 6).contains("request.positions"));
+    assert!(with(|request| request.positions = 4).contains("request.legal"));
+    assert!(with(|request| request.legal = vec![].into()).contains("request.legal"));
+    assert!(with(|request| request.legal = vec![0; 10].into()).contains("request.legal[0]"));
     // Action 11 of 0 to 10.
-    assert!(with(|ask| ask.legal = vec![1, 0b1000, 1, 0, 1, 0, 1, 0, 1, 0].into()).contains("ask.legal[0]"));
-    assert!(with(|ask| ask.observations = None).contains("ask.observations"));
-    assert!(with(|ask| ask.observations = Some(Observations::Bits(vec![0; 14].into()))).contains("ask.bits"));
-    assert!(with(|ask| ask.observations = Some(Observations::Floats(vec![0; 359].into()))).contains("ask.floats"));
+    assert!(
+        with(|request| request.legal = vec![1, 0b1000, 1, 0, 1, 0, 1, 0, 1, 0].into()).contains("request.legal[0]")
+    );
+    assert!(with(|request| request.observations = None).contains("request.observations"));
+    assert!(
+        with(|request| request.observations = Some(Observations::Bits(vec![0; 14].into()))).contains("request.bits")
+    );
+    assert!(
+        with(|request| request.observations = Some(Observations::Floats(vec![0; 359].into())))
+            .contains("request.floats")
+    );
     let mut floats = vec![0_u8; 360];
     for wrong in [f32::NAN, f32::INFINITY, -0.5, 1.5, f32::MAX] {
         floats[72..76].copy_from_slice(&wrong.to_le_bytes());
-        let mut ask = wire();
-        ask.observations = Some(Observations::Floats(floats.clone().into()));
-        assert!(refused(ask).contains("ask.floats[1]"), "{wrong}");
+        let mut request = wire();
+        request.observations = Some(Observations::Floats(floats.clone().into()));
+        assert!(refused(request).contains("request.floats[1]"), "{wrong}");
     }
 }
 
@@ -105,8 +118,7 @@ fn an_answer_comes_back_within_half_precision_and_sums_to_one() {
     }
     let message = predictions_to_wire(3, 9, &sent);
     assert_eq!((message.id, message.version), (3, 9));
-    let mut came = Predictions::new();
-    predictions_from_wire(&message, &batch, &mut came).unwrap();
+    let came = predictions_from_wire(&message, &batch).unwrap();
     for i in 0..batch.len() {
         assert!((came.priors(i).iter().sum::<f32>() - 1.0).abs() < 1e-6);
         for (a, b) in came.priors(i).iter().zip(sent.priors(i)) {
@@ -125,9 +137,8 @@ fn an_answer_that_is_none_is_refused_by_its_field() {
         predictions.push(&priors, Wdl { win: wdl[0], draw: wdl[1], loss: wdl[2] });
         predictions_to_wire(0, 1, &predictions)
     };
-    let refused = |message: &v1::Predictions| {
-        predictions_from_wire(message, &batch, &mut Predictions::new()).expect_err("it is no answer").to_string()
-    };
+    let refused =
+        |message: &v1::Predictions| predictions_from_wire(message, &batch).expect_err("it is no answer").to_string();
     assert!(refused(&answer([f32::NAN, 1.0], [1.0, 0.0, 0.0])).contains("predictions.priors[0]"));
     assert!(refused(&answer([0.5, 0.3], [1.0, 0.0, 0.0])).contains("predictions.priors[0]"));
     assert!(refused(&answer([0.5, 0.5], [2.0, 0.0, -1.0])).contains("predictions.wdl[0]"));
@@ -137,13 +148,16 @@ fn an_answer_that_is_none_is_refused_by_its_field() {
 }
 
 #[test]
-fn a_refusal_says_why_and_when_to_come_again() {
-    for why in [Why::Full, Why::Late, Why::Version, Why::Failed] {
-        let refusal =
-            Refusal { why, reason: "no".to_owned(), retry_after: (why == Why::Full).then(|| Duration::from_millis(4)) };
-        assert_eq!(refusal_from_wire(refusal_to_wire(5, refusal.clone())).unwrap(), (5, refusal));
+fn a_rejection_says_why_and_when_to_come_again() {
+    for reason in [RejectReason::Full, RejectReason::Late, RejectReason::Version, RejectReason::Failed] {
+        let rejection = Rejection {
+            reason,
+            message: "no".to_owned(),
+            retry_after: (reason == RejectReason::Full).then(|| Duration::from_millis(4)),
+        };
+        assert_eq!(rejection_from_wire(rejection_to_wire(5, rejection.clone())).unwrap(), (5, rejection));
     }
-    assert!(refusal_from_wire(v1::Refusal { why: 77, ..v1::Refusal::default() }).is_err());
+    assert!(rejection_from_wire(v1::Rejection { reason: 77, ..v1::Rejection::default() }).is_err());
 }
 
 #[test]

@@ -3,7 +3,7 @@ use experience::Trajectory;
 use proptest::prelude::*;
 use prost::Message;
 
-use super::super::{insert, sample, waiting_to_wire, weights};
+use super::super::{insert, sample, table, waiting_to_wire, weights};
 use super::*;
 use crate::limits::REASON_BYTES_MAX;
 use crate::replay::v1;
@@ -23,7 +23,7 @@ proptest! {
 
     #[test]
     fn actors_come_back_as_they_were_told(actors in actors()) {
-        prop_assert_eq!(Actors::try_from(sent(v1::ActorsResponse::from(actors.clone()))), Ok(actors));
+        prop_assert_eq!(table::checked_actors(sent(actors.clone())), Ok(actors));
     }
 
     #[test]
@@ -63,7 +63,7 @@ proptest! {
 
     #[test]
     fn tables_come_back_as_they_went_out(table in tables()) {
-        prop_assert_eq!(TableStats::try_from(sent(v1::TableStats::from(table.clone()))), Ok(table));
+        prop_assert_eq!(table::checked_table(sent(table.clone())), Ok(table));
     }
 
     #[test]
@@ -92,8 +92,8 @@ proptest! {
         prop_assert_eq!(Report::try_from(sent(v1::ReportRequest::from(report.clone()))), Ok(report));
         prop_assert_eq!(FetchQuery::try_from(sent(weights_v1::FetchRequest::from(fetch))), Ok(fetch));
         prop_assert_eq!(sample::credit_from_wire(sent(v1::Credit { batches: credit, newest_weights_version: 0 })), Ok((credit, None)));
-        let granted = insert::Granted { credit, heartbeat: None, highest_epoch: 3 };
-        prop_assert_eq!(insert::ready_from_wire(sent(v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 3 })), Ok(granted));
+        let ready = v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 3 };
+        prop_assert_eq!(insert::checked_ready(sent(ready)), Ok(ready));
     }
 
     #[test]

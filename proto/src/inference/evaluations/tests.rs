@@ -1,19 +1,19 @@
 use ::inference::{Batch, Predictions, Wdl};
 use game::{Action, ObservationShape};
 
-use super::{AskError, Evaluations, EvaluationsSettings, Link};
-use crate::convert::{predictions_to_wire, refusal_to_wire};
+use super::{EvalError, Evaluations, EvaluationsSettings, Link};
+use crate::convert::{predictions_to_wire, rejection_to_wire};
 use crate::inference::v1::evaluate_response::Message;
-use crate::inference::{Hello, Refusal, Welcome, Why, v1};
+use crate::inference::{Hello, RejectReason, Rejection, Welcome, v1};
 use crate::scripted::{InferenceScript, until, within};
 use crate::servers::{Server, Servers, named, preferred};
 
-const WELCOME: Welcome = Welcome { version: 3, positions_max: 64, asks_max: 2 };
+const WELCOME: Welcome = Welcome { version: 3, positions_max: 64, requests_max: 2 };
 const SHAPE: ObservationShape = ObservationShape { planes: 1, height: 3, width: 3 };
 
 fn asker(endpoint: String) -> Evaluations {
     let hello = Hello { name: "test".into(), game: "tic_tac_toe".into(), shape: SHAPE, actions: 9 };
-    Evaluations::start(EvaluationsSettings { endpoint, hello })
+    Evaluations::start(EvaluationsSettings { endpoint, hello }).unwrap()
 }
 
 /// One position with one more legal action than `more`.
@@ -25,24 +25,24 @@ fn batch(more: u16) -> Batch {
 }
 
 /// An answer to [`batch`].
-fn answer(ask: &v1::Ask, version: u64) -> Message {
-    let legal = ask.legal.iter().map(|byte| byte.count_ones()).sum::<u32>();
+fn answer(request: &v1::EvalRequest, version: u64) -> Message {
+    let legal = request.legal.iter().map(|byte| byte.count_ones()).sum::<u32>();
     let mut predictions = Predictions::new();
     predictions.push(&vec![1.0 / legal as f32; legal as usize], Wdl { win: 1.0, draw: 0.0, loss: 0.0 });
-    Message::Predictions(predictions_to_wire(ask.id, version, &predictions))
+    Message::Predictions(predictions_to_wire(request.id, version, &predictions))
 }
 
 #[tokio::test]
-async fn each_of_several_asks_gets_its_own_answer_in_whatever_order_they_come() {
+async fn each_of_several_requests_gets_its_own_answer_in_whatever_order_they_come() {
     let mut script = InferenceScript::start().await;
     let asker = asker(script.endpoint());
     let mut stream = script.welcomed(WELCOME).await;
     assert_eq!(within(asker.up()).await, WELCOME);
     let [one, two] = [1, 4].map(|more| {
         let asker = asker.clone();
-        tokio::spawn(async move { asker.ask(&batch(more), Some(3), None).await })
+        tokio::spawn(async move { asker.evaluate(&batch(more), Some(3), None).await })
     });
-    let (first, second) = (stream.ask().await, stream.ask().await);
+    let (first, second) = (stream.request().await, stream.request().await);
     stream.reply(answer(&second, 3)).await;
     stream.reply(answer(&first, 3)).await;
     let lengths = [one, two].map(|task| async { within(task).await.unwrap().unwrap().predictions.priors(0).len() });
@@ -51,7 +51,7 @@ async fn each_of_several_asks_gets_its_own_answer_in_whatever_order_they_come() 
 }
 
 #[tokio::test]
-async fn no_more_asks_are_under_way_than_the_server_allows() {
+async fn no_more_requests_are_under_way_than_the_server_allows() {
     let mut script = InferenceScript::start().await;
     let asker = asker(script.endpoint());
     let mut stream = script.welcomed(WELCOME).await;
@@ -59,15 +59,15 @@ async fn no_more_asks_are_under_way_than_the_server_allows() {
     let tasks: Vec<_> = (0..3)
         .map(|_| {
             let asker = asker.clone();
-            tokio::spawn(async move { asker.ask(&batch(0), None, None).await.unwrap().version })
+            tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await.unwrap().version })
         })
         .collect();
-    let (first, second) = (stream.ask().await, stream.ask().await);
+    let (first, second) = (stream.request().await, stream.request().await);
     // A third would be over the credit; it comes once there is room.
     stream.reply(answer(&first, 3)).await;
-    let third = stream.ask().await;
-    for ask in [second, third] {
-        stream.reply(answer(&ask, 3)).await;
+    let third = stream.request().await;
+    for request in [second, third] {
+        stream.reply(answer(&request, 3)).await;
     }
     for task in tasks {
         assert_eq!(within(task).await.unwrap(), 3);
@@ -82,20 +82,22 @@ async fn a_refusal_reaches_who_asked_and_the_stream_goes_on() {
     within(asker.up()).await;
     let asking = {
         let asker = asker.clone();
-        tokio::spawn(async move { (asker.ask(&batch(0), None, None).await, asker.ask(&batch(0), None, None).await) })
+        tokio::spawn(async move {
+            (asker.evaluate(&batch(0), None, None).await, asker.evaluate(&batch(0), None, None).await)
+        })
     };
-    let refusal = Refusal { why: Why::Late, reason: "too much to do".into(), retry_after: None };
-    let ask = stream.ask().await;
-    stream.reply(Message::Refusal(refusal_to_wire(ask.id, refusal.clone()))).await;
-    let ask = stream.ask().await;
-    stream.reply(answer(&ask, 4)).await;
+    let refusal = Rejection { reason: RejectReason::Late, message: "too much to do".into(), retry_after: None };
+    let request = stream.request().await;
+    stream.reply(Message::Rejection(rejection_to_wire(request.id, refusal.clone()))).await;
+    let request = stream.request().await;
+    stream.reply(answer(&request, 4)).await;
     let (refused, answered) = within(asking).await.unwrap();
-    assert!(matches!(refused, Err(AskError::Refused(got)) if got == refusal));
+    assert!(matches!(refused, Err(EvalError::Rejected(got)) if got == refusal));
     assert_eq!(answered.unwrap().version, 4);
 }
 
 #[tokio::test]
-async fn whoever_asks_a_server_that_is_away_hears_it_at_once_and_can_ask_again_when_it_is_back() {
+async fn a_request_to_a_server_that_is_away_fails_at_once_and_a_later_one_is_answered() {
     let script = InferenceScript::start().await;
     let address = script.address();
     let asker = asker(script.endpoint());
@@ -104,20 +106,20 @@ async fn whoever_asks_a_server_that_is_away_hears_it_at_once_and_can_ask_again_w
     within(asker.up()).await;
     let asking = {
         let asker = asker.clone();
-        tokio::spawn(async move { asker.ask(&batch(0), None, None).await })
+        tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await })
     };
-    let _ = stream.ask().await;
+    let _ = stream.request().await;
     drop((stream, script));
-    assert!(matches!(within(asking).await.unwrap(), Err(AskError::Away)));
-    until(|| matches!(asker.link(), Link::Away(_))).await;
-    assert!(matches!(asker.ask(&batch(0), None, None).await, Err(AskError::Away)));
+    assert!(matches!(within(asking).await.unwrap(), Err(EvalError::Away)));
+    until(|| matches!(asker.link(), Link::Away)).await;
+    assert!(matches!(asker.evaluate(&batch(0), None, None).await, Err(EvalError::Away)));
 
     let mut script = InferenceScript::start_at(address).await;
     let mut stream = script.welcomed(WELCOME).await;
     within(asker.up()).await;
-    let asking = tokio::spawn(async move { asker.ask(&batch(0), None, None).await });
-    let ask = stream.ask().await;
-    stream.reply(answer(&ask, 5)).await;
+    let asking = tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await });
+    let request = stream.request().await;
+    stream.reply(answer(&request, 5)).await;
     assert_eq!(within(asking).await.unwrap().unwrap().version, 5);
 }
 
@@ -127,8 +129,8 @@ async fn an_answer_to_nothing_that_was_asked_ends_the_stream_and_not_the_client(
     let asker = asker(script.endpoint());
     let stream = script.welcomed(WELCOME).await;
     within(asker.up()).await;
-    let ask = v1::Ask { id: 99, legal: vec![1].into(), ..v1::Ask::default() };
-    stream.reply(answer(&ask, 3)).await;
+    let request = v1::EvalRequest { id: 99, legal: vec![1].into(), ..v1::EvalRequest::default() };
+    stream.reply(answer(&request, 3)).await;
     let _stream = script.welcomed(Welcome { version: 8, ..WELCOME }).await;
     until(|| matches!(asker.link(), Link::Up(welcome) if welcome.version == 8)).await;
 }
@@ -141,7 +143,7 @@ async fn two() -> [InferenceScript; 2] {
 }
 
 #[tokio::test]
-async fn asks_go_to_the_preferred_server_to_the_next_while_it_is_away_and_back_when_it_serves() {
+async fn requests_go_to_the_preferred_server_to_the_next_while_it_is_away_and_back_when_it_serves() {
     let [mut first, mut second] = two().await;
     let address = first.address();
     let asker = asker(format!("{},{}", first.endpoint(), second.endpoint()));
@@ -152,10 +154,10 @@ async fn asks_go_to_the_preferred_server_to_the_next_while_it_is_away_and_back_w
     within(asker.up()).await;
     let asking = {
         let asker = asker.clone();
-        tokio::spawn(async move { asker.ask(&batch(0), None, None).await })
+        tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await })
     };
-    let ask = stream.ask().await;
-    stream.reply(answer(&ask, 5)).await;
+    let request = stream.request().await;
+    stream.reply(answer(&request, 5)).await;
     assert_eq!(within(asking).await.unwrap().unwrap().version, 5);
 
     let mut first = InferenceScript::start_at(address).await;
@@ -170,16 +172,16 @@ async fn a_new_server_that_is_preferred_is_moved_to_when_what_is_under_way_is_an
     let (tell, told) = tokio::sync::watch::channel(set(&[&first]));
     let hello = Hello { name: "test".into(), game: "tic_tac_toe".into(), shape: SHAPE, actions: 9 };
     let settings = EvaluationsSettings { endpoint: first.endpoint(), hello };
-    let asker = Evaluations::over(Servers::told(told), settings);
+    let asker = Evaluations::over(Servers::watching(told), settings);
     let mut stream = first.welcomed(WELCOME).await;
     within(asker.up()).await;
     let asking = {
         let asker = asker.clone();
-        tokio::spawn(async move { asker.ask(&batch(0), None, None).await })
+        tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await })
     };
-    let ask = stream.ask().await;
+    let request = stream.request().await;
     tell.send_replace(set(&[&first, &preferred]));
-    stream.reply(answer(&ask, 5)).await;
+    stream.reply(answer(&request, 5)).await;
     assert_eq!(within(asking).await.unwrap().unwrap().version, 5, "what was asked before the move is answered");
     let _stream = preferred.welcomed(Welcome { version: 8, ..WELCOME }).await;
     until(|| matches!(asker.link(), Link::Up(welcome) if welcome.version == 8)).await;

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use experience::{Limits, Trajectory};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -45,7 +47,11 @@ mod insert_requests {
     use super::*;
 
     fn order(credit: u32) -> InsertOrder {
-        InsertOrder::new(GAME, credit, Limits { steps_max: 9, actions: 9 })
+        order_with(credit, Duration::ZERO)
+    }
+
+    fn order_with(credit: u32, heartbeat: Duration) -> InsertOrder {
+        InsertOrder::new(GAME, credit, Limits { steps_max: 9, actions: 9 }, heartbeat)
     }
 
     fn hello() -> v1::InsertRequest {
@@ -128,7 +134,7 @@ mod insert_requests {
             (1, 2000, Answer::Stale { sequence: 5 }),
             (9, 2000, Answer::Stale { sequence: 5 }),
         ] {
-            let mut order = order(2).with_heartbeat(std::time::Duration::from_secs(2));
+            let mut order = order_with(2, Duration::from_secs(2));
             let hello = v1::Hello { actor: 7, epoch: 3, game: GAME.into(), revision };
             let hello = v1::InsertRequest {
                 message: Some(insert_request::Message::Hello(hello)),

@@ -13,12 +13,12 @@ use crate::replay::{MAIN_TABLE, NewestWeights, SampleQuery, v1};
 use crate::scripted::{Link, ReplayScript, batch, trajectory, until, within};
 
 fn sampler(endpoint: String, prefetch_batches: usize) -> Sampler {
-    Sampler::start(settings(endpoint, prefetch_batches))
+    Sampler::start(&endpoint, settings(2, prefetch_batches))
 }
 
-fn settings(endpoint: String, prefetch_batches: usize) -> SamplerSettings {
+fn settings(batch_size: usize, prefetch_batches: usize) -> SamplerSettings {
     let (game, table) = ("tic_tac_toe".into(), MAIN_TABLE.into());
-    SamplerSettings { endpoint, game, table, batch_size: 2, unroll_steps: 1, prefetch_batches }
+    SamplerSettings { game, table, batch_size, unroll_steps: 1, prefetch_batches }
 }
 
 #[tokio::test]
@@ -47,9 +47,7 @@ async fn a_batch_larger_than_a_message_arrives_whole() {
     assert!(v1::Batch::from(&large).encoded_len() > MESSAGE_BYTES_MAX);
 
     let mut server = ReplayScript::start().await;
-    let (endpoint, game, table) = (server.endpoint(), "tic_tac_toe".into(), MAIN_TABLE.into());
-    let mut sampler =
-        Sampler::start(SamplerSettings { endpoint, game, table, batch_size: 50, unroll_steps: 1, prefetch_batches: 1 });
+    let mut sampler = Sampler::start(&server.endpoint(), settings(50, 1));
     let mut stream = server.sampling().await;
     stream.open().await;
     stream.credit_of(1).await;
@@ -82,7 +80,7 @@ async fn credit_is_given_only_for_batches_that_have_a_place() {
 async fn a_learner_says_the_newest_version_with_its_credit_and_again_on_a_new_stream() {
     let mut server = ReplayScript::start().await;
     let newest = NewestWeights::default();
-    let mut sampler = Sampler::telling(newest.clone(), settings(server.endpoint(), 1));
+    let mut sampler = Sampler::with_newest(newest.clone(), &server.endpoint(), settings(2, 1));
     let mut first = server.sampling().await;
     first.open().await;
     assert_eq!(first.whole_credit().await.newest_weights_version, 0, "nothing is published yet");

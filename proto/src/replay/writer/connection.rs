@@ -1,16 +1,16 @@
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use experience::Trajectory;
+use service::trace::Span;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::outstanding::{Item, Outstanding};
 use super::{Counters, Epoch};
 use crate::channel::Channel;
-use crate::reconnect::{Backoff, Broken, Client};
+use crate::reconnect::{Backoff, Broken, Client, until};
 use crate::replay::order::{InsertReplies, InsertReply};
 use crate::replay::v1::insert_request::Message;
 use crate::replay::{Answer, Origin, client, v1};
@@ -107,7 +107,7 @@ impl Client for Connection {
     fn broke(&mut self, _: &Broken) {
         self.outstanding.stream_broke();
         self.counters.lost(Instant::now());
-        self.counters.broken_streams.fetch_add(1, Ordering::Relaxed);
+        self.counters.stats().broken_streams += 1;
     }
 
     /// Accepts the writer's trajectories in the meantime.
@@ -159,27 +159,29 @@ impl Connection {
 
     fn settle(&mut self, answer: Answer) {
         let Some((trajectory, resent)) = self.outstanding.answered(answer.sequence()) else { return };
+        let mut stats = self.counters.stats();
         let counter = match &answer {
-            Answer::Inserted { .. } => &self.counters.inserted,
-            Answer::Duplicate { .. } if resent => &self.counters.duplicates,
+            Answer::Inserted { .. } => &mut stats.inserted,
+            Answer::Duplicate { .. } if resent => &mut stats.duplicates,
             Answer::Duplicate { .. } => {
                 tracing::error!(
                     id = %trajectory.id(),
                     "the replay server holds another trajectory under this id, and this one is lost: two actors have one id, \
                      or an actor has lost its epoch"
                 );
-                &self.counters.collisions
+                &mut stats.collisions
             }
             Answer::Stale { .. } => {
                 tracing::debug!(id = %trajectory.id(), "a trajectory came too late to be of use");
-                &self.counters.stale
+                &mut stats.stale
             }
             Answer::Refused { fault, .. } => {
                 tracing::error!(id = %trajectory.id(), field = fault.field, reason = fault.reason, "trajectory refused");
-                &self.counters.refused
+                &mut stats.refused
             }
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        *counter += 1;
+        drop(stats);
         self.in_flight.add_permits(1);
     }
 
@@ -188,17 +190,69 @@ impl Connection {
     }
 }
 
+/// A trajectory in flight.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) trajectory: Trajectory,
+    /// From here to the acknowledgement, where that is traced.
+    pub(super) trace: Option<Span>,
+    /// True if it may have been sent before: on another stream, or by an earlier process.
+    pub(super) resent: bool,
+}
+
+/// The trajectories accepted and not acknowledged, in order: first those sent on this stream, then the unsent.
+#[derive(Debug, Default)]
+struct Outstanding {
+    items: VecDeque<Item>,
+    sent: usize,
+}
+
+impl Outstanding {
+    fn push(&mut self, item: Item) {
+        self.items.push_back(item);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.sent < self.items.len()
+    }
+
+    /// The next trajectory of this stream, and which trace it is part of; it counts as sent.
+    fn send_next(&mut self) -> Option<(Trajectory, String)> {
+        let Item { trajectory, trace, .. } = self.items.get(self.sent)?;
+        self.sent += 1;
+        Some((trajectory.clone(), trace.as_ref().map(|span| span.context().to_string()).unwrap_or_default()))
+    }
+
+    /// Removes the trajectory that is answered and returns it, if it was waiting, and whether it may have gone out
+    /// before.
+    fn answered(&mut self, sequence: u64) -> Option<(Trajectory, bool)> {
+        let index = self.items.iter().take(self.sent).position(|item| item.trajectory.id().sequence == sequence)?;
+        self.sent -= 1;
+        let Item { trajectory, trace, resent } = self.items.remove(index)?;
+        if let Some(span) = trace {
+            span.end();
+        }
+        Some((trajectory, resent))
+    }
+
+    /// The stream broke: everything must go out again.
+    fn stream_broke(&mut self) {
+        self.items.iter_mut().take(self.sent).for_each(|item| item.resent = true);
+        self.sent = 0;
+    }
+
+    fn into_trajectories(self) -> Vec<Trajectory> {
+        self.items.into_iter().map(|item| item.trajectory).collect()
+    }
+}
+
 /// The deadline of the next heartbeat, if the server requests heartbeats.
 fn heartbeat_after(order: &InsertReplies) -> Option<Instant> {
     order.heartbeat().map(|interval| Instant::now() + interval.max(HEARTBEAT_MIN))
-}
-
-/// For ever, where there is no such moment.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
 }
 
 fn request(message: Message) -> v1::InsertRequest {

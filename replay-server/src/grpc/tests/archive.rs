@@ -7,7 +7,7 @@ async fn a_server_whose_disk_is_lost_goes_on_from_its_archive() {
     let archived = |replay: &mut ReplaySection| {
         replay.archive = url.clone();
         // Neither side waits for the other.
-        replay.error_items = 1e6;
+        replay.main.error_items = 1e6;
         // Many segments in a short life.
         replay.segment_bytes = 4 << 10;
     };

@@ -15,7 +15,7 @@ async fn refused(server: &Server) -> Status {
 #[tokio::test]
 async fn a_sampler_that_never_reads_holds_no_more_than_its_credit_and_nobody_else_up() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), |replay| replay.error_items = 1e6).await;
+    let server = serve_with(directory.path(), |replay| replay.main.error_items = 1e6).await;
     server.insert_all([0]).await;
     let before = server.client.clone().stats(v1::StatsRequest::default()).await.unwrap().into_inner().memory_bytes;
     let (idle, _never_read) = server.sample().await;
@@ -37,7 +37,7 @@ async fn a_sampler_that_never_reads_holds_no_more_than_its_credit_and_nobody_els
 #[tokio::test]
 async fn an_insert_over_the_memory_is_refused_for_the_moment_and_said_to_be() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), |replay| replay.memory_bytes_max = Some(1)).await;
+    let server = serve_with(directory.path(), |replay| replay.memory_bytes_max = 1).await;
     let status = refused(&server).await;
     assert_eq!((status.code(), retry_after(&status)), (Code::ResourceExhausted, "1000"));
     assert!(status.message().contains("replay.memory_bytes_max"), "{status}");
@@ -47,13 +47,13 @@ async fn an_insert_over_the_memory_is_refused_for_the_moment_and_said_to_be() {
 #[tokio::test]
 async fn a_full_table_takes_inserts_at_any_memory_for_each_pushes_another_out() {
     let directory = tempfile::tempdir().unwrap();
-    let small = |replay: &mut ReplaySection| (replay.capacity_items, replay.window_items_min) = (4, 4);
+    let small = |replay: &mut ReplaySection| (replay.main.capacity_items, replay.main.window_items_min) = (4, 4);
     let server = serve_with(directory.path(), small).await;
     server.insert_all([0]).await;
     server.stop().await;
     let narrow = |replay: &mut ReplaySection| {
         small(replay);
-        replay.memory_bytes_max = Some(1);
+        replay.memory_bytes_max = 1;
     };
     let server = serve_with(directory.path(), narrow).await;
     assert_eq!(inserted(&server.insert_all([1]).await), [true]);

@@ -11,7 +11,7 @@ async fn configure(server: &Server, settings: &[(&str, &str)]) -> Result<HashMap
 const NARROW: [(&str, &str); 3] = [("selector", "lifo"), ("capacity_items", "8"), ("window_items_min", "8")];
 
 fn wide(replay: &mut ReplaySection) {
-    replay.error_items = 1e9;
+    replay.main.error_items = 1e9;
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn a_change_holds_at_once_and_over_restarts() {
 async fn a_change_to_more_room_keeps_over_a_restart_what_the_run_file_would_not() {
     let directory = tempfile::tempdir().unwrap();
     let small = |replay: &mut ReplaySection| {
-        (replay.capacity_items, replay.window_items_min, replay.error_items) = (8, 8, 1e9);
+        (replay.main.capacity_items, replay.main.window_items_min, replay.main.error_items) = (8, 8, 1e9);
     };
     let server = serve_with(directory.path(), small).await;
     configure(&server, &[("capacity_items", "40")]).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_run_file_that_changes_itself_ends_what_was_changed_live() {
     server.stop().await;
     let rewritten = |replay: &mut ReplaySection| {
         wide(replay);
-        replay.samples_per_insert = 3.0;
+        replay.main.samples_per_insert = 3.0;
     };
     let server = serve_with(directory.path(), rewritten).await;
     let in_force = configure(&server, &[]).await.unwrap();

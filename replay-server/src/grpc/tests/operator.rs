@@ -15,7 +15,7 @@ async fn items_and_quarantined(server: &Server) -> (u64, u64) {
 }
 
 fn wide(replay: &mut ReplaySection) {
-    replay.error_items = 1e9;
+    replay.main.error_items = 1e9;
 }
 
 #[tokio::test]
@@ -47,8 +47,8 @@ async fn an_actor_in_quarantine_stays_there_over_restarts_until_it_is_released()
 async fn a_quarantine_outlasts_the_segment_that_it_was_written_to() {
     let directory = tempfile::tempdir().unwrap();
     let small = |replay: &mut ReplaySection| {
-        (replay.capacity_items, replay.window_items_min, replay.segment_bytes) = (40, 10, 4096);
-        replay.error_items = 1e9;
+        (replay.main.capacity_items, replay.main.window_items_min, replay.segment_bytes) = (40, 10, 4096);
+        replay.main.error_items = 1e9;
     };
     let server = serve_with(directory.path(), small).await;
     let request = quarantine(v1::quarantine_request::Suspect::Actor(1));
@@ -95,7 +95,7 @@ async fn what_no_table_holds_is_not_found_and_what_names_nothing_is_invalid() {
 }
 
 fn heap(replay: &mut ReplaySection) {
-    (replay.selector, replay.error_items) = (SelectorName::MaxHeap, 1e9);
+    (replay.main.selector, replay.main.error_items) = (SelectorName::MaxHeap, 1e9);
 }
 
 fn update(priorities: impl IntoIterator<Item = (u64, u32, f64)>) -> v1::UpdatePrioritiesRequest {

@@ -9,7 +9,7 @@ const STALE: v1::Disposition = v1::Disposition::Stale;
 async fn serve_bounded(directory: &Path) -> Server {
     // No client sends heartbeats here, and none is lost for it.
     let bounded = |replay: &mut ReplaySection| {
-        (replay.lag_versions_max, replay.error_items, replay.heartbeat_seconds) = (Some(3), 1e6, 60.0);
+        (replay.main.lag_versions_max, replay.main.error_items, replay.heartbeat_seconds) = (3, 1e6, 60.0);
     };
     serve_with(directory, bounded).await
 }

@@ -1,26 +1,21 @@
 use super::*;
-use crate::config::{SelectorName, TableSection};
+use crate::config::{SelectorName, TableKeys, TableSection};
 
 /// A queue beside the main table, in which each item is drawn once.
 fn with_queue(replay: &mut ReplaySection) {
     replay.tables = vec![TableSection {
-        selector: SelectorName::Fifo,
-        max_times_sampled: Some(1.try_into().unwrap()),
+        keys: TableKeys { selector: SelectorName::Fifo, max_times_sampled: 1, ..keys() },
         ..table("queue")
     }];
 }
 
 /// As wide as the main table of these tests is narrow, and never in the way of inserts.
 fn table(name: &str) -> TableSection {
-    let (name, error_items) = (name.to_owned(), 1e9);
-    TableSection {
-        name,
-        min_items: 1,
-        samples_per_insert: 1.0,
-        error_items,
-        blocks_inserts: false,
-        ..Default::default()
-    }
+    TableSection { name: name.to_owned(), keys: keys(), blocks_inserts: false }
+}
+
+fn keys() -> TableKeys {
+    TableKeys { min_items: 1, samples_per_insert: 1.0, error_items: 1e9, ..TableKeys::default() }
 }
 
 fn open_of(table: &str, batch_size: u32) -> v1::SampleRequest {
@@ -83,13 +78,13 @@ async fn what_was_drawn_from_every_table_survives_a_restart() {
 #[tokio::test]
 async fn a_table_that_joins_a_run_begins_in_the_middle_of_its_band() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), |replay| replay.error_items = 1e9).await;
+    let server = serve_with(directory.path(), |replay| replay.main.error_items = 1e9).await;
     server.insert_all(0..20).await;
     server.stop().await;
     let join = |replay: &mut ReplaySection| {
-        replay.error_items = 1e9;
-        let (blocks_inserts, error_items) = (true, 8.0);
-        replay.tables = vec![TableSection { blocks_inserts, error_items, ..table("late") }];
+        replay.main.error_items = 1e9;
+        let keys = TableKeys { error_items: 8.0, ..keys() };
+        replay.tables = vec![TableSection { blocks_inserts: true, keys, ..table("late") }];
     };
     let server = serve_with(directory.path(), join).await;
     // Behind 80 items that were never drawn it would block every insert.
@@ -135,8 +130,9 @@ async fn a_table_that_is_not_kept_is_not_found_and_those_that_are_are_named() {
 async fn an_insert_waits_for_every_table_that_does_not_only_watch() {
     let directory = tempfile::tempdir().unwrap();
     let strict = |replay: &mut ReplaySection| {
-        replay.error_items = 1e9;
-        let narrow = TableSection { min_items: 4, samples_per_insert: 2.0, error_items: 8.0, ..table("") };
+        replay.main.error_items = 1e9;
+        let keys = TableKeys { min_items: 4, samples_per_insert: 2.0, error_items: 8.0, ..keys() };
+        let narrow = TableSection { keys, ..table("") };
         replay.tables = vec![
             TableSection { name: "watching".into(), ..narrow.clone() },
             TableSection { name: "strict".into(), blocks_inserts: true, ..narrow },
@@ -159,9 +155,10 @@ async fn an_insert_waits_for_every_table_that_does_not_only_watch() {
 async fn a_segment_stays_while_any_table_holds_something_of_it() {
     let directory = tempfile::tempdir().unwrap();
     let two = |replay: &mut ReplaySection| {
-        (replay.capacity_items, replay.window_items_min, replay.segment_bytes) = (40, 10, 4096);
-        replay.error_items = 1e9;
-        replay.tables = vec![TableSection { capacity_items: 400, window_items_min: 10, ..table("long") }];
+        (replay.main.capacity_items, replay.main.window_items_min, replay.segment_bytes) = (40, 10, 4096);
+        replay.main.error_items = 1e9;
+        let keys = TableKeys { capacity_items: 400, window_items_min: 10, ..keys() };
+        replay.tables = vec![TableSection { keys, ..table("long") }];
     };
     let server = serve_with(directory.path(), two).await;
     server.insert_all(0..120).await;

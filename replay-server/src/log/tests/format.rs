@@ -29,18 +29,19 @@ fn what_concerns_actors_and_tables_outlives_the_segments_in_which_it_was_written
     let memory = Memory::default();
     let (mut log, _, _) = open(&memory, 600).unwrap();
     let counters = TableCounters { items: 70, samples: 700 };
-    let table = |settings: Option<&str>| Note::Table { name: "late".into(), settings: settings.map(str::to_owned) };
-    let gone = Note::Table { name: "gone".into(), settings: Some("{}".into()) };
-    let notes = [
-        Note::QuarantineActor(7),
-        Note::QuarantineActor(8),
-        Note::ReleaseActor(7),
+    let table =
+        |settings: Option<&str>| OperatorRecord::Table { name: "late".into(), settings: settings.map(str::to_owned) };
+    let gone = OperatorRecord::Table { name: "gone".into(), settings: Some("{}".into()) };
+    let records = [
+        OperatorRecord::Quarantine(Suspect::Actor(7)),
+        OperatorRecord::Quarantine(Suspect::Actor(8)),
+        OperatorRecord::Release(Suspect::Actor(7)),
         table(Some(r#"{"from":0.5}"#)),
-        Note::TableCounters { table: "late".into(), counters },
+        OperatorRecord::TableCounters { table: "late".into(), counters },
         gone,
-        Note::Table { name: "gone".into(), settings: None },
+        OperatorRecord::Table { name: "gone".into(), settings: None },
     ];
-    log.commit(&notes.map(Entry::Note), 0).unwrap();
+    log.commit(&records.map(Entry::Operator), 0).unwrap();
     for sequence in 0..40 {
         log.commit(&[entry(sequence)], 0).unwrap();
     }
@@ -49,7 +50,7 @@ fn what_concerns_actors_and_tables_outlives_the_segments_in_which_it_was_written
     let (again, _, _) = open(&memory, 600).unwrap();
     assert_eq!(again.state(), log.state());
     assert_eq!(again.state().quarantined_actors, [8].into());
-    let late = TableState { settings: r#"{"from":0.5}"#.into(), counters };
+    let late = LoggedTable { settings: r#"{"from":0.5}"#.into(), counters };
     assert_eq!(again.state().tables, [("late".to_owned(), late)].into());
 }
 

@@ -9,7 +9,7 @@ use crate::{RateLimiter, RateLimiterSettings};
 
 #[derive(Debug, Clone)]
 enum Event {
-    Insert { actor: u64, steps: String, version: u64, priority: Option<f64> },
+    Insert { actor: u64, steps: String, version: u64 },
     Sample { draws: usize },
     Update(Vec<(Index, Index, f64)>),
     Quarantine(Index),
@@ -60,11 +60,11 @@ fn settings() -> impl Strategy<Value = TableSettings> {
 fn event() -> impl Strategy<Value = Event> {
     let version = prop_oneof![8 => 0_u64..50, 1 => 10_000_u64..10_050, 1 => u64::MAX - 50..];
     let steps = prop_oneof!["[Ffo]{0,12}", "F{1,60}"];
-    let insert = (0_u64..4, steps, version.clone(), prop::option::weighted(0.2, priority()));
+    let insert = (0_u64..4, steps, version.clone());
     let some_priority = prop_oneof![50 => priority(), 1 => Just(f64::NAN), 1 => Just(-1.0), 1 => Just(f64::INFINITY)];
     let update = prop::collection::vec((any::<Index>(), any::<Index>(), some_priority), 0..8);
     prop_oneof![
-        8 => insert.prop_map(|(actor, steps, version, priority)| Event::Insert { actor, steps, version, priority }),
+        8 => insert.prop_map(|(actor, steps, version)| Event::Insert { actor, steps, version }),
         8 => prop_oneof![4 => 1_usize..12, 1 => 12_usize..100].prop_map(|draws| Event::Sample { draws }),
         4 => update.prop_map(Event::Update),
         2 => any::<Index>().prop_map(Event::Quarantine),
@@ -89,11 +89,11 @@ struct Pair {
 
 impl Pair {
     fn new(settings: TableSettings) -> Self {
-        let limiter = RateLimiterSettings { samples_per_insert: 1.0, min_items: 1, error: 1.0 };
+        let limiter = RateLimiterSettings { samples_per_insert: 1.0, min_items: 1, error_items: 1.0 };
         Self {
             table: Table::new(settings),
             model: Model::new(settings),
-            limiter: RateLimiter::new(limiter).unwrap(),
+            limiter: RateLimiter::new(limiter),
             rng: rng(),
             now: Duration::from_secs(1_000_000),
             inserted: Vec::new(),
@@ -108,7 +108,7 @@ impl Pair {
     fn apply(&mut self, event: Event) -> Result<(), TestCaseError> {
         self.now += Duration::from_secs(3);
         match event {
-            Event::Insert { actor, steps, version, priority } => self.insert(actor, &steps, version, priority)?,
+            Event::Insert { actor, steps, version } => self.insert(actor, &steps, version)?,
             Event::Sample { draws } => self.sample(draws)?,
             Event::Update(updates) => {
                 let key = |(trajectory, ply, priority): (Index, Index, f64)| {
@@ -158,15 +158,12 @@ impl Pair {
         self.check()
     }
 
-    fn insert(&mut self, actor: u64, steps: &str, version: u64, given: Option<f64>) -> Result<(), TestCaseError> {
+    fn insert(&mut self, actor: u64, steps: &str, version: u64) -> Result<(), TestCaseError> {
         let id = TrajectoryId { actor, epoch: 1, sequence: self.inserted.len() as u64 };
         let trajectory = trajectory_by(id, steps, version);
         self.inserted.push(trajectory.clone());
-        let expected = self.model.insert(&trajectory, given, self.now);
-        let insertion = match given {
-            Some(priority) => self.table.insert_prioritised(trajectory, priority, self.now).unwrap(),
-            None => self.table.insert(trajectory, self.now),
-        };
+        let expected = self.model.insert(&trajectory, self.now);
+        let insertion = self.table.insert(trajectory, self.now);
         prop_assert_eq!(&insertion, &expected);
         self.limiter.insert(insertion.items);
         self.limiter.delete(insertion.quarantined_items);
@@ -200,14 +197,14 @@ impl Pair {
         self.check()
     }
 
-    fn count_quarantine(&mut self, answer: Quarantine) {
-        if let Quarantine::Quarantined { items } = answer {
+    fn count_quarantine(&mut self, answer: QuarantineChange) {
+        if let QuarantineChange::Changed { items } = answer {
             self.limiter.delete(items);
         }
     }
 
-    fn count_release(&mut self, answer: Release) {
-        if let Release::Released { items } = answer {
+    fn count_release(&mut self, answer: QuarantineChange) {
+        if let QuarantineChange::Changed { items } = answer {
             self.limiter.restore(items);
         }
     }

@@ -172,7 +172,7 @@ fn once_the_newest_version_is_in_quarantine_older_ones_come_up_again() {
         let _ = table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO);
     }
     assert_eq!(drawable(&mut table), [(2, 0)]);
-    assert_eq!(table.quarantine(id(2)), Quarantine::Quarantined { items: 1 });
+    assert_eq!(table.quarantine(id(2)), QuarantineChange::Changed { items: 1 });
     assert_eq!(drawable(&mut table), [(0, 0), (1, 0)]);
 }
 
@@ -200,7 +200,7 @@ fn a_batch_holds_what_draws_one_by_one_would_have_been() {
         let settings = TableSettings { selector, max_times_sampled, ..TableSettings::uniform(window(700, 5000)) };
         let filled = || {
             let mut table = table(settings, &steps);
-            assert!(matches!(table.quarantine(id(150)), Quarantine::Quarantined { .. }));
+            assert!(matches!(table.quarantine(id(150)), QuarantineChange::Changed { .. }));
             table
         };
         let shown = |drawn: &Drawn| {

@@ -27,7 +27,6 @@ struct ModelItem {
     ply: usize,
     /// The priority that was set, or the one assumed when the table first needed one.
     priority: Option<f64>,
-    set: bool,
     times_sampled: u32,
 }
 
@@ -65,7 +64,7 @@ impl State {
             totals: table.totals(),
             newest_version: table.newest_weights_version(),
             priorities: table.priorities().collect(),
-            priority_max: table.priority_max(),
+            priority_max: table.priority_max,
             quarantined_ids: table.quarantined_ids().collect(),
         }
     }
@@ -91,10 +90,9 @@ impl Model {
             (id, self.drawable_items(held), quarantined, held.inserted)
         };
         let sampled = self.held.iter().filter(|held| !self.is_quarantined(held.id));
-        let set = |held: &HeldTrajectory| {
+        let kept = |held: &HeldTrajectory| {
             let (trajectory, items) = (held.id, held.items.clone());
-            let set = items.into_iter().filter(|item| item.set);
-            set.map(move |item| (ItemKey { trajectory, ply: item.ply }, item.priority.unwrap()))
+            items.into_iter().filter_map(move |item| Some((ItemKey { trajectory, ply: item.ply }, item.priority?)))
         };
         State {
             held: held.map(row).collect(),
@@ -104,16 +102,14 @@ impl Model {
             trajectory_bytes: self.held.iter().map(|held| held.bytes).sum(),
             totals: self.totals,
             newest_version: sampled.filter_map(|held| held.version).max(),
-            priorities: self.held.iter().flat_map(set).collect(),
+            priorities: self.held.iter().flat_map(kept).collect(),
             priority_max: self.priority_max,
             quarantined_ids: self.held.iter().map(|held| held.id).filter(|id| self.quarantined.contains(id)).collect(),
         }
     }
 
-    pub(super) fn insert(&mut self, trajectory: &Trajectory, priority: Option<f64>, now: Duration) -> Insertion {
-        let priority = priority.filter(|_| self.settings.selector.uses_priorities());
-        self.priority_max = self.priority_max.max(priority.unwrap_or(0.0));
-        let item = |ply| ModelItem { ply, priority, set: priority.is_some(), times_sampled: 0 };
+    pub(super) fn insert(&mut self, trajectory: &Trajectory, now: Duration) -> Insertion {
+        let item = |ply| ModelItem { ply, priority: None, times_sampled: 0 };
         self.held.push(HeldTrajectory {
             id: trajectory.id(),
             version: Some(trajectory.last_weights_version()),
@@ -251,49 +247,49 @@ impl Model {
                 update.unknown += 1;
                 continue;
             };
-            (item.priority, item.set) = (Some(priority), true);
+            item.priority = Some(priority);
             self.priority_max = self.priority_max.max(priority);
             update.updated += 1;
         }
         Some(update)
     }
 
-    pub(super) fn quarantine(&mut self, id: TrajectoryId) -> Quarantine {
+    pub(super) fn quarantine(&mut self, id: TrajectoryId) -> QuarantineChange {
         if !self.held.iter().any(|held| held.id == id) {
-            return Quarantine::Unknown;
+            return QuarantineChange::Unknown;
         }
         let before = self.drawable().len();
         if !self.quarantined.insert(id) {
-            return Quarantine::Already;
+            return QuarantineChange::Unchanged;
         }
-        Quarantine::Quarantined { items: (before - self.drawable().len()) as u64 }
+        QuarantineChange::Changed { items: (before - self.drawable().len()) as u64 }
     }
 
-    pub(super) fn release(&mut self, id: TrajectoryId) -> Release {
+    pub(super) fn release(&mut self, id: TrajectoryId) -> QuarantineChange {
         if !self.held.iter().any(|held| held.id == id) {
-            return Release::Unknown;
+            return QuarantineChange::Unknown;
         }
         let before = self.drawable().len();
         if !self.quarantined.remove(&id) {
-            return Release::NotQuarantined;
+            return QuarantineChange::Unchanged;
         }
-        Release::Released { items: (self.drawable().len() - before) as u64 }
+        QuarantineChange::Changed { items: (self.drawable().len() - before) as u64 }
     }
 
-    pub(super) fn quarantine_actor(&mut self, actor: u64) -> Quarantine {
+    pub(super) fn quarantine_actor(&mut self, actor: u64) -> QuarantineChange {
         let before = self.drawable().len();
         if !self.quarantined_actors.insert(actor) {
-            return Quarantine::Already;
+            return QuarantineChange::Unchanged;
         }
-        Quarantine::Quarantined { items: (before - self.drawable().len()) as u64 }
+        QuarantineChange::Changed { items: (before - self.drawable().len()) as u64 }
     }
 
-    pub(super) fn release_actor(&mut self, actor: u64) -> Release {
+    pub(super) fn release_actor(&mut self, actor: u64) -> QuarantineChange {
         let before = self.drawable().len();
         if !self.quarantined_actors.remove(&actor) {
-            return Release::NotQuarantined;
+            return QuarantineChange::Unchanged;
         }
-        Release::Released { items: (self.drawable().len() - before) as u64 }
+        QuarantineChange::Changed { items: (self.drawable().len() - before) as u64 }
     }
 
     pub(super) fn change(&mut self, settings: TableSettings) -> Changed {

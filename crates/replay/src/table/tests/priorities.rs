@@ -4,7 +4,7 @@ fn key(sequence: u64, ply: usize) -> ItemKey {
     ItemKey { trajectory: id(sequence), ply }
 }
 
-fn set(table: &Table) -> Vec<(ItemKey, f64)> {
+fn kept(table: &Table) -> Vec<(ItemKey, f64)> {
     table.priorities().collect()
 }
 
@@ -15,7 +15,7 @@ fn a_new_item_starts_with_the_greatest_priority_ever_set() {
     table.update_priorities(&[(key(0, 0), 5.0)]).unwrap();
     table.update_priorities(&[(key(0, 0), 2.0)]).unwrap();
     let _ = table.insert(trajectory(1, "F"), Duration::ZERO);
-    assert_eq!((table.entries[1].priority(0), table.priority_max()), (Some(5.0), 5.0));
+    assert_eq!((table.entries[1].priority(0), table.priority_max), (Some(5.0), 5.0));
 }
 
 #[test]
@@ -26,23 +26,13 @@ fn a_greatest_priority_of_zero_is_none_to_start_with() {
 }
 
 #[test]
-fn a_given_priority_is_what_an_item_starts_with_and_counts_as_set() {
-    let mut table = table(prioritised(1.0), &["F"]);
-    let _ = table.insert_prioritised(trajectory(1, "FfF"), 0.25, Duration::ZERO).unwrap();
-    assert_eq!(set(&table), [(key(1, 0), 0.25), (key(1, 2), 0.25)]);
-    let refused = table.insert_prioritised(trajectory(2, "F"), f64::NAN, Duration::ZERO).unwrap_err();
-    assert_eq!(refused.to_string(), "the priority NaN of item 1-1-2:0 is not a finite number of at least 0");
-    assert_eq!((table.trajectories(), table.totals().trajectories), (2, 2));
-}
-
-#[test]
 fn one_bad_priority_refuses_all_of_them() {
     let mut table = table(prioritised(1.0), &["FF"]);
     table.update_priorities(&[(key(0, 1), 3.0)]).unwrap();
     for bad in [f64::NAN, f64::INFINITY, -1.0] {
         let refused = table.update_priorities(&[(key(0, 0), 9.0), (key(0, 1), bad)]).unwrap_err();
         assert_eq!(refused.key, key(0, 1));
-        assert_eq!((set(&table), table.priority_max()), (vec![(key(0, 1), 3.0)], 3.0));
+        assert_eq!((kept(&table), table.priority_max), (vec![(key(0, 0), 1.0), (key(0, 1), 3.0)], 3.0));
     }
 }
 
@@ -59,9 +49,9 @@ fn setting_priorities_twice_is_as_once_and_the_later_of_two_counts() {
     let mut table = table(prioritised(1.0), &["FF"]);
     let update = [(key(0, 0), 2.0), (key(0, 1), 4.0), (key(0, 0), 6.0)];
     table.update_priorities(&update).unwrap();
-    let once = (set(&table), table.tree.as_ref().unwrap().sum(0));
+    let once = (kept(&table), table.tree.as_ref().unwrap().sum(0));
     table.update_priorities(&update).unwrap();
-    assert_eq!((set(&table), table.tree.as_ref().unwrap().sum(0)), once);
+    assert_eq!((kept(&table), table.tree.as_ref().unwrap().sum(0)), once);
     assert_eq!(once, (vec![(key(0, 0), 6.0), (key(0, 1), 4.0)], 10.0));
 }
 
@@ -71,25 +61,6 @@ fn a_selector_without_priorities_uses_none() {
         let mut table = table(by(selector), &["FF"]);
         let update = table.update_priorities(&[(key(0, 0), 2.0)]);
         assert_eq!(update, Ok(PriorityUpdate { unused: 1, ..PriorityUpdate::default() }));
-        assert_eq!(set(&table), []);
+        assert_eq!(kept(&table), []);
     }
-}
-
-#[test]
-fn a_restored_table_weighs_as_the_one_that_was_saved() {
-    let mut saved = table(prioritised(0.5), &["FFF", "F"]);
-    saved.update_priorities(&[(key(0, 2), 7.0), (key(1, 0), 3.0), (key(0, 0), 0.0)]).unwrap();
-    let _ = saved.insert(trajectory(2, "F"), Duration::ZERO);
-    let mut restored = table(prioritised(0.5), &[]);
-    restored.remember_priority_max(saved.priority_max());
-    for (sequence, steps) in [(0, "FFF"), (1, "F"), (2, "F")] {
-        let _ = restored.insert(trajectory(sequence, steps), Duration::ZERO);
-    }
-    let update = restored.update_priorities(&set(&saved)).unwrap();
-    assert_eq!((update.updated, set(&restored)), (3, set(&saved)));
-    // Items without a set priority start with the greatest ever set, even if they were inserted before it was.
-    let weights = |table: &Table| (0..5).map(|place| table.tree.as_ref().unwrap().weight(place)).collect::<Vec<_>>();
-    let initial = 7_f64.sqrt();
-    assert_eq!(weights(&saved), [0.0, 1.0, initial, 3_f64.sqrt(), initial]);
-    assert_eq!(weights(&restored), [0.0, initial, initial, 3_f64.sqrt(), initial]);
 }

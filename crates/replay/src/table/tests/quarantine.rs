@@ -8,9 +8,9 @@ fn listed(table: &Table) -> Vec<(u64, u64, bool)> {
 fn a_quarantined_trajectory_is_never_drawn_and_stays_listed() {
     for selector in SELECTORS {
         let mut table = table(by(selector), &["FFF", "FFF", "FFF"]);
-        assert_eq!(table.quarantine(id(1)), Quarantine::Quarantined { items: 3 });
-        assert_eq!(table.quarantine(id(1)), Quarantine::Already);
-        assert_eq!(table.quarantine(id(9)), Quarantine::Unknown);
+        assert_eq!(table.quarantine(id(1)), QuarantineChange::Changed { items: 3 });
+        assert_eq!(table.quarantine(id(1)), QuarantineChange::Unchanged);
+        assert_eq!(table.quarantine(id(9)), QuarantineChange::Unknown);
         assert!(drawable(&mut table).iter().all(|&(sequence, _)| sequence != 1), "{selector:?}");
         assert_eq!(listed(&table), [(2, 3, false), (1, 0, true), (0, 3, false)]);
     }
@@ -24,9 +24,9 @@ fn a_released_trajectory_is_back_where_it_was() {
             let mut table = table(settings, &["F", "FF", "FF"]);
             let mut untouched = self::table(settings, &["F", "FF", "FF"]);
             let _ = table.quarantine(id(1));
-            assert_eq!(table.release(id(1)), Release::Released { items: 2 });
-            assert_eq!(table.release(id(1)), Release::NotQuarantined);
-            assert_eq!(table.release(id(9)), Release::Unknown);
+            assert_eq!(table.release(id(1)), QuarantineChange::Changed { items: 2 });
+            assert_eq!(table.release(id(1)), QuarantineChange::Unchanged);
+            assert_eq!(table.release(id(9)), QuarantineChange::Unknown);
             assert_eq!(draw(&mut table, 5), draw(&mut untouched, 5), "{selector:?}");
         }
     }
@@ -53,26 +53,26 @@ fn by_actor(actor: u64, sequence: u64) -> TrajectoryId {
 fn an_actor_in_quarantine_takes_along_what_it_sent_and_what_it_sends() {
     let mut table = table(by(Selector::Uniform), &["FF"]);
     let _ = table.insert(trajectory_by(by_actor(2, 1), "FFF", 1), Duration::ZERO);
-    assert_eq!(table.quarantine_actor(2), Quarantine::Quarantined { items: 3 });
-    assert_eq!(table.quarantine_actor(2), Quarantine::Already);
+    assert_eq!(table.quarantine_actor(2), QuarantineChange::Changed { items: 3 });
+    assert_eq!(table.quarantine_actor(2), QuarantineChange::Unchanged);
     let insertion = table.insert(trajectory_by(by_actor(2, 2), "F", 1), Duration::ZERO);
     assert_eq!(insertion, Insertion { items: 1, quarantined_items: 1, removed: Vec::new() });
     assert_eq!((table.items(), table.quarantined(), table.held_items()), (2, 2, 6));
     assert_eq!(drawable(&mut table), [(0, 0), (0, 1)]);
     assert_eq!(table.quarantined_actors().collect::<Vec<_>>(), [2]);
-    assert_eq!(table.release_actor(2), Release::Released { items: 4 });
-    assert_eq!(table.release_actor(2), Release::NotQuarantined);
+    assert_eq!(table.release_actor(2), QuarantineChange::Changed { items: 4 });
+    assert_eq!(table.release_actor(2), QuarantineChange::Unchanged);
     assert_eq!((table.items(), table.quarantined()), (6, 0));
 }
 
 #[test]
 fn what_is_in_quarantine_for_two_reasons_comes_back_with_the_second_release() {
     let mut table = table(prioritised(1.0), &["FF"]);
-    assert_eq!(table.quarantine_actor(1), Quarantine::Quarantined { items: 2 });
-    assert_eq!(table.quarantine(id(0)), Quarantine::Quarantined { items: 0 });
+    assert_eq!(table.quarantine_actor(1), QuarantineChange::Changed { items: 2 });
+    assert_eq!(table.quarantine(id(0)), QuarantineChange::Changed { items: 0 });
     assert_eq!(table.quarantined_ids().collect::<Vec<_>>(), [id(0)]);
-    assert_eq!(table.release_actor(1), Release::Released { items: 0 });
-    assert_eq!(table.release(id(0)), Release::Released { items: 2 });
+    assert_eq!(table.release_actor(1), QuarantineChange::Changed { items: 0 });
+    assert_eq!(table.release(id(0)), QuarantineChange::Changed { items: 2 });
     assert_eq!(table.items(), 2);
 }
 

@@ -85,7 +85,7 @@ fn a_version_that_a_trajectory_claims_makes_nothing_leave() {
 #[test]
 fn what_left_in_quarantine_counts_no_items() {
     let mut table = table(TableSettings { window: window(2, 2), ..by(Selector::Uniform) }, &["FF"]);
-    assert_eq!(table.quarantine(id(0)), Quarantine::Quarantined { items: 2 });
+    assert_eq!(table.quarantine(id(0)), QuarantineChange::Changed { items: 2 });
     let insertion = table.insert(trajectory(1, "FF"), Duration::ZERO);
     assert_eq!(insertion.removed, [Removed { id: id(0), items: 0 }]);
     assert_eq!(table.quarantined(), 0);

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use game::Action;
 
+use super::toy::Toy;
 use crate::edges::NodeId;
-use crate::toy::Toy;
 use crate::{Proven, Settings, Solver, Tree, ValueRange};
 
 #[derive(Debug, Clone, PartialEq)]

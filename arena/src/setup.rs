@@ -1,0 +1,81 @@
+//! The parts of measuring that do not change: rules, settings, evaluators, solved positions. Start with [`Setup`].
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evaluators::Backend;
+use game::Game;
+use inference::Evaluator;
+use weights::{Manifest, WeightsVersion};
+
+use crate::config::Settings;
+use crate::contestant::{SEQUENTIAL, Searcher, analysis, draws};
+use crate::solved::{self, SolvedPosition};
+use crate::{accuracy, metrics};
+
+/// The parts that the worker and its pacer share.
+pub(crate) struct Setup<G> {
+    /// The rules.
+    pub(crate) game: G,
+    /// The checked configuration.
+    pub(crate) settings: Settings,
+    /// Builds evaluators.
+    pub(crate) backend: Arc<dyn Backend>,
+    /// The solved positions on which each version is measured; empty for games without any.
+    pub(crate) positions: Vec<SolvedPosition>,
+}
+
+impl<G: Game> Setup<G> {
+    /// Takes the solved positions that are bundled with the game, at most as many as are configured.
+    pub(crate) fn new(game: G, settings: Settings, backend: Arc<dyn Backend>) -> Self {
+        let positions = accuracy::subset(solved::bundled(&game).unwrap_or_default(), settings.arena.positions);
+        Self { game, settings, backend, positions }
+    }
+
+    /// Builds the evaluator of a version.
+    ///
+    /// # Errors
+    /// If it is of another game, or the backend fails.
+    pub(crate) fn evaluator(&self, manifest: &Manifest, bytes: &Bytes) -> anyhow::Result<Box<dyn Evaluator>> {
+        let game = &self.game.spec().name;
+        anyhow::ensure!(manifest.architecture.game == *game, "weights of {}, not {game}", manifest.architecture.game);
+        Ok(self.backend.build(manifest, bytes)?)
+    }
+
+    /// Returns a version as a player whose choice depends on the position alone; without simulations it plays the raw
+    /// policy.
+    pub(crate) fn searcher<'a>(
+        &self,
+        version: WeightsVersion,
+        simulations: u32,
+        evaluator: &'a mut dyn Evaluator,
+    ) -> Searcher<'a> {
+        let settings = analysis(simulations, &self.settings.search, SEQUENTIAL);
+        Searcher { evaluator, settings, rng: draws(self.settings.run.seed, version, 0) }
+    }
+
+    /// Measures and publishes the accuracy on solved positions, if there are any; stops early when `pause` breaks.
+    ///
+    /// # Errors
+    /// An error of the evaluator.
+    pub(crate) fn measure_accuracy(
+        &self,
+        version: WeightsVersion,
+        simulations: u32,
+        evaluator: &mut dyn Evaluator,
+        pause: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, inference::Error> {
+        if self.positions.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let mut searcher = self.searcher(version, simulations, evaluator);
+        let Some(measured) = accuracy::measure(&self.game, &self.positions, &mut searcher, pause)? else {
+            return Ok(ControlFlow::Break(()));
+        };
+        metrics::accuracy(simulations, &measured);
+        let (preserving, optimal) = (measured.overall.outcome_preserving_share(), measured.overall.optimal_share());
+        tracing::info!(%version, simulations, positions = self.positions.len(), preserving, optimal, "solved positions");
+        Ok(ControlFlow::Continue(()))
+    }
+}

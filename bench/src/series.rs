@@ -1,0 +1,197 @@
+//! Speeds by size of several things that take turns.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::Turn;
+
+/// Something that is timed at several sizes.
+pub(crate) struct Work {
+    /// The work of one call of one evaluator: multiply-adds, bytes or evaluations.
+    pub(crate) units: Box<dyn Fn(usize) -> f64>,
+    /// Calls/s at a size, over all evaluators.
+    pub(crate) rate: Box<dyn FnMut(usize, Duration) -> anyhow::Result<f64>>,
+}
+
+/// The measurements of one thing.
+pub(crate) struct Series<L> {
+    /// The thing.
+    pub(crate) label: L,
+    /// Number of evaluators that compute side by side.
+    evaluators: usize,
+    work: Option<Work>,
+    /// Calls/s of every turn, by size.
+    rates: BTreeMap<usize, Vec<f64>>,
+    failure: Option<String>,
+}
+
+/// The time limits of a series.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// One turn.
+    pub(crate) time: Duration,
+    /// One call.
+    pub(crate) call_time_max: Duration,
+}
+
+/// The speeds of a series.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Speeds<L> {
+    /// The thing.
+    pub(crate) label: L,
+    /// By size, ascending.
+    pub(crate) speeds: Vec<Speed>,
+    /// The reason why there are no more.
+    pub(crate) not_measured: Option<String>,
+}
+
+/// A speed at a size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Speed {
+    /// Rows, elements or positions.
+    pub(crate) size: usize,
+    /// From a call to its answer.
+    pub(crate) latency_us: f64,
+    /// Multiply-adds, bytes or evaluations, over all evaluators.
+    pub(crate) per_second: f64,
+}
+
+impl<L: Clone> Series<L> {
+    /// Nothing measured yet; work that could not be had is the reason why nothing will be.
+    pub(crate) fn new(label: L, evaluators: usize, work: anyhow::Result<Work>) -> Self {
+        let (work, failure) = match work {
+            Ok(work) => (Some(work), None),
+            Err(error) => (None, Some(service::chain(&error))),
+        };
+        Self { label, evaluators, work, rates: BTreeMap::new(), failure }
+    }
+
+    /// Takes a turn at a size, and returns whether it was measured; after a failure, no turn is taken.
+    pub(crate) fn measure(&mut self, size: usize, limits: Limits) -> bool {
+        if self.failure.is_some() || self.takes_too_long(size, limits) {
+            return false;
+        }
+        let Some(work) = &mut self.work else { return false };
+        match (work.rate)(size, limits.time) {
+            Ok(rate) => self.rates.entry(size).or_default().push(rate),
+            // A device that ran out of memory did so at some size.
+            Err(error) => self.failure = Some(format!("size {size}: {}", service::chain(&error))),
+        }
+        self.failure.is_none()
+    }
+
+    /// True if a call would take too long, by the time of one at the largest size so far that is no larger.
+    fn takes_too_long(&self, size: usize, limits: Limits) -> bool {
+        let Some(work) = &self.work else { return false };
+        let Some((&nearest, rates)) = self.rates.range(..=size).next_back() else { return false };
+        let Some(rate) = rates.last() else { return false };
+        let seconds = self.evaluators as f64 / rate * (work.units)(size) / (work.units)(nearest);
+        seconds > limits.call_time_max.as_secs_f64()
+    }
+
+    /// The turns that count.
+    pub(crate) fn speeds(&self, turn: Turn) -> Speeds<L> {
+        let speed = |(&size, rates): (&usize, &Vec<f64>)| {
+            let rate = turn.speed(rates)?;
+            let per_second = rate * (self.work.as_ref()?.units)(size);
+            Some(Speed { size, latency_us: 1e6 * self.evaluators as f64 / rate, per_second })
+        };
+        let speeds = self.rates.iter().filter_map(speed).collect();
+        Speeds { label: self.label.clone(), speeds, not_measured: self.failure.clone() }
+    }
+}
+
+impl<L> Speeds<L> {
+    /// The speed at a size.
+    pub(crate) fn at(&self, size: usize) -> Option<f64> {
+        self.speeds.iter().find(|speed| speed.size == size).map(|speed| speed.per_second)
+    }
+
+    /// The speed at the size where it is greatest.
+    pub(crate) fn best(&self) -> Option<f64> {
+        self.speeds.iter().map(|speed| speed.per_second).max_by(f64::total_cmp)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use anyhow::{anyhow, bail};
+
+    use super::*;
+
+    /// Made-up speeds, `(size, speed)`; a call takes as long as its size and the speed say.
+    pub(crate) fn made_up<L>(label: L, speeds: &[(usize, f64)]) -> Speeds<L> {
+        let speed = |&(size, per_second): &(usize, f64)| {
+            let latency_us = 1e6 * size as f64 / per_second;
+            Speed { size, latency_us, per_second }
+        };
+        Speeds { label, speeds: speeds.iter().map(speed).collect(), not_measured: None }
+    }
+
+    /// Answers 16 positions a second at every size and refuses sizes above a limit; with every size that was asked for.
+    fn scripted(size_max: usize) -> (Series<()>, Rc<RefCell<Vec<usize>>>) {
+        let asked: Rc<RefCell<Vec<usize>>> = Rc::default();
+        let all = Rc::clone(&asked);
+        let rate = move |size: usize, _| {
+            all.borrow_mut().push(size);
+            if size > size_max {
+                bail!("out of memory");
+            }
+            Ok(16.0 / size as f64)
+        };
+        let work = Work { units: Box::new(|size| size as f64), rate: Box::new(rate) };
+        (Series::new((), 2, Ok(work)), asked)
+    }
+
+    const LIMITS: Limits = Limits { time: Duration::from_millis(1), call_time_max: Duration::from_secs(2) };
+
+    #[test]
+    fn the_median_or_the_best_of_the_turns_is_reported() {
+        let (mut series, _) = scripted(100);
+        series.rates.insert(8, vec![3.0, 1.0, 2.0]);
+        let [speed] = series.speeds(Turn::Median).speeds[..] else { panic!("one size was measured") };
+        // Two evaluators make two calls a second together: each call takes a second.
+        assert_eq!((speed.size, speed.latency_us, speed.per_second), (8, 1e6, 16.0));
+        let best = series.speeds(Turn::Best);
+        assert_eq!((best.best(), best.at(8), best.at(1)), (Some(24.0), Some(24.0), None));
+    }
+
+    #[test]
+    fn sizes_at_which_a_call_would_take_too_long_are_left_out() {
+        let (mut series, asked) = scripted(100);
+        // Two evaluators answer 16 positions a second together: 16 of each take two seconds.
+        let measured = [1, 16, 17, 64, 16].map(|size| series.measure(size, LIMITS));
+        assert_eq!(measured, [true, true, false, false, true]);
+        assert_eq!(*asked.borrow(), [1, 16, 16]);
+        assert_eq!(series.speeds(Turn::Median).not_measured, None);
+    }
+
+    #[test]
+    fn a_size_that_took_too_long_takes_no_further_turn() {
+        let (mut series, asked) = scripted(100);
+        assert!(series.measure(64, LIMITS) && !series.measure(64, LIMITS));
+        assert_eq!(*asked.borrow(), [64]);
+        assert_eq!(series.speeds(Turn::Median).speeds.len(), 1);
+    }
+
+    #[test]
+    fn what_a_device_refuses_is_a_reason_and_is_not_asked_again() {
+        let (mut series, asked) = scripted(4);
+        assert_eq!([1, 8, 1].map(|size| series.measure(size, LIMITS)), [true, false, false]);
+        assert_eq!(*asked.borrow(), [1, 8]);
+        let speeds = series.speeds(Turn::Median);
+        assert_eq!((speeds.speeds.len(), speeds.not_measured.as_deref()), (1, Some("size 8: out of memory")));
+    }
+
+    #[test]
+    fn work_that_cannot_be_had_says_why() {
+        let mut series = Series::new((), 1, Err(anyhow!("no such operation").context("build the network")));
+        assert!(!series.measure(1, LIMITS));
+        let speeds = series.speeds(Turn::Median);
+        assert_eq!(speeds.not_measured.as_deref(), Some("build the network: no such operation"));
+        assert!(speeds.speeds.is_empty());
+    }
+}

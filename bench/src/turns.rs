@@ -1,0 +1,95 @@
+//! How often and how long each measurement repeats, and the turn that counts.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+/// The choice among several turns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Turn {
+    /// The middle one: what to expect of this machine.
+    #[default]
+    Median,
+    /// The fastest one: what this machine can do when its neighbours leave it alone.
+    Best,
+}
+
+impl Turn {
+    /// Of speeds.
+    pub(crate) fn speed(self, speeds: &[f64]) -> Option<f64> {
+        self.of(speeds.to_vec(), |&speed| speed)
+    }
+
+    /// Of whatever has a speed; the faster of the middle two of an even number.
+    pub(crate) fn of<T>(self, mut values: Vec<T>, speed: impl Fn(&T) -> f64) -> Option<T> {
+        values.sort_by(|a, b| speed(a).total_cmp(&speed(b)));
+        let index = match self {
+            Self::Median => values.len() / 2,
+            Self::Best => values.len().saturating_sub(1),
+        };
+        (index < values.len()).then(|| values.swap_remove(index))
+    }
+
+    /// Of times.
+    pub(crate) fn time(self, times: &[f64]) -> Option<f64> {
+        self.of(times.to_vec(), |time| -time)
+    }
+}
+
+/// The turns that everything which is compared takes, one after the other.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Turns {
+    /// The duration of each measurement.
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
+    /// Number of times that everything is measured.
+    #[arg(long, default_value_t = 3)]
+    pub repeats: usize,
+    /// The turn that counts.
+    #[arg(long, value_enum, default_value_t)]
+    pub turn: Turn,
+    /// Every random draw, position and weight descends from it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Turns {
+    /// Returns the duration of one measurement.
+    ///
+    /// # Errors
+    /// No turn at all, or a time that is none.
+    pub(crate) fn time(&self) -> anyhow::Result<Duration> {
+        ensure!(self.repeats > 0, "--repeats must be at least 1");
+        Duration::try_from_secs_f64(self.seconds).context("read --seconds")
+    }
+}
+
+/// The sizes of an option in order, each once.
+pub(crate) fn ascending(option: &str, sizes: &[usize]) -> anyhow::Result<Vec<usize>> {
+    ensure!(!sizes.is_empty() && !sizes.contains(&0), "{option} needs sizes of at least 1");
+    let mut sizes = sizes.to_vec();
+    sizes.sort_unstable();
+    sizes.dedup();
+    Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_the_middle_or_the_fastest() {
+        let turns = || vec![("slow", 1.0), ("fast", 3.0), ("middling", 2.0)];
+        assert_eq!(Turn::Median.of(turns(), |turn| turn.1), Some(("middling", 2.0)));
+        assert_eq!(Turn::Best.of(turns(), |turn| turn.1), Some(("fast", 3.0)));
+        assert_eq!(Turn::Best.of(Vec::<f64>::new(), |&turn| turn), None);
+    }
+
+    #[test]
+    fn the_median_is_the_middle_and_of_an_even_number_the_faster() {
+        let (speed, time) = (|values: &[f64]| Turn::Median.speed(values), |values: &[f64]| Turn::Median.time(values));
+        assert_eq!((speed(&[3.0, 1.0, 2.0]), speed(&[1.0, 2.0]), speed(&[])), (Some(2.0), Some(2.0), None));
+        assert_eq!((time(&[3.0, 1.0, 2.0]), time(&[1.0, 2.0]), time(&[])), (Some(2.0), Some(1.0), None));
+        assert_eq!(Turn::Best.time(&[3.0, 1.0, 2.0]), Some(1.0));
+    }
+}

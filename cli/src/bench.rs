@@ -1,0 +1,43 @@
+//! `zerofleet bench`: runs the program `zerofleet-bench`, which lies beside this one.
+//!
+//! `zerofleet` is not linked with libtorch, and `zerofleet-bench` is: `zerofleet` starts on a machine without libtorch,
+//! and reports what is missing and how to get it in place of the dynamic loader's message.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, bail};
+use fleet::child::{LIBTORCH_REMEDY, lacks_libtorch};
+
+/// Runs the benchmarks of `zerofleet-bench`, a separate program, with these arguments.
+#[derive(Debug, Clone, clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Args {
+    /// The benchmark and its options; see `--help`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+impl Args {
+    /// Runs `zerofleet-bench` with this terminal; returns its exit status.
+    ///
+    /// # Errors
+    /// The program was not built, or the loader finds no libtorch for it; the error names the command to run.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let program = fleet::beside_this_binary("zerofleet-bench", "bench")?;
+        // Prompts and results go to standard output. Standard error is held back, so that a missing libtorch is one
+        // line.
+        let child = Command::new(&program).args(self.arguments).stderr(Stdio::piped()).spawn();
+        let child = child.with_context(|| format!("start {}", program.display()))?;
+        let output = child.wait_with_output().with_context(|| format!("wait for {}", program.display()))?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() && lacks_libtorch(&errors) {
+            bail!("{LIBTORCH_REMEDY}: {}", errors.trim());
+        }
+        // A closed standard error must not turn a success into a failure.
+        let _ = io::stderr().write_all(&output.stderr);
+        let status = output.status.code().and_then(|code| u8::try_from(code).ok());
+        Ok(status.map_or(ExitCode::FAILURE, ExitCode::from))
+    }
+}

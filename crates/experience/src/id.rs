@@ -1,0 +1,18 @@
+/// The id of a trajectory, unique over all actors and all their restarts.
+///
+/// The triple makes inserts idempotent: a retry carries the same id and counts once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrajectoryId {
+    /// The actor, stable over restarts.
+    pub actor: u64,
+    /// The start of that actor: grows with every one.
+    pub epoch: u64,
+    /// Counts the trajectories of one epoch from zero.
+    pub sequence: u64,
+}
+
+impl std::fmt::Display for TrajectoryId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}-{}", self.actor, self.epoch, self.sequence)
+    }
+}

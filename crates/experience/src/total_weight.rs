@@ -1,0 +1,73 @@
+/// The total weight of the items that a table may draw now: `weight * 2^log2_scale`.
+///
+/// An item is drawn with its own weight divided by this, so of several tables that are drawn from as one, each gets its
+/// share of the sum of their total weights: [`TotalWeight::shares`].
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TotalWeight {
+    /// Finite, at least 0; 0 if nothing may be drawn.
+    pub weight: f64,
+    /// Finite. Apart from the weight, because weights by version grow without end.
+    pub log2_scale: f64,
+}
+
+impl TotalWeight {
+    /// The total weight of so many items that weigh one each.
+    #[must_use]
+    pub fn of_items(items: u64) -> Self {
+        // Exact to 2^53 items.
+        Self { weight: items as f64, log2_scale: 0.0 }
+    }
+
+    /// The share of each in their sum: they sum to one up to rounding, and are all zero where nothing weighs anything.
+    /// The only one that weighs something has exactly 1.
+    #[must_use]
+    pub fn shares(totals: &[Self]) -> Vec<f64> {
+        let log2 = |total: &Self| total.weight.log2() + total.log2_scale;
+        // Minus infinity of a total weight of zero.
+        let greatest = totals.iter().map(log2).fold(f64::NEG_INFINITY, f64::max);
+        if greatest == f64::NEG_INFINITY {
+            return vec![0.0; totals.len()];
+        }
+        let relative: Vec<f64> = totals.iter().map(|total| (log2(total) - greatest).exp2()).collect();
+        let sum: f64 = relative.iter().sum();
+        relative.into_iter().map(|weight| weight / sum).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TotalWeight;
+
+    fn total_weight(weight: f64, log2_scale: f64) -> TotalWeight {
+        TotalWeight { weight, log2_scale }
+    }
+
+    #[test]
+    fn shares_are_proportional_to_total_weights_and_sum_to_one() {
+        let shares =
+            TotalWeight::shares(&[TotalWeight::of_items(100), TotalWeight::of_items(0), TotalWeight::of_items(300)]);
+        for (share, expected) in shares.iter().zip([0.25, 0.0, 0.75]) {
+            assert!((share - expected).abs() < 1e-12, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn the_only_one_that_weighs_something_has_exactly_all() {
+        for weight in [f64::MIN_POSITIVE, 0.3, 1e300] {
+            assert_eq!(TotalWeight::shares(&[total_weight(weight, 700.0), TotalWeight::default()]), [1.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn scales_beyond_every_float_are_compared_all_the_same() {
+        let shares = TotalWeight::shares(&[total_weight(1.0, 1e6), total_weight(2.0, 1e6), total_weight(1.0, 0.0)]);
+        assert!((shares[0] - 1.0 / 3.0).abs() < 1e-9 && (shares[1] - 2.0 / 3.0).abs() < 1e-9, "{shares:?}");
+        assert_eq!(shares[2], 0.0);
+    }
+
+    #[test]
+    fn where_nothing_weighs_anything_nobody_has_a_share() {
+        assert_eq!(TotalWeight::shares(&[]), Vec::<f64>::new());
+        assert_eq!(TotalWeight::shares(&[TotalWeight::default(); 2]), [0.0, 0.0]);
+    }
+}

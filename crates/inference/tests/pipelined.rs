@@ -1,0 +1,275 @@
+//! Batches in flight on a device that answers them in order.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use evaluator_doubles::conformance;
+use game::{Action, ObservationShape};
+use inference::{
+    Attributes, Batch, BufferPool, Candidate, Device, Error, Evaluator, Hashing, InFlightBatch, PipelinedEvaluator,
+    Predictions, Routed,
+};
+
+const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
+const ACTIONS: usize = 9;
+/// A wait that lasts this long has failed.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A machine beside this one: it answers what is queued one after another, and counts.
+#[derive(Default)]
+struct Machine {
+    counts: Mutex<Counts>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Counts {
+    queue: VecDeque<(u64, Batch)>,
+    answers: HashMap<u64, Predictions>,
+    submitted: u64,
+    computed: usize,
+    /// Batches at whose end the next one was queued.
+    overlapped: usize,
+    under_way: usize,
+    under_way_max: usize,
+    is_over: bool,
+}
+
+impl Machine {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap()
+    }
+
+    fn wait<'a>(&self, counts: MutexGuard<'a, Counts>, goes_on: impl Fn(&Counts) -> bool) -> MutexGuard<'a, Counts> {
+        let (counts, waited) = self.changed.wait_timeout_while(counts, DEADLINE, |counts| goes_on(counts)).unwrap();
+        assert!(!waited.timed_out(), "nothing came for {DEADLINE:?}");
+        counts
+    }
+
+    /// Works until it is over. The first `overlaps` batches end only once the next one is queued.
+    fn work(&self, overlaps: usize) {
+        let mut evaluator = Hashing::new(SHAPE, 5);
+        loop {
+            let mut counts = self.wait(self.counts(), |counts| counts.queue.is_empty() && !counts.is_over);
+            let Some((number, batch)) = counts.queue.pop_front() else { return };
+            if counts.computed < overlaps {
+                counts = self.wait(counts, |counts| counts.queue.is_empty());
+            }
+            counts.overlapped += usize::from(!counts.queue.is_empty());
+            counts.computed += 1;
+            let mut predictions = Predictions::new();
+            evaluator.evaluate(&batch, &mut predictions).unwrap();
+            counts.answers.insert(number, predictions);
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// The queue of a machine that has no room for more positions than so many.
+struct MadeUp {
+    machine: Arc<Machine>,
+    room: usize,
+    chunk: usize,
+}
+
+#[derive(Default)]
+struct OnItsWay {
+    staged: Option<Batch>,
+    queued: Option<(Arc<Machine>, u64)>,
+}
+
+impl Device for MadeUp {
+    type InFlightBatch = OnItsWay;
+
+    fn attributes(&self) -> Attributes {
+        Attributes { name: "made up".into(), weights_version: 5, preferred_batch: self.chunk, max_batch: 4096 }
+    }
+
+    fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    fn takes(&self) -> (ObservationShape, usize) {
+        (SHAPE, ACTIONS)
+    }
+
+    fn flight(&self) -> OnItsWay {
+        OnItsWay::default()
+    }
+
+    fn submit(&mut self, flight: &mut OnItsWay) -> Result<(), Error> {
+        let batch = flight.staged.take().unwrap();
+        if batch.len() > self.room {
+            return Err(Error::Backend("out of memory".to_owned()));
+        }
+        let mut counts = self.machine.counts();
+        let number = counts.submitted;
+        counts.submitted += 1;
+        counts.under_way += 1;
+        counts.under_way_max = counts.under_way_max.max(counts.under_way);
+        counts.queue.push_back((number, batch));
+        drop(counts);
+        self.machine.changed.notify_all();
+        flight.queued = Some((Arc::clone(&self.machine), number));
+        Ok(())
+    }
+}
+
+impl InFlightBatch for OnItsWay {
+    fn stage(&mut self, batch: &Batch, positions: Range<usize>) -> Result<(), Error> {
+        let mut staged = Batch::new(batch.shape());
+        for i in positions {
+            staged.push(batch.legal(i), |planes| planes.copy_from_slice(batch.observation(i)));
+        }
+        self.staged = Some(staged);
+        Ok(())
+    }
+
+    fn collect(&mut self, _: &Batch, positions: Range<usize>, predictions: &mut Predictions) -> Result<(), Error> {
+        let (machine, number) = self.queued.take().unwrap();
+        let mut counts = machine.wait(machine.counts(), |counts| !counts.answers.contains_key(&number));
+        let answers = counts.answers.remove(&number).unwrap();
+        counts.under_way -= 1;
+        assert_eq!(answers.len(), positions.len());
+        (0..answers.len()).for_each(|i| predictions.push(answers.priors(i), answers.value(i)));
+        Ok(())
+    }
+}
+
+/// Runs `body` with an evaluator on a machine with that many slots and that much room; returns the counters.
+fn on_a_machine(slots: usize, room: usize, overlaps: usize, body: impl FnOnce(PipelinedEvaluator<MadeUp>)) -> Counts {
+    /// However the body ends, the machine does.
+    struct Over<'a>(&'a Machine);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.counts().is_over = true;
+            self.0.changed.notify_all();
+        }
+    }
+    let machine = Arc::<Machine>::default();
+    thread::scope(|scope| {
+        scope.spawn(|| machine.work(overlaps));
+        let _over = Over(&machine);
+        let device = MadeUp { machine: Arc::clone(&machine), room, chunk: 64 };
+        body(PipelinedEvaluator::new(device, Arc::new(BufferPool::new(slots))));
+    });
+    std::mem::take(&mut *machine.counts())
+}
+
+/// Positions that are of this batch and no other.
+fn batch(positions: usize, marked: usize) -> Batch {
+    let legal: Vec<Action> = (0..9).map(Action).collect();
+    let mut batch = Batch::new(SHAPE);
+    for i in 0..positions {
+        batch.push(&legal, |planes| planes[i % 18] = 1.0 + (marked * 1000 + i) as f32);
+    }
+    batch
+}
+
+fn answers(evaluator: &mut dyn Evaluator, batch: &Batch) -> Vec<(Vec<f32>, f32)> {
+    let mut predictions = Predictions::new();
+    evaluator.evaluate(batch, &mut predictions).unwrap();
+    (0..predictions.len()).map(|i| (predictions.priors(i).to_vec(), predictions.value(i).value())).collect()
+}
+
+/// So many threads have so many batches answered each, and compare.
+fn ask_from_threads(evaluator: &PipelinedEvaluator<MadeUp>, threads: usize, batches: usize) {
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let mut evaluator = evaluator.beside();
+            scope.spawn(move || {
+                for i in 0..batches {
+                    let batch = batch(1 + (i + thread) % 7, thread * batches + i);
+                    assert_eq!(answers(&mut evaluator, &batch), answers(&mut Hashing::new(SHAPE, 5), &batch));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn it_keeps_the_promises_of_an_evaluator() {
+    for slots in [1, 2] {
+        on_a_machine(slots, 64, 0, |mut evaluator| conformance::run(&mut evaluator, SHAPE, ACTIONS, 0.0));
+    }
+}
+
+#[test]
+fn with_two_slots_the_next_batch_is_queued_before_one_ends() {
+    let counts = on_a_machine(2, 64, 2 * 50 - 1, |evaluator| ask_from_threads(&evaluator, 2, 50));
+    // The last one has no next.
+    assert_eq!((counts.computed, counts.overlapped, counts.under_way_max), (100, 99, 2));
+}
+
+#[test]
+fn with_one_slot_one_batch_is_under_way() {
+    let counts = on_a_machine(1, 64, 0, |evaluator| ask_from_threads(&evaluator, 3, 20));
+    assert_eq!((counts.computed, counts.overlapped, counts.under_way_max), (60, 0, 1));
+}
+
+#[test]
+fn no_more_batches_are_under_way_than_there_are_slots_and_each_answer_goes_to_whoever_asked() {
+    let counts = on_a_machine(3, 64, 0, |evaluator| ask_from_threads(&evaluator, 8, 50));
+    assert!(counts.computed == 400 && counts.under_way_max <= 3, "{} at once", counts.under_way_max);
+}
+
+#[test]
+fn weights_that_share_slots_share_their_number() {
+    let slots = Arc::new(BufferPool::new(1));
+    let machine = Arc::<Machine>::default();
+    let device = || MadeUp { machine: Arc::clone(&machine), room: 64, chunk: 64 };
+    let [old, new] = [(); 2].map(|()| PipelinedEvaluator::new(device(), Arc::clone(&slots)));
+    thread::scope(|scope| {
+        scope.spawn(|| machine.work(0));
+        thread::scope(|scope| {
+            for evaluator in [&old, &new] {
+                scope.spawn(move || ask_from_threads(evaluator, 2, 10));
+            }
+        });
+        machine.counts().is_over = true;
+        machine.changed.notify_all();
+    });
+    let counts = machine.counts();
+    assert_eq!((counts.computed, counts.under_way_max), (40, 1));
+}
+
+#[test]
+fn what_fails_gives_its_slot_back() {
+    on_a_machine(1, 16, 0, |mut evaluator| {
+        for _ in 0..3 {
+            let error = evaluator.evaluate(&batch(17, 0), &mut Predictions::new()).unwrap_err();
+            assert!(matches!(error, Error::Backend(_)), "{error}");
+            assert_eq!(answers(&mut evaluator, &batch(16, 1)), answers(&mut Hashing::new(SHAPE, 5), &batch(16, 1)));
+        }
+    });
+}
+
+#[test]
+fn a_batch_without_room_on_the_device_is_halved_and_then_left_to_another() {
+    let heard = |room: usize| {
+        let reported = Arc::<Mutex<Vec<String>>>::default();
+        on_a_machine(2, room, 0, |evaluator| {
+            let candidate = |evaluator: Box<dyn Evaluator>| Candidate { evaluator, speeds: Vec::new() };
+            let candidates = vec![candidate(Box::new(evaluator)), candidate(Box::new(Hashing::new(SHAPE, 5)))];
+            let heard = Arc::clone(&reported);
+            let mut routed = Routed::new(candidates, 64, Box::new(move |text| heard.lock().unwrap().push(text)));
+            assert_eq!(answers(&mut routed, &batch(64, 1)), answers(&mut Hashing::new(SHAPE, 5), &batch(64, 1)));
+        });
+        let reported = reported.lock().unwrap();
+        (reported.len(), reported.last().cloned().unwrap_or_default())
+    };
+    assert_eq!(heard(20), (2, "made up failed at a batch of 32: out of memory; trying batches of 16".to_owned()));
+    assert_eq!(heard(0), (7, "made up failed at a batch of 1: out of memory; hashing takes over".to_owned()));
+}
+
+#[test]
+fn a_batch_larger_than_a_chunk_is_cut() {
+    let counts = on_a_machine(1, 64, 0, |mut evaluator| {
+        assert_eq!(answers(&mut evaluator, &batch(150, 3)), answers(&mut Hashing::new(SHAPE, 5), &batch(150, 3)));
+    });
+    assert_eq!(counts.computed, 3);
+}

@@ -1,0 +1,143 @@
+//! The choice among evaluators by batch size, and what happens when one fails.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::sync::{Arc, Mutex};
+
+use evaluator_doubles::conformance;
+use game::{Action, ObservationShape};
+use inference::{Attributes, Batch, Candidate, Error, Evaluator, Hashing, Predictions, Route, Routed, Speed};
+
+const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
+
+/// Answers as [`Hashing`] does, records the batches it received, and fails above a size.
+struct Limited {
+    inner: Hashing,
+    name: &'static str,
+    largest: usize,
+    asked: Arc<Mutex<Vec<(&'static str, usize)>>>,
+}
+
+impl Evaluator for Limited {
+    fn attributes(&self) -> Attributes {
+        Attributes { name: self.name.into(), ..self.inner.attributes() }
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        self.asked.lock().unwrap().push((self.name, batch.len()));
+        if batch.len() > self.largest {
+            return Err(Error::Backend("out of memory".to_owned()));
+        }
+        self.inner.evaluate(batch, predictions)
+    }
+}
+
+/// Returns evaluators with these names and limits, the batches they received, and the reports.
+struct Bench {
+    routed: Routed,
+    asked: Arc<Mutex<Vec<(&'static str, usize)>>>,
+    reported: Arc<Mutex<Vec<String>>>,
+}
+
+fn speeds(pairs: &[(usize, f64)]) -> Vec<Speed> {
+    pairs.iter().map(|&(batch, evaluations_per_second)| Speed { batch, evaluations_per_second }).collect()
+}
+
+/// A name, the largest batch that does not fail, and speeds.
+type Sketch<'a> = (&'static str, usize, &'a [(usize, f64)]);
+
+fn bench(candidates: &[Sketch<'_>]) -> Bench {
+    let (asked, reported) = (Arc::default(), Arc::<Mutex<Vec<String>>>::default());
+    let candidate = |&(name, largest, measured): &Sketch<'_>| Candidate {
+        evaluator: Box::new(Limited { inner: Hashing::new(SHAPE, 5), name, largest, asked: Arc::clone(&asked) }),
+        speeds: speeds(measured),
+    };
+    let heard = Arc::clone(&reported);
+    let report = Box::new(move |text| heard.lock().unwrap().push(text));
+    Bench { routed: Routed::new(candidates.iter().map(candidate).collect(), 64, report), asked, reported }
+}
+
+/// A CPU that makes 1000 whatever the batch, and a device that needs large ones.
+const CPU: &[(usize, f64)] = &[(1, 1000.0), (4, 1000.0), (16, 1000.0), (64, 1000.0)];
+const DEVICE: &[(usize, f64)] = &[(1, 100.0), (4, 400.0), (16, 1600.0), (64, 5000.0)];
+
+fn batch(positions: usize) -> Batch {
+    let legal: Vec<Action> = (0..9).map(Action).collect();
+    let mut batch = Batch::new(SHAPE);
+    for i in 0..positions {
+        batch.push(&legal, |planes| planes[i % 18] = 1.0 + i as f32);
+    }
+    batch
+}
+
+fn answers(evaluator: &mut dyn Evaluator, positions: usize) -> Vec<(Vec<f32>, f32)> {
+    let mut predictions = Predictions::new();
+    evaluator.evaluate(&batch(positions), &mut predictions).unwrap();
+    (0..predictions.len()).map(|i| (predictions.priors(i).to_vec(), predictions.value(i).value())).collect()
+}
+
+#[test]
+fn it_keeps_the_promises_of_an_evaluator() {
+    let Bench { mut routed, .. } = bench(&[("cpu", 4096, CPU), ("device", 4096, DEVICE)]);
+    conformance::run(&mut routed, SHAPE, 9, 0.0);
+    let Bench { mut routed, .. } = bench(&[("cpu", 3, CPU)]);
+    conformance::run(&mut routed, SHAPE, 9, 0.0);
+}
+
+#[test]
+fn small_batches_go_to_the_cpu_and_large_ones_to_the_device() {
+    let Bench { mut routed, asked, .. } = bench(&[("cpu", 4096, CPU), ("device", 4096, DEVICE)]);
+    assert_eq!(routed.routes(), [Route { from: 1, candidate: 0 }, Route { from: 16, candidate: 1 }]);
+    assert_eq!(&*routed.attributes().name, "cpu, device from batches of 16");
+    for positions in [1, 8, 16, 64, 500] {
+        answers(&mut routed, positions);
+    }
+    assert_eq!(*asked.lock().unwrap(), [("cpu", 1), ("cpu", 8), ("device", 16), ("device", 64), ("device", 500)]);
+    assert_eq!(routed.attributes().preferred_batch, 64);
+}
+
+#[test]
+fn who_is_first_stays_where_nobody_is_faster() {
+    let Bench { routed, .. } = bench(&[("cpu", 4096, CPU), ("other", 4096, CPU)]);
+    assert_eq!(routed.routes(), [Route { from: 1, candidate: 0 }]);
+    assert_eq!(&*routed.attributes().name, "cpu");
+}
+
+#[test]
+fn a_batch_that_is_too_much_is_halved_until_it_fits_and_stays_so() {
+    let Bench { mut routed, asked, reported } = bench(&[("cpu", 4096, CPU), ("device", 20, DEVICE)]);
+    let expected = answers(&mut Hashing::new(SHAPE, 5), 64);
+    assert_eq!(answers(&mut routed, 64), expected);
+    assert_eq!(asked.lock().unwrap()[..2], [("device", 64), ("device", 32)]);
+    assert!(asked.lock().unwrap()[2..].iter().all(|&asked| asked == ("device", 16)), "{asked:?}");
+    assert_eq!(
+        *reported.lock().unwrap(),
+        [
+            "device failed at a batch of 64: out of memory; trying batches of 32",
+            "device failed at a batch of 32: out of memory; trying batches of 16",
+        ]
+    );
+    asked.lock().unwrap().clear();
+    assert_eq!(answers(&mut routed, 64), expected);
+    assert_eq!(*asked.lock().unwrap(), [("device", 16); 4]);
+}
+
+#[test]
+fn a_device_that_cannot_do_one_position_is_given_up_for_the_next() {
+    let Bench { mut routed, asked, reported } = bench(&[("cpu", 4096, CPU), ("device", 0, DEVICE)]);
+    assert_eq!(answers(&mut routed, 16), answers(&mut Hashing::new(SHAPE, 5), 16));
+    assert_eq!(asked.lock().unwrap().last(), Some(&("cpu", 16)));
+    assert_eq!(
+        reported.lock().unwrap().last().unwrap(),
+        "device failed at a batch of 1: out of memory; cpu takes over"
+    );
+    reported.lock().unwrap().clear();
+    answers(&mut routed, 64);
+    assert!(reported.lock().unwrap().is_empty(), "it is not tried again");
+}
+
+#[test]
+fn only_when_all_have_failed_is_it_an_error() {
+    let Bench { mut routed, .. } = bench(&[("cpu", 0, CPU), ("device", 0, DEVICE)]);
+    let error = routed.evaluate(&batch(4), &mut Predictions::new()).unwrap_err();
+    assert!(matches!(error, Error::Backend(_)), "{error}");
+}

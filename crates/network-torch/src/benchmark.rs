@@ -1,0 +1,335 @@
+//! Work for benchmarks, which time it themselves: operations on tensors of random numbers, and networks of random
+//! weights.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tch::{Device, Kind, Tensor};
+
+use crate::{Error, Precision, layers::Affine, network, process};
+
+/// An operation on tensors of a size: the rows of square matrices, or the elements of vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// The product of two matrices, `[N, N]` by `[N, N]`.
+    Product,
+    /// The sums of the elements of two vectors, `[N]`.
+    Add,
+    /// The products of the elements of two vectors, `[N]`.
+    Multiply,
+    /// The sum over all elements of one vector, `[]`.
+    Sum,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Product, Self::Add, Self::Multiply, Self::Sum];
+
+    /// The work of one operation at a size: N³ multiply-adds of a product, else the bytes that have to be read and
+    /// written.
+    #[must_use]
+    pub fn units(self, size: usize, precision: Precision) -> f64 {
+        let vectors = match self {
+            Self::Product => return (size as f64).powi(3),
+            Self::Add | Self::Multiply => 3.0,
+            Self::Sum => 1.0,
+        };
+        vectors * size as f64 * precision.kind().elt_size_in_bytes() as f64
+    }
+
+    /// Larger tensors would take more memory than machines have.
+    fn check(self, size: usize) -> Result<(), Error> {
+        let (field, largest, expected) = match self {
+            Self::Product => ("side", 65_536, "1 to 65536"),
+            Self::Add | Self::Multiply | Self::Sum => ("elements", 1 << 32, "1 to 4294967296"),
+        };
+        if (1..=largest).contains(&size) {
+            return Ok(());
+        }
+        Err(Error::Setting { field, got: size as f64, expected })
+    }
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Product => "matrix product",
+            Self::Add => "vector add",
+            Self::Multiply => "vector multiply",
+            Self::Sum => "vector sum",
+        })
+    }
+}
+
+/// A tensor operation for benchmarks, with operands of random numbers.
+#[derive(Debug)]
+pub struct Operands {
+    operation: Operation,
+    left: Tensor,
+    right: Tensor,
+    /// Written anew each time: what is timed allocates no large tensor.
+    result: Tensor,
+}
+
+impl Operands {
+    /// Tensors of a size. The seed alone decides every number.
+    ///
+    /// # Errors
+    /// A size that no tensor has, or [`Error::Libtorch`] if the device refuses.
+    pub fn new(
+        operation: Operation,
+        size: usize,
+        device: Device,
+        precision: Precision,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        operation.check(size)?;
+        let size = i64::try_from(size).expect("the size was checked");
+        let random = |shape: &[i64], seed| uniform(shape, 1.0, device, precision, seed);
+        let (first, second): (&[i64], &[i64]) = match operation {
+            Operation::Product => (&[size, size], &[size, size]),
+            Operation::Add | Operation::Multiply => (&[size], &[size]),
+            // A sum has neither a second vector nor a long result.
+            Operation::Sum => (&[size], &[1]),
+        };
+        let (left, right) = (random(first, seed)?, random(second, seed.wrapping_add(1))?);
+        let result = right.f_zeros_like()?;
+        Ok(Self { operation, left, right, result })
+    }
+
+    /// Does it so many times, one after the other, waits for the last one, and returns the first number of its result.
+    ///
+    /// An accelerator is waited for once: what leads up to an operation overlaps with the one before.
+    ///
+    /// # Errors
+    /// [`Error::Libtorch`] if the device refuses.
+    pub fn operate(&mut self, times: usize) -> Result<f64, Error> {
+        let _guard = tch::no_grad_guard();
+        process::apply();
+        for _ in 0..times {
+            match self.operation {
+                Operation::Product => drop(self.left.f_matmul_out(&self.result, &self.right)?),
+                Operation::Add => drop(self.left.f_add_out(&self.result, &self.right)?),
+                Operation::Multiply => drop(self.left.f_mul_out(&self.result, &self.right)?),
+                Operation::Sum => self.result = self.left.f_sum(self.left.kind())?.f_view([1])?,
+            }
+        }
+        // Operations of a device come to their end in order, so that the copy of one number waits for all of them.
+        Ok(self.result.f_view([-1])?.f_double_value(&[0])?)
+    }
+}
+
+/// Uniform numbers within `bound` of zero, in `shape`. The seed alone decides every number.
+fn uniform(shape: &[i64], bound: f32, device: Device, precision: Precision, seed: u64) -> Result<Tensor, Error> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let values: Vec<f32> = (0..shape.iter().product()).map(|_: i64| rng.random_range(-bound..bound)).collect();
+    Ok(network::upload(&values, device)?.f_view(shape)?.f_to_kind(precision.kind())?)
+}
+
+/// The most numbers that a layer takes or gives.
+const WIDTH_MAX: usize = 65_536;
+
+/// The size of a dense network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DenseShape {
+    /// I: numbers of an observation.
+    pub inputs: usize,
+    /// H: units of each of the two hidden layers.
+    pub hidden: usize,
+    /// A: how many actions the policy scores.
+    pub actions: usize,
+}
+
+impl DenseShape {
+    fn check(self) -> Result<(), Error> {
+        let Self { inputs, hidden, actions } = self;
+        let widths = [("inputs", inputs), ("hidden units", hidden), ("actions", actions)];
+        match widths.into_iter().find(|(_, width)| !(1..=WIDTH_MAX).contains(width)) {
+            Some((what, got)) => Err(::network::Error::Architecture { what, got, least: 1, limit: WIDTH_MAX }.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A dense network as MuZero has them for observations that are no board (Schrittwieser et al. 2020): two hidden layers
+/// with ReLU, then policy and value as one matrix. Of random weights, for benchmarks: nothing here trains one.
+#[derive(Debug)]
+pub struct DenseNetwork {
+    shape: DenseShape,
+    device: Device,
+    kind: Kind,
+    /// `[H, I]`, `[H, H]`.
+    hidden: [Affine; 2],
+    /// `[A + 1, H]`.
+    output: Affine,
+}
+
+impl DenseNetwork {
+    /// A network with weights uniform within `√(6 / fan-in)` and no bias. The seed alone decides every number.
+    ///
+    /// # Errors
+    /// [`Error::Network`] names the width that is out of range; [`Error::Libtorch`] if the device refuses.
+    pub fn new(shape: DenseShape, device: Device, precision: Precision, seed: u64) -> Result<Self, Error> {
+        shape.check()?;
+        let layer = |outputs: usize, inputs: usize, seed: u64| -> Result<Affine, Error> {
+            let [rows, columns] = [size(outputs), size(inputs)];
+            let bound = (6.0 / inputs as f32).sqrt();
+            Ok(Affine {
+                weight: uniform(&[rows, columns], bound, device, precision, seed)?,
+                bias: Tensor::f_zeros([rows], (precision.kind(), device))?,
+            })
+        };
+        let DenseShape { inputs, hidden, actions } = shape;
+        let [first, second, third] = [seed, seed.wrapping_add(1), seed.wrapping_add(2)];
+        Ok(Self {
+            shape,
+            device,
+            kind: precision.kind(),
+            hidden: [layer(hidden, inputs, first)?, layer(hidden, hidden, second)?],
+            output: layer(actions + 1, hidden, third)?,
+        })
+    }
+
+    /// Observations `[B, I]` to `[B, A + 1]`, float32, into `answers`, whose contents it replaces: logits of the
+    /// policy, then the value, of each. The answers have been copied back from the device when it returns.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] for observations that are not all whole, [`Error::Libtorch`] if the device refuses.
+    pub fn evaluate(&self, observations: &[f32], answers: &mut Vec<f32>) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        process::apply();
+        let DenseShape { inputs, actions, .. } = self.shape;
+        let positions = observations.len().div_ceil(inputs);
+        if observations.len() != positions * inputs {
+            let (expected, got) = (positions * inputs, observations.len());
+            return Err(Error::Batch { field: "observations", expected, got });
+        }
+        let mut x = Tensor::f_from_slice(observations)?
+            .f_view([size(positions), size(inputs)])?
+            .f_to_device(self.device)?
+            .f_to_kind(self.kind)?;
+        for layer in &self.hidden {
+            x = layer.linear(&x)?;
+            let _ = x.f_relu_()?;
+        }
+        answers.resize(positions * (actions + 1), 0.0);
+        network::read(&self.output.linear(&x)?, answers)
+    }
+}
+
+fn size(n: usize) -> i64 {
+    i64::try_from(n).expect("widths were checked and a batch fits memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::{DenseNetwork, DenseShape, Operands, Operation};
+    use crate::{
+        Precision,
+        tests::networks::{assert_close, numbers},
+    };
+
+    #[test]
+    fn operations_give_what_arithmetic_gives() {
+        for operation in Operation::ALL {
+            for (precision, tolerance) in [(Precision::F32, 1e-5), (Precision::Bf16, 0.05)] {
+                let mut operands = Operands::new(operation, 11, Device::Cpu, precision, 3).unwrap();
+                let (left, right) = (numbers(&operands.left), numbers(&operands.right));
+                assert_ne!(left, right);
+                let expected = match operation {
+                    Operation::Product => (0..11).map(|i| left[i] * right[11 * i]).sum(),
+                    Operation::Add => left[0] + right[0],
+                    Operation::Multiply => left[0] * right[0],
+                    Operation::Sum => left.iter().sum(),
+                };
+                let got = operands.operate(3).unwrap();
+                assert!((got - expected).abs() < tolerance, "{operation} is {got}, not {expected}, in {precision}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_read_and_written_counts() {
+        assert_eq!(Operation::Add.units(100, Precision::F32), 1200.0);
+        assert_eq!(Operation::Multiply.units(100, Precision::Bf16), 600.0);
+        assert_eq!(Operation::Sum.units(100, Precision::F32), 400.0);
+    }
+
+    #[test]
+    fn a_product_has_the_cube_of_its_side_in_multiply_adds() {
+        let units = |side| Operation::Product.units(side, Precision::F32);
+        assert_eq!([1, 10, 4096].map(units), [1.0, 1000.0, 68_719_476_736.0]);
+    }
+
+    #[test]
+    fn a_number_of_elements_that_no_vector_has_is_refused() {
+        let error = Operands::new(Operation::Add, 0, Device::Cpu, Precision::F32, 1).unwrap_err();
+        assert_eq!(error.to_string(), "setting `elements` is 0, expected 1 to 4294967296");
+    }
+
+    #[test]
+    fn a_side_that_no_matrix_has_is_refused() {
+        for side in [0, 70_000] {
+            let error = Operands::new(Operation::Product, side, Device::Cpu, Precision::F32, 1).unwrap_err();
+            assert_eq!(error.to_string(), format!("setting `side` is {side}, expected 1 to 65536"));
+        }
+    }
+
+    const SHAPE: DenseShape = DenseShape { inputs: 5, hidden: 8, actions: 3 };
+
+    fn evaluated(precision: Precision, observations: &[f32]) -> Vec<f64> {
+        let network = DenseNetwork::new(SHAPE, Device::Cpu, precision, 3).unwrap();
+        let mut answers = vec![9.0; 2];
+        network.evaluate(observations, &mut answers).unwrap();
+        answers.into_iter().map(f64::from).collect()
+    }
+
+    fn observations(positions: usize) -> Vec<f32> {
+        (0..positions * SHAPE.inputs).map(|i| (i % 7) as f32 / 7.0 - 0.3).collect()
+    }
+
+    /// The same by hand, from the weights.
+    fn reference(observation: &[f32]) -> Vec<f64> {
+        let network = DenseNetwork::new(SHAPE, Device::Cpu, Precision::F32, 3).unwrap();
+        let mut x: Vec<f64> = observation.iter().map(|&x| f64::from(x)).collect();
+        for layer in [&network.hidden[0], &network.hidden[1], &network.output] {
+            let weight = numbers(&layer.weight);
+            let is_last = std::ptr::eq(layer, &raw const network.output);
+            x = weight
+                .chunks_exact(x.len())
+                .map(|row| row.iter().zip(&x).map(|(weight, x)| weight * x).sum::<f64>())
+                .map(|sum| if is_last { sum } else { sum.max(0.0) })
+                .collect();
+        }
+        x
+    }
+
+    #[test]
+    fn answers_are_policy_and_value_of_every_observation() {
+        let observations = observations(4);
+        let expected: Vec<f64> = observations.chunks_exact(SHAPE.inputs).flat_map(reference).collect();
+        assert_eq!(expected.len(), 4 * (SHAPE.actions + 1));
+        assert_close(&evaluated(Precision::F32, &observations), &expected, 1e-5);
+        assert_close(&evaluated(Precision::Bf16, &observations), &expected, 0.1);
+    }
+
+    #[test]
+    fn an_empty_batch_has_empty_answers() {
+        assert_eq!(evaluated(Precision::F32, &[]), [0.0; 0]);
+    }
+
+    #[test]
+    fn half_an_observation_is_refused() {
+        let network = DenseNetwork::new(SHAPE, Device::Cpu, Precision::F32, 3).unwrap();
+        let error = network.evaluate(&observations(2)[..7], &mut Vec::new()).unwrap_err();
+        assert_eq!(error.to_string(), "the batch has 7 numbers in `observations`, expected 10");
+    }
+
+    #[test]
+    fn a_width_that_no_layer_has_is_named() {
+        let network = |shape| DenseNetwork::new(shape, Device::Cpu, Precision::F32, 1).unwrap_err().to_string();
+        assert!(network(DenseShape { hidden: 0, ..SHAPE }).contains("hidden units 0"));
+        assert!(network(DenseShape { inputs: 100_000, ..SHAPE }).contains("inputs 100000"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Layers that training and the folded form of a network share.
+//!
+//! Two of them let a block see the whole board, global pooling and squeeze-and-excitation: both squeeze feature maps to
+//! numbers per channel and turn these into terms that are the same in every cell.
+
+use tch::{Kind, Tensor};
+
+use crate::Error;
+
+/// The number format of convolutions and matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// 32 bits.
+    F32,
+    /// bfloat16, sums in 32 bits.
+    Bf16,
+}
+
+impl Precision {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::F32 => Kind::Float,
+            Self::Bf16 => Kind::BFloat16,
+        }
+    }
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// A weight and its bias.
+#[derive(Debug)]
+pub(crate) struct Affine {
+    /// `[out, in, height, width]` of a convolution, `[out, in]` of a matrix.
+    pub(crate) weight: Tensor,
+    /// `[out]`.
+    pub(crate) bias: Tensor,
+}
+
+impl Affine {
+    /// The same in `kind`; gradients flow back through the cast.
+    pub(crate) fn cast(&self, kind: Kind) -> Result<Self, Error> {
+        Ok(Self { weight: self.weight.f_to_kind(kind)?, bias: self.bias.f_to_kind(kind)? })
+    }
+
+    /// A convolution that keeps height and width: `[B, in, H, W]` to `[B, out, H, W]`.
+    pub(crate) fn convolve(&self, x: &Tensor) -> Result<Tensor, Error> {
+        let padding = self.weight.size()[2] / 2;
+        Ok(x.f_conv2d(&self.weight, Some(&self.bias), [1, 1], [padding, padding], [1, 1], 1)?)
+    }
+
+    /// A matrix: `[B, in]` to `[B, out]`.
+    pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor, Error> {
+        Ok(x.f_linear(&self.weight, Some(&self.bias))?)
+    }
+}
+
+/// The dimensions of `[B, C, H, W]` that cells lie in.
+const CELLS: &[i64] = &[2, 3];
+
+/// Global pooling (Wu 2019, section 3.3) between the first convolution of a block and its ReLU, in place.
+///
+/// Of `y` `[B, C, H, W]` the first G channels are pooled, `p = relu(y[:G])`, and the others are shifted by what is
+/// found: `y[G:] += W v + b` in every cell, where `v = [mean of p, max of p]` over the cells. `pooling` holds W
+/// `[C − G, 2G]` and b `[C − G]`.
+pub(crate) fn pool(y: &mut Tensor, pooling: &Affine) -> Result<(), Error> {
+    let (shifted, features) = pooling.weight.size2()?;
+    let pooled = features / 2;
+    let p = y.f_narrow(1, 0, pooled)?.f_relu()?;
+    let v = Tensor::f_cat(&[p.f_mean_dim(CELLS, false, None::<Kind>)?, p.f_amax(CELLS, false)?], 1)?;
+    let shift = pooling.linear(&v)?;
+    let _ = y.f_narrow(1, pooled, shifted)?.f_add_(&in_every_cell(&shift)?)?;
+    Ok(())
+}
+
+/// The matrices of a squeeze-and-excitation.
+#[derive(Debug)]
+pub(crate) struct Excitation {
+    /// W₁ `[S, C]` and b₁ `[S]`.
+    pub(crate) hidden: Affine,
+    /// W₂ `[2C, S]` and b₂ `[2C]`.
+    pub(crate) output: Affine,
+}
+
+impl Excitation {
+    /// Squeeze-and-excitation (Hu et al. 2018), with the additional bias of Leela Chess Zero, after the second
+    /// convolution of a block: `[B, C, H, W]` to `[B, C, H, W]`.
+    ///
+    /// `s = mean of z over the cells`, `t = W₂ relu(W₁ s + b₁) + b₂`, `sigmoid(t[:C]) · z + t[C:]` in every cell.
+    pub(crate) fn excite(&self, z: &Tensor) -> Result<Tensor, Error> {
+        let channels = z.size()[1];
+        let mut hidden = self.hidden.linear(&z.f_mean_dim(CELLS, false, None::<Kind>)?)?;
+        let _ = hidden.f_relu_()?;
+        let t = self.output.linear(&hidden)?;
+        let scale = in_every_cell(&t.f_narrow(1, 0, channels)?.f_sigmoid()?)?;
+        let shift = in_every_cell(&t.f_narrow(1, channels, channels)?)?;
+        let mut excited = z.f_mul(&scale)?;
+        let _ = excited.f_add_(&shift)?;
+        Ok(excited)
+    }
+}
+
+/// `[B, C]` as `[B, C, 1, 1]`, which broadcasts over the board.
+fn in_every_cell(by_channel: &Tensor) -> Result<Tensor, Error> {
+    Ok(by_channel.f_unsqueeze(-1)?.f_unsqueeze(-1)?)
+}

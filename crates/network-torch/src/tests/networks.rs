@@ -1,0 +1,116 @@
+//! Small networks and batches for the tests of this crate.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tch::{Device, Kind, Tensor};
+use weights::Architecture;
+
+use crate::{Network, TrainingBatch};
+
+/// A network small enough to reckon by hand: 2 planes of 3×3, 4 actions, 2 channels, 1 block.
+pub(crate) fn tiny() -> Architecture {
+    Architecture {
+        game: "tiny".into(),
+        planes: 2,
+        height: 3,
+        width: 3,
+        actions: 4,
+        channels: 2,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    }
+}
+
+/// A network like those that play Connect Four, but thin.
+pub(crate) fn small() -> Architecture {
+    Architecture {
+        game: "small".into(),
+        planes: 2,
+        height: 6,
+        width: 7,
+        actions: 7,
+        channels: 16,
+        blocks: 2,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    }
+}
+
+/// A network with squeeze-and-excitation in three blocks and global pooling in the last, on a board that is not square.
+pub(crate) fn complete() -> Architecture {
+    Architecture {
+        game: "complete".into(),
+        planes: 2,
+        height: 3,
+        width: 4,
+        actions: 5,
+        channels: 16,
+        blocks: 3,
+        squeeze_excitation: 8,
+        global_pooling: 4,
+    }
+}
+
+/// A network in which nothing is at its initial value, so that no term can hide: scales and variances near one, shifts
+/// and means near zero, weights as they were drawn.
+pub(crate) fn seasoned(architecture: &Architecture, seed: u64) -> Network {
+    let network = Network::new(architecture, Device::Cpu, seed).unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(seed + 1);
+    let _guard = tch::no_grad_guard();
+    for entry in network.layout.parameters.iter().filter(|entry| entry.tensor.shape.len() == 1) {
+        jiggle(&mut network.tensor(&entry.tensor.name).shallow_clone(), &mut rng);
+    }
+    for entry in &network.layout.statistics {
+        jiggle(&mut network.tensor(&entry.tensor.name).shallow_clone(), &mut rng);
+    }
+    network
+}
+
+fn jiggle(tensor: &mut Tensor, rng: &mut ChaCha8Rng) {
+    let noise: Vec<f32> = (0..tensor.numel()).map(|_| rng.random_range(-0.4..0.4)).collect();
+    let _ = tensor.f_add_(&Tensor::from_slice(&noise)).unwrap();
+}
+
+/// `positions` random observations with random targets; action 0 is illegal in every other row, and every third row
+/// has no policy target.
+pub(crate) fn batch(architecture: &Architecture, positions: usize, seed: u64) -> TrainingBatch {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut batch = TrainingBatch::default();
+    for position in 0..positions {
+        let cells = architecture.planes * architecture.height * architecture.width;
+        batch.observations.extend((0..cells).map(|_| f32::from(u8::from(rng.random_bool(0.4)))));
+        let legal: Vec<f32> =
+            (0..architecture.actions).map(|action| f32::from(u8::from(action > 0 || position % 2 == 0))).collect();
+        batch.policies.extend(shares(legal.iter().map(|legal| legal * rng.random_range(0.1..1.0)).collect()));
+        batch.legal.extend(legal);
+        batch.wdl.extend(shares((0..3).map(|_| rng.random_range(0.0..1.0)).collect()));
+        batch.policy_weights.push(if position % 3 == 2 { 0.0 } else { 1.0 });
+    }
+    batch
+}
+
+fn shares(values: Vec<f32>) -> Vec<f32> {
+    let sum: f32 = values.iter().sum();
+    values.into_iter().map(|value| value / sum).collect()
+}
+
+/// The observations of `batch` as a tensor `[B, C, H, W]`.
+pub(crate) fn observations(architecture: &Architecture, batch: &TrainingBatch) -> Tensor {
+    let size = |n: usize| i64::try_from(n).unwrap();
+    let shape = [-1, size(architecture.planes), size(architecture.height), size(architecture.width)];
+    Tensor::from_slice(&batch.observations).view(shape)
+}
+
+/// All numbers of a tensor as float64, in logical order.
+pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
+    Vec::<f64>::try_from(tensor.detach().to_kind(Kind::Double).contiguous().view([-1])).unwrap()
+}
+
+/// Fails with the first pair that differs by more than `tolerance`.
+pub(crate) fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), expected.len());
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        assert!((got - expected).abs() <= tolerance, "number {i} is {got}, expected {expected} ± {tolerance}");
+    }
+}

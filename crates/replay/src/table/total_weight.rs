@@ -1,0 +1,28 @@
+use experience::TotalWeight;
+
+use super::Table;
+use crate::Selector;
+
+impl Table {
+    /// Returns the total weight of the window's items: a draw takes an item with its weight divided by this. Where the
+    /// selector leaves no choice each item weighs one, so that of several tables the larger is drawn from more often.
+    ///
+    /// Total weights of tables with the same settings have the same unit, whatever each takes for the version that
+    /// weighs one.
+    #[must_use]
+    pub fn total_weight(&self) -> TotalWeight {
+        let items = self.window_items();
+        let (Some(tree), true) = (&self.tree, items > 0) else { return TotalWeight::of_items(items) };
+        let weight = || tree.sum(tree.nth(self.items - items));
+        match self.settings.selector {
+            Selector::Prioritised { .. } => TotalWeight { weight: weight(), log2_scale: 0.0 },
+            Selector::StalenessAware { half_life_versions } => {
+                // Exact to 2^53 versions.
+                TotalWeight { weight: weight(), log2_scale: (self.base.0 as f64 / half_life_versions).min(f64::MAX) }
+            }
+            Selector::Uniform | Selector::Fifo | Selector::Lifo | Selector::MinHeap | Selector::MaxHeap => {
+                TotalWeight::of_items(items)
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The queue before the evaluators: forms batches, and rejects requests whose answer would come too late.
+//!
+//! Time is an argument: a [`Duration`] since any moment that the owner chose. Nothing here waits, locks or evaluates;
+//! the owner calls [`Queue::push`] for each request and [`Queue::next`] when an evaluator is free. Start with
+//! [`Queue`].
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::rejection::Rejection;
+
+/// The rules by which a queue forms batches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// The maximum number of positions in a batch. A larger request is a batch of its own.
+    pub batch_max: usize,
+    /// The time for which a request may wait for others to share its batch while an evaluator is free; zero: it does
+    /// not wait.
+    pub delay: Duration,
+    /// Positions that may wait.
+    pub waiting_max: usize,
+    /// The number of batches evaluated concurrently.
+    pub evaluators: usize,
+}
+
+/// A request is accepted if its deadline leaves this fraction of the expected wait, one in `MARGIN`, as a margin:
+/// batches differ, and answers need time to travel.
+const MARGIN: u32 = 2;
+
+/// Positions of one client to evaluate together.
+#[derive(Debug)]
+pub struct Request<T> {
+    /// The client: each client gets the same share of every batch.
+    pub client: u64,
+    /// By which weights version; a batch is of one.
+    pub version: u64,
+    /// The number of positions.
+    pub positions: usize,
+    /// The deadline of the answer.
+    pub deadline: Option<Duration>,
+    /// The owner's data.
+    pub payload: T,
+}
+
+/// The reason for which a batch was dispatched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Nothing more fits in.
+    Full,
+    /// The oldest of its requests had waited for the maximum time.
+    Delay,
+    /// An evaluator was free, and no request is worth waiting for.
+    Idle,
+}
+
+/// The next step of a free evaluator.
+#[derive(Debug)]
+pub enum Next<T> {
+    /// Evaluate these.
+    Batch {
+        /// In the order of their turns; never empty.
+        requests: Vec<Request<T>>,
+        /// The reason for the dispatch.
+        reason: Reason,
+    },
+    /// Wait until then, or until something comes.
+    Wait(Option<Duration>),
+}
+
+/// A queue of the requests of many clients, served in turns.
+///
+/// Turns are taken by deficit round robin (Shreedhar and Varghese 1995): each client may put as many positions into a
+/// batch as every other one, in whole requests, and the unused share of a client whose next request is larger is kept
+/// for its next turn.
+#[derive(Debug)]
+pub struct Queue<T> {
+    settings: QueueSettings,
+    clients: HashMap<u64, Client<T>>,
+    /// The clients that have requests, in the order of their turns.
+    turns: VecDeque<u64>,
+    waiting: usize,
+    in_flight: usize,
+    pace: Pace,
+}
+
+#[derive(Debug)]
+struct Client<T> {
+    requests: VecDeque<(Duration, Request<T>)>,
+    /// Positions it may put into a batch before the others have their turn.
+    credit: usize,
+}
+
+/// The speed of an evaluator, from recent batches.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    positions: f64,
+    seconds: f64,
+}
+
+impl Pace {
+    /// The share of the past that is kept when a batch is added: about thirty batches are remembered.
+    const KEPT: f64 = 0.97;
+
+    fn add(&mut self, positions: usize, took: Duration) {
+        self.positions = self.positions * Self::KEPT + positions as f64;
+        self.seconds = self.seconds * Self::KEPT + took.as_secs_f64();
+    }
+
+    /// Returns the seconds per position of one evaluator; 0 until it is measured.
+    fn seconds_per_position(self) -> f64 {
+        if self.positions > 0.0 { self.seconds / self.positions } else { 0.0 }
+    }
+}
+
+impl<T> Queue<T> {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(settings: QueueSettings) -> Self {
+        Self {
+            settings,
+            clients: HashMap::new(),
+            turns: VecDeque::new(),
+            waiting: 0,
+            in_flight: 0,
+            pace: Pace::default(),
+        }
+    }
+
+    /// From now on a batch holds so many positions.
+    pub fn set_batch_max(&mut self, batch_max: usize) {
+        self.settings.batch_max = batch_max;
+    }
+
+    /// Returns the number of positions in a batch.
+    #[must_use]
+    pub fn batch_max(&self) -> usize {
+        self.settings.batch_max
+    }
+
+    /// Positions that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Returns the expected wait of a request for `positions` that arrives now; zero until a batch was measured.
+    #[must_use]
+    pub fn expected(&self, positions: usize) -> Duration {
+        let ahead = (self.waiting + self.in_flight) as f64 / self.settings.evaluators.max(1) as f64;
+        Duration::try_from_secs_f64((ahead + positions as f64) * self.pace.seconds_per_position())
+            .unwrap_or(Duration::MAX)
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// [`Rejection`], with the request, if there is no room or its answer would come too late.
+    pub fn push(&mut self, request: Request<T>, now: Duration) -> Result<(), (Rejection, Request<T>)> {
+        // With an empty queue a request is accepted at any size: there would never be more room.
+        if self.waiting > 0 && self.waiting + request.positions > self.settings.waiting_max {
+            return Err((Rejection::Full { retry_after: self.expected(0) }, request));
+        }
+        let expected = self.expected(request.positions);
+        if let Some(deadline) = request.deadline
+            && now.saturating_add(expected + expected / MARGIN) > deadline
+        {
+            // By then half of what is ahead of it is done.
+            return Err((Rejection::Late { expected, retry_after: expected / 2 }, request));
+        }
+        self.waiting += request.positions;
+        let (id, turns) = (request.client, &mut self.turns);
+        let client = self.clients.entry(id).or_insert_with(|| {
+            turns.push_back(id);
+            Client { requests: VecDeque::new(), credit: 0 }
+        });
+        client.requests.push_back((now, request));
+        Ok(())
+    }
+
+    /// Returns the next step of a free evaluator. The caller reports each batch as [`done`](Self::done).
+    pub fn next(&mut self, now: Duration) -> Next<T> {
+        let Some(first) = self.first() else { return Next::Wait(None) };
+        let (since, version) = (first.0, first.1.version);
+        let due = self.oldest().unwrap_or(since).saturating_add(self.settings.delay);
+        let is_full = self.waiting >= self.settings.batch_max;
+        if !is_full && now < due {
+            return Next::Wait(Some(due));
+        }
+        let requests = self.take(version);
+        let positions: usize = requests.iter().map(|request| request.positions).sum();
+        self.waiting -= positions;
+        self.in_flight += positions;
+        let reason = match () {
+            () if positions >= self.settings.batch_max || (is_full && self.waiting > 0) => Reason::Full,
+            () if self.settings.delay > Duration::ZERO => Reason::Delay,
+            () => Reason::Idle,
+        };
+        Next::Batch { requests, reason }
+    }
+
+    /// A batch of so many positions is evaluated, which took so long; `None`: it was not evaluated.
+    pub fn done(&mut self, positions: usize, took: Option<Duration>) {
+        self.in_flight = self.in_flight.saturating_sub(positions);
+        if let Some(took) = took {
+            self.pace.add(positions, took);
+        }
+    }
+
+    /// Removes the requests that have no receiver: those whose deadline has passed, and those for which `is_wanted`
+    /// returns false.
+    pub fn remove(&mut self, now: Duration, mut is_wanted: impl FnMut(&T) -> bool) -> Vec<Request<T>> {
+        let mut removed = Vec::new();
+        for client in self.clients.values_mut() {
+            for _ in 0..client.requests.len() {
+                let Some((since, request)) = client.requests.pop_front() else { break };
+                if request.deadline.is_some_and(|deadline| deadline <= now) || !is_wanted(&request.payload) {
+                    self.waiting -= request.positions;
+                    removed.push(request);
+                } else {
+                    client.requests.push_back((since, request));
+                }
+            }
+        }
+        self.forget_idle();
+        removed
+    }
+
+    /// Removes all requests.
+    pub fn clear(&mut self) -> Vec<Request<T>> {
+        self.turns.clear();
+        self.waiting = 0;
+        self.clients.drain().flat_map(|(_, client)| client.requests).map(|(_, request)| request).collect()
+    }
+
+    /// The next request in turn.
+    fn first(&self) -> Option<&(Duration, Request<T>)> {
+        self.turns.front().and_then(|id| self.clients.get(id)).and_then(|client| client.requests.front())
+    }
+
+    /// Returns the time since which the oldest request waits; those of one client are in order.
+    fn oldest(&self) -> Option<Duration> {
+        self.clients.values().filter_map(|client| client.requests.front()).map(|(since, _)| *since).min()
+    }
+
+    /// Requests of `version` for one batch, in turns.
+    fn take(&mut self, version: u64) -> Vec<Request<T>> {
+        let share = (self.settings.batch_max / self.turns.len().max(1)).max(1);
+        let (mut taken, mut room) = (Vec::new(), self.settings.batch_max);
+        let mut credit = Some(share);
+        while let Some(more) = credit.take() {
+            for id in &self.turns {
+                let Some(client) = self.clients.get_mut(id) else { continue };
+                client.credit = client.credit.saturating_add(more);
+                while let Some((_, request)) = client.requests.front()
+                    && request.version == version
+                    && (request.positions <= room || taken.is_empty())
+                {
+                    if request.positions > client.credit {
+                        // Its turn comes again in this batch, as soon as the first one can be taken.
+                        let lacks = (request.positions - client.credit).max(share);
+                        credit = Some(credit.map_or(lacks, |least| least.min(lacks)));
+                        break;
+                    }
+                    let Some((_, request)) = client.requests.pop_front() else { break };
+                    client.credit -= request.positions;
+                    room = room.saturating_sub(request.positions);
+                    taken.push(request);
+                }
+            }
+            if room == 0 {
+                break;
+            }
+        }
+        // Saved credit is for a request that did not fit, not for a thousand later ones.
+        let most = self.settings.batch_max;
+        self.clients.values_mut().for_each(|client| client.credit = client.credit.min(most));
+        // The first client of this batch is last in the next.
+        self.turns.rotate_left(1);
+        self.forget_idle();
+        taken
+    }
+
+    fn forget_idle(&mut self) {
+        self.clients.retain(|_, client| !client.requests.is_empty());
+        let clients = &self.clients;
+        self.turns.retain(|id| clients.contains_key(id));
+    }
+}
+
+#[cfg(test)]
+mod tests;

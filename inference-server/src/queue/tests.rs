@@ -1,0 +1,211 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Next, Queue, QueueSettings, Reason, Rejection, Request};
+
+const BATCH_MAX: usize = 64;
+
+fn settings() -> QueueSettings {
+    QueueSettings { batch_max: BATCH_MAX, delay: Duration::ZERO, waiting_max: 1024, evaluators: 1 }
+}
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn request(client: u64, positions: usize) -> Request<usize> {
+    Request { client, version: 1, positions, deadline: None, payload: 0 }
+}
+
+fn push(queue: &mut Queue<usize>, request: Request<usize>) {
+    queue.push(request, Duration::ZERO).expect("there is room");
+}
+
+fn batch(queue: &mut Queue<usize>, now: Duration) -> (Vec<Request<usize>>, Reason) {
+    match queue.next(now) {
+        Next::Batch { requests, reason } => (requests, reason),
+        Next::Wait(until) => panic!("a batch is due, not a wait until {until:?}"),
+    }
+}
+
+fn by_client(requests: &[Request<usize>]) -> BTreeMap<u64, usize> {
+    let mut positions = BTreeMap::new();
+    requests.iter().for_each(|request| *positions.entry(request.client).or_default() += request.positions);
+    positions
+}
+
+#[test]
+fn an_evaluator_that_is_free_takes_what_there_is() {
+    let mut queue = Queue::new(settings());
+    assert!(matches!(queue.next(Duration::ZERO), Next::Wait(None)));
+    push(&mut queue, request(1, 3));
+    push(&mut queue, request(2, 5));
+    let (requests, reason) = batch(&mut queue, Duration::ZERO);
+    assert_eq!((by_client(&requests), reason), (BTreeMap::from([(1, 3), (2, 5)]), Reason::Idle));
+    assert!(matches!(queue.next(Duration::ZERO), Next::Wait(None)));
+}
+
+#[test]
+fn a_batch_waits_for_its_delay_and_no_longer_and_not_at_all_once_it_is_full() {
+    let mut queue = Queue::new(QueueSettings { delay: ms(5), ..settings() });
+    queue.push(request(1, 3), ms(10)).expect("there is room");
+    assert!(matches!(queue.next(ms(11)), Next::Wait(Some(until)) if until == ms(15)));
+    assert_eq!(batch(&mut queue, ms(15)).1, Reason::Delay);
+
+    queue.push(request(1, BATCH_MAX - 1), ms(20)).expect("there is room");
+    queue.push(request(2, 1), ms(20)).expect("there is room");
+    assert_eq!(batch(&mut queue, ms(20)).1, Reason::Full);
+}
+
+#[test]
+fn a_batch_holds_no_more_than_it_may_except_one_ask_that_is_larger() {
+    let mut queue = Queue::new(settings());
+    for _ in 0..3 {
+        push(&mut queue, request(1, 30));
+    }
+    let (requests, reason) = batch(&mut queue, Duration::ZERO);
+    assert_eq!((requests.len(), reason), (2, Reason::Full));
+    push(&mut queue, request(2, 500));
+    let sizes = |requests: Vec<Request<usize>>| requests.iter().map(|request| request.positions).collect::<Vec<_>>();
+    let (first, second) = (batch(&mut queue, Duration::ZERO).0, batch(&mut queue, Duration::ZERO).0);
+    let mut sizes = [sizes(first), sizes(second)];
+    sizes.sort();
+    assert_eq!(sizes, [vec![30], vec![500]]);
+    assert_eq!(queue.waiting(), 0);
+}
+
+#[test]
+fn a_client_that_floods_the_queue_leaves_the_others_their_share_of_every_batch() {
+    let mut queue = Queue::new(QueueSettings { waiting_max: 100_000, ..settings() });
+    for _ in 0..1000 {
+        push(&mut queue, request(1, 16));
+    }
+    for client in 2..=4 {
+        for _ in 0..200 {
+            push(&mut queue, request(client, 1));
+        }
+    }
+    let mut served: BTreeMap<u64, usize> = BTreeMap::new();
+    for _ in 0..12 {
+        for (client, positions) in by_client(&batch(&mut queue, Duration::ZERO).0) {
+            *served.entry(client).or_default() += positions;
+        }
+    }
+    for client in 1..=4 {
+        let positions = served[&client];
+        assert!((180..=204).contains(&positions), "client {client} has {positions} of 768, its share is 192");
+    }
+}
+
+#[test]
+fn the_requests_of_one_client_are_served_in_order() {
+    let mut queue = Queue::new(settings());
+    for (number, positions) in [40, 3, 60, 1, 7].into_iter().enumerate() {
+        push(&mut queue, Request { payload: number, ..request(1, positions) });
+    }
+    let mut order = Vec::new();
+    while queue.waiting() > 0 {
+        order.extend(batch(&mut queue, Duration::ZERO).0.into_iter().map(|request| request.payload));
+    }
+    assert_eq!(order, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_batch_is_of_one_weights_version_and_nobody_starves_for_theirs() {
+    let mut queue = Queue::new(settings());
+    for number in 0..40 {
+        push(&mut queue, Request { version: number % 2, ..request(number % 3, 4) });
+    }
+    let mut batches = 0;
+    while queue.waiting() > 0 {
+        let (requests, _) = batch(&mut queue, Duration::ZERO);
+        assert!(requests.iter().all(|request| request.version == requests[0].version));
+        batches += 1;
+        assert!(batches <= 40, "no batch is empty");
+    }
+}
+
+#[test]
+fn what_would_be_answered_after_its_deadline_is_refused_at_once_with_what_to_expect() {
+    let mut queue = Queue::new(settings());
+    push(&mut queue, request(1, 10));
+    let _ = batch(&mut queue, Duration::ZERO);
+    // A hundred positions a second.
+    queue.done(10, Some(ms(100)));
+    push(&mut queue, request(1, 50));
+    assert_eq!(queue.expected(10), ms(600));
+    let late = Request { deadline: Some(ms(1500)), ..request(2, 10) };
+    let (refused, _) = queue.push(late, ms(1000)).expect_err("it would be answered at 1600 ms");
+    assert_eq!(refused, Rejection::Late { expected: ms(600), retry_after: ms(300) });
+    let (_, tight) =
+        queue.push(Request { deadline: Some(ms(1899)), ..request(2, 10) }, ms(1000)).expect_err("no margin is left");
+    queue
+        .push(Request { deadline: Some(ms(1900)), ..tight }, ms(1000))
+        .expect("in time, also if it takes half as long again");
+}
+
+#[test]
+fn as_many_positions_wait_as_may_and_a_request_that_finds_nobody_waiting_is_always_taken() {
+    let mut queue = Queue::new(QueueSettings { waiting_max: 100, ..settings() });
+    push(&mut queue, request(1, 400));
+    let (refused, request) = queue.push(request(2, 1), Duration::ZERO).expect_err("the queue is full");
+    assert!(matches!(refused, Rejection::Full { .. }));
+    let _ = batch(&mut queue, Duration::ZERO);
+    push(&mut queue, request);
+}
+
+#[test]
+fn requests_that_nobody_waits_for_leave_the_queue() {
+    let mut queue = Queue::new(settings());
+    push(&mut queue, Request { payload: 1, ..request(1, 5) });
+    push(&mut queue, Request { deadline: Some(ms(10)), ..request(1, 6) });
+    push(&mut queue, request(2, 7));
+    let removed = queue.remove(ms(10), |&payload| payload == 0);
+    assert_eq!(removed.iter().map(|request| request.positions).collect::<Vec<_>>(), [5, 6]);
+    assert_eq!((queue.waiting(), queue.turns.len()), (7, 1));
+}
+
+#[test]
+fn whatever_comes_in_whatever_order_everything_leaves_once() {
+    // A linear congruential generator is enough of a random source here; the seed is fixed.
+    let mut state = 7_u64;
+    let mut random = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut queue = Queue::new(QueueSettings { waiting_max: 500, evaluators: 2, ..settings() });
+    let (mut pushed, mut left, mut now) = (0_usize, Vec::new(), Duration::ZERO);
+    for _ in 0..20_000 {
+        now += Duration::from_micros(random(50));
+        match random(3) {
+            0 | 1 => {
+                let request = Request {
+                    client: random(5),
+                    version: random(2),
+                    positions: usize::try_from(1 + random(100)).unwrap(),
+                    deadline: (random(4) == 0).then(|| now + Duration::from_micros(random(2000))),
+                    payload: pushed,
+                };
+                // The number of one that is refused is the next one's.
+                pushed += usize::from(queue.push(request, now).is_ok());
+            }
+            _ => {
+                left.extend(queue.remove(now, |_| true).into_iter().map(|request| request.payload));
+                if let Next::Batch { requests, .. } = queue.next(now) {
+                    let positions: usize = requests.iter().map(|request| request.positions).sum();
+                    assert!(
+                        positions <= BATCH_MAX || requests.len() == 1,
+                        "{positions} positions in {} requests",
+                        requests.len()
+                    );
+                    queue.done(positions, Some(Duration::from_micros(10 * positions as u64)));
+                    left.extend(requests.into_iter().map(|request| request.payload));
+                }
+            }
+        }
+        assert_eq!(queue.waiting() == 0, queue.turns.is_empty());
+    }
+    left.extend(queue.clear().into_iter().map(|request| request.payload));
+    left.sort_unstable();
+    assert_eq!(left, (0..pushed).collect::<Vec<_>>());
+}

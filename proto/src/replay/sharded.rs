@@ -1,0 +1,421 @@
+use std::collections::VecDeque;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use experience::{Sample, TotalWeight};
+use futures::future::select_all;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::sampler::State;
+use super::{Inspector, NewestWeights, SampleBatch, Sampler, SamplerSettings, TableStats};
+use crate::reconnect::until;
+use crate::servers::{Server, Servers};
+
+/// The settings of a [`ShardedSampler`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShardedSettings {
+    /// The stream from each server.
+    pub shard: SamplerSettings,
+    /// Decides which server each sample is taken from.
+    pub seed: u64,
+    /// The time for which a chosen server may keep a batch waiting while others could serve it; [`SHARD_TIMEOUT`]
+    /// except in tests.
+    pub shard_timeout: Duration,
+}
+
+/// The time for which a draw waits for a server that has items but sends none, most often because its rate limiter
+/// waits for inserts: long enough that limiters of servers with equal load do not bias the draws, short enough that a
+/// server without actors does not block the rest for long.
+pub const SHARD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Samples drawn from all servers together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShardedBatch {
+    /// The samples, as many as were requested. Their probabilities and numbers of items are those in all tables
+    /// together.
+    pub samples: Vec<Sample>,
+    /// The server of each sample.
+    pub servers: Vec<Server>,
+}
+
+/// Draws from the tables of several replay servers as if they were one.
+///
+/// Each sample of a batch is taken from a server that is drawn with its share of the total weight of all: the number of
+/// samples from each is multinomial, and an item has the probability it would have in one table of all items. The
+/// sample carries that probability: its probability in its own table times the share of its server.
+///
+/// The set of servers may change at any time. A server whose table draws nothing has a total weight of zero; one that
+/// is unreachable, or keeps the others waiting for longer than [`ShardedSettings::shard_timeout`], is left out until
+/// its next batch. With one server batches are its batches, unchanged.
+#[derive(Debug)]
+pub struct ShardedSampler {
+    servers: Servers,
+    newest: NewestWeights,
+    settings: ShardedSettings,
+    rng: ChaCha8Rng,
+    /// One for each server, ascending by id.
+    streams: Vec<ShardStream>,
+    /// The samples of the next batch so far.
+    drawn: Vec<(Sample, Server)>,
+    /// The server of the next sample.
+    choice: Option<Choice>,
+}
+
+/// A server that was drawn, and keeps the draw waiting if it has no sample here.
+#[derive(Debug, Clone)]
+struct Choice {
+    id: Arc<str>,
+    share: f64,
+    /// Items in all tables together; `None` if this is the only one, whose samples carry it themselves.
+    all_items: Option<u64>,
+    since: Instant,
+}
+
+impl ShardedSampler {
+    /// Starts to draw, and sends `newest` to every server with its requests. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn start(newest: NewestWeights, servers: Servers, settings: ShardedSettings) -> Self {
+        let rng = ChaCha8Rng::seed_from_u64(settings.seed);
+        let mut sampler = Self { servers, newest, settings, rng, streams: Vec::new(), drawn: Vec::new(), choice: None };
+        sampler.follow();
+        sampler
+    }
+
+    /// The next batch; waits for as long as no server has one. Cancel-safe.
+    pub async fn next(&mut self) -> ShardedBatch {
+        if self.servers.has_changed() {
+            self.follow();
+        }
+        self.streams.iter_mut().for_each(ShardStream::take_in);
+        while self.drawn.len() < self.settings.shard.batch_size {
+            if !self.draw() {
+                self.wait().await;
+            }
+        }
+        let (samples, servers) = std::mem::take(&mut self.drawn).into_iter().unzip();
+        ShardedBatch { samples, servers }
+    }
+
+    /// Returns the number of servers, and the number of them that are drawn from now.
+    #[must_use]
+    pub fn servers(&self) -> (usize, usize) {
+        (self.streams.len(), self.total_weights().iter().filter(|total| total.weight > 0.0).count())
+    }
+
+    /// Ends all streams and joins their tasks.
+    pub async fn close(self) {
+        for stream in self.streams {
+            stream.sampler.close().await;
+        }
+    }
+
+    /// One more sample, if it can be had without waiting.
+    fn draw(&mut self) -> bool {
+        while let Some(choice) = self.choice.clone().or_else(|| self.choose()) {
+            let Some(at) = self.streams.iter().position(|stream| stream.server.id == choice.id) else {
+                // The server is gone.
+                self.choice = None;
+                continue;
+            };
+            let stream = &mut self.streams[at];
+            if let Some(mut sample) = stream.take() {
+                reweigh(&mut sample, &choice);
+                self.drawn.push((sample, stream.server.clone()));
+                self.choice = None;
+                return true;
+            }
+            let is_late = stream.is_unreachable() || choice.since.elapsed() >= self.settings.shard_timeout;
+            let mut others = self.streams.iter().filter(|other| other.server.id != choice.id);
+            if !(is_late && others.any(|other| other.total_weight().is_some())) {
+                self.choice = Some(choice);
+                return false;
+            }
+            self.streams[at].exclude();
+            self.choice = None;
+        }
+        false
+    }
+
+    /// Draws the server of the next sample; `None` while there is nothing to draw, or a server has yet to report its
+    /// weight.
+    fn choose(&mut self) -> Option<Choice> {
+        let shard_timeout = self.settings.shard_timeout;
+        if self.streams.iter().any(|stream| stream.awaits_weight(shard_timeout)) {
+            return None;
+        }
+        if let [only] = self.streams.as_slice() {
+            // What most runs have, for every sample: nothing is drawn, nothing is allocated.
+            only.total_weight().filter(|total| total.weight > 0.0)?;
+            return Some(Choice {
+                id: Arc::clone(&only.server.id),
+                share: 1.0,
+                all_items: None,
+                since: Instant::now(),
+            });
+        }
+        let shares = TotalWeight::shares(&self.total_weights());
+        let at = pick(&shares, self.rng.random())?;
+        let sharing = self.streams.iter().zip(&shares).filter(|(_, share)| **share > 0.0);
+        let all_items = sharing.clone().map(|(stream, _)| stream.items()).fold(0_u64, u64::saturating_add);
+        let all_items = (sharing.count() > 1).then_some(all_items.max(1));
+        let id = Arc::clone(&self.streams[at].server.id);
+        Some(Choice { id, share: shares[at], all_items, since: Instant::now() })
+    }
+
+    /// Returns the current weight of each server.
+    fn total_weights(&self) -> Vec<TotalWeight> {
+        self.streams.iter().map(|stream| stream.total_weight().unwrap_or_default()).collect()
+    }
+
+    /// Waits until something has happened that a draw may go by.
+    async fn wait(&mut self) {
+        let shard_timeout = self.settings.shard_timeout;
+        let due = self.choice.iter().map(|choice| choice.since + shard_timeout);
+        let due = due.chain(self.streams.iter().filter_map(|stream| stream.weight_deadline(shard_timeout)));
+        let due = due.filter(|due| *due > Instant::now()).min();
+        let is_new_set = {
+            let events = self.streams.iter_mut().map(|stream| {
+                let event: Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(stream.event());
+                event
+            });
+            let events: Vec<_> = events.collect();
+            tokio::select! {
+                () = self.servers.changed() => true,
+                () = any(events) => false,
+                () = until(due) => false,
+            }
+        };
+        if is_new_set {
+            self.follow();
+        }
+    }
+
+    /// Takes in what servers there are now.
+    fn follow(&mut self) {
+        let set = self.servers.current();
+        self.streams.retain(|stream| {
+            let stays = set.iter().any(|server| stream.is_of(server));
+            if !stays {
+                tracing::info!(server = &*stream.server.endpoint, "samples no longer come from this server");
+            }
+            stays
+        });
+        for server in set.iter() {
+            if !self.streams.iter().any(|stream| stream.is_of(server)) {
+                self.streams.push(ShardStream::start(server.clone(), self.newest.clone(), &self.settings.shard));
+            }
+        }
+        self.streams.sort_by(|a, b| a.server.cmp(&b.server));
+        let is_one_of_several = self.streams.len() > 1;
+        for stream in &mut self.streams {
+            if is_one_of_several {
+                stream.poll_total_weight(&self.settings.shard.table);
+            } else {
+                stream.end_poll();
+            }
+        }
+    }
+}
+
+/// The interval between requests for a server's total weight: buffered batches only carry the weight at the time of
+/// their draw.
+const WEIGHT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// One server: its stream of batches, what is left of the last one, and what its table weighs.
+#[derive(Debug)]
+struct ShardStream {
+    server: Server,
+    sampler: Sampler,
+    queue: VecDeque<Sample>,
+    /// The total weight in the last batch.
+    table: Option<TableStats>,
+    polled: Option<Polled>,
+    /// It keeps the others waiting: no sample is expected of it before its next batch.
+    excluded: bool,
+    started: Instant,
+}
+
+/// The server's answer to the latest of the periodic requests, which are sent while other servers are drawn from.
+#[derive(Debug)]
+struct Polled {
+    table: watch::Receiver<Option<Arc<TableStats>>>,
+    _task: DropGuard,
+}
+
+impl ShardStream {
+    fn start(server: Server, newest: NewestWeights, settings: &SamplerSettings) -> Self {
+        let sampler = Sampler::with_newest(newest, &server.endpoint, settings.clone());
+        let (queue, started) = (VecDeque::new(), Instant::now());
+        Self { server, sampler, queue, table: None, polled: None, excluded: false, started }
+    }
+
+    /// True while batches are drawn from this server, at its current endpoint.
+    fn is_of(&self, server: &Server) -> bool {
+        self.server.id == server.id && self.server.endpoint == server.endpoint
+    }
+
+    /// Requests the server's total weight repeatedly.
+    fn poll_total_weight(&mut self, table: &str) {
+        if self.polled.is_none() {
+            let (sender, answers) = watch::channel(None);
+            let stop = CancellationToken::new();
+            let polling = poll(Arc::clone(&self.server.endpoint), table.to_owned(), sender);
+            tokio::spawn(stop.clone().run_until_cancelled_owned(polling));
+            self.polled = Some(Polled { table: answers, _task: stop.drop_guard() });
+        }
+    }
+
+    /// Ends the requests: the only server has all of the weight.
+    fn end_poll(&mut self) {
+        self.polled = None;
+    }
+
+    /// Looks whether a batch has come, where there is nothing left of the last one.
+    fn take_in(&mut self) {
+        if self.queue.is_empty()
+            && let Some(batch) = self.sampler.try_next()
+        {
+            self.put(batch);
+        }
+    }
+
+    /// The next sample, if it is here.
+    fn take(&mut self) -> Option<Sample> {
+        self.take_in();
+        self.queue.pop_front()
+    }
+
+    fn put(&mut self, SampleBatch { samples, table }: SampleBatch) {
+        self.queue.extend(samples);
+        self.table = Some(table);
+        if std::mem::take(&mut self.excluded) {
+            tracing::info!(server = &*self.server.endpoint, "samples come from this server again");
+        }
+    }
+
+    /// Returns the server's total weight; `None` while no batch can be expected of it.
+    fn total_weight(&self) -> Option<TotalWeight> {
+        if self.excluded {
+            return None;
+        }
+        let known = self.known(TableStats::total_weight).filter(|total| total.weight > 0.0);
+        // A buffered batch was drawn, whatever became of the table since; some peers do not report their total weight.
+        known.or_else(|| self.queue.front().map(|sample| TotalWeight::of_items(sample.table_items)))
+    }
+
+    /// Items that it draws from.
+    fn items(&self) -> u64 {
+        self.known(|table| table.window_items).unwrap_or(0)
+    }
+
+    /// Something of the newest that is known of its table.
+    fn known<T>(&self, what: impl Fn(&TableStats) -> T) -> Option<T> {
+        let polled = self.polled.as_ref().and_then(|polled| polled.table.borrow().as_deref().map(&what));
+        polled.or_else(|| self.table.as_ref().map(what))
+    }
+
+    fn is_unreachable(&self) -> bool {
+        matches!(self.sampler.state(), State::Unreachable(_))
+    }
+
+    /// Returns true if the stream has just started and has no weight yet: a draw now would pass it over.
+    fn awaits_weight(&self, shard_timeout: Duration) -> bool {
+        self.weight_deadline(shard_timeout).is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns the deadline for the first weight; `None` once it has arrived.
+    fn weight_deadline(&self, shard_timeout: Duration) -> Option<Instant> {
+        let is_silent = matches!(self.sampler.state(), State::Opening | State::Serving);
+        (is_silent && self.known(|_| ()).is_none()).then(|| self.started + shard_timeout)
+    }
+
+    /// Expects nothing of it before its next batch.
+    fn exclude(&mut self) {
+        self.excluded = true;
+        let (server, reason) = (&*self.server.endpoint, self.sampler.waiting_reason().unwrap_or_default());
+        if self.is_unreachable() {
+            tracing::warn!(server, reason, "a replay server is away; samples come from the others");
+        } else {
+            tracing::info!(server, reason, "a replay server keeps batches waiting; samples come from the others");
+        }
+    }
+
+    /// Waits for a batch, if there is nothing left of the last one, or for news of the server. Cancel-safe.
+    async fn event(&mut self) {
+        let news = async {
+            let answered = match &mut self.polled {
+                Some(polled) => polled.table.changed().await.is_ok(),
+                None => false,
+            };
+            if !answered {
+                pending().await
+            }
+        };
+        let batch = if self.queue.is_empty() {
+            tokio::select! {
+                batch = self.sampler.next_or_change() => batch,
+                () = news => None,
+            }
+        } else {
+            tokio::select! {
+                () = self.sampler.change() => None,
+                () = news => None,
+            }
+        };
+        if let Some(batch) = batch {
+            self.put(batch);
+        }
+    }
+}
+
+/// Converts the statistics of a sample from its own table to those in all tables together.
+fn reweigh(sample: &mut Sample, choice: &Choice) {
+    // A probability is above zero, however small the share; a share of one changes nothing.
+    sample.probability = (sample.probability * choice.share).max(f64::MIN_POSITIVE);
+    if let Some(items) = choice.all_items {
+        sample.table_items = items;
+    }
+}
+
+/// Returns the index of the share that contains `point`, from 0 up to 1; `None` where all are zero.
+fn pick(shares: &[f64], point: f64) -> Option<usize> {
+    let mut left = point;
+    for (at, &share) in shares.iter().enumerate() {
+        if left < share {
+            return Some(at);
+        }
+        left -= share;
+    }
+    // Shares sum to one up to rounding only.
+    shares.iter().rposition(|&share| share > 0.0)
+}
+
+async fn any(events: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
+    if events.is_empty() {
+        return pending().await;
+    }
+    select_all(events).await;
+}
+
+/// Requests the table's statistics repeatedly. A failed request leaves the last answer in force: the stream shows
+/// whether the server is reachable.
+async fn poll(endpoint: Arc<str>, table: String, answers: watch::Sender<Option<Arc<TableStats>>>) {
+    let Ok(inspector) = Inspector::new(&endpoint) else { return };
+    let mut ticks = interval(WEIGHT_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Ok(stats) = inspector.stats_of(&table).await {
+            answers.send_replace(Some(Arc::new(stats.table)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

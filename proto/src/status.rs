@@ -1,0 +1,30 @@
+//! The statuses of rejected calls, with their details.
+
+use std::time::Duration;
+
+use experience::Invalid;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+/// `INVALID_ARGUMENT` whose details (`google.rpc.BadRequest`) name the field.
+#[must_use]
+pub fn status(invalid: &Invalid) -> Status {
+    let details = ErrorDetails::with_bad_request_violation(&invalid.field, &invalid.reason);
+    Status::with_error_details(Code::InvalidArgument, invalid.to_string(), details)
+}
+
+/// The trailer with the delay before a retry in milliseconds, under gRPC's name for it.
+pub const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
+
+/// The same refusal with the advice to try again after so long: in its trailer and in its details
+/// (`google.rpc.RetryInfo`).
+#[must_use]
+pub fn retry_after(status: Status, after: Duration) -> Status {
+    let milliseconds = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    let details = ErrorDetails::with_retry_info(Some(after));
+    let mut status = Status::with_error_details(status.code(), status.message(), details);
+    // A client that knows no better than its own delays does no harm.
+    status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(milliseconds));
+    status
+}

@@ -1,0 +1,220 @@
+//! The way of an insert: it waits until every table lets it in, goes to the log, and into the tables when it is
+//! durable.
+
+use std::collections::HashMap;
+use std::sync::mpsc::TrySendError;
+use std::time::Instant;
+
+use experience::{Trajectory, TrajectoryId};
+use replay::Wait;
+use tokio::sync::mpsc;
+
+use super::commands::Inserted;
+use super::{IN_LOG_MAX, TableService, TableState};
+use crate::config::TableIndex;
+use crate::log::committer::LogCommand;
+use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis};
+use crate::{metrics, storage};
+
+/// A trajectory that is not admitted yet.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) trajectory: Trajectory,
+    pub(super) content: EncodedTrajectory,
+    pub(super) inserted: UnixMillis,
+    pub(super) since: Instant,
+}
+
+/// A trajectory in flight to the disk.
+#[derive(Debug)]
+pub(super) struct InLog {
+    trajectory: Trajectory,
+    inserted: UnixMillis,
+    since: Instant,
+}
+
+impl TableService {
+    pub(super) fn insert(&mut self, arrival: Arrival, reply: mpsc::Sender<Inserted>) {
+        let id = arrival.trajectory.id();
+        if self.seen.contains(id) {
+            self.common.duplicates += 1;
+            return answer(&reply, Inserted::Duplicate(id));
+        }
+        if self.draining && !self.in_log.contains_key(&id) {
+            return answer(&reply, Inserted::Draining(id));
+        }
+        // `replies` has an entry for an id exactly while its insert is queued or being written.
+        if let Some(askers) = self.replies.get_mut(&id) {
+            askers.retain(|asker| !asker.is_closed());
+            return askers.push(reply);
+        }
+        if self.is_stale(&arrival) {
+            metrics::count_stale();
+            return answer(&reply, Inserted::Stale(id));
+        }
+        let bytes = in_flight_bytes(&arrival.trajectory, &arrival.content);
+        if let Some(bytes_max) = self.memory_bytes_max
+            && self.memory_bytes() + bytes > bytes_max
+            && !self.tables.iter().all(TableState::is_full)
+        {
+            metrics::count_over_memory();
+            return answer(&reply, Inserted::OverMemory { id, bytes_max });
+        }
+        self.replies.insert(id, vec![reply]);
+        self.in_flight_bytes += bytes;
+        self.arrivals.push_back(arrival);
+    }
+
+    /// The highest epoch of an actor among the ids stored and those that wait to be; 0 for none.
+    pub(super) fn highest_epoch(&self, actor: u64) -> u64 {
+        let waiting = self.replies.keys().filter(|id| id.actor == actor).map(|id| id.epoch).max();
+        self.seen.highest_epoch(actor).max(waiting).unwrap_or(0)
+    }
+
+    /// Returns true if every table rejects trajectories whose newest weights are that far behind. Leaves no trace: a
+    /// retry is checked again.
+    fn is_stale(&self, arrival: &Arrival) -> bool {
+        let version = arrival.trajectory.last_weights_version();
+        self.tables.iter().all(|table| table.table().is_stale(version))
+    }
+
+    /// Removes the blocked inserts of clients that have gone: they will retry. Without this a client that reconnects
+    /// repeatedly while the limiter blocks it would fill the memory.
+    pub(super) fn forget_abandoned(&mut self) {
+        let (replies, bytes) = (&mut self.replies, &mut self.in_flight_bytes);
+        self.arrivals.retain(|Arrival { trajectory, content, .. }| {
+            let awaited = is_awaited(replies, trajectory.id());
+            if !awaited {
+                replies.remove(&trajectory.id());
+                *bytes -= in_flight_bytes(trajectory, content);
+            }
+            awaited
+        });
+    }
+
+    /// Sends to the log what every table lets in; otherwise why the first does not. A trajectory enters whole as soon
+    /// as its first item may.
+    pub(super) fn admit(&mut self) -> Option<(TableIndex, Wait)> {
+        while let Some(Arrival { trajectory, content, .. }) = self.arrivals.front() {
+            let id = trajectory.id();
+            if !is_awaited(&self.replies, id) {
+                self.in_flight_bytes -= in_flight_bytes(trajectory, content);
+                self.replies.remove(&id);
+                self.arrivals.pop_front();
+                continue;
+            }
+            if self.in_log_entries >= IN_LOG_MAX {
+                return None;
+            }
+            if let Some(wait) = self.refusal() {
+                return Some(wait);
+            }
+            let Arrival { trajectory, content, inserted, since } = self.arrivals.pop_front()?;
+            let items = storage::items(&trajectory);
+            self.in_log_items += u64::from(items);
+            self.in_log.insert(id, InLog { trajectory, inserted, since });
+            self.append(Entry::Trajectory { id, items, content });
+        }
+        None
+    }
+
+    /// The first table that does not let a trajectory in now, and why.
+    fn refusal(&self) -> Option<(TableIndex, Wait)> {
+        let mut tables = self.tables.iter().enumerate();
+        tables.find_map(|(index, table)| Some((TableIndex(index), table.can_insert(self.in_log_items).err()?)))
+    }
+
+    pub(super) fn committed(&mut self, entries: Vec<Entry>, segment: SegmentNumber, bytes: u64, now: Instant) {
+        self.common.log_bytes = bytes;
+        self.in_log_entries -= entries.len();
+        for entry in entries {
+            match entry {
+                Entry::Trajectory { id, items, content } => {
+                    if let Some(stored) = self.land(id, items, &content) {
+                        self.stored(stored, segment, now);
+                    }
+                }
+                Entry::Operator(record) => self.recorded(&record, Ok(())),
+            }
+        }
+        self.drop_segments();
+    }
+
+    fn stored(&mut self, stored: InLog, segment: SegmentNumber, now: Instant) {
+        let InLog { trajectory, inserted, since } = stored;
+        let id = trajectory.id();
+        metrics::inserted_after(now.saturating_duration_since(since));
+        if self.seen.insert(id) {
+            self.segments.push(segment);
+            for table in &mut self.tables {
+                table.insert(trajectory.clone(), inserted.since_1970());
+            }
+        }
+        for (index, reply) in self.replies.remove(&id).into_iter().flatten().enumerate() {
+            self.common.duplicates += u64::from(index > 0);
+            answer(&reply, if index == 0 { Inserted::New(id) } else { Inserted::Duplicate(id) });
+        }
+    }
+
+    pub(super) fn failed(&mut self, entries: Vec<Entry>, error: &str) {
+        self.in_log_entries -= entries.len();
+        for entry in entries {
+            match entry {
+                Entry::Trajectory { id, items, content } => {
+                    self.land(id, items, &content);
+                    for reply in self.replies.remove(&id).into_iter().flatten() {
+                        metrics::count_not_stored();
+                        answer(&reply, Inserted::NotStored(id, error.to_owned()));
+                    }
+                }
+                Entry::Operator(record) => self.recorded(&record, Err(error.to_owned())),
+            }
+        }
+    }
+
+    /// Takes out of the trajectories in flight one that the log has answered.
+    fn land(&mut self, id: TrajectoryId, items: u32, content: &EncodedTrajectory) -> Option<InLog> {
+        let landed = self.in_log.remove(&id)?;
+        self.in_flight_bytes -= in_flight_bytes(&landed.trajectory, content);
+        self.in_log_items -= u64::from(items);
+        Some(landed)
+    }
+
+    /// There is room: entries in flight are counted, and the channel has more room than their maximum.
+    pub(super) fn append(&mut self, entry: Entry) {
+        self.in_log_entries += 1;
+        match self.log.try_send(LogCommand::Append(entry)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) => {
+                if let LogCommand::Append(entry) = refused {
+                    self.failed(vec![entry], "the log is not taking entries");
+                }
+            }
+        }
+    }
+
+    /// Answers every insert that is queued and not in flight to the disk.
+    pub(super) fn hand_back(&mut self) {
+        for Arrival { trajectory, content, .. } in std::mem::take(&mut self.arrivals) {
+            self.in_flight_bytes -= in_flight_bytes(&trajectory, &content);
+            for reply in self.replies.remove(&trajectory.id()).into_iter().flatten() {
+                answer(&reply, Inserted::Draining(trajectory.id()));
+            }
+        }
+    }
+}
+
+/// Returns the memory of a trajectory in flight, with its record, in bytes.
+fn in_flight_bytes(trajectory: &Trajectory, content: &EncodedTrajectory) -> u64 {
+    (trajectory.bytes() + content.payload().len()) as u64
+}
+
+/// Returns true if a client still waits for the outcome of a trajectory.
+fn is_awaited(replies: &HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>, id: TrajectoryId) -> bool {
+    replies.get(&id).is_some_and(|askers| askers.iter().any(|asker| !asker.is_closed()))
+}
+
+/// A client keeps room for every answer that is due; a client that has gone retries.
+fn answer(reply: &mpsc::Sender<Inserted>, inserted: Inserted) {
+    let _ = reply.try_send(inserted);
+}

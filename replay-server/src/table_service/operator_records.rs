@@ -1,0 +1,188 @@
+//! Durable records besides trajectories: they wait for room in the log, and the caller is answered once they are
+//! durable.
+
+use std::collections::BTreeMap;
+
+use experience::TrajectoryId;
+use proto::limits::PRIORITIES_MAX;
+use proto::replay::Suspect;
+use replay::{ItemKey, PriorityUpdate, QuarantineChange, RateLimiterCounts};
+
+use super::commands::{Refusal, Reply};
+use super::{IN_LOG_MAX, TableService, TableState};
+use crate::config::{LiveTable, TableIndex};
+use crate::log::{Entry, OperatorRecord, TableCounters};
+
+/// Records that wait for the log. Beyond them, or where the log fails, a report holds until the next start only: what
+/// is drawn again then is reported again.
+const RECORDS_WAITING_MAX: usize = 1024;
+
+/// Priorities that wait for the log or are in its hands: a few of the largest requests.
+const PRIORITIES_IN_FLIGHT_MAX: usize = 4 * PRIORITIES_MAX;
+
+/// The continuation of a record: called with success once the record is durable, or with the reason of the failure.
+pub(super) struct Then(Box<dyn FnOnce(Result<(), String>) + Send>);
+
+impl Then {
+    /// Returns a continuation without a caller.
+    fn nothing() -> Self {
+        Self(Box::new(|_| {}))
+    }
+
+    /// Returns a continuation that answers a caller.
+    fn answer<T: Send + 'static>(reply: Reply<Result<T, Refusal>>, answer: T) -> Self {
+        Self(Box::new(move |durable| {
+            // A caller that has gone retries.
+            let _ = reply.send(durable.map(|()| answer).map_err(Refusal::NotDurable));
+        }))
+    }
+}
+
+impl std::fmt::Debug for Then {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Then").finish_non_exhaustive()
+    }
+}
+
+impl TableService {
+    /// Makes a record durable as soon as the log has room.
+    fn record(&mut self, record: OperatorRecord, then: Then) {
+        if self.records.len() >= RECORDS_WAITING_MAX {
+            return then.0(Err(format!("{RECORDS_WAITING_MAX} records wait for it already")));
+        }
+        self.priorities_in_flight += priorities(&record);
+        self.records.push_back((record, then));
+    }
+
+    pub(super) fn send_records(&mut self) {
+        while self.in_log_entries < IN_LOG_MAX {
+            let Some((record, then)) = self.records.pop_front() else { return };
+            // The log answers in the order of its commands.
+            self.records_in_log.push_back(then);
+            self.append(Entry::Operator(record));
+        }
+    }
+
+    /// Handles the result of the oldest record in flight.
+    pub(super) fn recorded(&mut self, record: &OperatorRecord, durable: Result<(), String>) {
+        self.priorities_in_flight -= priorities(record);
+        if let Some(then) = self.records_in_log.pop_front() {
+            then.0(durable);
+        }
+    }
+
+    /// Should a table of such a name come back, it is another one.
+    pub(super) fn forget_tables(&mut self, names: Vec<String>) {
+        for name in names {
+            self.record(OperatorRecord::Table { name, settings: None }, Then::nothing());
+        }
+    }
+
+    /// Writes down how much was drawn from each table; the log counts the main one's itself.
+    pub(super) fn record_samples(&mut self) {
+        for index in TableIndex::MAIN.0 + 1..self.tables.len() {
+            let RateLimiterCounts { inserted: items, sampled: samples, .. } = self.tables[index].limiter().counts();
+            // It comes again with the next tick.
+            if samples == self.samples_recorded[index] || self.records.len() >= RECORDS_WAITING_MAX {
+                continue;
+            }
+            self.samples_recorded[index] = samples;
+            let table = self.tables[index].name().to_owned();
+            self.record(
+                OperatorRecord::TableCounters { table, counters: TableCounters { items, samples } },
+                Then::nothing(),
+            );
+        }
+    }
+
+    /// Takes a trajectory out of sampling. Whether a table held it.
+    pub(super) fn report(&mut self, id: TrajectoryId) -> bool {
+        let suspect = Suspect::Trajectory(id);
+        let changes: Vec<_> = self.tables.iter_mut().map(|table| table.quarantine(suspect)).collect();
+        if changes.iter().any(|change| matches!(change, QuarantineChange::Changed { .. })) {
+            self.record(OperatorRecord::Quarantine(suspect), Then::nothing());
+        }
+        changes.iter().any(|change| *change != QuarantineChange::Unknown)
+    }
+
+    /// Takes something out of sampling.
+    pub(super) fn quarantine(&mut self, suspect: Suspect, reply: Reply<Result<u64, Refusal>>) {
+        self.change_quarantine(OperatorRecord::Quarantine(suspect), suspect, TableState::quarantine, reply);
+    }
+
+    /// Puts something back into sampling.
+    pub(super) fn release(&mut self, suspect: Suspect, reply: Reply<Result<u64, Refusal>>) {
+        self.change_quarantine(OperatorRecord::Release(suspect), suspect, TableState::release, reply);
+    }
+
+    /// Applies `change` to every table, and records it also where it changes nothing: the change before may not have
+    /// become durable.
+    fn change_quarantine(
+        &mut self,
+        record: OperatorRecord,
+        suspect: Suspect,
+        change: fn(&mut TableState, Suspect) -> QuarantineChange,
+        reply: Reply<Result<u64, Refusal>>,
+    ) {
+        let changes: Vec<_> = self.tables.iter_mut().map(|table| change(table, suspect)).collect();
+        if let Suspect::Trajectory(id) = suspect
+            && changes.iter().all(|change| *change == QuarantineChange::Unknown)
+        {
+            let _ = reply.send(Err(Refusal::NotHeld(id)));
+            return;
+        }
+        let items = if let QuarantineChange::Changed { items } = changes[TableIndex::MAIN.0] { items } else { 0 };
+        self.record(record, Then::answer(reply, items));
+    }
+
+    /// Holds a table to other settings.
+    pub(super) fn configure(
+        &mut self,
+        table: TableIndex,
+        change: &BTreeMap<String, String>,
+        reply: Reply<Result<BTreeMap<String, String>, Refusal>>,
+    ) {
+        let state = &mut self.tables[table.0];
+        let before = state.settings().section.clone();
+        let settings = match before.changed(change).and_then(|section| section.settings()) {
+            Ok(settings) => settings,
+            Err(invalid) => {
+                let _ = reply.send(Err(Refusal::Setting(invalid)));
+                return;
+            }
+        };
+        let (in_force, live) = (settings.section.live_settings(), settings.section.clone());
+        if live == before {
+            let _ = reply.send(Ok(in_force));
+            return;
+        }
+        tracing::info!(table = state.name(), ?change, "a table is changed");
+        state.hold_to(settings);
+        let settings = Some(LiveTable::encode(state.written(), live));
+        let record = OperatorRecord::Table { name: state.name().to_owned(), settings };
+        self.record(record, Then::answer(reply, in_force));
+    }
+
+    /// Gives items of a table new priorities, which hold at once: they are advice, and their loss costs little.
+    pub(super) fn update_priorities(
+        &mut self,
+        table: TableIndex,
+        priorities: Vec<(ItemKey, f64)>,
+    ) -> Result<PriorityUpdate, Refusal> {
+        let waiting = self.priorities_in_flight;
+        if waiting + priorities.len() > PRIORITIES_IN_FLIGHT_MAX || self.records.len() >= RECORDS_WAITING_MAX {
+            return Err(Refusal::TooMany { waiting });
+        }
+        let state = &mut self.tables[table.0];
+        let update = state.update_priorities(&priorities)?;
+        if update.updated > 0 {
+            let record = OperatorRecord::Priorities { table: state.name().to_owned(), updates: priorities };
+            self.record(record, Then::nothing());
+        }
+        Ok(update)
+    }
+}
+
+fn priorities(record: &OperatorRecord) -> usize {
+    if let OperatorRecord::Priorities { updates, .. } = record { updates.len() } else { 0 }
+}

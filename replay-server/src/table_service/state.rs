@@ -1,0 +1,465 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use experience::{TotalWeight, Trajectory, WeightsVersion};
+use proto::convert;
+use proto::limits::CREDIT_BATCHES_MAX;
+use proto::replay::{Suspect, TableEdge, TableStats};
+use rand_chacha::ChaCha8Rng;
+use replay::{
+    Changed, Drawn, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, RateLimiter,
+    RateLimiterCounts, Removed, Retention, SeenIds, Table, TableTotals, Wait,
+};
+use tokio::sync::mpsc;
+
+use super::commands::Sampled;
+use crate::config::{NamedTable, TableSection};
+use crate::log::SegmentNumber;
+use crate::metrics::TableMetrics;
+
+/// A table with its limiter, which counts all that the table does, and with those that wait for it.
+#[derive(Debug)]
+pub struct TableState {
+    settings: NamedTable,
+    /// As the run file has it.
+    written: TableSection,
+    table: Table,
+    limiter: RateLimiter,
+    waiting: VecDeque<Batch>,
+    inserts: Stall,
+    samples: Stall,
+    /// The kind of the reason that was last sent to the samplers.
+    told: Option<&'static str>,
+    metrics: TableMetrics,
+}
+
+/// A batch that is drawn as far as it could be.
+#[derive(Debug)]
+struct Batch {
+    items: u64,
+    drawn: Vec<Drawn>,
+    reply: mpsc::Sender<Sampled>,
+    since: Instant,
+}
+
+impl Batch {
+    fn missing(&self) -> u64 {
+        self.items - self.drawn.len() as u64
+    }
+}
+
+/// The state that all tables of a server share.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Common {
+    pub(super) log_bytes: u64,
+    pub(super) duplicates: u64,
+    pub(super) refused: u64,
+}
+
+impl TableState {
+    /// An empty table.
+    pub fn new(settings: NamedTable) -> Self {
+        let table = Table::new(settings.table);
+        let written = settings.section.clone();
+        let limiter = RateLimiter::new(settings.rate_limiter);
+        let metrics = TableMetrics::new(&settings.name);
+        Self {
+            settings,
+            written,
+            table,
+            limiter,
+            waiting: VecDeque::new(),
+            inserts: Stall::default(),
+            samples: Stall::default(),
+            told: None,
+            metrics,
+        }
+    }
+
+    /// Changes the settings. Items beyond a new bound leave with the next insert or tick; a request for a batch that
+    /// has become too large is answered as such.
+    pub fn hold_to(&mut self, settings: NamedTable) {
+        self.limiter.change(settings.rate_limiter);
+        let Changed { deleted_items, restored_items } = self.table.change(settings.table);
+        self.limiter.delete(deleted_items);
+        self.limiter.restore(restored_items);
+        self.settings = settings;
+        let items_max = self.limiter.settings().batch_items_max();
+        self.waiting.retain(|batch| {
+            let fits = batch.items <= items_max;
+            if !fits {
+                let _ = batch.reply.try_send(Sampled::TooLarge { items_max });
+            }
+            fits
+        });
+    }
+
+    /// Returns the settings in force.
+    pub fn settings(&self) -> &NamedTable {
+        &self.settings
+    }
+
+    /// Returns the section of the run file.
+    pub fn written(&self) -> &TableSection {
+        &self.written
+    }
+
+    /// Returns the name that samplers use.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Returns the table.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Returns the rate limiter.
+    pub fn limiter(&self) -> &RateLimiter {
+        &self.limiter
+    }
+
+    /// Ends the replay of the log, in which `sampled` items were drawn; without a count, the limiter begins in the
+    /// middle of its band. Every insert ever counts, also those before the table existed.
+    pub fn resume(&mut self, totals: TableTotals, sampled: Option<u64>) {
+        self.table.remember(totals);
+        let inserted = self.table.totals().items;
+        let deleted = inserted - self.table.items();
+        let replay::RateLimiterSettings { samples_per_insert, min_items, .. } = self.limiter.settings();
+        // Saturates, at zero too.
+        let middle = || (inserted.saturating_sub(min_items) as f64 * samples_per_insert) as u64;
+        let sampled = sampled.unwrap_or_else(middle);
+        self.limiter.resume(RateLimiterCounts { inserted, deleted, sampled });
+    }
+
+    /// Puts a durable trajectory in.
+    pub fn insert(&mut self, trajectory: Trajectory, inserted: Duration) {
+        let Insertion { items, quarantined_items, removed } = self.table.insert(trajectory, inserted);
+        self.limiter.insert(items);
+        self.limiter.delete(quarantined_items);
+        self.count_removed(&removed);
+    }
+
+    /// Judges by this weights version from now on what is too far behind.
+    pub(super) fn hold_to_newest(&mut self, version: WeightsVersion) {
+        self.table.hold_to_newest(version);
+    }
+
+    /// Lets go of what is beyond a bound.
+    pub fn expire(&mut self, unix: Duration) {
+        let removed = self.table.expire(unix);
+        self.count_removed(&removed);
+    }
+
+    fn count_removed(&mut self, removed: &[Removed]) {
+        removed.iter().for_each(|removed| self.limiter.delete(removed.items));
+    }
+
+    /// Takes something out of sampling.
+    pub fn quarantine(&mut self, suspect: Suspect) -> QuarantineChange {
+        let change = match suspect {
+            Suspect::Trajectory(id) => self.table.quarantine(id),
+            Suspect::Actor(actor) => self.table.quarantine_actor(actor),
+        };
+        if let QuarantineChange::Changed { items } = change {
+            self.limiter.delete(items);
+        }
+        change
+    }
+
+    /// Puts something back into sampling.
+    pub fn release(&mut self, suspect: Suspect) -> QuarantineChange {
+        let change = match suspect {
+            Suspect::Trajectory(id) => self.table.release(id),
+            Suspect::Actor(actor) => self.table.release_actor(actor),
+        };
+        if let QuarantineChange::Changed { items } = change {
+            self.limiter.restore(items);
+        }
+        change
+    }
+
+    /// Gives items new priorities: all of them or none.
+    ///
+    /// # Errors
+    /// The first that is no priority.
+    pub fn update_priorities(&mut self, priorities: &[(ItemKey, f64)]) -> Result<PriorityUpdate, InvalidPriority> {
+        self.table.update_priorities(priorities)
+    }
+
+    /// Returns success if inserts may come now, where they wait for this table: one item after `items_before`, which
+    /// are in flight.
+    pub(super) fn can_insert(&self, items_before: u64) -> Result<(), Wait> {
+        if self.settings.blocks_inserts { self.limiter.can_insert(items_before + 1) } else { Ok(()) }
+    }
+
+    /// Returns true if an insert removes older trajectories.
+    pub(super) fn is_full(&self) -> bool {
+        let Retention { trajectory_bytes_max, .. } = self.settings.table.retention;
+        self.table.held_items() >= self.settings.table.window.capacity_items
+            || trajectory_bytes_max.is_some_and(|bytes| self.table.trajectory_bytes() >= bytes)
+    }
+
+    /// A batch is wanted, if it ever can be had.
+    pub(super) fn request(&mut self, items: u64, reply: mpsc::Sender<Sampled>, now: Instant) {
+        let items_max = self.limiter.settings().batch_items_max();
+        if items > items_max {
+            // There is room for an answer to every request.
+            let _ = reply.try_send(Sampled::TooLarge { items_max });
+            return;
+        }
+        self.waiting.push_back(Batch { items, drawn: Vec::new(), reply, since: now });
+        // The new sampler has not received the reason yet.
+        self.told = None;
+    }
+
+    /// Draws every batch that the limiter allows, the oldest request first, and sends samplers the reason for which the
+    /// others wait.
+    pub(super) fn sample(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) {
+        let hold = self.draw(rng, common, now, unix);
+        self.samples.update(hold, now);
+        self.tell(hold);
+    }
+
+    /// Draws batches; returns the reason for which the next one waits, if one does.
+    fn draw(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) -> Option<Hold> {
+        while let Some(batch) = self.waiting.front_mut() {
+            if batch.reply.is_closed() {
+                self.waiting.pop_front();
+                continue;
+            }
+            if let Err(wait) = self.limiter.can_sample(batch.missing()) {
+                return Some(wait.into());
+            }
+            let earlier = batch.drawn.len();
+            self.table.draw(usize::try_from(batch.missing()).unwrap_or(usize::MAX), rng, &mut batch.drawn);
+            let drawn = &batch.drawn[earlier..];
+            self.limiter.sample(drawn.len() as u64);
+            self.limiter.delete(drawn.iter().filter(|drawn| drawn.exhausted).count() as u64);
+            let newest = self.table.newest_weights_version();
+            for drawn in drawn {
+                let lag = newest.map_or(0, |newest| newest.0.saturating_sub(drawn.weights_version.0));
+                self.metrics.age.record(unix.saturating_sub(drawn.inserted));
+                self.metrics.lag.record(lag as f64);
+            }
+            if batch.missing() > 0 {
+                // What is drawn is counted: it stays with its batch until the rest can be drawn.
+                return Some(Hold::NothingToDraw);
+            }
+            self.samples.update(None, now);
+            let table = Box::new(self.stats(common));
+            if let Some(Batch { drawn, reply, since, .. }) = self.waiting.pop_front() {
+                self.metrics.latency.record(now.saturating_duration_since(since));
+                // There is room for every batch with credit; the batch of a sampler that has gone is lost.
+                let _ = reply.try_send(Sampled::Batch { drawn, table });
+            }
+        }
+        None
+    }
+
+    /// Takes in what holds inserts up now.
+    pub(super) fn hold_inserts(&mut self, wait: Option<Wait>, now: Instant) {
+        self.inserts.update(wait.map(Hold::from), now);
+    }
+
+    /// Sends samplers the reason for which they wait: to all, when the kind of reason changes, when a new sampler
+    /// waits, and at every tick.
+    fn tell(&mut self, hold: Option<Hold>) {
+        let kind = hold.map(Hold::kind);
+        if kind == self.told {
+            return;
+        }
+        self.told = kind;
+        let Some(hold) = hold else { return };
+        let reason = hold.to_string();
+        for batch in &self.waiting {
+            // A sampler that does not keep up misses reasons, never batches.
+            if batch.reply.capacity() > CREDIT_BATCHES_MAX as usize {
+                let _ = batch.reply.try_send(Sampled::Waiting(reason.clone()));
+            }
+        }
+    }
+
+    /// Sends the reason of waiting batches once more, and forgets those of samplers that have gone.
+    pub(super) fn tick(&mut self) {
+        self.told = None;
+        self.waiting.retain(|batch| !batch.reply.is_closed());
+    }
+
+    /// Draws nothing more.
+    pub(super) fn drain(&mut self) {
+        self.waiting.clear();
+    }
+
+    pub(super) fn stats(&self, common: Common) -> TableStats {
+        let Common { log_bytes, duplicates, refused } = common;
+        let counts = self.limiter.counts();
+        let edge = |trajectory: &Trajectory| TableEdge {
+            id: Some(trajectory.id().into()),
+            weights_version: trajectory.last_weights_version().0,
+        };
+        let hold = self.samples.hold().or(self.inserts.hold());
+        TableStats {
+            trajectories: self.table.trajectories() as u64,
+            items: self.table.items(),
+            window_items: self.table.window_items(),
+            trajectories_inserted_total: self.table.totals().trajectories,
+            items_inserted_total: counts.inserted,
+            samples_total: counts.sampled,
+            duplicates_total: duplicates,
+            refused_total: refused,
+            quarantined_total: self.table.quarantined() as u64,
+            samples_per_insert_target: self.limiter.settings().samples_per_insert,
+            samples_per_insert: counts.sampled as f64 / counts.inserted.max(1) as f64,
+            waiting_reason: hold.map_or_else(String::new, |hold| convert::cut(hold.to_string())),
+            bytes: log_bytes,
+            oldest: self.table.oldest().map(edge),
+            newest: self.table.newest().map(edge),
+            name: self.settings.name.clone(),
+            total_weight: Some(self.total_weight().into()),
+        }
+    }
+
+    /// Nothing while the table holds less than its minimum. That the learner is ahead changes nothing: it passes.
+    fn total_weight(&self) -> TotalWeight {
+        if self.limiter.can_sample(0).is_err_and(|wait| matches!(wait, Wait::MinItems { .. })) {
+            return TotalWeight::default();
+        }
+        self.table.total_weight()
+    }
+
+    /// Returns the total time for which inserts, and samples, were blocked.
+    pub(super) fn waits(&self) -> [Duration; 2] {
+        [self.inserts.total(), self.samples.total()]
+    }
+
+    /// Returns the total time for which either side was blocked, by the kind of reason: `inserts` or `samples`, the
+    /// kind, the time.
+    pub(super) fn waits_by_reason(&self) -> impl Iterator<Item = (&'static str, &'static str, Duration)> + '_ {
+        let inserts = self.inserts.totals().map(|(kind, total)| ("inserts", kind, total));
+        inserts.chain(self.samples.totals().map(|(kind, total)| ("samples", kind, total)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+/// The reason for which a request waits for a table.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum Hold {
+    /// The limiter blocks it.
+    #[error(transparent)]
+    Limiter(#[from] Wait),
+    /// The limiter does not, but there is nothing that may be drawn.
+    #[error("no item in the window may be drawn: all had their last draw, or have priority 0")]
+    NothingToDraw,
+}
+
+impl Hold {
+    /// Its kind, as metrics label it.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Limiter(Wait::MinItems { .. }) => "min_items",
+            Self::Limiter(Wait::Inserts { .. }) => "inserts",
+            Self::Limiter(Wait::Samples { .. }) => "samples",
+            Self::NothingToDraw => "nothing_to_draw",
+        }
+    }
+}
+
+/// The reason for which one side of a table is blocked, and the total time so far.
+#[derive(Debug, Default)]
+struct Stall {
+    hold: Option<Hold>,
+    since: Option<Instant>,
+    totals: BTreeMap<&'static str, Duration>,
+}
+
+impl Stall {
+    fn update(&mut self, hold: Option<Hold>, now: Instant) {
+        if let (Some(since), Some(hold)) = (self.since, self.hold) {
+            *self.totals.entry(hold.kind()).or_default() += now.saturating_duration_since(since);
+        }
+        (self.since, self.hold) = (hold.map(|_| now), hold);
+    }
+
+    fn hold(&self) -> Option<Hold> {
+        self.hold
+    }
+
+    /// By the kind of reason.
+    fn totals(&self) -> impl Iterator<Item = (&'static str, Duration)> + '_ {
+        self.totals.iter().map(|(&kind, &total)| (kind, total))
+    }
+
+    fn total(&self) -> Duration {
+        self.totals.values().sum()
+    }
+}
+
+/// The state restored from the log: see [`crate::storage::restore`].
+#[derive(Debug)]
+pub struct Restored {
+    /// The tables with their contents and what their limiters counted, the main table first.
+    pub tables: Vec<TableState>,
+    /// The names of tables that are in the log and not in the run file.
+    pub tables_gone: Vec<String>,
+    /// Every id that ever came in.
+    pub seen: SeenIds,
+    /// The segments of the trajectories held.
+    pub segments: Segments,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+}
+
+/// The segments of the log that still hold trajectories of a table.
+///
+/// Every trajectory goes into every table and leaves from the old end only, so what a table holds is the newest stretch
+/// of the log, and what all tables hold together is the longest of these.
+#[derive(Debug, Default)]
+pub struct Segments {
+    /// Oldest first: how many of the trajectories held each of them has.
+    counts: VecDeque<(SegmentNumber, u64)>,
+    trajectories: u64,
+}
+
+impl Segments {
+    /// Records one more trajectory in `segment`; segments only grow at the end.
+    pub fn push(&mut self, segment: SegmentNumber) {
+        self.trajectories += 1;
+        match self.counts.back_mut() {
+            Some((last, count)) if *last == segment => *count += 1,
+            _ => self.counts.push_back((segment, 1)),
+        }
+    }
+
+    /// Only the newest `trajectories` are still held.
+    pub fn keep(&mut self, trajectories: usize) {
+        let mut gone = self.trajectories.saturating_sub(trajectories as u64);
+        self.trajectories -= gone;
+        for (_, count) in &mut self.counts {
+            let from_here = gone.min(*count);
+            *count -= from_here;
+            gone -= from_here;
+            if gone == 0 {
+                break;
+            }
+        }
+        // The newest segment may still grow, whatever it holds.
+        while self.counts.len() > 1 && self.counts[0].1 == 0 {
+            self.counts.pop_front();
+        }
+    }
+
+    /// The oldest that holds something, or may.
+    pub fn oldest(&self) -> Option<SegmentNumber> {
+        self.counts.front().map(|&(segment, _)| segment)
+    }
+
+    /// The trajectories in them.
+    pub fn trajectories(&self) -> u64 {
+        self.trajectories
+    }
+}

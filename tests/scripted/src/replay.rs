@@ -1,0 +1,318 @@
+use std::net::SocketAddr;
+
+use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
+use game::{Action, Outcome, Player};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+use weights::WeightsVersion;
+
+use super::{endpoint, listen, listen_at, within};
+use proto::convert::batch_to_wire;
+use proto::replay::v1::insert_request::Message as InsertMessage;
+use proto::replay::v1::replay_server::Replay;
+use proto::replay::v1::sample_request::Message as SampleMessage;
+use proto::replay::{
+    Answer, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, SampleBatch, SampleQuery,
+    Suspect, TableStats, UpdatedPriorities, service, v1,
+};
+use proto::security::Security;
+
+/// A replay server that hands its streams to the test.
+#[derive(Debug)]
+pub struct ReplayScript {
+    /// The address on which it listens.
+    pub address: SocketAddr,
+    inserts: mpsc::Receiver<Stream<v1::InsertRequest, v1::InsertResponse>>,
+    samples: mpsc::Receiver<Stream<v1::SampleRequest, v1::SampleResponse>>,
+    _task: JoinSet<()>,
+}
+
+/// One stream, as the server sees it.
+#[derive(Debug)]
+pub struct Stream<Q, R> {
+    requests: Streaming<Q>,
+    replies: mpsc::Sender<Result<R, Status>>,
+}
+
+impl ReplayScript {
+    /// A server with an empty table.
+    pub async fn start() -> Self {
+        Self::holding(TableStats::default(), Vec::new()).await
+    }
+
+    /// A table that answers requests with these.
+    pub async fn holding(table: TableStats, ids: Vec<TrajectoryId>) -> Self {
+        Self::serve(listen().await, table, ids)
+    }
+
+    /// One that listens where another did that is gone.
+    pub async fn again_at(address: SocketAddr, table: TableStats) -> Self {
+        Self::serve(listen_at(address).await, table, Vec::new())
+    }
+
+    fn serve((incoming, address): (TcpListenerStream, SocketAddr), table: TableStats, ids: Vec<TrajectoryId>) -> Self {
+        let (insert, inserts) = mpsc::channel(1);
+        let (sample, samples) = mpsc::channel(1);
+        let handover = Handover { insert, sample, table, ids };
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let served =
+                proto::server(&Security::default()).add_service(service(handover)).serve_with_incoming(incoming).await;
+            served.expect("the script serves");
+        });
+        Self { address, inserts, samples, _task: task }
+    }
+
+    /// The endpoint for clients.
+    pub fn endpoint(&self) -> String {
+        endpoint(self.address)
+    }
+
+    /// The next insert stream that a client opens.
+    pub async fn inserting(&mut self) -> Stream<v1::InsertRequest, v1::InsertResponse> {
+        within(self.inserts.recv()).await.expect("the script serves")
+    }
+
+    /// The next insert stream, past `hello` and `ready`.
+    pub async fn ready(&mut self, credit: u32) -> Stream<v1::InsertRequest, v1::InsertResponse> {
+        let mut stream = self.inserting().await;
+        stream.hello().await;
+        stream.reply(v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+        stream
+    }
+
+    /// The next sample stream that a client opens.
+    pub async fn sampling(&mut self) -> Stream<v1::SampleRequest, v1::SampleResponse> {
+        within(self.samples.recv()).await.expect("the script serves")
+    }
+}
+
+impl<Q, R> Stream<Q, R> {
+    /// The client's next message; nothing once the client has ended the stream or the link is cut.
+    pub async fn request(&mut self) -> Option<Q> {
+        within(self.requests.message()).await.unwrap_or(None)
+    }
+
+    /// Sends `reply`; does nothing if the client has gone.
+    pub async fn reply(&self, reply: R) {
+        let _ = within(self.replies.send(Ok(reply))).await;
+    }
+
+    /// Ends the stream with a status.
+    pub async fn end(self, status: Status) {
+        let _ = within(self.replies.send(Err(status))).await;
+    }
+}
+
+impl Stream<v1::InsertRequest, v1::InsertResponse> {
+    /// The client's next message, which is `hello`.
+    pub async fn hello(&mut self) -> Origin {
+        match self.request().await.and_then(|request| request.message) {
+            Some(InsertMessage::Hello(hello)) => hello.try_into().expect("the writer's hello is valid"),
+            other => panic!("expected hello, got {other:?}"),
+        }
+    }
+
+    /// The client's next message, which is a trajectory.
+    pub async fn trajectory(&mut self) -> Trajectory {
+        let mut message = self.request().await.and_then(|request| request.message);
+        while matches!(message, Some(InsertMessage::Heartbeat(_) | InsertMessage::Goodbye(_))) {
+            message = self.request().await.and_then(|request| request.message);
+        }
+        match message {
+            Some(InsertMessage::Trajectory(trajectory)) => {
+                trajectory.try_into().expect("the writer's trajectory is valid")
+            }
+            other => panic!("expected a trajectory, got {other:?}"),
+        }
+    }
+
+    /// The numbers of the next `count` trajectories.
+    pub async fn sequences(&mut self, count: usize) -> Vec<u64> {
+        let mut sequences = Vec::new();
+        for _ in 0..count {
+            sequences.push(self.trajectory().await.id().sequence);
+        }
+        sequences
+    }
+
+    /// Answers a trajectory.
+    pub async fn answer(&self, answer: Answer) {
+        self.reply(answer.into()).await;
+    }
+}
+
+impl Stream<v1::SampleRequest, v1::SampleResponse> {
+    /// The client's next message, which is `open`.
+    pub async fn open(&mut self) -> SampleQuery {
+        match self.request().await.and_then(|request| request.message) {
+            Some(SampleMessage::Open(open)) => open.try_into().expect("the sampler's open is valid"),
+            other => panic!("expected open, got {other:?}"),
+        }
+    }
+
+    /// The client's next message, which is credit.
+    pub async fn credit(&mut self) -> u32 {
+        self.whole_credit().await.batches
+    }
+
+    /// The same, with every field.
+    pub async fn whole_credit(&mut self) -> v1::Credit {
+        match self.request().await.and_then(|request| request.message) {
+            Some(SampleMessage::Credit(credit)) => credit,
+            other => panic!("expected credit, got {other:?}"),
+        }
+    }
+
+    /// Reads credit until it sums to `batches`; fails where it passes them.
+    pub async fn credit_of(&mut self, batches: u32) {
+        let mut given = 0;
+        while given < batches {
+            given += self.credit().await;
+        }
+        assert_eq!(given, batches);
+    }
+
+    /// Sends a batch, in as many parts as it takes.
+    pub async fn batch(&self, batch: &SampleBatch) {
+        for part in batch_to_wire(batch) {
+            self.reply(part).await;
+        }
+    }
+}
+
+struct Handover {
+    insert: mpsc::Sender<Stream<v1::InsertRequest, v1::InsertResponse>>,
+    sample: mpsc::Sender<Stream<v1::SampleRequest, v1::SampleResponse>>,
+    table: TableStats,
+    ids: Vec<TrajectoryId>,
+}
+
+/// The number of replies that may wait to be read.
+const REPLIES: usize = 64;
+
+async fn hand_over<Q, R>(
+    to: &mpsc::Sender<Stream<Q, R>>,
+    requests: Streaming<Q>,
+) -> Result<Response<ReceiverStream<Result<R, Status>>>, Status> {
+    let (replies, receiver) = mpsc::channel(REPLIES);
+    let over = |_| Status::unavailable("the test is over");
+    to.send(Stream { requests, replies }).await.map_err(over)?;
+    Ok(Response::new(ReceiverStream::new(receiver)))
+}
+
+#[tonic::async_trait]
+impl Replay for Handover {
+    type InsertStream = ReceiverStream<Result<v1::InsertResponse, Status>>;
+    type SampleStream = ReceiverStream<Result<v1::SampleResponse, Status>>;
+    type ListStream = tokio_stream::Iter<std::vec::IntoIter<Result<v1::TrajectoryId, Status>>>;
+
+    async fn insert(
+        &self,
+        request: Request<Streaming<v1::InsertRequest>>,
+    ) -> Result<Response<Self::InsertStream>, Status> {
+        hand_over(&self.insert, request.into_inner()).await
+    }
+
+    async fn sample(
+        &self,
+        request: Request<Streaming<v1::SampleRequest>>,
+    ) -> Result<Response<Self::SampleStream>, Status> {
+        hand_over(&self.sample, request.into_inner()).await
+    }
+
+    async fn stats(&self, _: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
+        Ok(Response::new(v1::StatsResponse { table: Some(self.table.clone()), ..v1::StatsResponse::default() }))
+    }
+
+    async fn actors(&self, _: Request<v1::ActorsRequest>) -> Result<Response<v1::ActorsResponse>, Status> {
+        Ok(Response::new(v1::ActorsResponse::default()))
+    }
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
+        let query = ListQuery::try_from(request.into_inner()).map_err(|e| proto::convert::status(&e))?;
+        let ListQuery { after, limit, .. } = query;
+        let above = self.ids.iter().filter(|&&id| after.is_none_or(|after| id > after));
+        let ids = above.take(limit.map_or(usize::MAX, |limit| limit.get() as usize));
+        let ids = ids.map(|&id| Ok(id.into())).collect::<Vec<_>>();
+        Ok(Response::new(tokio_stream::iter(ids)))
+    }
+
+    async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
+        let Report { trajectory, .. } = request.into_inner().try_into().map_err(|e| proto::convert::status(&e))?;
+        Ok(Response::new(v1::ReportResponse { held: self.ids.contains(&trajectory) }))
+    }
+
+    async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
+        let id = request.into_inner().trajectory.map(TrajectoryId::from);
+        let id = id.filter(|id| self.ids.contains(id)).ok_or_else(|| Status::not_found("it is not held"))?;
+        let located = Located {
+            trajectory: trajectory(id.sequence),
+            tables: vec![MAIN_TABLE.to_owned()],
+            inserted_unix_ms: 0,
+            quarantined: false,
+        };
+        Ok(Response::new(located.into()))
+    }
+
+    async fn quarantine(
+        &self,
+        request: Request<v1::QuarantineRequest>,
+    ) -> Result<Response<v1::QuarantineResponse>, Status> {
+        let Quarantine { suspect, .. } = request.into_inner().try_into().map_err(|e| proto::convert::status(&e))?;
+        Ok(Response::new(v1::QuarantineResponse { items: self.items_of(suspect)? }))
+    }
+
+    async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseResponse>, Status> {
+        let suspect = request.into_inner().try_into().map_err(|e| proto::convert::status(&e))?;
+        Ok(Response::new(v1::ReleaseResponse { items: self.items_of(suspect)? }))
+    }
+
+    async fn update_priorities(
+        &self,
+        request: Request<v1::UpdatePrioritiesRequest>,
+    ) -> Result<Response<v1::UpdatePrioritiesResponse>, Status> {
+        let PriorityUpdate { priorities, .. } =
+            request.into_inner().try_into().map_err(|e| proto::convert::status(&e))?;
+        let updated = UpdatedPriorities { updated: priorities.len() as u64, ..UpdatedPriorities::default() };
+        Ok(Response::new(updated))
+    }
+
+    async fn configure(
+        &self,
+        request: Request<v1::ConfigureRequest>,
+    ) -> Result<Response<v1::ConfigureResponse>, Status> {
+        Ok(Response::new(v1::ConfigureResponse { settings: request.into_inner().settings }))
+    }
+}
+
+impl Handover {
+    /// Each trajectory has one item.
+    fn items_of(&self, suspect: Suspect) -> Result<u64, Status> {
+        match suspect {
+            Suspect::Trajectory(id) if self.ids.contains(&id) => Ok(1),
+            Suspect::Trajectory(_) => Err(Status::not_found("it is not held")),
+            Suspect::Actor(actor) => Ok(self.ids.iter().filter(|id| id.actor == actor).count() as u64),
+        }
+    }
+}
+
+/// A trajectory with one step of each kind, by actor 7 in its epoch 3.
+pub fn trajectory(sequence: u64) -> Trajectory {
+    let entry = |action, probability| ActionProbability { action: Action(action), probability };
+    let policy = vec![entry(0, 0.25), entry(3, 0.75)];
+    let kinds = [StepKind::Opening, StepKind::Fast { value: -0.5 }, StepKind::Full { policy, value: 0.5 }];
+    let step = |(ply, kind)| Step { action: Action(ply), reward: 0.0, kind, weights_version: WeightsVersion(2) };
+    let steps: Vec<Step> = (0..).zip(kinds).map(step).collect();
+    let id = TrajectoryId { actor: 7, epoch: 3, sequence };
+    Trajectory::of(id, "tic_tac_toe", &steps, Outcome::Win(Player::First)).expect("its steps are valid")
+}
+
+/// A batch of segments of at most one unroll step; `number` distinguishes it from others.
+pub fn batch(number: u64, batch_size: usize) -> SampleBatch {
+    let segment = trajectory(number).segment(1, 1).expect("the trajectory has a second ply");
+    let samples = vec![Sample { segment, probability: 0.5, table_items: 2 }; batch_size];
+    SampleBatch { samples, table: TableStats { samples_total: number, ..TableStats::default() } }
+}

@@ -1,0 +1,140 @@
+use std::net::SocketAddr;
+
+use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::{endpoint, listen, within};
+use proto::security::Security;
+use proto::weights::v1::weights_server::{Weights, WeightsServer};
+use proto::weights::{FetchQuery, Published, v1};
+
+/// A weights server that hands its streams to the test.
+#[derive(Debug)]
+pub struct WeightsScript {
+    address: SocketAddr,
+    subscriptions: mpsc::Receiver<Replies<v1::Manifest>>,
+    fetches: mpsc::Receiver<(FetchQuery, Replies<v1::Chunk>)>,
+    _task: JoinSet<()>,
+}
+
+/// The sender of a client's stream; dropping it ends the stream without an error.
+#[derive(Debug)]
+pub struct Replies<R>(mpsc::Sender<Result<R, Status>>);
+
+impl WeightsScript {
+    /// A server that has published nothing.
+    pub async fn start() -> Self {
+        let (incoming, address) = listen().await;
+        let (subscribe, subscriptions) = mpsc::channel(1);
+        let (fetch, fetches) = mpsc::channel(1);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let service = WeightsServer::new(Handover { subscribe, fetch });
+            proto::server(&Security::default())
+                .add_service(service)
+                .serve_with_incoming(incoming)
+                .await
+                .expect("the script serves");
+        });
+        Self { address, subscriptions, fetches, _task: task }
+    }
+
+    /// The endpoint for clients.
+    pub fn endpoint(&self) -> String {
+        endpoint(self.address)
+    }
+
+    /// The next subscription that a client opens.
+    pub async fn subscription(&mut self) -> Replies<v1::Manifest> {
+        within(self.subscriptions.recv()).await.expect("the script serves")
+    }
+
+    /// Returns the next fetch of a client.
+    pub async fn fetch(&mut self) -> (FetchQuery, Replies<v1::Chunk>) {
+        within(self.fetches.recv()).await.expect("the script serves")
+    }
+}
+
+impl<R> Replies<R> {
+    pub(crate) fn new(sender: mpsc::Sender<Result<R, Status>>) -> Self {
+        Self(sender)
+    }
+
+    /// Sends `reply`; does nothing if the client has gone.
+    pub async fn send(&self, reply: R) {
+        let _ = within(self.0.send(Ok(reply))).await;
+    }
+
+    /// Ends the stream with a status.
+    pub async fn end(self, status: Status) {
+        let _ = within(self.0.send(Err(status))).await;
+    }
+}
+
+impl Replies<v1::Manifest> {
+    /// Announces the newest version.
+    pub async fn announce(&self, published: &Published) {
+        self.send((&published.manifest).into()).await;
+    }
+}
+
+impl Replies<v1::Chunk> {
+    /// Sends these bytes as those from `offset` on.
+    pub async fn chunk(&self, offset: u64, data: &[u8]) {
+        self.send(v1::Chunk { offset, data: Bytes::copy_from_slice(data) }).await;
+    }
+}
+
+struct Handover {
+    subscribe: mpsc::Sender<Replies<v1::Manifest>>,
+    fetch: mpsc::Sender<(FetchQuery, Replies<v1::Chunk>)>,
+}
+
+#[tonic::async_trait]
+impl Weights for Handover {
+    type SubscribeStream = ReceiverStream<Result<v1::Manifest, Status>>;
+    type FetchStream = ReceiverStream<Result<v1::Chunk, Status>>;
+
+    async fn subscribe(&self, _: Request<v1::SubscribeRequest>) -> Result<Response<Self::SubscribeStream>, Status> {
+        let (replies, receiver) = mpsc::channel(16);
+        let over = |_| Status::unavailable("the test is over");
+        self.subscribe.send(Replies(replies)).await.map_err(over)?;
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn fetch(&self, request: Request<v1::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        let query = FetchQuery::try_from(request.into_inner()).map_err(|e| proto::convert::status(&e))?;
+        let (replies, receiver) = mpsc::channel(16);
+        let over = |_| Status::unavailable("the test is over");
+        self.fetch.send((query, Replies(replies))).await.map_err(over)?;
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// A version with these bytes.
+pub fn version(number: u64, bytes: impl Into<Bytes>) -> Published {
+    let bytes = bytes.into();
+    let architecture = Architecture {
+        game: "tic_tac_toe".into(),
+        planes: 3,
+        height: 3,
+        width: 3,
+        actions: 9,
+        channels: 8,
+        blocks: 2,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+    };
+    let manifest = Manifest {
+        version: WeightsVersion(number),
+        training_step: number * 100,
+        digest: Digest::of(&bytes),
+        size_bytes: bytes.len() as u64,
+        architecture,
+    };
+    Published { manifest, bytes }
+}
