@@ -43,7 +43,11 @@ pub fn run(root: &Path) -> Result<()> {
     step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp));
     // With the build for accelerators, which must not rot; the tests compile the build without it.
     let torch = "actor/torch,arena/torch,inference-server/torch,cli/torch";
-    step("clippy", &mut || cargo(&format!("clippy --workspace --all-targets --features {torch} -- -D warnings")));
+    step("clippy", &mut || {
+        cargo(&format!("clippy --workspace --all-targets --features {torch} -- -D warnings"))?;
+        // As `cargo xtask train` builds it.
+        cargo("clippy --package cli --bin zerofleet --no-default-features -- -D warnings")
+    });
     step("docs", &mut || {
         let mut docs = workspace::cargo(root);
         workspace::run(docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
