@@ -205,7 +205,7 @@ impl Drop for Child {
 fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
     let log = File::options().create(true).append(true).open(&settings.log)?;
     command(settings, std::env::vars_os().map(|(name, _)| name))
-        // The pipe is open as long as the supervisor lives; the process reads its end as the end of the supervisor.
+        // The pipe is open until the supervisor ends; the process reads its end as the end of the supervisor.
         .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
         .stderr(log)

@@ -19,7 +19,7 @@ pub mod wiring;
 
 use std::process::ExitCode;
 
-pub use processes::{Fleet, Listed, Member, Rating, beside_this_binary, binaries, free_ports, read_list};
+pub use processes::{Fleet, Listed, Member, Rating, beside_this_binary, binaries, read_list};
 pub use run_directory::RunDirectory;
 pub use wiring::Role;
 

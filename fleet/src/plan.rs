@@ -175,9 +175,9 @@ fn threads_per_actor(cores: usize, actors: usize) -> usize {
 
 /// Checks that game and network of an existing run do not change. Returns the run file `given` if it differs from the
 /// run's own in other keys; these are not read.
-fn check_resumed(run: &RunDirectory, asked: &Config, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+fn check_resumed(run: &RunDirectory, wanted: &Config, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let before = config::load_run(run)?;
-    same_game_and_network(run, &before, asked)?;
+    same_game_and_network(run, &before, wanted)?;
     let Some(file) = given else { return Ok(None) };
     let sources = Sources { file: Some(file.to_owned()), env: std::iter::empty(), sets: Vec::new() };
     let given = sources.layers()?.load_over(&before)?;
@@ -302,7 +302,7 @@ mod tests {
         let run = RunDirectory::new(runs.folder.path(), "first").unwrap();
         let addresses: Vec<SocketAddr> = vec!["127.0.0.1:7001".parse().unwrap(), "127.0.0.1:7002".parse().unwrap()];
         assert_eq!(runs.plan(None, None).unwrap().replay, [None]);
-        let replay = |asked| replay_servers(asked, &run, &addresses);
+        let replay = |wanted| replay_servers(wanted, &run, &addresses);
         let kept: Vec<_> = addresses.iter().copied().map(Some).collect();
         assert_eq!(replay(None).unwrap(), kept);
         assert_eq!(replay(Some(3)).unwrap(), [&kept[..], &[None]].concat());

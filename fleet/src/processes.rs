@@ -1,13 +1,14 @@
 //! Starts, watches, scrapes and drains the processes of a run.
 
 use std::iter;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
+use service::net::{ReservedPort, reserve_wanted};
 
 use crate::child::{self, Child, Event};
 use crate::exposition::{self, Exposition};
@@ -61,6 +62,8 @@ pub fn read_list(file: &Path) -> anyhow::Result<Vec<Listed>> {
 pub struct Fleet {
     members: Vec<Member>,
     replay: Vec<SocketAddr>,
+    /// A process that is restarted finds its port free.
+    _ports: Vec<ReservedPort>,
     agent: ureq::Agent,
 }
 
@@ -105,9 +108,11 @@ impl Fleet {
     pub fn start(plan: &Plan, binaries: &Path, rating: Rating, now: Instant) -> anyhow::Result<Self> {
         let Plan { run, config, .. } = plan;
         let others = 2 + 3 + plan.actors + plan.replay.len();
-        let mut ports = pick(plan.replay.iter().copied().chain(iter::repeat_n(None, others)))?.into_iter();
+        let wanted = plan.replay.iter().copied().chain(iter::repeat_n(None, others));
+        let reserved = reserve_wanted(wanted).context("find free ports")?;
+        let mut ports = reserved.iter().map(ReservedPort::address);
         let replay: Vec<SocketAddr> = ports.by_ref().take(plan.replay.len()).collect();
-        let mut next = || ports.next().expect("a port was picked for every use");
+        let mut next = || ports.next().expect("a port was reserved for every use");
         let (learner, inference) = (next(), next());
         let is_remote = plan.progress.inference == Inference::Remote;
         let scheme = config.security.scheme();
@@ -156,7 +161,7 @@ impl Fleet {
             let sets = vec![format!("actor.id={actor}"), format!("actor.threads={}", config.actor.threads)];
             start(Role::Actor, format!("actor-{actor}"), None, sets)?;
         }
-        let fleet = Self { members, replay, agent: exposition::agent(SCRAPE_TIMEOUT) };
+        let fleet = Self { members, replay, _ports: reserved, agent: exposition::agent(SCRAPE_TIMEOUT) };
         fleet.list(&run.fleet())?;
         Ok(fleet)
     }
@@ -243,24 +248,6 @@ impl Fleet {
         }
         Ok(any)
     }
-}
-
-/// Returns ports that were free a moment ago. All stay bound until the last one is chosen, so that no two are the same.
-///
-/// # Errors
-/// No port is free.
-pub fn free_ports(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
-    pick(iter::repeat_n(None, count))
-}
-
-/// Returns ports as [`free_ports`] does; each is the wanted one where that is free.
-fn pick(wanted: impl Iterator<Item = Option<SocketAddr>>) -> anyhow::Result<Vec<SocketAddr>> {
-    let hold = |wanted: Option<SocketAddr>| match wanted.map(TcpListener::bind) {
-        Some(Ok(listener)) => Ok(listener),
-        Some(Err(_)) | None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
-    };
-    let held: Vec<TcpListener> = wanted.map(hold).collect::<Result<_, _>>().context("find free ports")?;
-    held.iter().map(|listener| listener.local_addr().context("find free ports")).collect()
 }
 
 #[cfg(test)]

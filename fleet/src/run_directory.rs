@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_survives() {
+    fn stored_progress_is_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let run = run(folder.path());
         assert_eq!(run.progress().unwrap(), None);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_process_is_told_where_the_servers_it_needs_are() {
+    fn every_process_receives_the_addresses_of_the_servers_it_needs() {
         let replay = vec!["http://a:1".to_owned(), "http://b:1".to_owned()];
         let local = Wiring { replay, learner: "http://l:2".to_owned(), inference: None };
         assert_eq!(local.sets(Role::Replay), [""; 0]);

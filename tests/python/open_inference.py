@@ -196,7 +196,7 @@ def check_without_the_legal_tensor_every_action_counts(server):
     np.testing.assert_allclose(legal / legal.sum(1, keepdims=True), server.priors, atol=TOLERANCE)
 
 
-def check_inputs_in_any_order_and_outputs_as_asked(server):
+def check_inputs_in_any_order_and_outputs_as_requested(server):
     outputs = [triton.InferRequestedOutput(name) for name in ("value", "priors")]
     inputs = server.inputs(server.rows(2))[::-1]
     result = server.client.infer(MODEL, inputs, outputs=outputs, request_id="seven", model_version=server.version)
@@ -277,7 +277,7 @@ def stream(server, headers=None):
         client.close()
 
 
-def check_a_stream_answers_in_order_and_says_which_answer_is_the_last(server):
+def check_a_stream_answers_in_order_and_marks_final_answers(server):
     sizes = [1 + index % 64 for index in range(100)]
     with stream(server) as (client, answers):
         for index, size in enumerate(sizes):
@@ -310,7 +310,7 @@ def check_an_error_in_a_stream_has_the_id_of_its_request(server):
     assert [r.infer_response.id for r in responses] == ["which"] and "chess" in responses[0].error_message
 
 
-def check_a_stream_that_asks_for_a_status_ends_with_it(server):
+def check_a_stream_with_the_error_header_ends_with_a_status(server):
     good, bad = server.request(server.rows(1)), service_pb2.ModelInferRequest(model_name="chess")
     metadata = [("triton_grpc_error", "true")]
     answers = server.stub.ModelStreamInfer(iter([good, bad, good]), metadata=metadata, timeout=DEADLINE_SECONDS)
@@ -323,7 +323,7 @@ def check_a_stream_that_asks_for_a_status_ends_with_it(server):
         assert error.status() == "StatusCode.NOT_FOUND", error
 
 
-def check_a_cancelled_stream_harms_nobody(server):
+def check_a_cancelled_stream_does_not_affect_other_requests(server):
     client = triton.InferenceServerClient(server.address)
     client.start_stream(lambda result, error: None)
     for _ in range(20):
@@ -409,7 +409,7 @@ def check_wrong_contents(server):
         spoilt(lambda request: request.raw_input_contents.__setitem__(1, b"\1\1\1\2" + request.raw_input_contents[1][4:]))
 
 
-def check_what_is_not_offered_is_refused_and_not_ignored(server):
+def check_unsupported_features_are_refused_and_not_ignored(server):
     shared = triton.InferInput("observations", [1, 3, 6, 7], "FP32")
     shared.set_shared_memory("region", 504)
     with refused("INVALID_ARGUMENT", "observations", "shared memory"):
@@ -452,7 +452,7 @@ def check_deadlines(server):
 # What is counted
 
 
-def check_statistics_count_what_was_done(server):
+def check_statistics_count_requests_and_positions(server):
     def so_far():
         (statistics,) = server.client.get_inference_statistics(MODEL).model_stats
         return statistics

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use fleet::Role;
 use fleet::wiring::{self, Wiring};
+use service::net::ReservedPort;
 use tempfile::TempDir;
 
 use crate::process::Process;
@@ -81,8 +82,9 @@ impl Cluster {
         let run = format!("[run]\ngame = \"{game}\"\nseed = {SEED}\ndirectory = \"{}\"\n", directory.path().display());
         std::fs::write(directory.path().join("config.toml"), format!("{run}{sections}"))
             .context("write config.toml")?;
-        let [replay, learner, a, b, c, d] = free_ports()?;
-        let wiring = Wiring { replay: vec![endpoint(replay)], learner: endpoint(learner), inference: None };
+        let [replay, learner, a, b, c, d] = reserve_ports()?;
+        let [replay_port, learner_port] = [&replay, &learner].map(|port| port.address().port());
+        let wiring = Wiring { replay: vec![endpoint(replay_port)], learner: endpoint(learner_port), inference: None };
         let process = |role: Role, admin, listen| {
             let sets = wiring.sets(role);
             process(role.program(), admin, directory.path(), listen, sets)
@@ -94,7 +96,7 @@ impl Cluster {
             process(third, c, None)?,
             process(fourth, d, None)?,
         ];
-        Ok(Self { directory, processes, replay, learner })
+        Ok(Self { directory, processes, replay: replay_port, learner: learner_port })
     }
 
     /// A replay server beside that of the cluster, with a log of its own below the run directory, and where it will
@@ -103,11 +105,12 @@ impl Cluster {
     /// # Errors
     /// A binary is missing, or no port is free.
     pub fn another_replay(&self, name: &str) -> anyhow::Result<(Process, String)> {
-        let [listen, admin] = free_ports()?;
+        let [listen, admin] = reserve_ports()?;
+        let serves = endpoint(listen.address().port());
         let own = format!("run.directory={}", self.directory.path().join(name).display());
         let mut process = process(Role::Replay.program(), admin, self.directory.path(), Some(listen), vec![own])?;
         process.rename(name);
-        Ok((process, endpoint(listen)))
+        Ok((process, serves))
     }
 
     /// Returns an inference server for the weights of the cluster's learner, and its address. The caller starts it and
@@ -116,14 +119,15 @@ impl Cluster {
     /// # Errors
     /// A binary is missing, or no port is free.
     pub fn inference_server(&self) -> anyhow::Result<(Process, String)> {
-        let [listen, admin] = free_ports()?;
+        let [listen, admin] = reserve_ports()?;
+        let serves = endpoint(listen.address().port());
         let wiring = Wiring { learner: self.learner_endpoint(), ..Wiring::default() };
         let (role, directory) = (Role::Inference, self.directory.path());
         let process = process(role.program(), admin, directory, Some(listen), wiring.sets(role))?;
-        Ok((process, endpoint(listen)))
+        Ok((process, serves))
     }
 
-    /// Starts these roles, in order, each ready before the next where it serves someone.
+    /// Starts these roles, in order, each server ready before the next.
     ///
     /// # Errors
     /// One does not get ready.
@@ -200,18 +204,20 @@ fn endpoint(port: u16) -> String {
 
 fn process(
     name: &str,
-    admin: u16,
+    admin: ReservedPort,
     directory: &Path,
-    listen: Option<u16>,
+    listen: Option<ReservedPort>,
     sets: Vec<String>,
 ) -> anyhow::Result<Process> {
-    let listen = listen.map(|port| format!("127.0.0.1:{port}"));
-    let arguments = wiring::arguments(&directory.join("config.toml"), listen.as_deref(), sets);
-    Process::new(name, name, arguments, admin, directory)
+    let address = listen.as_ref().map(|port| port.address().to_string());
+    let arguments = wiring::arguments(&directory.join("config.toml"), address.as_deref(), sets);
+    let mut process = Process::new(name, name, arguments, admin.address().port(), directory)?;
+    process.keep(listen.into_iter().chain([admin]));
+    Ok(process)
 }
 
-/// Ports that were free a moment ago, no two the same.
-pub(crate) fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
-    let ports: Vec<u16> = fleet::free_ports(N)?.iter().map(std::net::SocketAddr::port).collect();
-    ports.try_into().map_err(|ports: Vec<u16>| anyhow::anyhow!("{} ports, not {N}", ports.len()))
+/// Reserves ports, no two the same.
+pub(crate) fn reserve_ports<const N: usize>() -> anyhow::Result<[ReservedPort; N]> {
+    let ports = service::net::reserve_ports(N).context("find free ports")?;
+    ports.try_into().map_err(|ports: Vec<_>| anyhow::anyhow!("{} ports, not {N}", ports.len()))
 }

@@ -15,7 +15,7 @@ use toml::{Table, Value};
 pub use needles::found;
 pub use program::Program;
 
-use crate::process::{ask, program, run, value_of, wait_until};
+use crate::process::{get, program, run, value_of, wait_until};
 
 /// Of every container.
 const ADMIN_PORT: u16 = 9100;
@@ -123,8 +123,8 @@ impl Compose {
     pub fn containers(&self, service: &str) -> anyhow::Result<Vec<Container>> {
         let project = format!("label=com.docker.compose.project={}", self.project);
         let service = format!("label=com.docker.compose.service={service}");
-        let said = docker(&["ps", "--quiet", "--no-trunc", "--filter", &project, "--filter", &service])?;
-        Ok(said.lines().map(|id| Container { id: id.to_owned() }).collect())
+        let ids = docker(&["ps", "--quiet", "--no-trunc", "--filter", &project, "--filter", &service])?;
+        Ok(ids.lines().map(|id| Container { id: id.to_owned() }).collect())
     }
 
     /// Waits until a service has so many containers, all of them healthy.
@@ -242,7 +242,7 @@ impl Container {
     /// A sample of its metrics; `None` while it has none or does not answer.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
-        value_of(name, &ask(&format!("{}:{ADMIN_PORT}", self.address().ok()?), "metrics").ok()?)
+        value_of(name, &get(&format!("{}:{ADMIN_PORT}", self.address().ok()?), "metrics").ok()?)
     }
 }
 

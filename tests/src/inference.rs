@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tempfile::TempDir;
 
-use crate::cluster::{free_ports, print_log};
+use crate::cluster::{print_log, reserve_ports};
 use crate::process::Process;
 
 /// Reading weights on a busy machine takes a while.
@@ -29,12 +29,15 @@ impl InferenceServer {
     /// Its binary is missing, or its folder cannot be made.
     pub fn new(game: &str, sets: &[&str]) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("make the folder of the server")?;
-        let [port, admin] = free_ports()?;
+        let [listen, admin] = reserve_ports()?;
+        let [port, admin_port] = [&listen, &admin].map(|port| port.address().port());
         let run = [format!("run.game={game}"), format!("run.directory={}", directory.path().display())];
         let sets = run.into_iter().chain(sets.iter().map(|&set| set.to_owned()));
         let mut arguments: Vec<OsString> = vec!["--listen".into(), format!("127.0.0.1:{port}").into()];
         arguments.extend(sets.flat_map(|set| ["--set".into(), set.into()]));
-        let process = Process::new("inference-server", "inference-server", arguments, admin, directory.path())?;
+        let mut process =
+            Process::new("inference-server", "inference-server", arguments, admin_port, directory.path())?;
+        process.keep([listen, admin]);
         Ok(Self { directory, process, port })
     }
 

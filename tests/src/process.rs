@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use service::net::ReservedPort;
 
 use crate::chaos::Namespace;
 
@@ -91,6 +92,8 @@ pub struct Process {
     admin: u16,
     namespace: Option<Arc<Namespace>>,
     child: Option<Child>,
+    /// Those it listens on, from before its first start on.
+    ports: Vec<ReservedPort>,
 }
 
 impl Process {
@@ -112,11 +115,16 @@ impl Process {
     pub fn without_admin(name: &str, program: &str, arguments: Vec<OsString>, logs: &Path) -> anyhow::Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let (name, program) = (name.to_owned(), self::program(program)?);
-        Ok(Self { name, arguments, program, log, admin: 0, namespace: None, child: None })
+        Ok(Self { name, arguments, program, log, admin: 0, namespace: None, child: None, ports: Vec::new() })
     }
 
-    /// From its next start on it lives in this network.
-    pub fn live_in(&mut self, namespace: Arc<Namespace>) {
+    /// Keeps these ports for it, also while it does not run.
+    pub fn keep(&mut self, ports: impl IntoIterator<Item = ReservedPort>) {
+        self.ports.extend(ports);
+    }
+
+    /// From its next start on it runs in this network.
+    pub fn run_in(&mut self, namespace: Arc<Namespace>) {
         self.namespace = Some(namespace);
     }
 
@@ -231,7 +239,7 @@ impl Process {
     /// Returns true if it reports that it is ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.ask("readyz").is_ok()
+        self.get("readyz").is_ok()
     }
 
     /// Waits until it is ready.
@@ -251,11 +259,11 @@ impl Process {
     /// A sample of its metrics, without labels; `None` while it has none or does not answer.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
-        value_of(name, &self.ask("metrics").ok()?)
+        value_of(name, &self.get("metrics").ok()?)
     }
 
-    fn ask(&self, path: &str) -> anyhow::Result<String> {
-        self.inside(|| ask(&format!("127.0.0.1:{}", self.admin), path))?
+    fn get(&self, path: &str) -> anyhow::Result<String> {
+        self.inside(|| get(&format!("127.0.0.1:{}", self.admin), path))?
     }
 
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
@@ -267,7 +275,7 @@ impl Process {
 }
 
 /// Returns the answer of an admin port.
-pub(crate) fn ask(admin: &str, path: &str) -> anyhow::Result<String> {
+pub(crate) fn get(admin: &str, path: &str) -> anyhow::Result<String> {
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ADMIN_TIMEOUT)).build().into();
     Ok(agent.get(&format!("http://{admin}/{path}")).call()?.body_mut().read_to_string()?)
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
+use service::net::ReservedPort;
 use tempfile::TempDir;
 
-use crate::cluster::free_ports;
+use crate::cluster::reserve_ports;
 use crate::process::{run, wait_until};
 
 /// Instead of the intervals of the deployed configuration: a test does not wait.
@@ -99,7 +100,7 @@ pub struct Sample {
 #[derive(Debug)]
 pub struct Prometheus {
     child: Child,
-    port: u16,
+    port: ReservedPort,
     folder: TempDir,
 }
 
@@ -120,12 +121,13 @@ impl Prometheus {
         let config = with_targets(&read("prometheus.yml")?, targets, interval.unwrap_or(INTERVAL))?;
         std::fs::write(folder.path().join("prometheus.yml"), config).context("write prometheus.yml")?;
         std::fs::write(folder.path().join("alerts.yml"), read("alerts.yml")?).context("write alerts.yml")?;
-        let [port] = free_ports()?;
+        let [port] = reserve_ports()?;
+        let address = port.address();
         let log = File::create(folder.path().join("log")).context("make a log")?;
         let child = Command::new(&tools.prometheus)
             .arg(format!("--config.file={}", folder.path().join("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg(format!("--web.listen-address={address}"))
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("share the log")?)
             .stderr(log)
@@ -136,10 +138,7 @@ impl Prometheus {
             if let Some(status) = started.child.try_wait()? {
                 bail!("Prometheus ended with {status}:\n{}", started.log_text());
             }
-            Ok(agent()
-                .get(format!("http://127.0.0.1:{port}/-/ready"))
-                .call()
-                .is_ok_and(|answer| answer.status() == 200))
+            Ok(agent().get(format!("http://{address}/-/ready")).call().is_ok_and(|answer| answer.status() == 200))
         })?;
         Ok(started)
     }
@@ -147,7 +146,7 @@ impl Prometheus {
     /// Returns the host and port of its HTTP API.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.port.address().to_string()
     }
 
     /// Returns its log.
@@ -161,7 +160,7 @@ impl Prometheus {
     /// # Errors
     /// Prometheus rejects it; the error contains its answer.
     pub fn query(&self, expression: &str) -> anyhow::Result<Vec<Sample>> {
-        let data = self.ask("query", &[("query", expression)])?;
+        let data = self.api("query", &[("query", expression)])?;
         if data["resultType"] == "scalar" {
             return Ok(vec![Sample { labels: BTreeMap::new(), value: point(&data["result"])? }]);
         }
@@ -173,8 +172,8 @@ impl Prometheus {
     ///
     /// # Errors
     /// Prometheus rejects the request; the error contains its answer.
-    pub fn ask(&self, what: &str, arguments: &[(&str, &str)]) -> anyhow::Result<Value> {
-        let request = agent().get(format!("http://127.0.0.1:{}/api/v1/{what}", self.port));
+    pub fn api(&self, what: &str, arguments: &[(&str, &str)]) -> anyhow::Result<Value> {
+        let request = agent().get(format!("http://{}/api/v1/{what}", self.address()));
         let mut answer = request.query_pairs(arguments.iter().copied()).call().context("query Prometheus")?;
         let text = answer.body_mut().read_to_string().context("read the answer of Prometheus")?;
         let mut answer: Value = serde_json::from_str(&text).with_context(|| format!("read {text}"))?;

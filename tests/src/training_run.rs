@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::cluster::print_log;
-use crate::process::{Output, Process, ask, value_of, wait_until};
+use crate::process::{Output, Process, get, value_of, wait_until};
 use crate::{SEED, SMALL_TIC_TAC_TOE};
 
 /// The supervisor ends all processes within ten seconds; a busy machine draws the picture slowly.
@@ -61,14 +61,14 @@ impl TrainingRun {
     /// It does not hold by the deadline, or the supervisor has ended.
     pub fn until(&mut self, what: &str, deadline: Duration, holds: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
         wait_until(what, deadline, || {
-            ensure!(self.supervisor.is_running(), "the supervisor has ended: {}", self.said());
+            ensure!(self.supervisor.is_running(), "the supervisor has ended: {}", self.output());
             Ok(holds(self))
         })
     }
 
     /// Returns the supervisor's output, over all its starts.
     #[must_use]
-    pub fn said(&self) -> String {
+    pub fn output(&self) -> String {
         self.supervisor.log_text()
     }
 
@@ -76,13 +76,13 @@ impl TrainingRun {
     #[must_use]
     pub fn metric(&self, process: &str, name: &str) -> Option<f64> {
         let admin = self.admins().into_iter().find(|(listed, _)| listed == process)?.1;
-        value_of(name, &ask(&admin, "metrics").ok()?)
+        value_of(name, &get(&admin, "metrics").ok()?)
     }
 
     /// The processes of the last session that still answer.
     #[must_use]
     pub fn answering(&self) -> Vec<String> {
-        let answers = |admin: &str| ask(admin, "healthz").is_ok();
+        let answers = |admin: &str| get(admin, "healthz").is_ok();
         self.admins().into_iter().filter(|(_, admin)| answers(admin)).map(|(name, _)| name).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Kill, vanish, pause, cut off and slow down anyone at any time, on a network that is made here.
+//! Kills, removes, pauses, disconnects and slows down any process at any time, on a virtual network.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ fn network(seed: u64) -> Option<Network> {
 /// Printed whether the test passes or not: what happened can be made to happen again.
 #[test]
 #[allow(clippy::print_stderr, reason = "a failed test shows its seed, and a long one how far it is")]
-fn whatever_befalls_anyone_nothing_acknowledged_is_lost_or_doubled_and_everyone_rejoins() {
+fn under_any_faults_no_acknowledged_trajectory_is_lost_or_doubled_and_all_actors_rejoin() {
     let plan = Plan::from_environment().unwrap();
     eprintln!("ZEROFLEET_CHAOS_SEED={} ZEROFLEET_CHAOS_SECONDS={}", plan.seed, plan.length.as_secs());
     let Some(network) = network(plan.seed) else { return };
@@ -37,8 +37,8 @@ fn whatever_befalls_anyone_nothing_acknowledged_is_lost_or_doubled_and_everyone_
     let (mut recoveries, mut broken, mut told_once) = (Recoveries::default(), Vec::new(), BTreeSet::new());
     for round in Schedule::new(plan.seed, plan.lengths()).take_while(|_| start.elapsed() < plan.length) {
         let Round(faults) = &round;
-        let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        eprint!("{:7.1} s  {}", start.elapsed().as_secs_f64(), told.join(", and "));
+        let names: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        eprint!("{:7.1} s  {}", start.elapsed().as_secs_f64(), names.join(", and "));
         let healed = fleet.suffer(&round).unwrap();
         let recovery = fleet.recover(&round, healed, &witness).unwrap();
         let [service, actors, training] =
@@ -49,12 +49,12 @@ fn whatever_befalls_anyone_nothing_acknowledged_is_lost_or_doubled_and_everyone_
             _ => recoveries.after_two(recovery),
         }
         if recovery.actors > plan.rejoin_max {
-            broken.push(format!("{}: actors were back after {actors:.1} s", told.join(", and ")));
+            broken.push(format!("{}: actors were back after {actors:.1} s", names.join(", and ")));
         }
         for what in runtime.block_on(fleet.check(&witness)).unwrap() {
             // A loss is permanent: it is reported with its cause.
             if told_once.insert(what.clone()) {
-                broken.push(format!("{}: {what}", told.join(", and ")));
+                broken.push(format!("{}: {what}", names.join(", and ")));
             }
         }
     }

@@ -85,7 +85,7 @@ fn actors(cluster: &Compose) -> Vec<Container> {
 }
 
 /// Nothing in a container is root's, and nothing in it can be changed but its data.
-fn runs_as_nobody_in_particular(container: &Container) {
+fn runs_unprivileged(container: &Container) {
     let user = container.inspect("{{.Config.User}}").unwrap();
     assert!(!["", "0", "root"].contains(&user.split(':').next().unwrap()), "{user}");
     assert_eq!(container.inspect("{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}").unwrap(), "true [ALL]");
@@ -116,7 +116,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     all_healthy(&cluster, 1);
     for service in ["replay", "learner", "inference", "actor", "arena"] {
         for container in cluster.containers(service).unwrap() {
-            runs_as_nobody_in_particular(&container);
+            runs_unprivileged(&container);
         }
     }
 
@@ -229,23 +229,23 @@ fn every_profile_and_override_is_taken_by_each_compose_without_a_warning() {
             let files = files.iter().flat_map(|&file| ["--file", file]);
             command.current_dir(deploy()).args(files).args(["--env-file", ".env.example", "config", "--quiet"]);
             let output = command.env("COMPOSE_PROFILES", profile).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && said.is_empty(), "{command:?}: {}\n{said}", output.status);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && errors.is_empty(), "{command:?}: {}\n{errors}", output.status);
         }
     }
 }
 
 #[test]
-fn docs_tell_every_profile_and_the_example_every_variable() {
+fn docs_list_every_profile_and_the_example_every_variable() {
     let page = read("../docs/cluster.md");
     let table = page.lines().skip_while(|line| !line.starts_with("| profile |")).skip(2);
     let rows = table.take_while(|line| line.starts_with('|'));
-    let told: BTreeSet<String> = rows.map(|row| row.split('`').nth(1).unwrap().to_owned()).collect();
-    assert_eq!(told, profiles());
+    let documented: BTreeSet<String> = rows.map(|row| row.split('`').nth(1).unwrap().to_owned()).collect();
+    assert_eq!(documented, profiles());
 
     let is_of_name = |character: char| character.is_ascii_uppercase() || character == '_';
     let text = FILES.map(read).concat();
-    let asked = text.split("${").skip(1).map(|rest| rest.split(|character| !is_of_name(character)).next().unwrap());
+    let used = text.split("${").skip(1).map(|rest| rest.split(|character| !is_of_name(character)).next().unwrap());
     // Handed on as they are: a key without a value.
     let handed_on =
         text.lines().filter_map(|line| line.trim().strip_suffix(':')).filter(|key| key.chars().all(is_of_name));
@@ -253,7 +253,7 @@ fn docs_tell_every_profile_and_the_example_every_variable() {
     let lines = example.lines().filter_map(|line| line.trim_start_matches('#').split_once('='));
     let named =
         lines.map(|(name, _)| name).filter(|name| name.chars().all(is_of_name) && !name.starts_with("COMPOSE_"));
-    assert_eq!(named.collect::<BTreeSet<_>>(), asked.chain(handed_on).collect::<BTreeSet<_>>());
+    assert_eq!(named.collect::<BTreeSet<_>>(), used.chain(handed_on).collect::<BTreeSet<_>>());
 }
 
 #[test]

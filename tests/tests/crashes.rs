@@ -1,4 +1,4 @@
-//! Kill -9 of anyone at any time.
+//! Kill -9 of any process at any time.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;

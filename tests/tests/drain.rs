@@ -1,4 +1,4 @@
-//! Ctrl-C: everyone drains, and a second start goes on where the first ended.
+//! Ctrl-C: every process drains, and a second start continues where the first ended.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ fn train(cluster: &mut Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everyone_drains_within_ten_seconds_and_a_second_start_goes_on() {
+async fn every_process_drains_within_ten_seconds_and_a_second_start_continues_training() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     train(&mut cluster);
 
@@ -66,7 +66,7 @@ async fn everyone_drains_within_ten_seconds_and_a_second_start_goes_on() {
 
 /// Ctrl-C in a terminal reaches every process at once: the actor drains although its servers no longer answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_told_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
+async fn processes_terminated_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     train(&mut cluster);
     let before = list(&cluster.replay_endpoint()).await.unwrap();
@@ -118,7 +118,7 @@ async fn an_actor_that_lost_its_epoch_has_every_game_stored_and_none_taken_for_a
 
 /// The process waits for its configuration, which comes through a named pipe: nothing later than that has begun.
 #[test]
-fn a_process_told_to_drain_while_it_still_reads_its_configuration_ends_well() {
+fn a_process_terminated_while_it_reads_its_configuration_exits_successfully() {
     for role in Cluster::ROLES {
         let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
         let path = cluster.directory().join("config.toml");

@@ -18,7 +18,7 @@ fn real_fleets_and_many_actors_from_one_process_are_measured_and_leave_nothing_b
     let arguments: Vec<&str> = ["fleet"].into_iter().chain(SMALL.split_whitespace()).collect();
     let output = installation.run("zerofleet-bench", &arguments, DEADLINE).unwrap();
     assert!(output.status.success(), "{}", output.text);
-    for said in [
+    for expected in [
         "\n| 1 | ",
         "\n| 2 | ",
         "| replay-server | 12 |",
@@ -27,7 +27,7 @@ fn real_fleets_and_many_actors_from_one_process_are_measured_and_leave_nothing_b
         "| 1x8 | 1 Gbit/s |",
         "| 1x16 | 25 Gbit/s |",
     ] {
-        assert!(output.text.contains(said), "{said}: {}", output.text);
+        assert!(output.text.contains(expected), "{expected}: {}", output.text);
     }
     let out = installation.directory().join("out");
     let json = std::fs::read_to_string(out.join("fleet.json")).unwrap();

@@ -13,7 +13,7 @@ use tests::TrainingRun;
 
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// A small disk of its own, for as long as it lives.
+/// A small disk, mounted until this is dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -53,7 +53,7 @@ fn newest_checkpoint(run: &Path) -> Option<u64> {
 
 #[test]
 #[allow(clippy::print_stderr, reason = "a skipped test prints the reason")]
-fn a_full_disk_is_told_ends_nothing_and_spoils_nothing_and_checkpoints_go_on_once_there_is_room() {
+fn a_full_disk_is_reported_without_a_restart_or_damage_and_checkpoints_continue_once_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let Some(disk) = Disk::mount(folder.path().join("disk")) else {
         eprintln!("skipped: only root can mount a small disk");
@@ -63,17 +63,19 @@ fn a_full_disk_is_told_ends_nothing_and_spoils_nothing_and_checkpoints_go_on_onc
     run.start().unwrap();
     run.until("there is a checkpoint", DEADLINE, |run| newest_checkpoint(run.directory()).is_some()).unwrap();
     disk.fill();
-    run.until("the full disk is reported", DEADLINE, |run| run.said().contains("cannot write the metrics of the run"))
-        .unwrap();
+    run.until("the full disk is reported", DEADLINE, |run| {
+        run.output().contains("cannot write the metrics of the run")
+    })
+    .unwrap();
     let before = newest_checkpoint(run.directory()).unwrap();
-    assert!(!run.said().contains("restarting in"), "{}", run.said());
+    assert!(!run.output().contains("restarting in"), "{}", run.output());
 
     disk.make_room();
-    run.until("it can be written again", DEADLINE, |run| run.said().contains("could be written again")).unwrap();
+    run.until("it can be written again", DEADLINE, |run| run.output().contains("could be written again")).unwrap();
     run.until("there is a newer checkpoint", DEADLINE, |run| newest_checkpoint(run.directory()) > Some(before))
         .unwrap();
     run.stop().unwrap();
-    assert!(!run.said().contains("restarting in"), "{}", run.said());
+    assert!(!run.output().contains("restarting in"), "{}", run.output());
     let numbers = fs::read_to_string(run.directory().join("metrics.jsonl")).unwrap();
     for line in numbers.lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap();

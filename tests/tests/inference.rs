@@ -39,7 +39,7 @@ fn rises(cluster: &Cluster, metric: &str, deadline: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_inference_server_that_is_killed_costs_no_game_and_is_asked_again_within_seconds() {
+async fn a_killed_inference_server_loses_no_game_and_is_used_again_within_seconds() {
     let (mut cluster, mut server) = training(&[]);
     for _ in 0..KILLS {
         server.kill().unwrap();
@@ -62,7 +62,7 @@ async fn an_inference_server_that_is_killed_costs_no_game_and_is_asked_again_wit
 }
 
 #[test]
-fn an_actor_that_may_not_evaluate_itself_waits_for_its_server() {
+fn an_actor_without_inference_fallback_waits_for_its_server() {
     let (cluster, mut server) = training(&["actor.inference_fallback=false"]);
     server.kill().unwrap();
     server.start().unwrap();

@@ -46,7 +46,7 @@ fn configuration(program: &str, variables: &BTreeMap<String, String>) -> anyhow:
 }
 
 #[test]
-fn every_process_takes_the_run_file_and_what_overlays_write_over_it() -> anyhow::Result<()> {
+fn every_process_accepts_the_run_file_and_the_variables_of_all_manifests() -> anyhow::Result<()> {
     let mut paths = Vec::new();
     manifests(&kubernetes(), &mut paths)?;
     let mut all = BTreeMap::new();

@@ -16,7 +16,7 @@ const LOST_WITHIN: Duration = Duration::from_secs(20);
 /// The promise is 5 s; a tenth of the speed of any machine that this was measured on is allowed.
 const BACK_WITHIN: Duration = Duration::from_secs(50);
 
-/// The one actor that the replay server knows.
+/// The only actor with a lease at the replay server.
 async fn actor(inspector: &Inspector) -> Option<Actor> {
     inspector.actors().await.unwrap().actors.pop()
 }

@@ -10,11 +10,11 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// The token of the actor, and its digest as `sha256sum` prints it.
 const TOKEN: &str = "correct-horse-battery-staple-8153";
 const DIGEST: &str = "0d09082d6dee777937ead54ec3f340cd5bf9126a388572fbd12a0be843185ea0";
-/// The token of the learner, which no server knows.
+/// The token of the learner, which no server accepts.
 const UNKNOWN: &str = "hunter2-of-another-fleet";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_log_line_and_no_printed_configuration_holds_a_token_and_each_line_says_who_speaks() {
+async fn no_log_line_and_no_printed_configuration_holds_a_token_and_each_line_names_its_process() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     let folder = cluster.directory().to_owned();
     let file = |name: &str, text: &str| {
@@ -48,9 +48,9 @@ async fn no_log_line_and_no_printed_configuration_holds_a_token_and_each_line_sa
         holds_no_secret(&text);
         for line in text.lines().filter(|line| line.starts_with('{')).take(100) {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            let said = ["run", "role", "version", "instance"].map(|key| line[key].as_str().unwrap_or_default());
-            assert!(said.iter().all(|said| !said.is_empty()), "{line}");
-            assert_eq!(said[1], cluster.process(*role).name());
+            let fields = ["run", "role", "version", "instance"].map(|key| line[key].as_str().unwrap_or_default());
+            assert!(fields.iter().all(|fields| !fields.is_empty()), "{line}");
+            assert_eq!(fields[1], cluster.process(*role).name());
         }
         let printed = printed_configuration(cluster.process(*role).name(), setting);
         assert!(printed.contains("[telemetry]") && printed.contains("[security]"), "{printed}");

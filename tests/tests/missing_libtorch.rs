@@ -24,7 +24,7 @@ fn check_refused(output: &Output, words: &[&str]) {
 }
 
 #[test]
-fn a_command_that_needs_libtorch_says_that_it_is_missing_and_how_to_get_it() {
+fn a_command_that_needs_libtorch_reports_that_it_is_missing_and_how_to_fetch_it() {
     let installation = Installation::new(&["zerofleet", "zerofleet-bench"]).unwrap();
     installation.lose_libtorch("zerofleet-bench").unwrap();
     let output = installation.run("zerofleet", BENCH, DEADLINE).unwrap();
@@ -42,7 +42,7 @@ fn a_damaged_libtorch_is_reported_like_a_missing_one() {
 }
 
 #[test]
-fn training_ends_at_once_and_says_that_libtorch_is_missing_and_how_to_get_it() {
+fn training_ends_at_once_and_reports_that_libtorch_is_missing_and_how_to_fetch_it() {
     let installation = Installation::new(&["zerofleet", "replay-server", "learner", "actor", "arena"]).unwrap();
     // The one process that never does without.
     installation.lose_libtorch("learner").unwrap();

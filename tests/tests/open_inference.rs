@@ -86,9 +86,9 @@ fn a_stock_tritonclient_finds_every_method_and_the_right_numbers() {
     std::fs::write(&answers, expected(&published)).unwrap();
     let script = repository().join("tests/python/open_inference.py");
     let arguments = [server.address(), answers.display().to_string()];
-    let said = python.run(&script, &arguments.each_ref().map(String::as_str), &examples()).unwrap();
-    println!("{said}");
-    assert!(said.contains(" checks passed, 0 failed"), "{said}");
+    let printed = python.run(&script, &arguments.each_ref().map(String::as_str), &examples()).unwrap();
+    println!("{printed}");
+    assert!(printed.contains(" checks passed, 0 failed"), "{printed}");
 }
 
 fn examples() -> PathBuf {
@@ -104,12 +104,12 @@ fn the_examples_evaluate_a_batch_and_play_a_game() {
         let arguments = [&[address.as_str()], arguments].concat();
         python.run(&examples().join(script), &arguments, &examples()).unwrap()
     };
-    let said = run("evaluate_batch.py", &["4", "44", "1212"]);
-    assert!(said.starts_with("weights version 12"), "{said}");
-    assert_eq!(said.lines().count(), 5, "a line for each position: {said}");
-    let said = run("play.py", &["--opponent", "random", "--seed", "1", "--simulations", "20"]);
-    let ending = said.lines().last().unwrap_or_default();
-    assert!(["X won", "the server won", "a draw"].contains(&ending), "{said}");
+    let printed = run("evaluate_batch.py", &["4", "44", "1212"]);
+    assert!(printed.starts_with("weights version 12"), "{printed}");
+    assert_eq!(printed.lines().count(), 5, "a line for each position: {printed}");
+    let printed = run("play.py", &["--opponent", "random", "--seed", "1", "--simulations", "20"]);
+    let ending = printed.lines().last().unwrap_or_default();
+    assert!(["X won", "the server won", "a draw"].contains(&ending), "{printed}");
 }
 
 #[test]
@@ -122,8 +122,8 @@ fn every_call_by_hand_in_the_docs_is_answered() {
     let servers =
         [format!("connect_four={}", connect_four.address()), format!("tic_tac_toe={}", tic_tac_toe.address())];
     let script = repository().join("tests/python/by_hand.py");
-    let said = python.run(&script, &[&page, &servers[0], &servers[1]], &examples()).unwrap();
-    println!("{said}");
-    let done = said.matches("grpcurl -plaintext").count();
-    assert!(done >= 10 && said.contains(&format!("{done} lines were answered")), "{said}");
+    let printed = python.run(&script, &[&page, &servers[0], &servers[1]], &examples()).unwrap();
+    println!("{printed}");
+    let done = printed.matches("grpcurl -plaintext").count();
+    assert!(done >= 10 && printed.contains(&format!("{done} lines were answered")), "{printed}");
 }

@@ -12,13 +12,13 @@ const SMALL: &str = "--game tic_tac_toe --seconds 2 --warm-up-seconds 0 --actors
                      --set actor.threads=1 --set replay.min_items=200 --set learner.device=cpu";
 
 #[test]
-fn a_run_of_seconds_tells_its_phases_its_bottleneck_and_its_cost_and_leaves_nothing_behind() {
+fn a_run_of_seconds_reports_its_phases_bottleneck_and_cost_and_is_removed() {
     let programs = ["zerofleet-bench", "replay-server", "learner", "actor", "arena"];
     let installation = Installation::new(&programs).unwrap();
     let arguments: Vec<&str> = ["phases"].into_iter().chain(SMALL.split_whitespace()).collect();
     let output = installation.run("zerofleet-bench", &arguments, DEADLINE).unwrap();
     assert!(output.status.success(), "{}", output.text);
-    for said in [
+    for expected in [
         "| self-play | evaluation |",
         "| self-play | observation |",
         "| training | backward |",
@@ -26,12 +26,12 @@ fn a_run_of_seconds_tells_its_phases_its_bottleneck_and_its_cost_and_leaves_noth
         "at 1 per hour",
         "none: the learner trains on the CPU",
     ] {
-        assert!(output.text.contains(said), "{said}: {}", output.text);
+        assert!(output.text.contains(expected), "{expected}: {}", output.text);
     }
     let out = installation.directory().join("out");
     let json = std::fs::read_to_string(out.join("phases.json")).unwrap();
-    for said in ["share of the threads' time", "is the bottleneck", "positions trained on/s"] {
-        assert!(json.contains(said), "{said}: {json}");
+    for expected in ["share of the threads' time", "is the bottleneck", "positions trained on/s"] {
+        assert!(json.contains(expected), "{expected}: {json}");
     }
     assert!(std::fs::read_to_string(out.join("phases.svg")).unwrap().contains("self-play"));
     let left = std::fs::read_dir(installation.directory().join("runs")).unwrap().count();

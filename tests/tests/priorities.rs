@@ -26,7 +26,7 @@ async fn spread(endpoint: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn draws_follow_what_the_learner_was_wrong_about() {
+async fn priorities_from_the_learner_make_draw_probabilities_unequal() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     cluster.process(Role::Replay).argue(&["--set", "replay.selector=prioritised"]);
     cluster.start(&[Role::Replay, Role::Learner, Role::Actor]).unwrap();

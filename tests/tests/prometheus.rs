@@ -89,8 +89,8 @@ fn dashboards_are_of_the_types_that_grafana_publishes() {
     let dashboards: Vec<String> = watched_fleet::dashboards().iter().map(|path| path.display().to_string()).collect();
     assert!(!dashboards.is_empty(), "there are dashboards");
     let dashboards: Vec<&str> = dashboards.iter().map(String::as_str).collect();
-    let said = found.run(&python_folder().join("grafana_dashboards.py"), &dashboards, &python_folder()).unwrap();
-    assert!(said.contains(&format!("{} dashboards, 0 complaints", dashboards.len())), "{said}");
+    let printed = found.run(&python_folder().join("grafana_dashboards.py"), &dashboards, &python_folder()).unwrap();
+    assert!(printed.contains(&format!("{} dashboards, 0 complaints", dashboards.len())), "{printed}");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn plausible(panel: &Panel, Sample { labels, value }: &Sample) {
 /// Names, labels and their values, as docs/metrics.md lists them.
 fn metrics_are_as_listed(prometheus: &Prometheus) {
     let listed = listed();
-    let series = prometheus.ask("series", &[("match[]", "{job=\"zerofleet\"}")]).unwrap();
+    let series = prometheus.api("series", &[("match[]", "{job=\"zerofleet\"}")]).unwrap();
     let mut seen = BTreeSet::new();
     for one in series.as_array().unwrap() {
         let labels = one.as_object().unwrap();
@@ -206,7 +206,7 @@ fn listed() -> BTreeMap<String, Labels> {
 }
 
 fn rules(prometheus: &Prometheus) -> Vec<Value> {
-    let data = prometheus.ask("rules", &[]).unwrap();
+    let data = prometheus.api("rules", &[]).unwrap();
     data["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
@@ -282,7 +282,7 @@ cpu_share = 0.2
 
 #[test]
 #[ignore = "it plays for six minutes and writes into docs/pictures"]
-fn draws_what_the_dashboards_show() {
+fn pictures_of_the_dashboards_are_drawn() {
     let tools = tools().expect("there is a Prometheus");
     let requirements = python_folder().join("grafana-requirements.txt");
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grafana");

@@ -28,7 +28,7 @@ const ANCHOR_GAMES: f64 = 4.0;
 const SECOND_MOMENT_KEPT: f64 = 0.999;
 
 /// The state that a drained fleet left behind.
-struct Left {
+struct RunState {
     checkpoint: Checkpoint,
     /// The learning rate that the learner logged last.
     learning_rate: f64,
@@ -38,7 +38,7 @@ struct Left {
     rated_games: f64,
 }
 
-impl Left {
+impl RunState {
     fn step(&self) -> f64 {
         self.checkpoint.progress.training_step as f64
     }
@@ -86,7 +86,7 @@ fn beyond(cluster: &Cluster, goals: &[(Role, &str, f64)]) {
 }
 
 /// Drains all processes in the order of the supervisor and reads their files.
-async fn drain(cluster: &mut Cluster) -> Left {
+async fn drain(cluster: &mut Cluster) -> RunState {
     end(cluster, &[Role::Actor, Role::Arena]);
     let trajectories = list(&cluster.replay_endpoint()).await.unwrap();
     end(cluster, &[Role::Learner, Role::Replay]);
@@ -95,7 +95,7 @@ async fn drain(cluster: &mut Cluster) -> Left {
     assert!(found.damaged.is_empty(), "{:?}", found.damaged);
     let (weights, _) = Published::new(folder.join("weights"), usize::MAX).newest().unwrap().unwrap();
     let ledger = Ledger::load(&folder.join("ratings.json"), GAME).unwrap();
-    Left {
+    RunState {
         checkpoint: found.checkpoint,
         learning_rate: last_learning_rate(cluster),
         weights,
@@ -187,7 +187,7 @@ async fn a_run_goes_on_where_it_stopped() {
 
 /// Squares of gradients are not negative: over k steps a second moment falls to β₂ᵏ of what it was at the least, and
 /// one that began anew would lie below that wherever gradients have become smaller.
-fn check_optimiser(before: &Left, after: &Left) {
+fn check_optimiser(before: &RunState, after: &RunState) {
     let steps = after.step() - before.step();
     let kept = SECOND_MOMENT_KEPT.powf(steps);
     // Rounding of float32, a step at a time.

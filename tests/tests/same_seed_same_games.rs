@@ -53,7 +53,7 @@ fn one_thread_plays_the_same_games_again() {
 
 /// More than the same statistics: a thread plays the same games beside others, though they share a cache.
 #[test]
-fn several_threads_play_what_each_plays_by_itself() {
+fn threads_that_share_a_cache_play_the_same_games_as_each_alone() {
     let tower = weights();
     let cache = Cache::new(1 << 16);
     let together: Vec<Vec<FinishedEpisode>> = std::thread::scope(|scope| {

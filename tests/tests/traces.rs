@@ -149,7 +149,7 @@ fn spans_are_documented(seen: &[Seen]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_is_away_costs_a_warning_and_the_fleet_trains_and_ends_in_order() {
+async fn an_unreachable_collector_causes_at_most_one_warning_and_the_fleet_trains_and_drains() {
     // No collector listens there.
     let mut cluster = Cluster::new("tic_tac_toe", &telemetry("http://127.0.0.1:1")).unwrap();
     let roles = [Role::Replay, Role::Learner, Role::Actor];

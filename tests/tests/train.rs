@@ -14,13 +14,13 @@ const VERSION: &str = "zerofleet_learner_weights_version";
 const TRAJECTORIES: &str = "zerofleet_replay_trajectories";
 
 /// The files of a run's folder between two sessions.
-struct Left {
+struct RunState {
     step: u64,
     version: u64,
     seconds: f64,
 }
 
-impl Left {
+impl RunState {
     fn by(run: &TrainingRun) -> Self {
         let folder = run.directory();
         let found = Checkpoints::new(folder.join("checkpoints"), usize::MAX).newest().unwrap().unwrap();
@@ -52,7 +52,7 @@ fn ctrl_c_drains_a_run_and_started_again_it_goes_on_with_its_step_version_replay
     for name in ["summary.md", "summary.json", "picture.svg", "metrics.jsonl"] {
         assert!(fs::metadata(run.directory().join(name)).unwrap().len() > 0, "{name}");
     }
-    let before = Left::by(&run);
+    let before = RunState::by(&run);
 
     run.start().unwrap();
     let is_newer = |run: &TrainingRun| run.metric("learner", VERSION) > Some(before.version as f64);
@@ -62,6 +62,6 @@ fn ctrl_c_drains_a_run_and_started_again_it_goes_on_with_its_step_version_replay
     let log = fs::read_to_string(run.directory().join("logs/learner.log")).unwrap();
     assert!(log.contains(&format!("continuing at training step {},", before.step)), "{log}");
     run.stop().unwrap();
-    let after = Left::by(&run);
+    let after = RunState::by(&run);
     assert!(after.step > before.step && after.version > before.version && after.seconds > before.seconds);
 }

@@ -6,6 +6,7 @@ use proto::replay::Inspector;
 
 use crate::replay::server::UNLIMITED;
 use fleet::child::{self, Child};
+use service::net::{ReservedPort, reserve_ports};
 
 /// The longest time until it serves.
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -18,6 +19,7 @@ pub(super) struct ReplayServer {
     /// The address where it serves.
     pub(super) endpoint: String,
     child: Child,
+    _ports: Vec<ReservedPort>,
 }
 
 impl ReplayServer {
@@ -26,9 +28,9 @@ impl ReplayServer {
     /// # Errors
     /// It is not built, or does not come up.
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
-        let ports = fleet::free_ports(2)?;
-        let endpoint = format!("http://{}", ports[0]);
-        let [listen, admin] = [ports[0], ports[1]].map(|port| port.to_string());
+        let ports = reserve_ports(2).context("find free ports")?;
+        let [listen, admin] = [0, 1].map(|index: usize| ports[index].address().to_string());
+        let endpoint = format!("http://{listen}");
         let directory = format!("run.directory={}", folder.join("replay").display());
         let sets = UNLIMITED.into_iter().chain([directory.as_str()]).flat_map(|set| ["--set", set]);
         let arguments = ["--listen", &listen, "--admin", &admin, "--exit-with-parent"].into_iter().chain(sets);
@@ -40,7 +42,7 @@ impl ReplayServer {
             log: folder.join("replay-server.log"),
         };
         let child = Child::start(settings, Instant::now()).context("start the replay server")?;
-        let mut server = Self { endpoint, child };
+        let mut server = Self { endpoint, child, _ports: ports };
         server.wait().await?;
         Ok(server)
     }

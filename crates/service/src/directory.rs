@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_locked_by_one_until_they_are_gone() {
+    fn a_directory_lock_is_exclusive_until_it_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let first = lock(folder.path()).unwrap();
         let error = lock(folder.path()).unwrap_err().to_string();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_a_failure_is_not_an_error() {
+    fn a_written_file_is_read_back_and_a_failed_write_is_not_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = RememberedFile::new(folder.path().join("speeds.json"));
         assert_eq!(file.read(), None);

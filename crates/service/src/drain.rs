@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_clone_hears_of_it() {
+    async fn every_clone_observes_the_drain() {
         let drain = Drain::new();
         let clone = drain.clone();
         assert!(!clone.started());
@@ -100,12 +100,12 @@ mod tests {
     }
 
     /// An input that reports every read.
-    struct Announced<R> {
+    struct ReadObserver<R> {
         input: R,
         reads: std::sync::mpsc::Sender<()>,
     }
 
-    impl<R: Read> Read for Announced<R> {
+    impl<R: Read> Read for ReadObserver<R> {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             self.reads.send(()).unwrap();
             self.input.read(buffer)
@@ -117,7 +117,7 @@ mod tests {
         let (input, mut writer) = std::io::pipe().unwrap();
         let (reads, observed) = std::sync::mpsc::channel();
         let drain = Drain::new();
-        drain.on_end_of(Announced { input, reads }).unwrap();
+        drain.on_end_of(ReadObserver { input, reads }).unwrap();
         writer.write_all(b"still here").unwrap();
         // A further read means that the previous bytes were processed.
         observed.recv().unwrap();

@@ -1,8 +1,11 @@
-//! Opens listening ports, with an error that names a remedy.
+//! Opens listening ports, with an error that names a remedy, and reserves ports for processes that are about to start.
+
+mod reserve;
 
 use std::io;
 use std::net::SocketAddr;
 
+pub use reserve::{ReservedPort, reserve_ports, reserve_wanted};
 use tokio::net::{TcpListener, TcpSocket};
 
 /// The accept backlog. After a restart a whole fleet reconnects at once, and the standard library's 128 would make most
@@ -78,7 +81,7 @@ mod tests {
 
     #[tokio::test]
     #[cfg(target_os = "linux")]
-    async fn a_fleet_that_comes_at_once_need_not_try_again() {
+    async fn simultaneous_connections_fit_in_the_backlog_of_a_listener() {
         let bound = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
         // None is accepted: all of them wait in the backlog. One beyond it would retry its SYN after a second.
         let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_admin_port_is_not_well() {
+    fn a_malformed_or_truncated_response_fails_the_probe() {
         for answer in [&b""[..], b"SSH-2.0-x\r\n", b"HTTP/1.1 x\r\n\r\n", b"HTTP/1.1 200 OK\r\n", b"\xff\xfe\r\n\r\n"] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();

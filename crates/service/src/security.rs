@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_another_one_needs_is_missed_by_name() {
+    fn a_missing_key_that_another_key_requires_is_named() {
         let refused = |set: fn(&mut SecuritySection)| with(set).check().unwrap_err().to_string();
         let missing = |key: &str, because: &str| format!("security.{key}: is missing, and security.{because} is set");
         assert_eq!(refused(|section| section.certificate = "a".into()), missing("key", "certificate"));

@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn while_tracing_is_off_asking_for_spans_allocates_nothing() {
+fn requesting_a_span_while_tracing_is_off_allocates_nothing() {
     let parent = trace::TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     assert!(parent.is_some());
     let before = ALLOCATIONS.get();

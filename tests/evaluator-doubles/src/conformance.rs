@@ -1,7 +1,7 @@
 //! The conformance suite that every evaluator runs: the properties that self-play relies on.
 //!
 //! A batch over [`Attributes::max_batch`](inference::Attributes::max_batch) is rejected with [`Error::Shape`], not
-//! split: the caller that fills batches knows the limit, and a silent split would hide a batch that is twice as slow as
+//! split: the limit is known where batches are filled, and a silent split would hide a batch that is twice as slow as
 //! it looks.
 
 use game::{Action, ObservationShape, mix};

@@ -1,6 +1,6 @@
 //! Evaluators for tests (uniform, scripted, failing) and the conformance suite of all evaluators.
 //!
-//! None of them knows anything about a game. Only tests depend on this crate.
+//! None of them depends on a game. Only tests depend on this crate.
 
 pub mod conformance;
 
@@ -185,9 +185,9 @@ mod tests {
 
     /// Answers like the evaluator inside, but every value leans towards a win by its distance from the end of the
     /// batch.
-    struct Leaning(Hashing);
+    struct PositionBiased(Hashing);
 
-    impl Evaluator for Leaning {
+    impl Evaluator for PositionBiased {
         fn attributes(&self) -> Attributes {
             self.0.attributes()
         }
@@ -210,24 +210,24 @@ mod tests {
     #[test]
     #[should_panic(expected = "with the other positions of the batch")]
     fn the_suite_catches_answers_that_depend_on_the_rest_of_the_batch() {
-        conformance::run(&mut Leaning(Hashing::new(SHAPE, 3)), SHAPE, 20, 1e-5);
+        conformance::run(&mut PositionBiased(Hashing::new(SHAPE, 3)), SHAPE, 20, 1e-5);
     }
 
     #[test]
     #[should_panic(expected = "the same batch is answered differently")]
-    fn the_suite_catches_answers_that_depend_on_what_was_asked_before() {
-        let mut asked = 0;
+    fn the_suite_catches_answers_that_depend_on_earlier_requests() {
+        let mut count = 0;
         let drifting = move |_: &[f32], legal: &[Action], priors: &mut [f32]| {
-            asked = (asked + 1) % 23;
+            count = (count + 1) % 23;
             priors.fill(1.0 / legal.len() as f32);
-            let win = asked as f32 / 23.0;
+            let win = count as f32 / 23.0;
             Wdl { win, draw: 0.0, loss: 1.0 - win }
         };
         conformance::run(&mut Scripted::new(SHAPE, 0, drifting), SHAPE, 20, 1e-3);
     }
 
     #[test]
-    fn a_faulty_evaluator_fails_when_told_and_recovers() {
+    fn a_faulty_evaluator_fails_at_the_configured_interval_and_recovers() {
         let mut evaluator = Faulty::new(SHAPE, Fault::Backend, 2);
         let mut predictions = Predictions::new();
         let batch = Batch::new(SHAPE);

@@ -64,7 +64,7 @@ pub async fn listen_at(address: SocketAddr) -> (TcpListenerStream, SocketAddr) {
     (TcpListenerStream::new(listener), address)
 }
 
-/// The server of this script, as a set of servers knows it.
+/// The server of this script, as a member of a set of servers.
 pub fn server(script: &ReplayScript) -> Server {
     Server::at(&script.endpoint())
 }
@@ -73,8 +73,8 @@ pub fn server(script: &ReplayScript) -> Server {
 pub fn servers(servers: &[Server]) -> (watch::Sender<Arc<[Server]>>, Servers) {
     let mut sorted = servers.to_vec();
     sorted.sort();
-    let (tell, set) = watch::channel(sorted.into());
-    (tell, Servers::watching(set))
+    let (sender, set) = watch::channel(sorted.into());
+    (sender, Servers::watching(set))
 }
 
 /// Returns the endpoint of `address` for clients.

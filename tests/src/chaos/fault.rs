@@ -101,7 +101,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Something that goes wrong with someone.
+/// A fault of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// The target.

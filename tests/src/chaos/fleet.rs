@@ -1,4 +1,4 @@
-//! The processes, each on a host of its own, and what befalls them.
+//! The processes, each on a host of its own, and the faults injected into them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -104,14 +104,14 @@ impl Fleet {
         self.network.namespace(HOME).enter()
     }
 
-    /// Starts everyone, and waits until everyone does their work.
+    /// Starts every process, and waits until each makes progress.
     ///
     /// # Errors
     /// A process does not start.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let start = Instant::now();
         for member in &mut self.members {
-            member.watch.begin_life(0.0);
+            member.watch.begin_run(0.0);
             member.process.start()?;
             if matches!(member.service, Service::Replay | Service::Learner | Service::Inference) {
                 member.process.ready(START_DEADLINE)?;
@@ -166,7 +166,7 @@ impl Fleet {
                 if kind == Kind::Vanish {
                     self.network.set(member.host, Link::Cut);
                 }
-                member.watch.begin_life(floor);
+                member.watch.begin_run(floor);
                 member.process.kill()?;
             }
         }
@@ -192,7 +192,7 @@ impl Fleet {
         let begins = |service| matches!(faults[..], [fault] if fault.service == service && fault.kind.ends_process());
         let work = |service: Service| {
             let at = self.own_work(service)?;
-            // What others count goes on over lives.
+            // The counts of others continue over restarts.
             Some(if begins(service) && at.metric == INSERTED { at.anew(healed) } else { at.since(healed) })
         };
         let own: Vec<Growth> = faults.iter().filter_map(|fault| work(fault.service)).collect();
@@ -360,7 +360,7 @@ fn member(service: Service, network: &Network, directory: &Path) -> anyhow::Resu
     let name = service.to_string().replace(' ', "-");
     let namespace = network.namespace(host(service));
     let mut process = Process::new(&name, role.program(), arguments, ADMIN, directory)?;
-    process.live_in(namespace.clone());
+    process.run_in(namespace.clone());
     let watch = Watch::start(name, namespace, ADMIN, promises(service, directory))?;
     Ok(Member { service, host: host(service), process, watch })
 }
@@ -392,10 +392,10 @@ struct At<'a> {
 impl<'a> At<'a> {
     /// That it grows beyond what is seen first after `since`.
     fn since(self, since: Instant) -> Growth<'a> {
-        Growth { at: self, since, life: self.watch.life(), from: None }
+        Growth { at: self, since, start_count: self.watch.start_count(), from: None }
     }
 
-    /// The same in a life that has just begun, in which whatever there is has grown.
+    /// The same after a restart, when every count is growth.
     fn anew(self, since: Instant) -> Growth<'a> {
         Growth { from: Some(0.0), ..self.since(since) }
     }
@@ -405,15 +405,15 @@ impl<'a> At<'a> {
 struct Growth<'a> {
     at: At<'a>,
     since: Instant,
-    life: u32,
+    start_count: u32,
     from: Option<f64>,
 }
 
 impl Growth<'_> {
     /// Returns the time it took, if it has grown.
     fn time(&mut self) -> Option<Duration> {
-        let Seen { began, ended, life, value } = self.at.watch.seen(self.at.metric)?;
-        if began < self.since || life != self.life {
+        let Seen { began, ended, start_count, value } = self.at.watch.seen(self.at.metric)?;
+        if began < self.since || start_count != self.start_count {
             return None;
         }
         // A metric that is not there yet is 0, and would grow to what it was before the process ended.

@@ -7,7 +7,7 @@ use experience::TrajectoryId;
 use super::witness::{EPOCH, WITNESS};
 
 /// The number of sequence numbers reported of one epoch: a person needs to see where they are, not all of them.
-const TOLD_MAX: usize = 5;
+const SHOWN_MAX: usize = 5;
 
 /// The ids that are stored, or kept by their actor for its next start.
 #[derive(Debug, Default)]
@@ -50,8 +50,8 @@ impl Ledger {
             let missing: Vec<_> = (0..last).filter(|sequence| sequences.binary_search(sequence).is_err()).collect();
             for (what, those) in [("doubled", doubled), ("missing", missing)] {
                 if !those.is_empty() {
-                    let told = &those[..those.len().min(TOLD_MAX)];
-                    faults.push(format!("actor {actor}, epoch {epoch}: {} {what}: {told:?} …", those.len()));
+                    let shown = &those[..those.len().min(SHOWN_MAX)];
+                    faults.push(format!("actor {actor}, epoch {epoch}: {} {what}: {shown:?} …", those.len()));
                 }
             }
         }
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_has_no_faults_in_whatever_order_it_comes() {
+    fn complete_sequences_have_no_faults_in_any_order() {
         let ledger = Ledger::new([ids(1, 1, &[2, 0, 1]), ids(1, 2, &[0]), ids(2, 1, &[1, 0])].concat());
         assert_eq!(ledger.len(), 6);
         assert!(ledger.faults().is_empty(), "{:?}", ledger.faults());
     }
 
     #[test]
-    fn a_gap_and_a_double_are_found_where_they_are() {
+    fn a_gap_and_a_duplicate_are_reported_with_actor_epoch_and_sequence() {
         let faults = Ledger::new([ids(1, 1, &[0, 1, 3]), ids(2, 5, &[0, 1, 1])].concat()).faults();
         assert_eq!(faults.len(), 2);
         assert!(faults[0].contains("actor 1, epoch 1: 1 missing: [2]"), "{}", faults[0]);

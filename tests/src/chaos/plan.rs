@@ -24,7 +24,7 @@ pub struct Plan {
     pub length: Duration,
     /// The seed of the schedule: `ZEROFLEET_CHAOS_SEED`.
     pub seed: u64,
-    /// Within what time everyone must be back after a heal: `ZEROFLEET_CHAOS_REJOIN_SECONDS`.
+    /// The time within which every process must be back after a heal: `ZEROFLEET_CHAOS_REJOIN_SECONDS`.
     pub rejoin_max: Duration,
     /// The file for the table of recovery times, as Markdown: `ZEROFLEET_CHAOS_REPORT`.
     pub report: Option<PathBuf>,

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_tells_median_and_greatest_with_all_actors_as_one_service() {
+    fn the_table_lists_median_and_greatest_times_with_all_actors_as_one_service() {
         let recovery = |seconds| {
             let time = Duration::from_secs(seconds);
             Recovery { service: time, actors: time * 2, training: time * 3 }

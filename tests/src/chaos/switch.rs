@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_for_a_host_is_dropped() {
+    fn a_malformed_packet_or_one_for_an_unknown_host_is_dropped() {
         let (mut switch, now) = (Switch::new(2, 1), Instant::now());
         for odd in [&[][..], &[0x60; 40], &[0x45; 10], &packet(C, 1), &[0x45; 40]] {
             switch.take(now, A, odd);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_passes_a_cut_in_either_direction_nor_what_was_on_the_wire() {
+    fn a_cut_drops_packets_in_both_directions_and_in_flight() {
         let (mut switch, now) = (Switch::new(3, 1), Instant::now());
         switch.take(now, A, &packet(B, 1));
         switch.set(B, Link::Cut);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_switch_loses_what_comes() {
+    fn a_full_switch_drops_further_packets() {
         let (mut switch, now) = (Switch::new(2, 1), Instant::now());
         for _ in 0..=WAITING_MAX {
             switch.take(now, A, &packet(B, 1));

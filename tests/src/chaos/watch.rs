@@ -19,11 +19,11 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// The metrics that are read of every process, beside those requested.
 #[derive(Debug, Clone, Default)]
 pub struct Promises {
-    /// A metric that never falls, also over lives: the weights version. 0 is none yet.
+    /// A metric that never falls, also over restarts: the weights version. 0 is none yet.
     pub never_falls: Option<&'static str>,
-    /// A metric that falls within no life, and from one to the next no further than the floor.
+    /// A metric that falls only at a restart, and no further than the floor.
     pub falls_to_floor: Option<&'static str>,
-    /// A metric that counts what was acknowledged in this life, and the file that holds the epoch of it.
+    /// A metric that counts what was acknowledged since the last start, and the file that holds the epoch of it.
     pub acknowledged: Option<(&'static str, PathBuf)>,
 }
 
@@ -32,13 +32,13 @@ pub struct Promises {
 struct Sample {
     began: Instant,
     ended: Instant,
-    life: u32,
+    start_count: u32,
     values: HashMap<String, f64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    life: u32,
+    start_count: u32,
     floor: f64,
     newest: Option<Sample>,
     highest: f64,
@@ -70,26 +70,26 @@ impl Watch {
         Ok(Self { state, stop, thread: Some(thread.context("start a watch")?) })
     }
 
-    /// Starts a new life of the process; `floor` is the number that may be lost with the last one.
-    pub fn begin_life(&self, floor: f64) {
+    /// Records a new start of the process; `floor` is the number that may be lost with the last one.
+    pub fn begin_run(&self, floor: f64) {
         let mut state = locked(&self.state);
-        state.life += 1;
+        state.start_count += 1;
         state.floor = floor;
         state.latest = 0.0;
     }
 
-    /// The newest value of a metric, the times of its request and its answer, and its life.
+    /// The newest value of a metric, the times of its request and its answer, and the start it belongs to.
     #[must_use]
     pub(super) fn seen(&self, metric: &str) -> Option<Seen> {
         let state = locked(&self.state);
-        let sample = state.newest.as_ref().filter(|sample| sample.life == state.life)?;
-        let &Sample { began, ended, life, .. } = sample;
-        Some(Seen { began, ended, life, value: sample.values.get(metric).copied().unwrap_or(0.0) })
+        let sample = state.newest.as_ref().filter(|sample| sample.start_count == state.start_count)?;
+        let &Sample { began, ended, start_count, .. } = sample;
+        Some(Seen { began, ended, start_count, value: sample.values.get(metric).copied().unwrap_or(0.0) })
     }
 
-    /// The life that is watched now.
-    pub(super) fn life(&self) -> u32 {
-        locked(&self.state).life
+    /// The number of starts so far.
+    pub(super) fn start_count(&self) -> u32 {
+        locked(&self.state).start_count
     }
 
     /// Returns the number of trajectories acknowledged to it, by epoch.
@@ -120,7 +120,7 @@ impl Drop for Watch {
 pub(super) struct Seen {
     pub(super) began: Instant,
     pub(super) ended: Instant,
-    pub(super) life: u32,
+    pub(super) start_count: u32,
     pub(super) value: f64,
 }
 
@@ -145,12 +145,12 @@ impl Looking {
         let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).build().into();
         let url = format!("http://127.0.0.1:{}/metrics", self.admin);
         while !self.stop.load(Ordering::Relaxed) {
-            let life = locked(&self.state).life;
+            let start_count = locked(&self.state).start_count;
             let began = Instant::now();
             let text = agent.get(&url).call().and_then(|mut response| response.body_mut().read_to_string());
             // One that does not answer does not stand, is paused or has not begun: none of it is wrong here.
             if let Ok(text) = text {
-                self.see(Sample { began, ended: Instant::now(), life, values: values(&text) });
+                self.see(Sample { began, ended: Instant::now(), start_count, values: values(&text) });
             }
             std::thread::sleep(INTERVAL);
         }
@@ -158,7 +158,7 @@ impl Looking {
 
     fn see(&self, sample: Sample) {
         let mut state = locked(&self.state);
-        if sample.life != state.life {
+        if sample.start_count != state.start_count {
             return;
         }
         let value = |name: &str| sample.values.get(name).copied().unwrap_or(0.0);
@@ -201,12 +201,12 @@ mod tests {
     }
 
     fn look(at: &Looking, text: &str) {
-        let (now, life) = (Instant::now(), locked(&at.state).life);
-        at.see(Sample { began: now, ended: now, life, values: values(text) });
+        let (now, start_count) = (Instant::now(), locked(&at.state).start_count);
+        at.see(Sample { began: now, ended: now, start_count, values: values(text) });
     }
 
-    fn begin_life(of: &Looking, floor: f64) {
-        Watch { state: Arc::clone(&of.state), stop: Arc::default(), thread: None }.begin_life(floor);
+    fn begin_run(of: &Looking, floor: f64) {
+        Watch { state: Arc::clone(&of.state), stop: Arc::default(), thread: None }.begin_run(floor);
     }
 
     fn broken(at: &Looking) -> usize {
@@ -214,12 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_go_backwards_are_told_also_over_lives_and_none_yet_is_no_fall() {
+    fn a_decreasing_weights_version_is_reported_also_over_restarts_and_zero_is_no_decrease() {
         let it = looking(Promises { never_falls: Some("version"), ..Promises::default() });
         for text in ["version 3", "version 4", "other 1", "version 0"] {
             look(&it, text);
         }
-        begin_life(&it, 0.0);
+        begin_run(&it, 0.0);
         look(&it, "version 4");
         assert_eq!(broken(&it), 0);
         look(&it, "version 3");
@@ -227,26 +227,26 @@ mod tests {
     }
 
     #[test]
-    fn steps_may_fall_from_one_life_to_the_next_and_no_further_than_the_floor() {
+    fn steps_may_fall_at_a_restart_and_no_further_than_the_floor() {
         let it = looking(Promises { falls_to_floor: Some("steps"), ..Promises::default() });
         look(&it, "steps 100");
-        begin_life(&it, 80.0);
+        begin_run(&it, 80.0);
         look(&it, "steps 0");
         look(&it, "steps 85");
         assert_eq!(broken(&it), 0);
         look(&it, "steps 84");
         assert_eq!(broken(&it), 1);
-        begin_life(&it, 85.0);
+        begin_run(&it, 85.0);
         look(&it, "steps 84");
         assert_eq!(broken(&it), 2);
     }
 
     #[test]
-    fn what_was_seen_of_an_earlier_life_counts_for_nothing() {
+    fn a_sample_from_before_a_restart_is_ignored() {
         let it = looking(Promises { never_falls: Some("version"), ..Promises::default() });
         let now = Instant::now();
-        let late = Sample { began: now, ended: now, life: 0, values: values("version 9") };
-        begin_life(&it, 0.0);
+        let late = Sample { began: now, ended: now, start_count: 0, values: values("version 9") };
+        begin_run(&it, 0.0);
         it.see(late);
         look(&it, "version 1");
         assert_eq!(broken(&it), 0);

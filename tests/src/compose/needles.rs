@@ -48,9 +48,9 @@ mod tests {
     use super::*;
 
     /// Hands out a few bytes at a time.
-    struct Slowly<'a>(&'a [u8], usize);
+    struct ChunkedReader<'a>(&'a [u8], usize);
 
-    impl Read for Slowly<'_> {
+    impl Read for ChunkedReader<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             let count = self.1.min(self.0.len()).min(buffer.len());
             buffer[..count].copy_from_slice(&self.0[..count]);
@@ -64,13 +64,13 @@ mod tests {
         let needles = ["secret", "secrets", "cretin", "absent"].map(str::to_owned);
         let haystack = b"\0\xffsecsecretsecret\0secrecretin";
         for piece in 1..=haystack.len() {
-            let found = found(Slowly(haystack, piece), &needles).unwrap();
+            let found = found(ChunkedReader(haystack, piece), &needles).unwrap();
             assert_eq!(found.into_iter().collect::<Vec<_>>(), ["cretin", "secret", "secrets"], "pieces of {piece}");
         }
     }
 
     #[test]
-    fn nothing_is_found_in_nothing() {
+    fn an_empty_stream_or_an_empty_list_of_texts_yields_no_match() {
         assert!(found(&b""[..], &["aa".to_owned()]).unwrap().is_empty());
         assert!(found(&b"aa"[..], &[]).unwrap().is_empty());
     }

@@ -87,14 +87,14 @@ fn later_sources_win() {
 }
 
 #[test]
-fn sections_of_other_roles_are_left_alone() {
+fn sections_of_other_roles_are_ignored() {
     let file = "[actor]\nanything = 1\n[arena.deep]\nx = [1]";
     let env = [("ZEROFLEET__ACTOR__THREADS", "many")];
     assert_eq!(load(file, &env, &["search.simulations=no number"]).unwrap(), Fleet::default());
 }
 
 #[test]
-fn what_is_printed_loads_as_the_same_configuration() {
+fn a_printed_configuration_loads_as_the_same_configuration() {
     let mut fleet = Fleet::default();
     fleet.learner.learning_rate = 0.3;
     fleet.run.seed = 17;
@@ -227,7 +227,7 @@ fn environment(variables: &[(&str, &[u8])]) -> Result<Fleet, String> {
 }
 
 #[test]
-fn variables_of_others_need_not_be_text() {
+fn environment_variables_of_other_programs_need_not_be_utf8() {
     let fleet = environment(&[("X", NOT_TEXT), ("ZEROFLEET__RUN__GAME", b"hex-5")]).unwrap();
     assert_eq!(fleet.run.game, "hex-5");
 }

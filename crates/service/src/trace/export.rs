@@ -95,7 +95,7 @@ impl Sending {
                     }
                     pause = PAUSE[0];
                 }
-                Err(NotTaken::Away(reason)) if !self.closing.is_cancelled() => {
+                Err(ExportError::Away(reason)) if !self.closing.is_cancelled() => {
                     self.warn(&reason);
                     // Meanwhile the queue fills, and spans beyond its capacity are dropped.
                     tokio::select! {
@@ -106,7 +106,7 @@ impl Sending {
                 }
                 Err(error) => {
                     self.warn(&error.to_string());
-                    count(if matches!(error, NotTaken::Away(_)) { "unsent" } else { "refused" }, batch.len());
+                    count(if matches!(error, ExportError::Away(_)) { "unsent" } else { "refused" }, batch.len());
                     batch.clear();
                 }
             }
@@ -135,11 +135,11 @@ impl Sending {
         }
     }
 
-    async fn send(&self, batch: &[Span]) -> Result<(), NotTaken> {
+    async fn send(&self, batch: &[Span]) -> Result<(), ExportError> {
         let body = request(&self.identity, batch.to_vec()).encode_to_vec();
         match timeout(REQUEST_TIMEOUT, self.collector.post(body.into())).await {
             Ok(answered) => answered,
-            Err(_) => Err(NotTaken::Away(format!("{} does not answer", self.collector.address))),
+            Err(_) => Err(ExportError::Away(format!("{} does not answer", self.collector.address))),
         }
     }
 
@@ -161,7 +161,7 @@ pub(crate) struct Collector {
 
 /// The reason that a batch was not accepted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotTaken {
+pub(crate) enum ExportError {
     /// A retry may succeed.
     #[error("{0}")]
     Away(String),
@@ -201,8 +201,8 @@ impl Collector {
     }
 
     /// Sends an encoded request.
-    pub(crate) async fn post(&self, body: Bytes) -> Result<(), NotTaken> {
-        let away = |error: &dyn std::error::Error| NotTaken::Away(format!("{}: {error}", self.address));
+    pub(crate) async fn post(&self, body: Bytes) -> Result<(), ExportError> {
+        let away = |error: &dyn std::error::Error| ExportError::Away(format!("{}: {error}", self.address));
         let socket = TcpStream::connect(&self.address).await.map_err(|error| away(&error))?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.map_err(|error| away(&error))?;
@@ -222,8 +222,8 @@ impl Collector {
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => Err(NotTaken::Away(format!("{} answers {status}", self.address))),
-            status => Err(NotTaken::Refused(status)),
+            | StatusCode::GATEWAY_TIMEOUT => Err(ExportError::Away(format!("{} answers {status}", self.address))),
+            status => Err(ExportError::Refused(status)),
         }
     }
 }

@@ -93,14 +93,14 @@ fn a_full_queue_drops_and_counts_and_never_blocks() {
 }
 
 #[test]
-fn a_moment_keeps_its_date() {
+fn an_instant_is_converted_to_unix_nanoseconds() {
     let epoch = Epoch { instant: Instant::now(), since_1970: Duration::from_secs(100) };
     assert_eq!(epoch.unix_ns(epoch.instant), 100_000_000_000);
     assert_eq!(epoch.unix_ns(epoch.instant + Duration::from_millis(5)), 100_005_000_000);
 }
 
 #[test]
-fn what_a_thread_is_part_of_ends_with_the_work() {
+fn a_trace_context_is_current_only_within_its_closure() {
     let context = TraceContext::parse(PARENT);
     assert_eq!(within(context, current), context);
     assert_eq!(within(context, || within(None, current)), None);
@@ -148,7 +148,7 @@ async fn collector(answers: &'static [StatusCode]) -> (Collector, mpsc::Unbounde
 }
 
 #[tokio::test]
-async fn what_waits_when_the_process_ends_is_sent() {
+async fn queued_spans_are_exported_when_the_process_ends() {
     let (collector, mut requests) = collector(&[StatusCode::OK]).await;
     let (tracer, records) = Tracer::new(1.0);
     let exporter = Exporter::start(collector, identity(), records);
@@ -165,7 +165,7 @@ async fn what_waits_when_the_process_ends_is_sent() {
 }
 
 #[tokio::test]
-async fn what_a_collector_could_not_take_is_sent_again_and_what_it_refused_is_not() {
+async fn spans_are_sent_again_to_an_unavailable_collector_and_dropped_after_a_refusal() {
     let answers = &[StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_REQUEST, StatusCode::OK];
     let (collector, mut requests) = collector(answers).await;
     let (tracer, records) = Tracer::new(1.0);
