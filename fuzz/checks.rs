@@ -154,7 +154,7 @@ struct MemoryFile(Memory, String);
 
 impl Memory {
     fn files(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
-        self.0.lock().expect("nobody panics with it")
+        self.0.lock().expect("no holder of the lock panics")
     }
 }
 

@@ -98,7 +98,7 @@ mod tests {
     fn threads_that_would_wait_search_deeper_until_they_hardly_wait() {
         assert!((85..=88).contains(&settled(&mut budget(32, 1000), 3.0)), "0.9 · 3 · 32");
         assert_eq!(settled(&mut budget(32, 64), 3.0), 64, "no deeper than what is allowed");
-        assert_eq!(settled(&mut budget(32, 1000), 0.7), 32, "no shallower than what was asked for");
+        assert_eq!(settled(&mut budget(32, 1000), 0.7), 32, "no shallower than configured");
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_away_is_no_reason_to_search_deeper() {
+    fn an_unavailable_server_does_not_raise_the_simulations() {
         let mut budget = budget(32, 64);
         assert_eq!(window(&mut budget, 0.99), None);
         assert_eq!(window(&mut budget, 0.5), Some(40));

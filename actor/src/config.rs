@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_plays_without_a_network_unless_two_keys_say_so() {
+    fn the_simulated_kernel_and_its_delay_are_accepted_only_together_and_without_a_server() {
         let simulated = |kernel: &str, simulated_delay_us, inference: &str| {
             let mut config = Config::default();
             config.actor.kernel = kernel.parse().unwrap();

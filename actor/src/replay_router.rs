@@ -231,8 +231,8 @@ impl ReplayRouter {
         }
     }
 
-    /// Gives the rest to the current server, waits for acknowledgements until `deadline`, and returns in order what is
-    /// owed then, with how many trajectories there were.
+    /// Gives the rest to the current server, waits for acknowledgements until `deadline`, and returns the pending
+    /// trajectories in order, with the number of all.
     pub(crate) async fn close(mut self, rest: Vec<FinishedEpisode>, deadline: Instant) -> (Vec<PendingUpload>, u64) {
         let mut late = Vec::new();
         for episode in &rest {

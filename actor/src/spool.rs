@@ -10,7 +10,7 @@ use experience::{Trajectory, TrajectoryId};
 use proto::limits::ANY_TRAJECTORY;
 use proto::servers::Server;
 
-/// A trajectory that is owed to a replay server.
+/// A trajectory that a replay server has not acknowledged.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PendingUpload {
     pub(crate) trajectory: Trajectory,
@@ -18,7 +18,7 @@ pub(crate) struct PendingUpload {
     pub(crate) to: Option<Destination>,
 }
 
-/// A server that something is owed to.
+/// The server that a trajectory is destined for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Destination {
     id: String,
@@ -151,7 +151,7 @@ fn take_name(rest: &mut &[u8]) -> Result<String, String> {
     String::from_utf8(name.to_vec()).map_err(|error| error.to_string())
 }
 
-/// One trajectory of every outcome, with steps of every kind, owed to a server or to none.
+/// One trajectory of every outcome, with steps of every kind, destined for a server or for none.
 #[cfg(test)]
 pub(crate) fn examples() -> Vec<PendingUpload> {
     use experience::{ActionProbability, Step, StepKind, WeightsVersion};
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded_to_the_last_bit() {
+    fn encoded_trajectories_are_decoded_bit_for_bit() {
         let trajectories = examples();
         assert_eq!(decode(&encode(&trajectories)), (trajectories, vec![]));
         assert_eq!(decode(&encode(&[])), (vec![], vec![]));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_server_is_the_only_server_and_never_one_of_several() {
+    fn a_destination_of_the_only_server_matches_any_single_server_and_none_of_several() {
         let destination = Destination::new(&Server::at("http://127.0.0.1:7001"), true);
         let (elsewhere, other) = (Server::at("http://127.0.0.1:9000"), Server::at("http://127.0.0.1:9001"));
         assert_eq!(destination.among(std::slice::from_ref(&elsewhere)), Some(elsewhere.clone()));

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spool_holds_what_was_written_last() {
+    fn the_spool_holds_the_trajectories_of_the_last_write() {
         let run = tempfile::tempdir().unwrap();
         let state_dir = ActorStateDir::open(run.path(), 7).unwrap();
         assert_eq!(state_dir.read_spool().unwrap(), []);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_claim_a_home_have_each_their_own_and_take_over_what_one_left() {
+    fn each_replica_claims_its_own_state_directory_or_takes_over_a_released_one() {
         let run = tempfile::tempdir().unwrap();
         let mut replicas: Vec<(u64, ActorStateDir)> =
             (0..4).map(|_| ActorStateDir::claim(run.path()).unwrap()).collect();
@@ -230,12 +230,12 @@ mod tests {
         state_dir.write_spool(&pending).unwrap();
         drop(state_dir);
         let (id, state_dir) = ActorStateDir::claim(run.path()).unwrap();
-        assert_eq!(id, gone, "a state_dir that nobody has comes before a new one");
+        assert_eq!(id, gone, "a free state directory is used before a new one is made");
         assert_eq!((state_dir.next_epoch(0).unwrap(), state_dir.read_spool().unwrap()), (epoch + 1, pending));
     }
 
     #[test]
-    fn what_is_no_home_is_not_claimed() {
+    fn a_directory_without_an_actor_id_is_not_claimed() {
         let run = tempfile::tempdir().unwrap();
         fs::create_dir_all(run.path().join("actors/backup")).unwrap();
         fs::write(run.path().join("actors/notes"), "").unwrap();

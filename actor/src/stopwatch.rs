@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn before_a_batch_is_gathering_and_after_it_answering() {
+    fn time_before_a_batch_is_gathering_and_time_after_it_is_answering() {
         let mut timed = timed();
         let batch = Batch::new(TicTacToe::new().spec().observation);
         timed.begin();

@@ -26,7 +26,7 @@ pub(crate) struct Finished {
 pub(crate) struct Traces {
     games: Vec<Traced>,
     /// The search that the next batch is traced for.
-    asking: Option<(usize, Span)>,
+    evaluation: Option<(usize, Span)>,
 }
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ struct Searched {
 impl Traces {
     /// Of a thread that begins `slots` games now.
     pub(crate) fn new(slots: usize) -> Self {
-        let mut traces = Self { games: Vec::new(), asking: None };
+        let mut traces = Self { games: Vec::new(), evaluation: None };
         (0..slots).for_each(|slot| traces.watch(slot, 0));
         traces
     }
@@ -76,24 +76,24 @@ impl Traces {
 
     /// A call of the episodes begins: what its batch is part of, if it is shown. No batch is shown twice, and no search
     /// has more than one.
-    pub(crate) fn asks(&mut self) -> Option<TraceContext> {
+    pub(crate) fn begin_evaluation(&mut self) -> Option<TraceContext> {
         // Whichever has waited longest.
         let unshown = self.games.iter_mut().enumerate().filter(|(_, traced)| !traced.search.is_shown);
         let (index, traced) = unshown.min_by_key(|(_, traced)| traced.search.span.begun())?;
         traced.search.is_shown = true;
         let span = traced.search.span.child("evaluation");
         let context = span.context();
-        self.asking = Some((index, span));
+        self.evaluation = Some((index, span));
         Some(context)
     }
 
     /// The call has ended.
     pub(crate) fn advanced<G: Game>(&mut self, episodes: &Episodes<G>, parts: Parts, batch: Option<Evaluated>) {
-        let asking = self.asking.take();
+        let evaluation = self.evaluation.take();
         if self.games.is_empty() {
             return;
         }
-        if let Some((index, span)) = asking {
+        if let Some((index, span)) = evaluation {
             self.show(index, span, episodes, batch);
         }
         let now = Instant::now();

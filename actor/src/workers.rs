@@ -62,7 +62,7 @@ impl Workers {
         let (sender, finished) = mpsc::channel(count * FINISHED_PER_THREAD_MAX);
         let cache = (cache_positions > 0).then(|| Arc::new(Cache::new(cache_positions)));
         let pinning = Arc::new(Pinning::new(&settings.actor));
-        let around = Surroundings {
+        let around = ThreadContext {
             backend,
             weights,
             freshness,
@@ -113,7 +113,7 @@ fn thread_seed(settings: &Settings, epoch: u64, thread: usize) -> u64 {
 
 /// A thread's connections to the rest of the process.
 #[derive(Clone)]
-struct Surroundings {
+struct ThreadContext {
     backend: Arc<dyn Backend>,
     weights: Weights,
     freshness: Freshness,
@@ -133,11 +133,11 @@ struct Worker<G: Game> {
     /// `None` before the first weights, and after weights that answered NaN.
     evaluator: Option<Timed>,
     failures: u32,
-    around: Surroundings,
+    around: ThreadContext,
 }
 
 impl<G: Game> Worker<G> {
-    fn new(episodes: Episodes<G>, budget: AdaptiveBudget, game: G, mut around: Surroundings) -> Self {
+    fn new(episodes: Episodes<G>, budget: AdaptiveBudget, game: G, mut around: ThreadContext) -> Self {
         // What was published before this thread began is news to it.
         around.weights.mark_changed();
         let traces = Traces::new(episodes.slots());
@@ -186,7 +186,7 @@ impl<G: Game> Worker<G> {
         how: impl FnOnce(&mut Episodes<G>, &mut dyn Evaluator, Option<&Cache>) -> Result<selfplay::Round, Error>,
     ) -> anyhow::Result<()> {
         let Some(evaluator) = &mut self.evaluator else { return Ok(()) };
-        evaluator.show(self.traces.asks());
+        evaluator.show(self.traces.begin_evaluation());
         evaluator.begin();
         let result = how(&mut self.episodes, evaluator, self.around.cache.as_deref());
         let parts = evaluator.end();
@@ -262,7 +262,7 @@ impl<G: Game> Worker<G> {
     }
 
     fn wait_for_weights(&mut self) {
-        let Surroundings { runtime, weights, drain, .. } = &mut self.around;
+        let ThreadContext { runtime, weights, drain, .. } = &mut self.around;
         let changed = async {
             if weights.changed().await.is_err() {
                 // The subscriber is gone only when the process ends.
@@ -277,7 +277,7 @@ impl<G: Game> Worker<G> {
     /// Plays nothing with weights that may be far behind. Games under way go on where they are when the learner is
     /// back.
     fn wait_for_learner(&mut self, away: Duration) {
-        let Surroundings { runtime, freshness, drain, readiness, .. } = &mut self.around;
+        let ThreadContext { runtime, freshness, drain, readiness, .. } = &mut self.around;
         let reason = "self-play is paused: the learner has been away for longer than actor.weights_away_seconds_max";
         // Logged by the first of the threads.
         if readiness.reason().is_none() {

@@ -84,7 +84,7 @@ mod tests {
     /// Random play keeps the outcome in 37 % of the bundled positions. All are scored; the tolerance is five standard
     /// errors of that many coin tosses.
     #[test]
-    fn random_play_has_the_accuracy_that_is_known_of_it() {
+    fn random_play_is_measured_at_its_known_accuracy() {
         let all = positions();
         let accuracy =
             measure(&ConnectFour::new(), &all, &mut random(), &mut || ControlFlow::Continue(())).unwrap().unwrap();

@@ -80,7 +80,7 @@ impl PastVersions {
         self.manifests.insert(place, manifest.clone());
         while self.manifests.len() > self.kept_max {
             let index = most_dispensable(&self.manifests);
-            self.forget(index)?;
+            self.remove_at(index)?;
         }
         Ok(())
     }
@@ -91,12 +91,12 @@ impl PastVersions {
     /// If a file cannot be removed.
     pub(crate) fn drop_version(&mut self, version: WeightsVersion) -> anyhow::Result<()> {
         match self.manifests.iter().position(|kept| kept.version == version) {
-            Some(index) => self.forget(index),
+            Some(index) => self.remove_at(index),
             None => Ok(()),
         }
     }
 
-    fn forget(&mut self, index: usize) -> anyhow::Result<()> {
+    fn remove_at(&mut self, index: usize) -> anyhow::Result<()> {
         let version = self.manifests.remove(index).version;
         for extension in ["json", "safetensors"] {
             let path = Self::path(&self.folder, version, extension);

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_player_without_games_is_anywhere() {
+    fn a_player_without_games_has_the_interval_of_the_prior() {
         let idle = rate(3, 0, &[pairing(0, 1, 5, 0, 5)], Prior::WEAK)[2];
         near(idle.elo, 0.0, 1e-9);
         near(idle.high, NORMAL_95 * Prior::WEAK.deviation_elo, 1e-6);

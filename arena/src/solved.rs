@@ -174,7 +174,7 @@ fn abridged(text: &str) -> String {
 
 /// The quality of a chosen action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judgement {
+pub struct ActionQuality {
     /// True if its score has the sign of the best score: the theoretical win, draw or loss is kept.
     pub outcome_preserving: bool,
     /// True if it has the best score.
@@ -183,9 +183,9 @@ pub struct Judgement {
 
 /// Scores an action. An illegal action is neither optimal nor outcome-preserving.
 #[must_use]
-pub fn score(chosen: Action, position: &SolvedPosition) -> Judgement {
+pub fn score(chosen: Action, position: &SolvedPosition) -> ActionQuality {
     let score = position.score_of(chosen);
-    Judgement {
+    ActionQuality {
         outcome_preserving: score.is_some_and(|score| score.signum() == position.best.signum()),
         optimal: score == Some(position.best),
     }
@@ -204,7 +204,7 @@ pub struct Tally {
 
 impl Tally {
     /// Counts one scored action.
-    pub fn add(&mut self, judgement: Judgement) {
+    pub fn add(&mut self, judgement: ActionQuality) {
         self.positions += 1;
         self.outcome_preserving += u64::from(judgement.outcome_preserving);
         self.optimal += u64::from(judgement.optimal);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_judged_is_no_share() {
+    fn an_accuracy_without_positions_has_a_share_of_zero() {
         assert_eq!(Accuracy::default().overall.outcome_preserving_share(), 0.0);
     }
 

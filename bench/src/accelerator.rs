@@ -56,12 +56,12 @@ mod tests {
 
     #[test]
     fn every_line_is_an_accelerator() {
-        let told = parse("NVIDIA H200, 37, 1024\nOne, of many, [N/A], 5\n\nno line\n");
-        assert_eq!(told, [accelerator("NVIDIA H200", Some(0.37), 1024), accelerator("One, of many", None, 5)]);
+        let parsed = parse("NVIDIA H200, 37, 1024\nOne, of many, [N/A], 5\n\nno line\n");
+        assert_eq!(parsed, [accelerator("NVIDIA H200", Some(0.37), 1024), accelerator("One, of many", None, 5)]);
     }
 
     #[test]
-    fn the_mean_is_of_every_reading_that_tells() {
+    fn the_mean_is_over_the_readings_with_a_known_busy_share() {
         let readings = [Some(0.2), None, Some(0.6)].map(|busy| vec![accelerator("A", busy, 7)]);
         assert_eq!(mean(&readings), [accelerator("A", Some(0.4), 7)]);
         assert_eq!(mean(&[vec![accelerator("A", None, 7)]]), [accelerator("A", None, 7)]);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn time_and_speed_tell_the_same() {
+    fn the_time_of_a_call_and_its_speed_are_consistent() {
         let report = measure(&args(TINY), &mut |_| Ok(())).unwrap();
         let dimensions = [("setting", "cpu libtorch f32, 1 thread"), ("side", "16")];
         let of = |metric| report.value("matrix product", &dimensions, metric).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_refuses_is_a_reason_in_the_report() {
+    fn a_failed_setting_is_reported_as_not_measured_with_its_reason() {
         let mut report = Report::new("hardware", "Devices");
         add(&mut report, "tower", workload::NETWORK, &recommend::tests::settings());
         let finding = &report.findings[0];
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_of_a_dense_network_is_answered_with_how_one_is_written() {
+    fn an_invalid_dense_network_size_is_rejected_with_an_example() {
         assert_eq!(dense_shape("126x64x7"), Ok(DenseShape { inputs: 126, hidden: 64, actions: 7 }));
         for text in ["", "64", "126x64", "126x64x7x1", "126x64xseven", "-1x64x7"] {
             let error = dense_shape(text).unwrap_err();

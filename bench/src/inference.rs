@@ -214,7 +214,7 @@ impl Server {
     /// # Errors
     /// The error that ended it early.
     async fn stop(self) -> anyhow::Result<String> {
-        let stats = AnalysisClient::new(&self.endpoint)?.stats().await.context("ask the server what it is")?;
+        let stats = AnalysisClient::new(&self.endpoint)?.stats().await.context("read the statistics of the server")?;
         self.drain.start();
         self.running.finished().await?;
         Ok(stats.evaluator)

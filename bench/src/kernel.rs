@@ -250,7 +250,7 @@ impl<'a> Bench<'a> {
         {
             let engine = Engine::other(library, precision);
             let work = peers.as_ref().map_err(|reason| anyhow!("{reason}"));
-            let work = work.map(|peers| asking(Rc::clone(peers), engine.name.clone(), architecture.clone()));
+            let work = work.map(|peers| peer_work(Rc::clone(peers), engine.name.clone(), architecture.clone()));
             all.push(Contestant { series: Series::new(engine, self.threads, work), path: None });
         }
         all
@@ -267,7 +267,7 @@ impl<'a> Bench<'a> {
 }
 
 /// Evaluations by an engine of Python.
-fn asking(peers: Rc<RefCell<Peers>>, engine: String, architecture: Architecture) -> Work {
+fn peer_work(peers: Rc<RefCell<Peers>>, engine: String, architecture: Architecture) -> Work {
     let rate =
         move |size: usize, time| Ok(peers.borrow_mut().measure(&engine, &architecture, size, time)? / size as f64);
     Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
@@ -319,8 +319,8 @@ mod tests {
         // 64 channels in front of the heads, half of them to ten actions and half to 64 units and those to three
         // outcomes.
         let heads = 9 * 16 * 64 + 9 * 32 * (10 + 64) + 64 * 3;
-        let said = format!("A position takes {:.1} million multiply-adds.", f64::from(tower + heads) / 1e6);
-        assert!(report.findings[0].contains(&said), "{report:?}");
+        let expected = format!("A position takes {:.1} million multiply-adds.", f64::from(tower + heads) / 1e6);
+        assert!(report.findings[0].contains(&expected), "{report:?}");
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_of_a_network_is_told_by_engine_and_batch() {
+    fn measurements_of_a_network_are_reported_by_engine_and_batch() {
         let mut report = Report::new("kernel", "Engines");
         let with = |speeds| Measured { speeds, peak: None, layers: Vec::new() };
         let mut engines: Vec<Measured> = engine::tests::engines().into_iter().map(with).collect();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_cannot_be_had_are_a_reason_in_the_report() {
+    fn unavailable_peers_are_reported_as_not_measured_with_the_reason() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let report = measured(&format!("{TINY} --paths portable-f32 --peers {}", file.path().display()));
         let note = report.notes.iter().any(|note| note.contains("not measured: make a virtual environment"));

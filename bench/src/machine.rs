@@ -12,8 +12,8 @@ pub(super) fn target() -> String {
 
 /// The number of threads of an option; 0 is one per core.
 #[must_use]
-pub(crate) fn threads(asked: usize) -> usize {
-    if asked == 0 { cores() } else { asked }
+pub(crate) fn threads(requested: usize) -> usize {
+    if requested == 0 { cores() } else { requested }
 }
 
 /// The most memory that this process ever held, where the system has a figure.

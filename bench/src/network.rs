@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_answered_with_how_one_is_written() {
+    fn an_invalid_network_size_is_rejected_with_an_example() {
         for text in
             ["", "6x64", "6@6x7", "6x64@6", "6x64@6x7x8", "sixx64@6x7", "-1x64@6x7", "99999999999999999999x64@6x7"]
         {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn libtorch_takes_over_what_the_cpu_kernel_does_not_take() {
+    fn libtorch_evaluates_networks_that_the_cpu_kernel_does_not_support() {
         let of = |kernel| evaluator((PrecisionPreference::F32, kernel), 12);
         assert_eq!(&*of(KernelPreference::Auto).unwrap().attributes().name, "libtorch cpu f32");
         let error = of(KernelPreference::Only(KernelVariant::PortableF32)).map(drop).unwrap_err().to_string();

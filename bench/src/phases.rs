@@ -140,7 +140,7 @@ mod tests {
 
     /// The report of ten seconds in which self-play threads evaluated and the learner waited for eight.
     fn report(line: &str) -> Report {
-        let told = |seconds: f64, positions: f64| {
+        let scrape = |seconds: f64, positions: f64| {
             let mut actor = actor(&format!(
                 "zerofleet_actor_seconds_total{{phase=\"evaluate\"}} {seconds}\nzerofleet_actor_moves_total {positions}\n\
              zerofleet_actor_evaluator{{evaluator=\"CPU kernel\"}} 3"
@@ -156,7 +156,7 @@ mod tests {
         };
         let mut config = Config::default();
         (config.actor.threads, config.replay.main.window_items_min) = (2, 72_000);
-        let window = Window { seconds: 10.0, begin: told(1.0, 100.0), end: told(9.0, 1100.0) };
+        let window = Window { seconds: 10.0, begin: scrape(1.0, 100.0), end: scrape(9.0, 1100.0) };
         let measured = Measured { config, actors: 1, window, accelerators: Vec::new() };
         super::report(&args(line), &measured)
     }
@@ -170,9 +170,13 @@ mod tests {
         assert_eq!(share("self-play", "evaluation"), Some(0.4));
         assert_eq!(report.value("rates", &[], "positions trained on/s"), Some(400.0));
         assert_eq!(report.value("processes", &[("process", "actor-0")], "CPU time"), Some(8e6));
-        assert_eq!(report.value("processes", &[("process", "learner")], "CPU time"), None, "the system does not tell");
+        assert_eq!(
+            report.value("processes", &[("process", "learner")], "CPU time"),
+            None,
+            "the system does not report it"
+        );
         let text = report.markdown();
-        for said in [
+        for cost_text in [
             "run: tic_tac_toe, network ",
             ", learner.threads=1\n",
             "self-play evaluates with CPU kernel; the learner trains on cpu, bf16\n",
@@ -182,7 +186,7 @@ mod tests {
             "\n2 epochs of 72000 training positions take 0.10 hours at this speed, in which self-play makes ",
             ", and cost 0.50 at 5 per hour.\n",
         ] {
-            assert!(text.contains(said), "{said}: {text}");
+            assert!(text.contains(cost_text), "{cost_text}: {text}");
         }
     }
 
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn accelerators_are_named_with_what_they_did() {
+    fn accelerators_are_listed_with_their_use_and_memory() {
         let busy = Accelerator { name: "A".to_owned(), busy_share: Some(0.25), memory_bytes: Some(3_000_000) };
         let accelerators = vec![busy.clone(), Accelerator { busy_share: None, memory_bytes: None, ..busy }];
         let window = Window { seconds: 1.0, begin: Vec::new(), end: Vec::new() };
@@ -222,24 +226,24 @@ mod tests {
     }
 
     #[test]
-    fn without_a_price_there_is_none() {
-        let said = costs("--epochs 36", Some(2000.0), None);
-        assert!(said.contains("0.50 hours") && !said.contains("cost"), "{said}");
+    fn without_a_price_no_cost_is_reported() {
+        let cost_text = costs("--epochs 36", Some(2000.0), None);
+        assert!(cost_text.contains("0.50 hours") && !cost_text.contains("cost"), "{cost_text}");
     }
 
     #[test]
-    fn where_nothing_was_trained_on_nothing_is_foretold() {
+    fn without_trained_positions_the_time_of_an_epoch_is_unknown() {
         for rate in [None, Some(0.0)] {
-            let said = costs("--epochs 1 --price-per-hour 3", rate, None);
-            assert_eq!(said, "1 epochs of 100000 training positions: unknown, since nothing was trained on.");
+            let cost_text = costs("--epochs 1 --price-per-hour 3", rate, None);
+            assert_eq!(cost_text, "1 epochs of 100000 training positions: unknown, since nothing was trained on.");
         }
     }
 
     #[test]
     fn an_epoch_is_the_window_as_it_will_be_when_the_table_is_full() {
         for (window_items, positions) in [(Some(7_000.0), 100_000), (Some(120_000.0), 120_000), (None, 100_000)] {
-            let said = costs("", Some(2000.0), window_items);
-            assert!(said.contains(&format!(" epochs of {positions} training positions")), "{said}");
+            let cost_text = costs("", Some(2000.0), window_items);
+            assert!(cost_text.contains(&format!(" epochs of {positions} training positions")), "{cost_text}");
         }
     }
 

@@ -216,11 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn on_a_machine_without_accelerator_that_is_said_plainly() {
+    fn without_an_accelerator_the_report_states_that_everything_is_on_the_cpu() {
         let (report, placement) = report("cpu");
         assert_eq!(placement, Placement::Cpu, "and needs no second run");
         let text = report.markdown();
-        for said in [
+        for words in [
             "\n- accelerator: none here\n",
             "\n- **everything is on the CPU**\n",
             "\n- copied to the learner's device: none; to that of self-play and back: none\n",
@@ -228,7 +228,7 @@ mod tests {
             "\n| learner | 9.00 | 67.1 MB |\n",
             "\n| on the CPU | ",
         ] {
-            assert!(text.contains(said), "{said}: {text}");
+            assert!(text.contains(words), "{words}: {text}");
         }
         assert_eq!(report.value("rates", &[("run", "on the CPU")], "moves/s"), Some(500.0));
     }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_puts_everything_on_the_cpu_are_keys_of_the_run_file() {
+    fn the_settings_that_place_everything_on_the_cpu_are_keys_of_the_run_file() {
         for set in ON_THE_CPU {
             let (_, key) = set.split_once('.').unwrap();
             let (key, _) = key.split_once('=').unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accelerator_holds_what_is_computed_and_not_what_is_searched() {
+    fn an_accelerator_holds_parameters_and_activations_and_the_cpu_the_search_trees() {
         let devices = devices("cuda", "libtorch on cuda:1 (the first CUDA device works), bf16 (measured)");
         let placed = placed(&devices, "cpu");
         assert_eq!(device(&placed, "parameters").as_deref(), Some("cuda"));
@@ -297,19 +297,19 @@ mod tests {
     }
 
     #[test]
-    fn an_evaluator_that_was_measured_tells_its_device_too() {
+    fn the_device_of_an_evaluator_is_read_from_its_description() {
         let of = |evaluator: &str| devices("cuda", evaluator).of_evaluator().map(str::to_owned);
         assert_eq!(of("libtorch cuda:1 bf16, 2 in flight").as_deref(), Some("cuda:1"));
         let both = "cpu avx2-f32, libtorch mps f32 from batches of 16, 3 in flight";
         assert_eq!(of(both).as_deref(), Some("mps"));
         assert_eq!(of("cpu avx2-f32").as_deref(), Some("cpu"));
-        let asked =
+        let description =
             "libtorch on cpu (using the CPU: libtorch finds no CUDA device, libtorch has no MPS), f32 (asked for)";
-        assert_eq!(of(asked).as_deref(), Some("cpu"));
+        assert_eq!(of(description).as_deref(), Some("cpu"));
     }
 
     #[test]
-    fn what_nobody_tells_is_not_placed() {
+    fn the_placement_of_unreported_devices_is_unknown() {
         let placed = placed(&Devices::default(), "auto");
         assert_eq!(device(&placed, "parameters"), None);
         assert_eq!(device(&placed, "weights and activations of rated games"), None);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_tells_is_not_known() {
+    fn copies_between_unreported_devices_are_unknown() {
         let found = copies(GameKind::TicTacToe, &Devices::default(), &WORK);
         assert_eq!(found, "copied to the learner's device: unknown; to that of self-play and back: unknown");
     }

@@ -282,14 +282,14 @@ pub(crate) mod tests {
         let mut report = report();
         report.finding("Use pUCT.");
         let text = report.markdown();
-        for said in [
+        for expected in [
             "# The tree alone\n",
             "\n- settings: threads 2\n",
             "\nUse pUCT.\n",
             "\n| game | algorithm | simulations | simulations/s | bytes per node |\n|---|---|---|---:|---:|\n",
             "\n| connect_four | gumbel | 64 | 3.05 M | 270 |\n",
         ] {
-            assert!(text.contains(said), "{said}: {text}");
+            assert!(text.contains(expected), "{expected}: {text}");
         }
         assert!(!text.contains("\n## "), "one section needs no heading: {text}");
     }
@@ -338,8 +338,8 @@ pub(crate) mod tests {
         earlier.set("threads", 4);
         now.compare(Path::new("before.json"), &earlier);
         assert!(now.rows.iter().all(|row| row.change.is_none()));
-        let said = "- not compared with before.json: threads is 2, and 4 in the earlier report";
-        assert!(now.markdown().contains(said), "{}", now.markdown());
+        let expected = "- not compared with before.json: threads is 2, and 4 in the earlier report";
+        assert!(now.markdown().contains(expected), "{}", now.markdown());
     }
 
     #[test]

@@ -242,7 +242,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn pinned_threads_play_and_the_report_says_so() {
+    fn pinned_threads_play_and_are_noted_in_the_report() {
         let report = measure(&args(&format!("{TINY} --whole-only --pin"))).unwrap();
         assert!(of_whole(&report, POSITIONS) > 0.0);
         let text = report.markdown();

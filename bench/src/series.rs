@@ -133,8 +133,8 @@ pub(crate) mod tests {
 
     /// Answers 16 positions a second at every size and refuses sizes above a limit; with every size that was asked for.
     fn scripted(size_max: usize) -> (Series<()>, Rc<RefCell<Vec<usize>>>) {
-        let asked: Rc<RefCell<Vec<usize>>> = Rc::default();
-        let all = Rc::clone(&asked);
+        let requests: Rc<RefCell<Vec<usize>>> = Rc::default();
+        let all = Rc::clone(&requests);
         let rate = move |size: usize, _| {
             all.borrow_mut().push(size);
             if size > size_max {
@@ -143,7 +143,7 @@ pub(crate) mod tests {
             Ok(16.0 / size as f64)
         };
         let work = Work { units: Box::new(|size| size as f64), rate: Box::new(rate) };
-        (Series::new((), 2, Ok(work)), asked)
+        (Series::new((), 2, Ok(work)), requests)
     }
 
     const LIMITS: Limits = Limits { time: Duration::from_millis(1), call_time_max: Duration::from_secs(2) };
@@ -161,33 +161,33 @@ pub(crate) mod tests {
 
     #[test]
     fn sizes_at_which_a_call_would_take_too_long_are_left_out() {
-        let (mut series, asked) = scripted(100);
+        let (mut series, requests) = scripted(100);
         // Two evaluators answer 16 positions a second together: 16 of each take two seconds.
         let measured = [1, 16, 17, 64, 16].map(|size| series.measure(size, LIMITS));
         assert_eq!(measured, [true, true, false, false, true]);
-        assert_eq!(*asked.borrow(), [1, 16, 16]);
+        assert_eq!(*requests.borrow(), [1, 16, 16]);
         assert_eq!(series.speeds(Turn::Median).not_measured, None);
     }
 
     #[test]
     fn a_size_that_took_too_long_takes_no_further_turn() {
-        let (mut series, asked) = scripted(100);
+        let (mut series, requests) = scripted(100);
         assert!(series.measure(64, LIMITS) && !series.measure(64, LIMITS));
-        assert_eq!(*asked.borrow(), [64]);
+        assert_eq!(*requests.borrow(), [64]);
         assert_eq!(series.speeds(Turn::Median).speeds.len(), 1);
     }
 
     #[test]
-    fn what_a_device_refuses_is_a_reason_and_is_not_asked_again() {
-        let (mut series, asked) = scripted(4);
+    fn after_a_failure_no_further_turn_is_taken_and_the_reason_is_reported() {
+        let (mut series, requests) = scripted(4);
         assert_eq!([1, 8, 1].map(|size| series.measure(size, LIMITS)), [true, false, false]);
-        assert_eq!(*asked.borrow(), [1, 8]);
+        assert_eq!(*requests.borrow(), [1, 8]);
         let speeds = series.speeds(Turn::Median);
         assert_eq!((speeds.speeds.len(), speeds.not_measured.as_deref()), (1, Some("size 8: out of memory")));
     }
 
     #[test]
-    fn work_that_cannot_be_had_says_why() {
+    fn unavailable_work_is_not_measured_and_its_reason_is_reported() {
         let mut series = Series::new((), 1, Err(anyhow!("no such operation").context("build the network")));
         assert!(!series.measure(1, LIMITS));
         let speeds = series.speeds(Turn::Median);

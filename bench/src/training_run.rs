@@ -188,7 +188,7 @@ impl Session {
             if scrapes.len() == self.fleet.members().len() {
                 return Ok((now, readings(self.fleet.members(), scrapes)));
             }
-            ensure!(now < deadline, "not every process told its numbers within {READ_DEADLINE:?}");
+            ensure!(now < deadline, "not every process answered with its metrics within {READ_DEADLINE:?}");
             self.look()?;
         }
     }
@@ -196,7 +196,7 @@ impl Session {
 
 fn has_trained(scrapes: &[(usize, Role, Exposition)]) -> bool {
     let steps = |exposition: &Exposition| exposition.get("zerofleet_learner_steps_total", &[]);
-    scrapes.iter().any(|(_, role, told)| *role == Role::Learner && steps(told).is_some_and(|steps| steps > 0.0))
+    scrapes.iter().any(|(_, role, scraped)| *role == Role::Learner && steps(scraped).is_some_and(|steps| steps > 0.0))
 }
 
 fn readings(members: &[Member], scrapes: Vec<(usize, Role, Exposition)>) -> Vec<Reading> {
@@ -332,11 +332,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_learner_trains_from_its_first_step_on() {
-        let told =
+        let scraped =
             |steps: &str| [(0, Role::Learner, Exposition::parse(steps)), (1, Role::Actor, Exposition::default())];
-        assert!(!has_trained(&told("")));
-        assert!(!has_trained(&told("zerofleet_learner_steps_total 0")));
-        assert!(has_trained(&told("zerofleet_learner_steps_total 1")));
+        assert!(!has_trained(&scraped("")));
+        assert!(!has_trained(&scraped("zerofleet_learner_steps_total 0")));
+        assert!(has_trained(&scraped("zerofleet_learner_steps_total 1")));
     }
 
     #[test]
@@ -364,7 +364,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn cpu_time_of_threads_is_theirs_by_id_and_a_new_thread_began_at_zero() {
+    fn cpu_time_is_matched_by_thread_id_and_a_new_thread_starts_at_zero() {
         let begin = usage(&[(1, "selfplay-0", 2.0), (2, "tokio", 1.0)]);
         let end = usage(&[(1, "selfplay-0", 5.0), (2, "tokio", 9.0), (3, "selfplay-1", 4.0)]);
         assert_eq!(of_threads(&begin, &end, "selfplay-"), Some(7.0));
@@ -372,7 +372,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_no_system_tells_is_not_known() {
+    fn cpu_time_is_unknown_without_process_usage() {
         let window = Window { seconds: 1.0, begin: vec![actor("")], end: vec![actor("")] };
         assert_eq!((window.cpu_seconds(), window.cpu_seconds_of_threads(Role::Actor, "selfplay-")), (None, None));
     }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_known() {
+    fn malformed_process_statistics_are_unknown() {
         for text in ["", "77", "77 (a", "77 (a) S 1 2", "77 (a) S 1 77 77 0 -1 4194560 900 0 0 0 x 50 7"] {
             assert_eq!(name_and_ticks(text), None, "{text}");
         }

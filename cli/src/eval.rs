@@ -218,7 +218,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
     }
 
     #[test]
-    fn with_simulations_both_are_reported() {
+    fn with_simulations_the_search_and_the_raw_policy_are_reported() {
         let report = eval(POSITIONS, 16, &mut prefers_the_fourth_column()).unwrap();
         let table = table(&report);
         assert_eq!(report.with_search.unwrap().overall.positions, 2);
@@ -227,7 +227,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
     }
 
     #[test]
-    fn json_holds_the_same_by_band_and_overall() {
+    fn json_holds_the_results_by_band_and_overall() {
         let report = eval(POSITIONS, 0, &mut prefers_the_fourth_column()).unwrap();
         let json = serde_json::to_value(report).unwrap();
         assert_eq!(json["game"], "connect_four");
@@ -239,7 +239,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     /// A search with a uniform evaluator finds an immediate win.
     #[test]
-    fn a_search_finds_what_the_raw_policy_does_not() {
+    fn a_search_finds_a_winning_move_that_the_raw_policy_misses() {
         let text = "moves,band,c1,c2,c3,c4,c5,c6,c7\n727272,mate,-1,-1,-1,-1,-1,-1,18\n";
         let mut evaluator = Uniform::new(ConnectFour::new().spec().observation);
         let report = eval(text, 64, &mut evaluator).unwrap();

@@ -129,9 +129,9 @@ mod tests {
             explanation: "because".into(),
             ..StatsResponse::default()
         };
-        let said = text(|out| write_stats(&stats, out));
+        let printed = text(|out| write_stats(&stats, out));
         for words in ["hex-11, weights versions 7, 8, by tower", "3 requests answered", "because", "≤ 4", " 15\n"] {
-            assert!(said.contains(words), "`{words}` is missing in: {said}");
+            assert!(printed.contains(words), "`{words}` is missing in: {printed}");
         }
         assert!(text(|out| write_stats(&StatsResponse::default(), out)).contains("no weights received yet"));
     }
@@ -147,10 +147,10 @@ mod tests {
             principal_variation: vec!["d4".into(), "e5".into()],
             finished: true,
         };
-        let said = text(|out| write_move(&best, &report, out));
+        let printed = text(|out| write_move(&best, &report, out));
         assert!(
-            said.starts_with("d4\nvalue +0.50 after 100 simulations, weights version 2; best play d4 e5\n"),
-            "{said}"
+            printed.starts_with("d4\nvalue +0.50 after 100 simulations, weights version 2; best play d4 e5\n"),
+            "{printed}"
         );
     }
 

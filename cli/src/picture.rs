@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn smoothing_averages_over_what_there_is_on_either_side() {
+    fn smoothing_averages_over_the_available_readings_on_either_side() {
         let line: Vec<(f64, f64)> = (0..20).map(|i| (f64::from(i), 2.0 * f64::from(i))).collect();
         let smooth = smoothed(&line);
         assert_eq!(smooth[4..16], line[4..16]);

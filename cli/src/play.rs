@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_shows_its_visits_and_what_it_has_proven() {
+    fn a_search_shows_its_visits_and_proven_values() {
         let cells = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
         // Illegal moves are reported and skipped. Four empty cells have 24 orders, and all are searched.
         let text = session(&TicTacToe::new(), &Settings::new(400), &cells);

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     /// Returns the recorded times after a session that resumes with `before` in the file and writes once.
-    fn remembered(before: &str) -> Vec<f64> {
+    fn times_after_appending_to(before: &str) -> Vec<f64> {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDirectory::new(folder.path(), "first").unwrap();
         run.create().unwrap();
@@ -176,13 +176,13 @@ mod tests {
 
     #[test]
     fn a_session_appends_to_the_metrics_of_the_last_one() {
-        assert_eq!(remembered(""), [7.0]);
-        assert_eq!(remembered("{\"elapsed_seconds\": 5.0}\n"), [5.0, 7.0]);
+        assert_eq!(times_after_appending_to(""), [7.0]);
+        assert_eq!(times_after_appending_to("{\"elapsed_seconds\": 5.0}\n"), [5.0, 7.0]);
     }
 
     #[test]
     fn a_line_cut_short_by_a_crash_does_not_damage_the_next() {
-        assert_eq!(remembered("{\"elapsed_seconds\": 5.0}\n{\"elapsed_sec"), [5.0, 7.0]);
+        assert_eq!(times_after_appending_to("{\"elapsed_seconds\": 5.0}\n{\"elapsed_sec"), [5.0, 7.0]);
     }
 
     /// The CRC-32C of these nine digits is 0xe3069283 (polynomial of RFC 3720); the mask is applied by hand.

@@ -131,7 +131,7 @@ mod tests {
             assert_eq!(predictions.priors(0), [0.75, 0.25]);
             assert_eq!((evaluator.attributes().weights_version, evaluator.attributes().max_batch), (version, 64));
         }
-        assert_eq!(server.block_on(answered).unwrap(), [7, 7, 0], "0 asks for the newest");
+        assert_eq!(server.block_on(answered).unwrap(), [7, 7, 0], "0 requests the newest");
     }
 
     #[test]

@@ -281,7 +281,7 @@ mod tests {
 
     #[cfg(not(feature = "torch"))]
     #[test]
-    fn libtorch_is_asked_for_by_the_name_of_its_program() {
+    fn settings_that_need_libtorch_are_rejected_with_the_name_of_its_program() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);

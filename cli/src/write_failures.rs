@@ -55,10 +55,10 @@ mod tests {
         let mut failures = WriteFailures::default();
         assert_eq!(failures.kept(&Ok(())), None);
         let full = Err(anyhow!("No space left on device").context("append to metrics.jsonl"));
-        let said = failures.kept(&full).unwrap();
+        let report = failures.kept(&full).unwrap();
         assert!(
-            said.starts_with("cannot write the metrics of the run (append to metrics.jsonl: No space left"),
-            "{said}"
+            report.starts_with("cannot write the metrics of the run (append to metrics.jsonl: No space left"),
+            "{report}"
         );
         assert_eq!(failures.kept(&full), None);
         assert_eq!(failures.kept(&Ok(())).unwrap(), "the metrics of the run could be written again");
@@ -69,8 +69,11 @@ mod tests {
     fn a_learner_that_cannot_write_is_reported_and_one_that_does_not_answer_is_not() {
         let mut failures = WriteFailures::default();
         assert_eq!(learner(&mut failures, 0), [""; 0]);
-        let said = learner(&mut failures, 1);
-        assert!(said[0].starts_with("cannot write a checkpoint (see logs/learner.log): free disk space"), "{said:?}");
+        let report = learner(&mut failures, 1);
+        assert!(
+            report[0].starts_with("cannot write a checkpoint (see logs/learner.log): free disk space"),
+            "{report:?}"
+        );
         assert_eq!(failures.learner(&Exposition::default(), Path::new("")), [""; 0]);
         assert_eq!(learner(&mut failures, 1), [""; 0]);
         assert_eq!(learner(&mut failures, 0), ["a checkpoint could be written again"]);

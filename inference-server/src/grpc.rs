@@ -122,8 +122,8 @@ impl v1::inference_server::Inference for InferenceService {
 
     async fn analyse(&self, request: Request<v1::AnalyseRequest>) -> Result<Response<Self::AnalyseStream>, Status> {
         let client = client_of(&request);
-        let asked = convert::analyse_from_wire(request.into_inner());
-        let (query, interval) = asked.map_err(|invalid| convert::status(&invalid))?;
+        let converted = convert::analyse_from_wire(request.into_inner());
+        let (query, interval) = converted.map_err(|invalid| convert::status(&invalid))?;
         let reports = self.searches.start(query, Some(interval.unwrap_or(INTERVAL_DEFAULT)), client)?;
         let reports = futures::stream::unfold(reports, async |mut reports| {
             let report = reports.recv().await?;

@@ -98,7 +98,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// The share of the past that is kept when a batch is added: about thirty batches are remembered.
+    /// The share of the past that is kept when a batch is added: about thirty batches count.
     const KEPT: f64 = 0.97;
 
     fn add(&mut self, positions: usize, took: Duration) {
@@ -221,7 +221,7 @@ impl<T> Queue<T> {
                 }
             }
         }
-        self.forget_idle();
+        self.remove_idle_clients();
         removed
     }
 
@@ -276,11 +276,11 @@ impl<T> Queue<T> {
         self.clients.values_mut().for_each(|client| client.credit = client.credit.min(most));
         // The first client of this batch is last in the next.
         self.turns.rotate_left(1);
-        self.forget_idle();
+        self.remove_idle_clients();
         taken
     }
 
-    fn forget_idle(&mut self) {
+    fn remove_idle_clients(&mut self) {
         self.clients.retain(|_, client| !client.requests.is_empty());
         let clients = &self.clients;
         self.turns.retain(|id| clients.contains_key(id));

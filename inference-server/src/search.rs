@@ -70,8 +70,8 @@ impl Searches {
         };
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
         // One report waits for a client that reads slowly; later reports are delayed or skipped.
-        let (tell, reports) = mpsc::channel(1);
-        let asking = Asking {
+        let (report_sender, reports) = mpsc::channel(1);
+        let queue_client = QueueClient {
             handle: self.handle.clone(),
             runtime: Runtime::current(),
             client,
@@ -83,16 +83,16 @@ impl Searches {
             },
             until: budget.until,
         };
-        let ends = Ends { budget, interval, tell, drain: self.drain.clone(), place };
-        games::with_game!(*game, |game| self.search(game, &query.moves, asking, ends))?;
+        let ends = Ends { budget, interval, report_sender, drain: self.drain.clone(), place };
+        games::with_game!(*game, |game| self.search(game, &query.moves, queue_client, ends))?;
         Ok(reports)
     }
 
     /// Searches on a thread of its own.
-    fn search<G: Game>(&self, game: G, moves: &Moves, asking: Asking, ends: Ends) -> Result<(), Status> {
+    fn search<G: Game>(&self, game: G, moves: &Moves, queue_client: QueueClient, ends: Ends) -> Result<(), Status> {
         let position = replay(&game, moves).map_err(|invalid| convert::status(&invalid))?;
         let analyst = Analyst::new(game.clone(), position.clone(), &self.settings.search, LEAVES_PER_BATCH);
-        let search = Search { game, position, analyst, asking, ends };
+        let search = Search { game, position, analyst, queue_client, ends };
         tokio::task::spawn_blocking(move || search.run());
         Ok(())
     }
@@ -112,14 +112,14 @@ impl Budget {
         let over = |field: &str, got: String, most: String| {
             convert::status(&Invalid { field: field.into(), reason: format!("is {got}, this server searches {most}") })
         };
-        if let Some(asked) = query.simulations.filter(|asked| *asked > limits.simulations_max) {
+        if let Some(wanted) = query.simulations.filter(|wanted| *wanted > limits.simulations_max) {
             let most = format!("{} at most (inference.simulations_max)", limits.simulations_max);
-            return Err(over("simulations", asked.to_string(), most));
+            return Err(over("simulations", wanted.to_string(), most));
         }
         let time_max = Duration::from_millis(limits.search_ms_max);
-        if let Some(asked) = query.time.filter(|asked| *asked > time_max) {
+        if let Some(wanted) = query.time.filter(|wanted| *wanted > time_max) {
             let most = format!("{} ms at most (inference.search_ms_max)", limits.search_ms_max);
-            return Err(over("milliseconds", asked.as_millis().to_string(), most));
+            return Err(over("milliseconds", wanted.as_millis().to_string(), most));
         }
         let simulations = match (query.simulations, query.time) {
             (Some(simulations), _) => simulations,
@@ -169,7 +169,7 @@ struct Search<G: Game> {
     game: G,
     position: G::Position,
     analyst: Analyst<G>,
-    asking: Asking,
+    queue_client: QueueClient,
     ends: Ends,
 }
 
@@ -177,7 +177,7 @@ struct Search<G: Game> {
 struct Ends {
     budget: Budget,
     interval: Option<Duration>,
-    tell: mpsc::Sender<Result<Analysis, Status>>,
+    report_sender: mpsc::Sender<Result<Analysis, Status>>,
     drain: CancellationToken,
     /// Free for another one afterwards.
     place: OwnedSemaphorePermit,
@@ -193,30 +193,32 @@ impl<G: Game> Search<G> {
         // On the last report a client may start the next search at once.
         drop(self.ends.place);
         // The caller may have gone.
-        let _ = self.ends.tell.blocking_send(last);
+        let _ = self.ends.report_sender.blocking_send(last);
     }
 
     fn search(&mut self) -> Result<(), Status> {
         // The search is greedy: nothing is drawn.
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let (mut slice, mut told) = (SLICE_MIN, Instant::now());
+        let (mut slice, mut last_report) = (SLICE_MIN, Instant::now());
         loop {
             let (begun, before) = (Instant::now(), self.analyst.simulations());
             let target = before.saturating_add(slice).min(self.ends.budget.simulations);
-            self.analyst.search_to(target, &mut self.asking, &mut rng).map_err(|error| self.asking.status(&error))?;
+            self.analyst
+                .search_to(target, &mut self.queue_client, &mut rng)
+                .map_err(|error| self.queue_client.status(&error))?;
             let after = self.analyst.simulations();
             // A position that is proven is searched no further.
-            if after < target || self.ends.budget.is_over(after) || self.ends.tell.is_closed() {
+            if after < target || self.ends.budget.is_over(after) || self.ends.report_sender.is_closed() {
                 return Ok(());
             }
             if self.ends.drain.is_cancelled() {
                 return Err(Rejection::Draining.into());
             }
-            if self.ends.interval.is_some_and(|interval| told.elapsed() >= interval)
+            if self.ends.interval.is_some_and(|interval| last_report.elapsed() >= interval)
                 && let Some(report) = self.report(false)
-                && self.ends.tell.try_send(Ok(report)).is_ok()
+                && self.ends.report_sender.try_send(Ok(report)).is_ok()
             {
-                told = Instant::now();
+                last_report = Instant::now();
             }
             slice = if begun.elapsed() < SLICE_TIME / 2 { slice.saturating_mul(2) } else { slice };
         }
@@ -237,7 +239,7 @@ impl<G: Game> Search<G> {
         moves
             .sort_by_key(|report| (report.action != u32::from(analysis.best.0), std::cmp::Reverse(report.visit_count)));
         Some(Analysis {
-            version: self.asking.attributes.weights_version,
+            version: self.queue_client.attributes.weights_version,
             simulations: self.analyst.simulations(),
             value: analysis.value,
             moves,
@@ -261,7 +263,7 @@ fn line<G: Game>(game: &G, position: &G::Position, actions: &[Action]) -> Vec<St
 }
 
 /// The queue as the evaluator of one search, which holds on to one weights version.
-struct Asking {
+struct QueueClient {
     handle: Handle,
     runtime: Runtime,
     client: u64,
@@ -269,7 +271,7 @@ struct Asking {
     until: Instant,
 }
 
-impl Evaluator for Asking {
+impl Evaluator for QueueClient {
     fn attributes(&self) -> Attributes {
         self.attributes.clone()
     }
@@ -296,7 +298,7 @@ impl Evaluator for Asking {
     }
 }
 
-impl Asking {
+impl QueueClient {
     /// Returns the status of a search that cannot go on.
     fn status(&self, error: &Error) -> Status {
         let code = if Instant::now() >= self.until { Code::DeadlineExceeded } else { Code::Unavailable };

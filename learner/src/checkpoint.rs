@@ -21,7 +21,7 @@ pub struct Progress {
     pub training_step: u64,
     /// Number of positions that they used.
     pub positions: u64,
-    /// Seconds that the learner has run, over all its lives: the clock of the learning-rate schedule.
+    /// Seconds that the learner has run, over all its starts: the clock of the learning-rate schedule.
     pub elapsed_seconds: f64,
     /// The network the tensors belong to.
     pub architecture: Architecture,

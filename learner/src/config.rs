@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_replay_server_would_never_answer_is_refused_by_its_key() {
+    fn an_invalid_batch_size_or_replay_address_is_refused_by_its_key() {
         let refused = |learner| Config { learner, ..Config::default() }.settings().unwrap_err().to_string();
         let error = refused(LearnerSection { batch_size: 4097, ..LearnerSection::default() });
         assert!(error.contains("learner.batch_size") && error.contains("must be from 1 to 4096"), "{error}");

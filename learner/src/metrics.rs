@@ -49,7 +49,7 @@ pub(crate) fn device(device: String, precision: String) {
     gauge!("zerofleet_learner_device", "device" => device, "precision" => precision).set(1.0);
 }
 
-/// Sets the gauges of training's progress: at the start, to the values where an earlier life of the learner left off.
+/// Sets the gauges of training's progress: at the start, to the values at which an earlier start of the learner ended.
 pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
     gauge!("zerofleet_learner_steps_total").set(step as f64);
     gauge!("zerofleet_learner_positions_total").set(positions as f64);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_which_nothing_is_left_is_passed_over() {
+    fn a_batch_without_valid_samples_is_skipped() {
         let preparer = preparer();
         hand_in(&preparer, vec![(sample(1, false, 3), server("a"))]);
         hand_in(&preparer, vec![(sample(2, true, 4), server("a")), (sample(3, true, 7), server("a"))]);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_that_nobody_takes_hold_no_batch_up() {
+    fn unread_rejection_reports_do_not_block_batches() {
         let preparer = preparer();
         for sequence in 0..2 * REPORTS_MAX as u64 {
             hand_in(
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_with_whoever_draws_or_whoever_trains() {
+    fn the_preparing_thread_ends_when_its_input_or_output_channel_closes() {
         let Preparer { drawn, prepared, thread, .. } = preparer();
         drop(drawn);
         thread.join().unwrap();

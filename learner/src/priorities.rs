@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_twice_as_often_counts_half() {
+    fn a_sample_with_twice_the_probability_has_half_the_importance() {
         let samples = [sample(0.01, 50), sample(0.02, 50), sample(0.04, 50)];
         assert_eq!(importance(&samples, 1.0), [1.0, 0.5, 0.25]);
         let half = importance(&samples, 0.5);
@@ -167,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn a_probability_that_cannot_be_spoils_no_batch() {
+    fn a_probability_of_zero_yields_importances_above_zero_and_at_most_one() {
         let weights = importance(&[sample(0.0, 10), sample(0.1, 10)], 1.0);
         assert!(weights.iter().all(|weight| *weight > 0.0 && *weight <= 1.0), "{weights:?}");
     }
 
     #[test]
-    fn every_server_hears_of_its_own_items() {
+    fn priority_updates_go_to_the_server_of_each_item() {
         let item = |server: &str, sequence| Item {
             server: Server::at(server),
             trajectory: TrajectoryId { actor: 1, epoch: 1, sequence },
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_takes_is_dropped_and_training_goes_on() {
+    async fn priority_reports_beyond_the_queue_limit_do_not_block() {
         let (priorities, _sending) = Priorities::new();
         let item = Item {
             server: Server::at("http://a:1"),

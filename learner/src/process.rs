@@ -122,7 +122,7 @@ fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoi
     let Some(found) = checkpoints.newest()? else {
         let network = Network::new(&architecture, device, settings.run.seed).context("make the network")?;
         let trainer = Trainer::new(network, trainer_settings).context("make the trainer")?;
-        tell_who_computes(&trainer);
+        log_custom_backward(&trainer);
         return Ok(Start { trainer, architecture, progress: None });
     };
     for damaged in &found.damaged {
@@ -131,19 +131,19 @@ fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoi
     let progress = found.checkpoint.progress;
     anyhow::ensure!(
         progress.architecture == architecture,
-        "the checkpoint holds {:?}, the run file asks for {architecture:?}; set [network] and run.game as they were, \
+        "the checkpoint holds {:?}, the run file has {architecture:?}; set [network] and run.game as they were, \
          or choose another run",
         progress.architecture
     );
     let trainer = Trainer::restore(&architecture, trainer_settings, device, &found.checkpoint.files)
         .context("restore the checkpoint")?;
-    tell_who_computes(&trainer);
+    log_custom_backward(&trainer);
     let (step, learning_rate) = (trainer.step_count(), trainer.learning_rate());
     tracing::info!("continuing at training step {step}, learning rate {learning_rate}");
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
-fn tell_who_computes(trainer: &Trainer) {
+fn log_custom_backward(trainer: &Trainer) {
     if trainer.trains_by_hand() {
         tracing::info!("stem and blocks are trained by the kernel on matrix tiles, convolutions by libtorch");
     }

@@ -41,7 +41,7 @@ pub(crate) struct Training<P> {
     settings: Settings,
     priorities: Priorities,
     positions: u64,
-    /// Seconds of the lives before this one.
+    /// Seconds of the starts before this one.
     elapsed_before: f64,
     started: Instant,
     version: WeightsVersion,
@@ -107,7 +107,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     /// # Errors
     /// If the first version, the last version or the last checkpoint cannot be written, or libtorch fails.
     pub(crate) fn run(mut self, batches: &Receiver<Prepared>, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
-        self.tell_progress();
+        self.report_progress();
         self.publish_first()?;
         let (mut published_at, mut checkpoint_at) = (Instant::now(), Instant::now());
         while !stop() {
@@ -145,7 +145,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         Ok(())
     }
 
-    fn tell_progress(&self) {
+    fn report_progress(&self) {
         metrics::stands_at(self.trainer.step_count(), self.positions, self.trainer.learning_rate());
     }
 
@@ -161,7 +161,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         self.not_finite = 0;
         self.priorities.report(&prepared.items, self.trainer.value_errors());
         self.positions += prepared.batch.policy_weights.len() as u64;
-        self.tell_progress();
+        self.report_progress();
         metrics::losses(&losses);
         metrics::sample_version_lag(self.version.0 as f64 - prepared.mean_version);
         metrics::trained(times);
@@ -224,7 +224,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         if self.published_step == Some(step) {
             return Ok(());
         }
-        // They are few, and what everyone waits for: each is traced, with its step where that is.
+        // They are few, and all actors wait for them: each is traced, with its step where that is.
         let below = |step: &Span| Some(step.child("publish"));
         let mut span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let bytes = self.trainer.published().context("read the averaged weights")?;
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_acts_are_a_version_and_a_checkpoint() {
+    fn a_run_ends_with_a_published_version_and_a_checkpoint() {
         let folder = tempfile::tempdir().unwrap();
         let mut steps = Vec::new();
         train(folder.path(), vec![prepared()], |manifest, _| steps.push(manifest.training_step)).unwrap();

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_by_name() {
+    fn a_malformed_endpoint_is_refused_and_quoted_in_the_error() {
         let bad = [
             "",
             "127.0.0.1:5000",
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_of_a_name_is_dialled_and_the_certificate_is_the_names() {
+    fn an_endpoint_with_a_name_and_an_address_dials_the_address_and_verifies_the_name() {
         let Target { uri, dial, tls_server } = "https://replay@[::1]:5000".parse().unwrap();
         let tls_server = tls_server.unwrap();
         assert_eq!((uri.to_string().as_str(), tls_server.to_str().as_ref()), ("https://replay:5000/", "replay"));

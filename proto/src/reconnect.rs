@@ -178,7 +178,7 @@ mod tests {
 
     /// A client whose streams end as scripted; after those, one stream lasts.
     #[derive(Debug, Default)]
-    struct Told {
+    struct ScriptedClient {
         ends: VecDeque<Result<(), Broken>>,
         endpoint: &'static str,
         /// For each stream, true if it makes progress that justifies a quick return.
@@ -189,7 +189,7 @@ mod tests {
         broke: usize,
     }
 
-    impl Client for Told {
+    impl Client for ScriptedClient {
         const STREAM: &'static str = "scripted";
 
         fn endpoint(&self) -> Arc<str> {
@@ -218,19 +218,23 @@ mod tests {
         }
     }
 
-    fn breaking(times: usize) -> Told {
-        Told { endpoint: NOWHERE, ends: (0..times).map(|_| Err(Broken::Ended)).collect(), ..Told::default() }
+    fn breaking(times: usize) -> ScriptedClient {
+        ScriptedClient {
+            endpoint: NOWHERE,
+            ends: (0..times).map(|_| Err(Broken::Ended)).collect(),
+            ..ScriptedClient::default()
+        }
     }
 
     fn rng() -> ChaCha8Rng {
         ChaCha8Rng::seed_from_u64(1)
     }
 
-    async fn after_a_while(client: Told) -> Told {
+    async fn after_a_while(client: ScriptedClient) -> ScriptedClient {
         Reconnecting::start(client, rng()).finish(sleep(LATER)).await
     }
 
-    fn waited(client: &Told) -> Vec<Duration> {
+    fn waited(client: &ScriptedClient) -> Vec<Duration> {
         client.opened.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
@@ -255,15 +259,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whatever_is_worth_a_quick_return_starts_the_delays_over() {
-        let client = after_a_while(Told { progresses: true, ..breaking(12) }).await;
+    async fn a_stream_with_progress_starts_the_delays_over() {
+        let client = after_a_while(ScriptedClient { progresses: true, ..breaking(12) }).await;
         assert!(waited(&client).iter().all(|waited| *waited < Duration::from_millis(60)), "{:?}", waited(&client));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_with_nothing_left_to_do_waits_for_no_server() {
         let start = Instant::now();
-        let client = after_a_while(Told { is_finished: true, ..breaking(9) }).await;
+        let client = after_a_while(ScriptedClient { is_finished: true, ..breaking(9) }).await;
         assert_eq!((client.opened.len(), start.elapsed()), (1, Duration::ZERO));
     }
 
@@ -282,12 +286,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wrong_endpoint_opens_nothing_and_is_tried_again() {
-        let client = after_a_while(Told { endpoint: "nowhere", ..Told::default() }).await;
+        let client = after_a_while(ScriptedClient { endpoint: "nowhere", ..ScriptedClient::default() }).await;
         assert!(client.opened.is_empty() && client.broke > 1, "{client:?}");
     }
 
     #[test]
-    fn what_waiting_may_cure_is_told_apart_from_mistakes() {
+    fn transient_failures_are_distinguished_from_mistakes() {
         let invalid = || Invalid { field: "game".into(), reason: "is empty".into() };
         for (broken, is_mistake) in [
             (Broken::Ended, false),

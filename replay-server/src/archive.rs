@@ -140,7 +140,7 @@ impl Archive {
             "file" if parsed.host_str().is_none_or(str::is_empty) => Ok(parsed),
             "file" => Err("a folder has no host: file:///FOLDER".to_owned()),
             "s3" if cfg!(feature = "s3") => Ok(parsed),
-            "s3" => Err("this build knows folders only: build the replay server with `--features s3`".to_owned()),
+            "s3" => Err("this build supports folders only; build the replay server with `--features s3`".to_owned()),
             other => Err(format!("{other} is neither file nor s3")),
         }
     }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_main_table_is_what_the_section_itself_says_and_others_follow() {
+    fn the_section_itself_configures_the_main_table_and_others_follow() {
         let mut config = Config::default();
         config.replay.main.samples_per_insert = 2.0;
         config.replay.tables = vec![recent(|table| table.blocks_inserts = false)];
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_key_out_of_range_is_named() {
-        for (key, said) in [
+        for (key, message) in [
             ("replay.window_exponent", refused(|replay| replay.main.window_exponent = 1.5)),
             ("replay.window_slope", refused(|replay| replay.main.window_slope = 0.0)),
             ("replay.window_items_min", refused(|replay| replay.main.window_items_min = 0)),
@@ -296,7 +296,7 @@ mod tests {
             ("replay.tables", refused(|replay| replay.tables = (0..TABLES_MAX).map(numbered).collect())),
             ("replay.actions_max", refused(|replay| replay.actions_max = 1 << 40)),
         ] {
-            assert!(said.contains(key), "{said}");
+            assert!(message.contains(key), "{message}");
         }
     }
 
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_are_missing_may_be_set_and_0_is_none() {
+    fn optional_bounds_may_be_set_and_zero_means_none() {
         let load = |sets: &[&str]| {
             let sets = sets.iter().map(ToString::to_string).collect();
             let sources = Sources { file: None, env: std::iter::empty(), sets };

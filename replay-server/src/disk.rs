@@ -31,12 +31,12 @@ pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
         }
         let folder = folder.clone();
         // A network file system may be slow; a drain does not wait for it.
-        let asking = tokio::task::spawn_blocking(move || room(&folder));
-        let asked = tokio::select! {
+        let query = tokio::task::spawn_blocking(move || room(&folder));
+        let answer = tokio::select! {
             () = drain.wait() => return,
-            asked = asking => asked.unwrap_or_else(|error| Err(error.into())),
+            answer = query => answer.unwrap_or_else(|error| Err(error.into())),
         };
-        match asked {
+        match answer {
             Ok(Room { free_bytes, bytes }) => metrics::disk(free_bytes, bytes),
             Err(error) if !is_failing => {
                 is_failing = true;
@@ -48,9 +48,9 @@ pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
 }
 
 fn room(folder: &Path) -> std::io::Result<Room> {
-    let said = rustix::fs::statvfs(folder)?;
-    let bytes = |blocks: u64| blocks.saturating_mul(said.f_frsize);
-    Ok(Room { free_bytes: bytes(said.f_bavail), bytes: bytes(said.f_blocks) })
+    let stat = rustix::fs::statvfs(folder)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok(Room { free_bytes: bytes(stat.f_bavail), bytes: bytes(stat.f_blocks) })
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     use super::{Room, room};
 
     #[test]
-    fn a_folder_tells_the_room_of_its_file_system() {
+    fn the_free_and_total_bytes_of_a_file_system_are_read_from_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let Room { free_bytes, bytes } = room(folder.path()).unwrap();
         assert!(0 < bytes && free_bytes <= bytes, "{free_bytes} of {bytes} bytes are free");

@@ -99,7 +99,7 @@ impl v1::replay_server::Replay for ReplayService {
 
     async fn stats(&self, request: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
         let table = self.table(&request.into_inner().table)?;
-        let stats = self.handle.ask(|reply| Command::Stats(table, reply)).await?;
+        let stats = self.handle.request(|reply| Command::Stats(table, reply)).await?;
         Ok(Response::new(stats.into()))
     }
 
@@ -112,7 +112,7 @@ impl v1::replay_server::Replay for ReplayService {
         let table = self.table(&query.table)?;
         // One at a time: a list of a large table takes as much memory as its ids, and longer than the table can wait.
         let _turn = self.lists.acquire().await.map_err(|_| draining())?;
-        let held = self.handle.ask(|reply| Command::Held(table, reply)).await?;
+        let held = self.handle.request(|reply| Command::Held(table, reply)).await?;
         let ids = tokio::task::spawn_blocking(move || list(held, &query)).await;
         let ids = ids.map_err(|_| Status::internal("cannot list"))?;
         let ids = ids.into_iter().map(|id| Ok(v1::TrajectoryId::from(id)));
@@ -122,7 +122,7 @@ impl v1::replay_server::Replay for ReplayService {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         let missing = || convert::status(&Invalid { field: "trajectory".to_owned(), reason: "is missing".to_owned() });
         let id = request.into_inner().trajectory.ok_or_else(missing)?.into();
-        let located = self.handle.ask(|reply| Command::Get(id, reply)).await?.ok_or(Refusal::NotHeld(id))?;
+        let located = self.handle.request(|reply| Command::Get(id, reply)).await?.ok_or(Refusal::NotHeld(id))?;
         Ok(Response::new(located.into()))
     }
 
@@ -132,14 +132,14 @@ impl v1::replay_server::Replay for ReplayService {
     ) -> Result<Response<v1::QuarantineResponse>, Status> {
         let quarantine = Quarantine::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let Quarantine { suspect, reason } = quarantine;
-        let items = self.handle.ask(|reply| Command::Quarantine(suspect, reply)).await??;
+        let items = self.handle.request(|reply| Command::Quarantine(suspect, reply)).await??;
         tracing::warn!(?suspect, reason, items, "put into quarantine");
         Ok(Response::new(v1::QuarantineResponse { items }))
     }
 
     async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseResponse>, Status> {
         let suspect = Suspect::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
-        let items = self.handle.ask(|reply| Command::Release(suspect, reply)).await??;
+        let items = self.handle.request(|reply| Command::Release(suspect, reply)).await??;
         tracing::warn!(?suspect, items, "released from quarantine");
         Ok(Response::new(v1::ReleaseResponse { items }))
     }
@@ -152,7 +152,7 @@ impl v1::replay_server::Replay for ReplayService {
         let table = self.table(&update.table)?;
         let item = |ItemPriority { trajectory, ply, priority }| (ItemKey { trajectory, ply }, priority);
         let priorities = update.priorities.into_iter().map(item).collect();
-        let update = self.handle.ask(|reply| Command::UpdatePriorities(table, priorities, reply)).await??;
+        let update = self.handle.request(|reply| Command::UpdatePriorities(table, priorities, reply)).await??;
         let replay::PriorityUpdate { updated, unknown, unused } = update;
         Ok(Response::new(UpdatedPriorities { updated, unknown, unused }))
     }
@@ -164,14 +164,14 @@ impl v1::replay_server::Replay for ReplayService {
         let change = TableChange::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let table = self.table(&change.table)?;
         let settings = change.settings;
-        let settings = self.handle.ask(|reply| Command::Configure(table, settings, reply)).await??;
+        let settings = self.handle.request(|reply| Command::Configure(table, settings, reply)).await??;
         Ok(Response::new(v1::ConfigureResponse { settings: settings.into_iter().collect() }))
     }
 
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
         let report = Report::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let Report { trajectory: id, ply, reason } = report;
-        let held = self.handle.ask(|reply| Command::Report(id, reply)).await?;
+        let held = self.handle.request(|reply| Command::Report(id, reply)).await?;
         // A trajectory that breaks the rules means a broken actor or disk: a human must look.
         tracing::error!(trajectory = %id, ply, reason, held, "a trajectory was reported and taken out of sampling");
         Ok(Response::new(v1::ReportResponse { held }))
@@ -212,11 +212,11 @@ async fn until(moment: Option<Instant>) {
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
-        let said = refusal.to_string();
+        let message = refusal.to_string();
         match refusal {
-            Refusal::NotHeld(_) => Self::not_found(said),
-            Refusal::NotDurable(_) | Refusal::TooMany { .. } => Self::resource_exhausted(said),
-            Refusal::Priority(_) => Self::invalid_argument(said),
+            Refusal::NotHeld(_) => Self::not_found(message),
+            Refusal::NotDurable(_) | Refusal::TooMany { .. } => Self::resource_exhausted(message),
+            Refusal::Priority(_) => Self::invalid_argument(message),
             Refusal::Setting(invalid) => convert::status(&invalid),
         }
     }

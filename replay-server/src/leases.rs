@@ -50,7 +50,7 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Stream {
-    said_goodbye: bool,
+    goodbye_received: bool,
     unanswered: u32,
 }
 
@@ -137,7 +137,7 @@ impl Leases {
     pub fn goodbye(&mut self, id: StreamId) {
         let stream = self.entries.get_mut(&id.actor).and_then(|entry| entry.streams.get_mut(&id.stream));
         if let Some(stream) = stream {
-            stream.said_goodbye = true;
+            stream.goodbye_received = true;
         }
     }
 
@@ -146,7 +146,7 @@ impl Leases {
     pub fn closed(&mut self, id: StreamId) {
         let Some(entry) = self.entries.get_mut(&id.actor) else { return };
         let Some(stream) = entry.streams.remove(&id.stream) else { return };
-        entry.broke |= !stream.said_goodbye;
+        entry.broke |= !stream.goodbye_received;
         if entry.streams.is_empty() && !entry.broke && !entry.is_lost {
             self.entries.remove(&id.actor);
         }
@@ -214,7 +214,8 @@ impl Entry {
     }
 
     fn state(&self) -> ActorState {
-        let drains = !self.broke && !self.streams.is_empty() && self.streams.values().all(|stream| stream.said_goodbye);
+        let drains =
+            !self.broke && !self.streams.is_empty() && self.streams.values().all(|stream| stream.goodbye_received);
         match (self.is_lost, drains) {
             (true, _) => ActorState::Lost,
             (false, true) => ActorState::Draining,

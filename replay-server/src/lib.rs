@@ -170,7 +170,7 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
         let done = if cut { "cut off" } else { "skipped" };
         tracing::warn!(file = name, offset, bytes = length, "the replay log holds {what}: {done}");
     }
-    restored.tables.iter().for_each(tell_restored);
+    restored.tables.iter().for_each(log_restored);
     let (handle, commands) = Handle::new();
     let (to_log, log_commands) = sync_channel(LOG_COMMANDS_MAX);
     let commit = settings.commit;
@@ -194,7 +194,7 @@ fn entropy() -> [u8; 32] {
     *blake3::hash(&words.map(u64::to_le_bytes).concat()).as_bytes()
 }
 
-fn tell_restored(state: &TableState) {
+fn log_restored(state: &TableState) {
     let (table, limiter) = (state.table(), state.limiter());
     tracing::info!(
         table = state.name(),

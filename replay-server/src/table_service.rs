@@ -26,7 +26,7 @@ use crate::log::committer::{LogCommand, LogEvent};
 use crate::metrics;
 pub use commands::{Command, Ended, Handle, Inserted, Refusal, Reply, Sampled};
 use inserts::{Arrival, InLog};
-use operator_records::Then;
+use operator_records::Continuation;
 use state::Common;
 pub use state::{Hold, Restored, Segments, TableState};
 
@@ -61,9 +61,9 @@ pub struct TableService {
     /// The reply channels of each queued trajectory; a client that reconnected waits beside its old stream.
     replies: HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>,
     /// Not given to the log yet.
-    records: VecDeque<(OperatorRecord, Then)>,
+    records: VecDeque<(OperatorRecord, Continuation)>,
     /// For each record that the log has.
-    records_in_log: VecDeque<Then>,
+    records_in_log: VecDeque<Continuation>,
     /// Of each table, as it was last given to the log.
     samples_recorded: Vec<u64>,
     /// In records that are not durable yet.
@@ -102,7 +102,7 @@ impl TableService {
             common: Common { log_bytes, ..Common::default() },
             draining: false,
         };
-        service.forget_tables(tables_gone);
+        service.record_removed_tables(tables_gone);
         service
     }
 
@@ -171,7 +171,7 @@ impl TableService {
             table.expire(unix);
             table.tick();
         }
-        self.forget_abandoned();
+        self.drop_abandoned();
         self.drop_segments();
         self.record_samples();
         let _ = self.log.try_send(LogCommand::Samples(self.main().limiter().counts().sampled));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_could_not_take_may_come_again() {
+    fn a_trajectory_that_the_log_failed_to_write_may_be_inserted_again() {
         let (mut service, log) = service();
         let mut answers = insert(&mut service, 0);
         let failed = LogEvent::Failed { entries: entries(&log), error: "no space left".into() };
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_hands_back_what_waits_and_finishes_what_is_being_written() {
+    fn a_drain_hands_back_unwritten_inserts_and_finishes_those_being_written() {
         let (mut service, log) = service();
         let mut written = insert(&mut service, 0);
         service.apply(Command::Drain, Instant::now());
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_clients_that_have_gone_is_forgotten_and_may_come_again() {
+    fn waiting_inserts_of_disconnected_clients_are_dropped_and_may_be_repeated() {
         let (mut service, _log) = service();
         // All but the first few wait: the log is full.
         let mut answers: Vec<_> = (0..IN_LOG_MAX as u64 + 10).map(|sequence| insert(&mut service, sequence)).collect();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_for_samplers_that_have_gone_are_forgotten() {
+    fn waiting_batches_of_disconnected_samplers_are_dropped() {
         let (mut service, _log) = service();
         let mut samplers: Vec<_> = (0..3)
             .map(|_| {

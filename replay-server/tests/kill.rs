@@ -79,7 +79,7 @@ impl Server {
         }
     }
 
-    /// Looks at `condition` until it holds, while the process lives.
+    /// Looks at `condition` until it holds, while the process runs.
     async fn wait_until(&mut self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
         let start = Instant::now();
         while !condition().await {
@@ -194,11 +194,11 @@ async fn killed_again_and_again(ack: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_on_disk_survives_every_kill_and_counts_once() {
+async fn a_trajectory_acknowledged_on_disk_survives_every_kill_and_counts_once() {
     killed_again_and_again("fsync").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_in_the_file_survives_every_kill_and_counts_once() {
+async fn a_trajectory_acknowledged_in_the_file_survives_every_kill_and_counts_once() {
     killed_again_and_again("flushed").await;
 }

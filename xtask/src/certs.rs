@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_know_tokens_by_their_digests_only() {
+    fn servers_store_only_the_digests_of_tokens() {
         let scratch = tempfile::tempdir().unwrap();
         make(&options(scratch.path(), false)).unwrap();
         let tokens = read(scratch.path(), "replay/tokens");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_unless_it_is_to_be_renewed_and_then_the_authority_stays() {
+    fn existing_credentials_are_kept_unless_renewed_and_a_renewal_keeps_the_authority() {
         let scratch = tempfile::tempdir().unwrap();
         make(&options(scratch.path(), false)).unwrap();
         let before = files(scratch.path()).into_iter().map(|path| fs::read(path).unwrap()).collect::<Vec<_>>();

@@ -54,7 +54,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     if !cfg!(target_os = "linux") {
         bail!("images hold Linux binaries, and those of this machine are others: `docker build` deploy/Dockerfile");
     }
-    docker(&["version", "--format", "{{.Server.Version}}"]).context("ask the Docker engine for its version")?;
+    docker(&["version", "--format", "{{.Server.Version}}"]).context("read the version of the Docker engine")?;
     let processes = chosen(&options.only)?;
     let folder = build(root, options, &processes)?;
     let stage = Stage::new(&root.join("target").join("image"))?;
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_that_nobody_has_are_refused_by_name() {
+    fn unknown_images_are_refused_by_name() {
         let error = chosen(&["actors".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("actors") && error.contains("replay-server"), "{error}");
         assert_eq!(chosen(&[]).unwrap().len(), recipe::PROCESSES.len());

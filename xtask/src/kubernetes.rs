@@ -56,7 +56,7 @@ pub fn run(root: &Path) -> Result<()> {
         .collect();
     python.script(VALIDATE, &arguments).context("run kubernetes-validate")?;
     let text = fs::read_to_string(&documents).with_context(|| format!("read {}", documents.display()))?;
-    let checked: Checked = serde_json::from_str(&text).context("read what kubernetes-validate said")?;
+    let checked: Checked = serde_json::from_str(&text).context("read the output of kubernetes-validate")?;
 
     let guide = fs::read_to_string(root.join("docs/kubernetes.md")).context("read docs/kubernetes.md")?;
     let mut wrong = checked.wrong;

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stamped_is_fine_by_dates_and_by_bytes() {
+    fn an_unchanged_installation_passes_the_check_by_stamp_and_by_bytes() {
         let folder = installed();
         assert_eq!(complaint(folder.path(), Check::Stamp), "none");
         assert_eq!(complaint(folder.path(), Check::Bytes), "none");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_libtorch_variable_is_named_with_what_it_lacks() {
+    fn a_wrong_libtorch_variable_is_reported_with_the_missing_folder() {
         let folder = TempDir::new().unwrap();
         let error = accept(folder.path()).unwrap_err().to_string();
         assert!(error.contains("LIBTORCH is") && error.contains("has no `include/torch`"), "{error}");

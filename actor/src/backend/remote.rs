@@ -160,12 +160,12 @@ impl RemoteEvaluator {
     fn request(&mut self, batch: &Batch) -> Result<Predictions, Unanswered> {
         let now = Instant::now();
         if let Some(pause) = self.ask_again.checked_duration_since(now).filter(|pause| !pause.is_zero()) {
-            return Err(Unanswered::For { pause, reason: "it has just refused, or said nothing".to_owned() });
+            return Err(Unanswered::For { pause, reason: "it has just refused, or did not answer".to_owned() });
         }
         let (version, evaluations) = (self.attributes.weights_version, &self.shared.evaluations);
         let request = evaluations.evaluate(batch, Some(version), Some(ANSWER_TIMEOUT));
-        let asked = self.shared.runtime.block_on(async { tokio::time::timeout(SILENCE_MAX, request).await });
-        let error = match asked {
+        let outcome = self.shared.runtime.block_on(async { tokio::time::timeout(SILENCE_MAX, request).await });
+        let error = match outcome {
             Ok(Ok(answered)) if answered.version == version => return Ok(answered.predictions),
             Ok(Ok(answered)) => {
                 let reason = format!("weights version {} answered for {version}", answered.version);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_server_evaluates_and_while_it_is_away_or_refuses_this_machine_does() {
+    async fn the_local_evaluator_answers_while_the_server_is_away_or_refuses() {
         let drain = Drain::new();
         let mut script = InferenceScript::start().await;
         let remote = remote(&script.endpoint(), Some(here()), &drain);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_actor_that_cannot_evaluate_waits_for_the_server_and_loses_nothing_by_it() {
+    async fn an_actor_without_a_local_evaluator_retries_until_the_server_answers_or_it_drains() {
         let drain = Drain::new();
         let mut script = InferenceScript::start().await;
         let remote = remote(&script.endpoint(), None, &drain);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulated_evaluator_keeps_the_promises_of_every_evaluator() {
+    fn a_simulated_evaluator_passes_the_conformance_suite() {
         evaluator_doubles::conformance::run(&mut delayed(Duration::from_micros(1)), SHAPE, 7, 0.0);
     }
 

@@ -67,7 +67,7 @@ async fn pending(router: ReplayRouter) -> Vec<(u64, u64, Option<Destination>)> {
 async fn with_one_server_there_is_one_epoch_however_long_it_is_away() {
     let run = tempfile::tempdir().unwrap();
     let nowhere = Server::at("http://127.0.0.1:0");
-    let (_tell, set) = servers(std::slice::from_ref(&nowhere));
+    let (_sender, set) = servers(std::slice::from_ref(&nowhere));
     let mut router = router(run.path(), set, Duration::ZERO);
     for number in 0..4 {
         router.steer();
@@ -79,10 +79,10 @@ async fn with_one_server_there_is_one_epoch_however_long_it_is_away() {
 }
 
 #[tokio::test]
-async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_another_epoch() {
+async fn episodes_go_to_the_next_server_under_a_new_epoch_while_the_preferred_one_is_away() {
     let (run, [mut first, mut second]) = two_servers().await;
     let (home, away) = (server(&first), server(&second));
-    let (_tell, set) = servers(&[home.clone(), away.clone()]);
+    let (_sender, set) = servers(&[home.clone(), away.clone()]);
     let mut router = router(run.path(), set, Duration::from_millis(20));
     goes_to(&mut router, &home).await;
     router.insert(&episode(0), None).await;
@@ -101,7 +101,7 @@ async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_anoth
     assert_eq!(stream.sequences(1).await, [0]);
     let (to_first, to_second) = (Destination::new(&home, false), Destination::new(&away, false));
 
-    // Back again, it gets what it is owed, and what comes.
+    // Back again, it receives its pending trajectories, and new ones.
     let mut first = ReplayScript::again_at(address, proto::replay::TableStats::default()).await;
     let (_, mut stream) = tokio::join!(goes_to(&mut router, &home), async {
         let mut stream = first.inserting().await;
@@ -119,14 +119,14 @@ async fn while_the_preferred_server_is_away_the_next_gets_what_comes_under_anoth
 }
 
 #[tokio::test]
-async fn a_preferred_server_that_is_added_gets_what_comes_from_then_on() {
+async fn an_added_preferred_server_receives_later_episodes_under_a_new_epoch() {
     let (run, [mut added, mut old]) = two_servers().await;
-    let (tell, set) = servers(&[server(&old)]);
+    let (sender, set) = servers(&[server(&old)]);
     let mut router = router(run.path(), set, Duration::from_secs(600));
     goes_to(&mut router, &server(&old)).await;
     router.insert(&episode(0), None).await;
     assert_eq!(receives(&mut old).await, (1, 0));
-    tell.send_replace([server(&added), server(&old)].into());
+    sender.send_replace([server(&added), server(&old)].into());
     let added_server = server(&added);
     let (_, mut stream) = tokio::join!(goes_to(&mut router, &added_server), async {
         let mut stream = added.inserting().await;
@@ -139,21 +139,21 @@ async fn a_preferred_server_that_is_added_gets_what_comes_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_taken_away_is_left_at_once() {
+async fn the_router_switches_from_a_removed_server_at_once() {
     let (run, [mut first, second]) = two_servers().await;
-    let (tell, set) = servers(&[server(&first), server(&second)]);
+    let (sender, set) = servers(&[server(&first), server(&second)]);
     let mut router = router(run.path(), set, Duration::from_secs(600));
     router.insert(&episode(0), None).await;
     assert_eq!(receives(&mut first).await, (1, 0));
-    tell.send_replace([server(&second)].into());
+    sender.send_replace([server(&second)].into());
     goes_to(&mut router, &server(&second)).await;
     assert_eq!(pending(router).await, [(1, 0, Some(Destination::new(&server(&first), false)))]);
 }
 
 #[tokio::test]
-async fn an_episode_that_finds_no_server_waits_and_is_owed_to_nobody() {
+async fn an_episode_without_a_server_is_pending_without_a_destination() {
     let run = tempfile::tempdir().unwrap();
-    let (_tell, set) = servers(&[]);
+    let (_sender, set) = servers(&[]);
     let mut router = router(run.path(), set, Duration::ZERO);
     let episode = episode(0);
     tokio::select! {

@@ -15,35 +15,35 @@ const ACTOR: u64 = 7;
 /// An address at which nothing listens.
 const NOWHERE: &str = "http://127.0.0.1:0";
 
-/// The time that a life waits for its last acknowledgements.
+/// The time that an actor's process waits for its last acknowledgements.
 #[derive(Clone, Copy)]
-enum Patience {
+enum DrainTimeout {
     /// Longer than anything that comes takes.
     Long,
     /// Not at all.
     None,
 }
 
-/// One life of the actor: its hand-in, and the threads' end of the channel that feeds it.
-struct Life {
+/// One run of the actor: its hand-in, and the threads' end of the channel that feeds it.
+struct ActorRun {
     episodes: mpsc::Sender<Finished>,
     drain: Drain,
     task: JoinHandle<anyhow::Result<()>>,
 }
 
-fn uploader_of(run: &TempDir, replay: impl Into<String>, patience: Patience, drain: &Drain) -> Uploader {
+fn uploader_of(run: &TempDir, replay: impl Into<String>, patience: DrainTimeout, drain: &Drain) -> Uploader {
     let servers = Servers::resolved(&replay.into().parse().unwrap());
     uploader_over(run, servers, patience, drain)
 }
 
-fn uploader_over(run: &TempDir, servers: Servers, patience: Patience, drain: &Drain) -> Uploader {
+fn uploader_over(run: &TempDir, servers: Servers, patience: DrainTimeout, drain: &Drain) -> Uploader {
     let mut config = Config::default();
     config.run.game = GAME.into();
     config.actor.id = ACTOR;
     config.actor.unacknowledged_max = 3;
     config.actor.drain_seconds = match patience {
-        Patience::Long => 60.0,
-        Patience::None => 0.0,
+        DrainTimeout::Long => 60.0,
+        DrainTimeout::None => 0.0,
     };
     let state_dir = ActorStateDir::with_epochs_from_1(run.path(), ACTOR);
     let epoch = state_dir.next_epoch(0).unwrap();
@@ -51,21 +51,21 @@ fn uploader_over(run: &TempDir, servers: Servers, patience: Patience, drain: &Dr
     Uploader::start(&settings, servers, epoch, state_dir, drain).unwrap()
 }
 
-fn start(run: &TempDir, replay: impl Into<String>, patience: Patience) -> Life {
+fn start(run: &TempDir, replay: impl Into<String>, patience: DrainTimeout) -> ActorRun {
     start_over(run, Servers::resolved(&replay.into().parse().unwrap()), patience)
 }
 
-fn start_over(run: &TempDir, servers: Servers, patience: Patience) -> Life {
+fn start_over(run: &TempDir, servers: Servers, patience: DrainTimeout) -> ActorRun {
     let drain = Drain::new();
     let uploader = uploader_over(run, servers, patience, &drain);
     // Room for one: what was sent before the last has been received.
     let (episodes, finished) = mpsc::channel(1);
-    let told = drain.clone();
-    let task = tokio::spawn(async move { uploader.run(finished, &told).await });
-    Life { episodes, drain, task }
+    let signal = drain.clone();
+    let task = tokio::spawn(async move { uploader.run(finished, &signal).await });
+    ActorRun { episodes, drain, task }
 }
 
-impl Life {
+impl ActorRun {
     /// The threads finish so many episodes.
     async fn play(&self, episodes: u64) {
         for number in 0..episodes {
@@ -101,8 +101,8 @@ fn spool(run: &TempDir) -> Vec<(u64, u64)> {
 #[tokio::test]
 async fn episodes_become_trajectories_numbered_in_their_epoch() {
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
-    let life = start(&run, server.endpoint(), Patience::None);
-    life.play(2).await;
+    let actor_run = start(&run, server.endpoint(), DrainTimeout::None);
+    actor_run.play(2).await;
     let mut stream = server.inserting().await;
     assert_eq!(stream.hello().await, Origin { actor: ACTOR, epoch: 1, game: GAME.into() });
     stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
@@ -111,14 +111,14 @@ async fn episodes_become_trajectories_numbered_in_their_epoch() {
         let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence };
         assert_eq!(stream.trajectory().await, Trajectory::of(id, GAME, &steps, outcome).unwrap());
     }
-    life.end().await;
+    actor_run.end().await;
 }
 
 #[tokio::test]
 async fn a_trajectory_that_is_not_acknowledged_is_sent_again_after_a_reconnect() {
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
-    let life = start(&run, server.endpoint(), Patience::Long);
-    life.play(3).await;
+    let actor_run = start(&run, server.endpoint(), DrainTimeout::Long);
+    actor_run.play(3).await;
     let mut first = server.ready(8).await;
     assert_eq!(first.sequences(3).await, [0, 1, 2]);
     first.answer(inserted(1)).await;
@@ -129,16 +129,16 @@ async fn a_trajectory_that_is_not_acknowledged_is_sent_again_after_a_reconnect()
     assert_eq!(second.sequences(2).await, [0, 2]);
     second.answer(Answer::Duplicate { sequence: 0 }).await;
     second.answer(inserted(2)).await;
-    life.end().await;
+    actor_run.end().await;
     assert_eq!(spool(&run), []);
 }
 
 #[tokio::test]
-async fn so_is_everything_that_was_under_way_when_the_link_is_cut() {
+async fn unacknowledged_trajectories_are_sent_again_after_the_link_is_cut() {
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
     let link = Link::to(server.address).await;
-    let life = start(&run, link.endpoint(), Patience::Long);
-    life.play(2).await;
+    let actor_run = start(&run, link.endpoint(), DrainTimeout::Long);
+    actor_run.play(2).await;
     let mut cut = server.ready(8).await;
     assert_eq!(cut.sequences(2).await, [0, 1]);
     link.cut();
@@ -146,40 +146,40 @@ async fn so_is_everything_that_was_under_way_when_the_link_is_cut() {
     for sequence in stream.sequences(2).await {
         stream.answer(inserted(sequence)).await;
     }
-    life.end().await;
+    actor_run.end().await;
     assert_eq!(spool(&run), []);
 }
 
 #[tokio::test]
-async fn what_is_finished_while_the_actor_drains_is_handed_in() {
+async fn episodes_finished_during_the_drain_are_uploaded() {
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
-    let life = start(&run, server.endpoint(), Patience::Long);
-    life.drain.start();
-    life.play(3).await;
+    let actor_run = start(&run, server.endpoint(), DrainTimeout::Long);
+    actor_run.drain.start();
+    actor_run.play(3).await;
     let mut stream = server.ready(8).await;
     let answer_all = async {
         for sequence in stream.sequences(3).await {
             stream.answer(inserted(sequence)).await;
         }
     };
-    tokio::join!(life.end(), answer_all);
+    tokio::join!(actor_run.end(), answer_all);
     assert_eq!(spool(&run), []);
 }
 
 #[tokio::test]
-async fn what_is_not_acknowledged_at_the_end_is_spooled_in_order() {
+async fn unacknowledged_trajectories_are_spooled_in_order_at_the_end() {
     let run = tempfile::tempdir().unwrap();
-    let life = start(&run, NOWHERE, Patience::None);
+    let actor_run = start(&run, NOWHERE, DrainTimeout::None);
     // Three in the writer, one that waits for it, one that waits for its id.
-    life.play(5).await;
-    life.end().await;
+    actor_run.play(5).await;
+    actor_run.end().await;
     assert_eq!(spool(&run), [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]);
 }
 
 #[tokio::test]
-async fn what_a_thread_finishes_after_the_patience_is_over_is_spooled() {
+async fn episodes_finished_after_the_drain_timeout_are_spooled() {
     let (run, drain) = (tempfile::tempdir().unwrap(), Drain::new());
-    let uploader = uploader_of(&run, NOWHERE, Patience::None, &drain);
+    let uploader = uploader_of(&run, NOWHERE, DrainTimeout::None, &drain);
     let (episodes, finished) = mpsc::channel(2);
     drain.start();
     let mut running = std::pin::pin!(uploader.run(finished, &drain));
@@ -199,26 +199,26 @@ async fn what_a_thread_finishes_after_the_patience_is_over_is_spooled() {
 #[tokio::test]
 async fn a_refused_trajectory_is_not_kept() {
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
-    let life = start(&run, server.endpoint(), Patience::Long);
-    life.play(2).await;
+    let actor_run = start(&run, server.endpoint(), DrainTimeout::Long);
+    actor_run.play(2).await;
     let mut stream = server.ready(8).await;
     assert_eq!(stream.sequences(2).await, [0, 1]);
     let fault = experience::Invalid { field: "values[0]".into(), reason: "is not finite".into() };
     stream.answer(Answer::Refused { sequence: 0, fault }).await;
     stream.answer(inserted(1)).await;
-    life.end().await;
+    actor_run.end().await;
     assert_eq!(spool(&run), []);
 }
 
 #[tokio::test]
 async fn the_spool_outlives_a_restart_and_its_ids_are_not_used_again() {
     let run = tempfile::tempdir().unwrap();
-    let first = start(&run, NOWHERE, Patience::None);
+    let first = start(&run, NOWHERE, DrainTimeout::None);
     first.play(3).await;
     first.end().await;
 
     let mut server = ReplayScript::start().await;
-    let second = start(&run, server.endpoint(), Patience::Long);
+    let second = start(&run, server.endpoint(), DrainTimeout::Long);
     second.play(2).await;
     let (mut streams, mut ids) = (Vec::new(), BTreeSet::new());
     for _ in 0..2 {
@@ -239,14 +239,14 @@ async fn the_spool_outlives_a_restart_and_its_ids_are_not_used_again() {
 }
 
 #[tokio::test]
-async fn a_spool_that_the_server_holds_up_is_there_at_the_next_start_again() {
+async fn spooled_trajectories_stay_in_the_spool_until_they_are_acknowledged() {
     let run = tempfile::tempdir().unwrap();
-    let first = start(&run, NOWHERE, Patience::None);
+    let first = start(&run, NOWHERE, DrainTimeout::None);
     first.play(2).await;
     first.end().await;
     for _ in 0..2 {
         let mut server = ReplayScript::start().await;
-        let held_up = start(&run, server.endpoint(), Patience::None);
+        let held_up = start(&run, server.endpoint(), DrainTimeout::None);
         let mut streams = [server.inserting().await, server.inserting().await];
         for stream in &mut streams {
             let epoch = stream.hello().await.epoch;
@@ -261,7 +261,7 @@ async fn a_spool_that_the_server_holds_up_is_there_at_the_next_start_again() {
 }
 
 #[tokio::test]
-async fn what_was_spooled_for_another_game_stays_in_the_spool() {
+async fn a_spooled_trajectory_of_another_game_stays_in_the_spool() {
     let run = tempfile::tempdir().unwrap();
     let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence: 4 };
     let like = scripted::trajectory(4);
@@ -270,7 +270,7 @@ async fn what_was_spooled_for_another_game_stays_in_the_spool() {
         .unwrap()
         .write_spool(&[PendingUpload { trajectory: other, to: None }])
         .unwrap();
-    start(&run, NOWHERE, Patience::None).end().await;
+    start(&run, NOWHERE, DrainTimeout::None).end().await;
     assert_eq!(spool(&run), [(1, 4)]);
 }
 
@@ -285,19 +285,19 @@ async fn stores(server: &mut ReplayScript, highest_epoch: u64) -> (u64, Stream<I
 #[tokio::test]
 async fn an_actor_whose_epoch_the_server_has_stored_hands_everything_in_under_a_higher_one() {
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
-    let life = start(&run, server.endpoint(), Patience::Long);
-    life.play(2).await;
+    let actor_run = start(&run, server.endpoint(), DrainTimeout::Long);
+    actor_run.play(2).await;
     // Its epoch was lost: the server has stored 40 of them.
     let (epoch, mut refused) = stores(&mut server, 40).await;
     assert_eq!((epoch, refused.request().await), (1, None));
     let (epoch, mut stream) = stores(&mut server, 40).await;
     assert_eq!((epoch, stream.sequences(2).await), (41, vec![0, 1]));
-    life.play(1).await;
+    actor_run.play(1).await;
     assert_eq!(stream.sequences(1).await, [2]);
     for sequence in 0..3 {
         stream.answer(inserted(sequence)).await;
     }
-    life.end().await;
+    actor_run.end().await;
     assert_eq!(spool(&run), []);
     assert_eq!(ActorStateDir::open(run.path(), ACTOR).unwrap().next_epoch(0).unwrap(), 42, "it is remembered");
 }
@@ -305,8 +305,8 @@ async fn an_actor_whose_epoch_the_server_has_stored_hands_everything_in_under_a_
 #[tokio::test]
 async fn an_actor_that_drains_when_its_epoch_turns_out_to_be_taken_hands_in_under_a_higher_one() {
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
-    let life = start(&run, server.endpoint(), Patience::Long);
-    life.play(2).await;
+    let actor_run = start(&run, server.endpoint(), DrainTimeout::Long);
+    actor_run.play(2).await;
     let store = async {
         let _refused = stores(&mut server, 40).await;
         let (epoch, mut stream) = stores(&mut server, 40).await;
@@ -315,7 +315,7 @@ async fn an_actor_that_drains_when_its_epoch_turns_out_to_be_taken_hands_in_unde
         stream.answer(inserted(1)).await;
         stream
     };
-    tokio::join!(life.end(), store);
+    tokio::join!(actor_run.end(), store);
     assert_eq!(spool(&run), []);
 }
 
@@ -326,19 +326,19 @@ fn gone(other: &Server) -> Server {
 }
 
 #[tokio::test]
-async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_other() {
+async fn pending_uploads_for_one_of_several_servers_are_sent_to_that_server_only() {
     let run = tempfile::tempdir().unwrap();
     let (mut owner, mut other) = (ReplayScript::start().await, ReplayScript::start().await);
-    let (_tell, servers) = scripted::servers(&[server(&owner), gone(&server(&owner))]);
-    let first = start_over(&run, servers, Patience::None);
+    let (_sender, servers) = scripted::servers(&[server(&owner), gone(&server(&owner))]);
+    let first = start_over(&run, servers, DrainTimeout::None);
     first.play(2).await;
     let mut held = owner.ready(8).await;
     assert_eq!(held.sequences(2).await, [0, 1]);
     first.end().await;
     assert_eq!(spool(&run), [(1, 0), (1, 1)]);
 
-    let (tell, servers) = scripted::servers(&[server(&other)]);
-    let second = start_over(&run, servers, Patience::Long);
+    let (sender, servers) = scripted::servers(&[server(&other)]);
+    let second = start_over(&run, servers, DrainTimeout::Long);
     second.play(1).await;
     let mut stream = other.inserting().await;
     let epoch = stream.hello().await.epoch;
@@ -346,7 +346,7 @@ async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_othe
     stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
     assert_eq!(stream.sequences(1).await, [0]);
     stream.answer(inserted(0)).await;
-    tell.send_replace([server(&other), server(&owner)].into());
+    sender.send_replace([server(&other), server(&owner)].into());
     // This actor may prefer the other one for what comes now, or not: either way epoch 1 comes here.
     let mut back = loop {
         let mut stream = owner.inserting().await;
@@ -363,13 +363,13 @@ async fn what_is_owed_to_one_of_several_servers_waits_for_it_and_goes_to_no_othe
 }
 
 #[tokio::test]
-async fn what_is_owed_to_the_only_server_goes_to_the_only_server_wherever_that_is() {
+async fn pending_uploads_for_the_only_server_are_sent_to_its_new_address() {
     let run = tempfile::tempdir().unwrap();
-    let first = start(&run, NOWHERE, Patience::None);
+    let first = start(&run, NOWHERE, DrainTimeout::None);
     first.play(1).await;
     first.end().await;
     let mut server = ReplayScript::start().await;
-    let second = start(&run, server.endpoint(), Patience::None);
+    let second = start(&run, server.endpoint(), DrainTimeout::None);
     let mut epochs = BTreeSet::new();
     for _ in 0..2 {
         epochs.insert(server.inserting().await.hello().await.epoch);

@@ -94,7 +94,7 @@ fn bench_of(drain: Drain, before: Before) -> Bench {
     let (tell_away, away) = watch::channel(None);
     let (sender, finished) = mpsc::channel(10_000);
     let readiness = Readiness::starting();
-    let around = Surroundings {
+    let around = ThreadContext {
         backend: hashed(before),
         weights: newest,
         freshness: Freshness { away, most: Some(Duration::from_secs(60)) },
@@ -150,19 +150,19 @@ fn received(mut finished: mpsc::Receiver<Finished>) -> Vec<FinishedEpisode> {
 
 #[test]
 fn weights_change_between_moves_only() {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&asked);
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&requests);
     let mut bench = bench(move |version, _| {
         log.lock().unwrap().push(version);
         Ok(())
     });
     bench.publish(1);
     bench.play(5);
-    let before = asked.lock().unwrap().len();
+    let before = requests.lock().unwrap().len();
     bench.publish(2);
     bench.worker.swap_weights().unwrap();
     assert_eq!(bench.version(), Some(2));
-    let after = asked.lock().unwrap().split_off(before);
+    let after = requests.lock().unwrap().split_off(before);
     assert!(!after.is_empty(), "searches were under way");
     assert!(after.iter().all(|&version| version == 1), "they are finished by the weights that began them: {after:?}");
     assert!(!bench.searches(), "the new weights find none that they did not begin");
@@ -184,7 +184,7 @@ fn a_search_that_its_weights_cannot_finish_begins_again_with_the_next() {
 }
 
 #[test]
-fn weights_that_answer_nan_are_put_away_until_the_next_come() {
+fn weights_that_return_nan_are_unloaded_and_the_next_version_is_used() {
     let mut bench =
         bench(|version, _| if version == 1 { Err(Error::NotFinite { weights_version: 1 }) } else { Ok(()) });
     bench.publish(1);
@@ -232,11 +232,11 @@ fn a_backend_that_keeps_failing_is_given_up() {
 #[test]
 fn a_drained_worker_hands_in_what_it_finished() {
     let drain = Drain::new();
-    let told = drain.clone();
+    let signal = drain.clone();
     let rounds = 200;
     let before: Before = Arc::new(move |_, batch| {
         if batch == rounds {
-            told.start();
+            signal.start();
         }
         Ok(())
     });
@@ -274,7 +274,7 @@ fn settings(actor: u64, threads: usize) -> Settings {
 }
 
 #[tokio::test]
-async fn when_one_thread_fails_all_end_and_the_failure_is_told() {
+async fn a_failing_thread_ends_all_threads_and_its_error_is_returned() {
     // One of two evaluators fails.
     let failures = AtomicUsize::new(0);
     let before: Before =
@@ -376,18 +376,18 @@ const AWAY_MAX: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn weights_are_outdated_once_the_learner_is_away_for_too_long_and_until_it_is_back() {
-    let (tell, away) = watch::channel(None);
+    let (away_sender, away) = watch::channel(None);
     let [mut bounded, unbounded] = [Some(AWAY_MAX), None].map(|most| Freshness { away: away.clone(), most });
     assert_eq!(bounded.outdated_for(), None);
-    tell.send_replace(Some(tokio::time::Instant::now()));
+    away_sender.send_replace(Some(tokio::time::Instant::now()));
     assert_eq!(bounded.outdated_for(), None);
     // A clock that began just now has nothing to show.
     let Some(long_ago) = tokio::time::Instant::now().checked_sub(AWAY_MAX + Duration::from_secs(1)) else { return };
-    tell.send_replace(Some(long_ago));
+    away_sender.send_replace(Some(long_ago));
     assert!(bounded.outdated_for().is_some_and(|away| away > AWAY_MAX));
     assert_eq!(unbounded.outdated_for(), None);
     assert!(tokio::time::timeout(Duration::from_millis(1), bounded.restored()).await.is_err());
-    tell.send_replace(None);
+    away_sender.send_replace(None);
     bounded.restored().await;
     assert_eq!(bounded.outdated_for(), None);
 }

@@ -107,7 +107,7 @@ impl Stage {
 }
 
 #[test]
-fn newer_weights_are_evaluated_while_a_long_stretch_of_work_is_slept_for() {
+fn newer_weights_are_evaluated_during_the_sleep_that_follows_long_work() {
     let mut stage = Stage::new(3);
     assert!(stage.work(4).is_continue());
     // Four seconds of work at a share of a tenth take 40 seconds, with the sleep.
@@ -169,7 +169,7 @@ fn share_of(share: f64, stretches: impl Iterator<Item = u64>) -> f64 {
 }
 
 #[test]
-fn the_share_is_kept_whatever_the_stretches() {
+fn the_cpu_share_is_kept_for_work_of_any_length() {
     for stretches in [vec![20; 500], vec![5_000, 1, 1, 1], vec![3]] {
         let share = share_of(0.1, stretches.into_iter());
         assert!((share - 0.1).abs() < 1e-6, "{share}");
@@ -196,7 +196,7 @@ fn a_full_share_never_sleeps() {
 }
 
 #[test]
-fn being_idle_earns_nothing() {
+fn idle_time_is_not_credited_to_later_work() {
     let mut now = Instant::now();
     let mut pacing = Pacing::new(0.5, now);
     pacing.pause(now);

@@ -32,18 +32,18 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
     let mut publisher = Publisher::start(&args.networks, args.fetches, seed)?;
     let id = Some(publisher.id());
     let without = usage::memory(id);
-    let (told, mut hear) = mpsc::channel(args.actors.max(1));
+    let (held_sender, mut held_receiver) = mpsc::channel(args.actors.max(1));
     let (opened, mut open) = mpsc::channel(args.actors.max(1));
     let begun = Instant::now();
     let mut subscribers = JoinSet::new();
     for actor in 0..args.actors {
         let name = format!("actor-{actor}");
-        subscribers.spawn(follow(publisher.endpoint.clone(), name, opened.clone(), told.clone()));
+        subscribers.spawn(follow(publisher.endpoint.clone(), name, opened.clone(), held_sender.clone()));
     }
     for _ in 0..args.actors {
         tokio::select! {
             opened = open.recv() => opened.context("every subscriber is gone")?,
-            ended = subscribers.join_next() => return Err(why(ended)),
+            ended = subscribers.join_next() => return Err(end_reason(ended)),
             () = tokio::time::sleep(PATIENCE) => bail!("not everyone is subscribed after {PATIENCE:?}"),
         }
     }
@@ -54,7 +54,7 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
         let (cpu, clients_cpu) = (usage::cpu_seconds(id), usage::cpu_seconds(us));
         let begun = Instant::now();
         publisher.publish()?;
-        let (held, memory_max) = all_hold_it(args.actors, id, &mut hear, &mut subscribers).await?;
+        let (held, memory_max) = all_hold_it(args.actors, id, &mut held_receiver, &mut subscribers).await?;
         let size_bytes = publisher.published_bytes()?;
         ensure!(held.iter().all(|held| held.bytes == size_bytes), "a subscriber got another number of bytes");
         let fan_out = FanOut {
@@ -161,7 +161,7 @@ pub(super) fn conclude(report: &mut Report, actors: usize) {
 async fn all_hold_it(
     count: usize,
     id: Option<u32>,
-    hear: &mut mpsc::Receiver<Held>,
+    held_receiver: &mut mpsc::Receiver<Held>,
     subscribers: &mut JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<(Vec<Held>, Option<u64>)> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -169,9 +169,9 @@ async fn all_hold_it(
     let (mut held, mut memory_max) = (Vec::with_capacity(count), None);
     while held.len() < count {
         tokio::select! {
-            told = hear.recv() => held.push(told.context("every subscriber is gone")?),
+            next = held_receiver.recv() => held.push(next.context("every subscriber is gone")?),
             _ = look.tick() => memory_max = memory_max.max(usage::memory(id)),
-            ended = subscribers.join_next() => return Err(why(ended)),
+            ended = subscribers.join_next() => return Err(end_reason(ended)),
             () = tokio::time::sleep_until(deadline) => {
                 bail!("{} of {count} hold the version after {PATIENCE:?}", held.len());
             }
@@ -182,7 +182,7 @@ async fn all_hold_it(
 }
 
 /// Returns the reason why a subscriber ended, which none does by itself.
-fn why(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
+fn end_reason(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
     let error = match ended {
         Some(Ok(Err(error))) => error,
         Some(Err(error)) => error.into(),
@@ -197,19 +197,19 @@ async fn follow(
     endpoint: String,
     name: String,
     opened: mpsc::Sender<()>,
-    told: mpsc::Sender<Held>,
+    held_sender: mpsc::Sender<Held>,
 ) -> anyhow::Result<()> {
     let mut client = WeightsClient::new(proto::channel(&endpoint)?).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let mut manifests = client.subscribe(v1::SubscribeRequest { name }).await.context("subscribe")?.into_inner();
     opened.send(()).await?;
-    while let Some(manifest) = manifests.message().await.context("hear of a version")? {
+    while let Some(manifest) = manifests.message().await.context("receive a manifest")? {
         let request = v1::FetchRequest { version: manifest.version, digest: manifest.digest, offset: 0 };
         let mut chunks = client.fetch(request).await.context("fetch a version")?.into_inner();
         let mut bytes = 0;
         while let Some(chunk) = chunks.message().await.context("read a chunk")? {
             bytes += chunk.data.len() as u64;
         }
-        told.send(Held { at: Instant::now(), bytes }).await?;
+        held_sender.send(Held { at: Instant::now(), bytes }).await?;
     }
     Ok(())
 }
@@ -228,12 +228,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_for_the_first_and_for_shares_of_the_subscribers() {
+    fn delivery_times_are_reported_for_the_first_and_for_fixed_shares_of_the_subscribers() {
         let begun = Instant::now();
         let held = |milliseconds| Held { at: begun + Duration::from_millis(milliseconds), bytes: 1 };
         let held: Vec<Held> = (1..=100).map(held).collect();
-        let told = quantiles(begun, &held);
-        assert_eq!(told, [(1, 0.001), (10, 0.01), (25, 0.025), (50, 0.05), (75, 0.075), (90, 0.09), (100, 0.1)]);
+        let all = quantiles(begun, &held);
+        assert_eq!(all, [(1, 0.001), (10, 0.01), (25, 0.025), (50, 0.05), (75, 0.075), (90, 0.09), (100, 0.1)]);
         assert_eq!(quantiles(begun, &held[..1]), [(1, 0.001)]);
         assert_eq!(quantiles(begun, &[]), []);
     }

@@ -146,7 +146,7 @@ pub(super) fn add_inserts(report: &mut Report, by_rate: &[(f64, Vec<Value>)]) {
     }
 }
 
-/// The only life of these actors.
+/// The only epoch of these actors.
 const EPOCH: u64 = 1;
 
 /// One actor as the replay server sees it.

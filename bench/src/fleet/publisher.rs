@@ -91,7 +91,7 @@ pub(super) struct Publisher {
     pub(super) endpoint: String,
     process: std::process::Child,
     orders: ChildStdin,
-    told: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Publisher {
@@ -107,10 +107,10 @@ impl Publisher {
         command.args(fetches.iter().flat_map(|fetches| ["--fetches".to_owned(), fetches.to_string()]));
         let mut process =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the publisher")?;
-        let orders = process.stdin.take().context("tell the publisher")?;
-        let told = process.stdout.take().context("hear the publisher")?;
-        let mut publisher = Self { endpoint: String::new(), process, orders, told: BufReader::new(told) };
-        publisher.endpoint = publisher.hear()?;
+        let orders = process.stdin.take().context("write to the publisher")?;
+        let output = process.stdout.take().context("read the publisher's output")?;
+        let mut publisher = Self { endpoint: String::new(), process, orders, output: BufReader::new(output) };
+        publisher.endpoint = publisher.read_line()?;
         Ok(publisher)
     }
 
@@ -124,7 +124,7 @@ impl Publisher {
     /// # Errors
     /// It is gone.
     pub(super) fn publish(&mut self) -> anyhow::Result<()> {
-        self.orders.write_all(b"\n").and_then(|()| self.orders.flush()).context("tell the publisher")
+        self.orders.write_all(b"\n").and_then(|()| self.orders.flush()).context("write to the publisher")
     }
 
     /// Returns the bytes of the version that was published last.
@@ -132,13 +132,13 @@ impl Publisher {
     /// # Errors
     /// It is gone.
     pub(super) fn published_bytes(&mut self) -> anyhow::Result<u64> {
-        let told = self.hear()?;
-        told.parse().with_context(|| format!("the publisher said `{told}`"))
+        let line = self.read_line()?;
+        line.parse().with_context(|| format!("the publisher printed `{line}`"))
     }
 
-    fn hear(&mut self) -> anyhow::Result<String> {
+    fn read_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
-        if self.told.read_line(&mut line).context("hear the publisher")? == 0 {
+        if self.output.read_line(&mut line).context("read the publisher's output")? == 0 {
             bail!("the publisher has ended");
         }
         Ok(line.trim().to_owned())

@@ -53,7 +53,7 @@ fn fan_out() -> FanOut {
 }
 
 #[test]
-fn a_fleet_is_held_against_the_smallest_one() {
+fn the_share_of_linear_scaling_is_relative_to_the_smallest_fleet() {
     let shares = |fleets: &[(usize, Vec<Value>)]| {
         let mut report = Report::new("fleet", "A fleet of actors");
         scaling::add(&mut report, &args::<Args>("").scaling, fleets);
@@ -65,8 +65,8 @@ fn a_fleet_is_held_against_the_smallest_one() {
 }
 
 #[test]
-fn a_fleet_is_what_its_processes_told_over_the_window() {
-    let told = |inserted: u64, waited: f64, cpu: f64| {
+fn rates_of_a_fleet_come_from_the_metrics_of_its_processes_over_the_window() {
+    let scrape = |inserted: u64, waited: f64, cpu: f64| {
         let mut actor = actor(&format!(
             "zerofleet_actor_inserted_total {inserted}\nzerofleet_actor_wait_seconds_total{{part=\"replay\"}} {waited}"
         ));
@@ -82,27 +82,27 @@ fn a_fleet_is_what_its_processes_told_over_the_window() {
     };
     let window = Window {
         seconds: 10.0,
-        begin: vec![told(5, 0.0, 1.0), told(7, 1.0, 1.0), learner(1.0)],
-        end: vec![told(25, 1.0, 2.0), told(37, 2.0, 2.0), learner(3.0)],
+        begin: vec![scrape(5, 0.0, 1.0), scrape(7, 1.0, 1.0), learner(1.0)],
+        end: vec![scrape(25, 1.0, 2.0), scrape(37, 2.0, 2.0), learner(3.0)],
     };
     let scaled = scaling::scale(&window, 2);
     let of = |metric| value_of(&scaled, metric);
     assert_eq!(of(INSERTS_PER_SECOND), Some(5.0));
     assert_eq!((of("cores of actors"), of("cores of learner")), (Some(0.2), Some(0.2)));
     assert_eq!((of("self-play waits for replay"), of("learner busy")), (Some(0.1), Some(0.2)));
-    assert_eq!((of("cores of replay"), of("limiter delays inserts")), (None, None), "nobody told");
+    assert_eq!((of("cores of replay"), of("limiter delays inserts")), (None, None), "not reported");
     assert!(window.end.iter().all(|reading| reading.role != Role::Replay));
 }
 
 #[test]
-fn a_fan_out_is_told_by_its_first_its_middle_and_its_last_subscriber() {
+fn a_fan_out_reports_the_times_of_its_first_median_and_last_subscriber() {
     assert_eq!([0.0, 0.5, 1.0].map(|share| fan_out().seconds(share)), [0.1, 1.0, 2.0]);
     let sent = report("").value("a version to every subscriber", &[("network", "6x64")], "sent per CPU second");
     assert_eq!(sent, Some(2e9));
 }
 
 #[test]
-fn a_slow_link_is_the_limit_and_behind_a_fast_one_the_publishers_cpu() {
+fn delivery_is_limited_by_a_slow_link_or_else_by_the_publishers_cpu() {
     // 2 GB are 16 Gbit; two threads take half a second.
     assert_eq!(fan_out().delivery(1e9), (16.0, "the publisher's link"));
     assert_eq!(fan_out().delivery(64e9), (0.5, "the publisher's CPU (two threads for sockets)"));
@@ -111,14 +111,14 @@ fn a_slow_link_is_the_limit_and_behind_a_fast_one_the_publishers_cpu() {
 }
 
 #[test]
-fn memory_is_reckoned_for_each_connection() {
+fn memory_is_computed_per_connection() {
     assert_eq!(per_connection(Some(10_000_000), Some(60_000_000), 1_000), Some(50_000.0));
     assert_eq!(per_connection(Some(5), Some(3), 1), Some(0.0), "memory was given back");
     assert_eq!(per_connection(Some(5), Some(6), 0), None);
 }
 
 #[test]
-fn the_tables_tell_everything_and_what_is_unknown_is_a_dash() {
+fn the_tables_list_every_measurement_and_show_unknown_values_as_a_dash() {
     let text = report("--set replay.fsync_ms=10").markdown();
     for row in [
         "| 4 | 72.0 | 90.0 % | 2880 | 0.50 | – |",
@@ -137,7 +137,7 @@ fn the_tables_tell_everything_and_what_is_unknown_is_a_dash() {
 }
 
 #[test]
-fn fleets_of_other_work_are_not_compared() {
+fn fleets_with_different_settings_are_not_compared() {
     let mut now = report("");
     now.compare("earlier.json".as_ref(), &report(""));
     assert!(now.rows.iter().filter(|row| row.value > Some(0.0)).all(|row| row.change.is_some()), "{now:?}");
@@ -168,7 +168,7 @@ fn options_that_make_no_sense_are_named_before_anything_starts() {
 }
 
 #[test]
-fn nothing_is_measured_where_nothing_is_asked_for() {
+fn zero_scale_and_zero_actors_still_produce_a_report() {
     let mut table = Vec::new();
     run(&args("--scale 0 --actors 0"), &mut table).unwrap();
     assert!(String::from_utf8(table).unwrap().contains("# A fleet of actors"));

@@ -184,7 +184,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_recommendation_says_what_to_use_and_where_an_accelerator_begins_to_win() {
+    fn a_recommendation_names_a_setting_and_the_size_from_which_an_accelerator_is_faster() {
         assert_eq!(
             in_words(NETWORK, &settings()),
             "Use cuda libtorch bf16 at batch 1024: 200000 evaluations/s, 5.12 ms from call to answer. \
@@ -193,29 +193,29 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn sizes_and_speeds_are_told_as_their_workload_counts_them() {
+    fn sizes_and_speeds_are_printed_in_the_units_of_their_workload() {
         let cpu = libtorch(Device::Cpu, Precision::F32);
         let mut speeds = setting(cpu, &[(4096, 2.5e11)]);
         speeds.speeds[0].latency_us = 275_000.0;
-        let said = |kind| in_words(kind, std::slice::from_ref(&speeds));
-        let product = said(MATRIX_PRODUCT);
+        let words = |kind| in_words(kind, std::slice::from_ref(&speeds));
+        let product = words(MATRIX_PRODUCT);
         assert!(
             product.starts_with("Use cpu libtorch f32, 1 thread at side 4096: 250.00 G multiply-adds/s, 275 ms"),
             "{product}"
         );
-        assert!(said(VECTOR_OPERATION).contains("at 4096 elements: 250 GB/s bytes/s"));
-        assert!(said(NETWORK).ends_with(" There is no accelerator to compare with the CPU."));
+        assert!(words(VECTOR_OPERATION).contains("at 4096 elements: 250 GB/s bytes/s"));
+        assert!(words(NETWORK).ends_with(" There is no accelerator to compare with the CPU."));
     }
 
     #[test]
-    fn an_accelerator_that_never_wins_is_said_to() {
+    fn an_accelerator_that_is_never_faster_is_reported_as_such() {
         let both = [Device::Cpu, Device::Mps].map(|device| setting(libtorch(device, Precision::F32), &[(1, 1000.0)]));
-        let said = in_words(NETWORK, &both);
-        assert!(said.ends_with(" At the largest batch measured, mps is not faster than the CPU."), "{said}");
+        let words = in_words(NETWORK, &both);
+        assert!(words.ends_with(" At the largest batch measured, mps is not faster than the CPU."), "{words}");
     }
 
     #[test]
-    fn where_nothing_was_measured_nothing_is_advised() {
+    fn a_recommendation_without_measurements_states_that_nothing_was_measured() {
         assert_eq!(in_words(NETWORK, &[]), "Nothing was measured.");
     }
 }

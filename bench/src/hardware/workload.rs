@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_computed_by_one_at_a_time() {
+    fn operations_are_measured_with_a_single_evaluator() {
         for workload in [Operation::Product, Operation::Sum].map(Workload::Operation) {
             let expected = ["f32", "bf16"]
                 .map(|precision| ["1 thread", "2 threads"].map(|cores| format!("cpu libtorch {precision}, {cores}")));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_asked_side_by_side_too() {
+    fn networks_are_also_measured_with_evaluators_in_parallel() {
         let settings = settings(&DENSE, vec![Device::Cpu]);
         assert_eq!(settings.len(), 6);
         assert!(settings.contains(&"cpu libtorch bf16, 2 evaluators".to_owned()), "{settings:?}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_refuses_is_a_reason_and_no_crash() {
+    fn an_unsupported_device_is_reported_as_not_measured() {
         // No libtorch that this is built with computes there.
         let means = Means { devices: vec![Device::Vulkan], threads: 2, seed: 1 };
         let limits = Limits { time: Duration::ZERO, call_time_max: Duration::from_secs(1) };

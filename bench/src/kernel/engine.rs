@@ -207,7 +207,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_chosen_path_is_held_against_the_faster_precision_of_each_family() {
+    fn the_chosen_path_is_compared_with_the_faster_precision_of_each_family() {
         let ratios = ratios(&engines(), Some(CHOSEN));
         let libtorch = "avx512-bf16 over libtorch: 2.00 times at the best batch of each, 3.00 times at batch 1, 3.00 times at batch 8";
         // OpenVINO has not been measured at batch 8, onnxruntime not at all.
@@ -217,27 +217,27 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn float32_is_held_against_float32() {
+    fn a_float32_path_is_compared_with_float32_engines() {
         let ratios = ratios(&engines(), Some(CHOSEN));
         let expected = "avx2-f32 over libtorch in f32: 1.67 times at the best batch of each, 1.50 times at batch 1, 1.33 times at batch 8";
         assert_eq!(ratios[2..], [expected]);
     }
 
     #[test]
-    fn a_chosen_path_in_float32_is_held_against_everything_once() {
+    fn a_chosen_float32_path_is_compared_with_each_family_once() {
         let ratios = ratios(&engines(), Some("avx2-f32"));
         let [libtorch, openvino] = &ratios[..] else { panic!("{ratios:?}") };
         assert!(libtorch.starts_with("avx2-f32 over libtorch: ") && openvino.starts_with("avx2-f32 over openvino: "));
     }
 
     #[test]
-    fn without_a_path_or_without_others_there_is_nothing_to_say() {
+    fn without_a_chosen_path_or_other_engines_there_are_no_ratios() {
         assert!(ratios(&engines(), None).is_empty());
         assert!(ratios(&engines()[..2], Some(CHOSEN)).is_empty());
     }
 
     #[test]
-    fn the_times_of_layers_are_those_of_the_turn_that_counts() {
+    fn layer_times_and_peak_are_the_median_or_the_best_of_the_turns() {
         let architecture = crate::network::NetworkSize { blocks: 2, channels: 16, height: 3, width: 3 }.architecture();
         let tower = Arc::new(Tower::random(&architecture, 1, KernelVariant::PortableF32).unwrap());
         let mut path = Path::new(KernelVariant::PortableF32, tower);

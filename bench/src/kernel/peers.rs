@@ -67,8 +67,8 @@ impl Peers {
         };
         let reader = Some(std::thread::Builder::new().name("peers".to_owned()).spawn(read)?);
         let mut peers = Self { versions: String::new(), child, requests, answers, reader, last_id: 0, patience };
-        let said = peers.receive(patience)?;
-        peers.versions = said.versions.context("it did not say which versions it runs")?;
+        let hello = peers.receive(patience)?;
+        peers.versions = hello.versions.context("its first answer has no field `versions`")?;
         Ok(peers)
     }
 
@@ -85,7 +85,7 @@ impl Peers {
     ) -> anyhow::Result<f64> {
         self.last_id += 1;
         let line = request(self.last_id, engine, architecture, batch, time);
-        writeln!(self.requests, "{line}").and_then(|()| self.requests.flush()).context("ask the script")?;
+        writeln!(self.requests, "{line}").and_then(|()| self.requests.flush()).context("write to the script")?;
         let answer = self.receive(self.patience + time)?;
         match (answer.evaluations_per_second, answer.error) {
             (_, Some(error)) => Err(anyhow!(error)),
@@ -130,7 +130,7 @@ fn request(id: u64, engine: &str, architecture: &Architecture, batch: usize, tim
 fn read(line: &str, id: u64) -> anyhow::Result<Answer> {
     let answer: Answer = serde_json::from_str(line).map_err(|_| {
         let begin: String = line.chars().take(80).collect();
-        anyhow!("it said `{begin}`, which is no answer")
+        anyhow!("`{begin}` is not an answer")
     })?;
     ensure!(answer.id == id, "it answered request {} instead of {id}", answer.id);
     Ok(answer)
@@ -154,7 +154,7 @@ fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Installs what cannot be imported: a package is asked for by the name it is imported by.
+/// Installs what cannot be imported: the name of a package is the name it is imported by.
 fn install(python: &Path, packages: &[&str]) -> anyhow::Result<()> {
     let import = format!("import {}", packages.join(", "));
     if run(Command::new(python).args(["-c", &import]), "import").is_ok() {
@@ -171,8 +171,8 @@ fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
-    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    let printed = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
+    let last = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
     bail!("{what}: {}", last.trim())
 }
 
@@ -188,16 +188,16 @@ mod tests {
     /// A script that prints `answers` in turn, one for each request after the first.
     fn script(answers: &[&str]) -> anyhow::Result<Peers> {
         let (first, rest) = answers.split_first().unwrap();
-        let said: String = rest.iter().map(|answer| format!("read request; echo '{answer}'; ")).collect();
+        let replies: String = rest.iter().map(|answer| format!("read request; echo '{answer}'; ")).collect();
         let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("echo '{first}'; {said}read forever"));
+        command.arg("-c").arg(format!("echo '{first}'; {replies}read forever"));
         Peers::converse(command, Duration::from_secs(60))
     }
 
     const HELLO: &str = r#"{"id": 0, "versions": "openvino 1.2.3"}"#;
 
     /// The result of one request with this answer.
-    fn asked(answer: &str) -> Result<f64, String> {
+    fn result_of(answer: &str) -> Result<f64, String> {
         let mut peers = script(&[HELLO, answer]).unwrap();
         peers.measure("onnxruntime f32", &architecture(), 8, Duration::ZERO).map_err(|error| error.to_string())
     }
@@ -217,24 +217,24 @@ mod tests {
     fn malformed_lines_are_quoted() {
         for line in ["Illegal instruction", r#"{"id": 1, "evaluations_per_second": NaN}"#, "", r#"{"error": "no id"}"#]
         {
-            assert_eq!(asked(line).unwrap_err(), format!("it said `{line}`, which is no answer"));
+            assert_eq!(result_of(line).unwrap_err(), format!("`{line}` is not an answer"));
         }
     }
 
     #[test]
-    fn errors_wrong_ids_and_missing_speeds_are_told() {
-        assert_eq!(asked(r#"{"id": 1, "error": "no module"}"#).unwrap_err(), "no module");
+    fn errors_wrong_ids_and_missing_speeds_are_reported() {
+        assert_eq!(result_of(r#"{"id": 1, "error": "no module"}"#).unwrap_err(), "no module");
         assert_eq!(
-            asked(r#"{"id": 4, "evaluations_per_second": 1}"#).unwrap_err(),
+            result_of(r#"{"id": 4, "evaluations_per_second": 1}"#).unwrap_err(),
             "it answered request 4 instead of 1"
         );
         for nothing in [r#"{"id": 1}"#, r#"{"id": 1, "evaluations_per_second": 0}"#] {
-            assert_eq!(asked(nothing).unwrap_err(), "it did not answer with a speed");
+            assert_eq!(result_of(nothing).unwrap_err(), "it did not answer with a speed");
         }
     }
 
     #[test]
-    fn a_script_that_ends_or_says_nothing_is_told() {
+    fn a_script_that_ends_or_does_not_answer_is_reported() {
         let mut command = Command::new("sh");
         command.args(["-c", "exit 3"]);
         assert_eq!(Peers::converse(command, Duration::from_secs(60)).unwrap_err().to_string(), "it ended");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_that_cannot_be_made_is_a_reason() {
+    fn a_virtual_environment_that_cannot_be_created_is_reported() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = Peers::start(file.path(), 1, 1).unwrap_err().to_string();
         assert!(error.starts_with("make a virtual environment"), "{error}");

@@ -106,7 +106,7 @@ pub(super) fn transfers(window: &Window) -> &'static str {
     match learner_device(window) {
         Some(CPU) => "none: the learner trains on the CPU, where tensors lie in the memory they are made in",
         Some(_) => "batches of the learner are counted as transfer; what self-play copies is part of evaluation",
-        None => "unknown: the learner does not say what it trains on",
+        None => "unknown: the learner does not report its device",
     }
 }
 
@@ -115,18 +115,18 @@ pub(super) fn add_phases(report: &mut Report, window: &Window, self_play_threads
     let stage = if learner_device(window) == Some(CPU) { STAGING } else { TRANSFER };
     for Threads { name, role, prefix, phases } in ALL {
         let threads = if name == SELF_PLAY.name { self_play_threads } else { 1 };
-        let told = phases.iter().map(|phase| {
+        let phase_seconds = phases.iter().map(|phase| {
             let seconds = window.growth(role, phase.series, &[phase.label]).unwrap_or(0.0);
             (if phase.name == STAGING { stage } else { phase.name }, phase.is_idle, seconds)
         });
-        let mut told: Vec<(&str, bool, f64)> = told.collect();
+        let mut phase_seconds: Vec<(&str, bool, f64)> = phase_seconds.collect();
         // A round that began before the window may be counted within it.
-        let whole = (threads as f64 * window.seconds).max(told.iter().map(|(.., seconds)| seconds).sum());
-        told.retain(|(phase, ..)| *phase != OTHER);
-        told.push((OTHER, true, whole - told.iter().map(|(.., seconds)| seconds).sum::<f64>()));
-        let busy: f64 = told.iter().filter(|(_, is_idle, _)| !is_idle).map(|(.., seconds)| seconds).sum();
+        let whole = (threads as f64 * window.seconds).max(phase_seconds.iter().map(|(.., seconds)| seconds).sum());
+        phase_seconds.retain(|(phase, ..)| *phase != OTHER);
+        phase_seconds.push((OTHER, true, whole - phase_seconds.iter().map(|(.., seconds)| seconds).sum::<f64>()));
+        let busy: f64 = phase_seconds.iter().filter(|(_, is_idle, _)| !is_idle).map(|(.., seconds)| seconds).sum();
         let of_all = window.cpu_seconds_of_threads(role, prefix).zip(window.cpu_seconds());
-        for (phase, is_idle, seconds) in told {
+        for (phase, is_idle, seconds) in phase_seconds {
             // CPU time is divided among the phases by the time these took, and waiting takes none.
             let of_busy = if is_idle { 0.0 } else { share(seconds, busy) };
             report
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn wall_time_is_shared_over_all_threads_and_what_is_missing_is_other() {
+    fn wall_time_is_divided_over_all_threads_and_the_remainder_is_other() {
         let report = report(&window(DEVICE), 2);
         let share = |phase| find(&report, "self-play", phase, SHARE);
         assert_eq!(["evaluation", "selection", "waiting for the learner"].map(share), [0.4, 0.2, 0.3]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_never_exceed_the_whole_if_a_round_from_before_is_told_within() {
+    fn shares_sum_to_one_if_phases_take_longer_than_the_window() {
         // Ten seconds of one thread cannot hold eighteen.
         let report = report(&window(DEVICE), 1);
         let rows = report.rows.iter().filter(|row| row.metric == SHARE);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_cpu_nothing_is_transferred_and_that_is_said() {
+    fn staging_counts_as_transfer_on_an_accelerator_only() {
         let cpu = window(DEVICE);
         assert!(transfers(&cpu).starts_with("none"));
         let found = report(&cpu, 2);
@@ -294,17 +294,17 @@ mod tests {
     }
 
     #[test]
-    fn where_the_system_tells_no_cpu_time_there_is_none() {
+    fn without_process_usage_cpu_time_and_memory_are_unknown() {
         let mut window = window(DEVICE);
         window.begin.iter_mut().chain(&mut window.end).for_each(|reading| reading.usage = None);
         let report = report(&window, 2);
-        let told = ["share of all CPU time", "CPU time", "memory"];
-        let mut rows = report.rows.iter().filter(|row| told.contains(&row.metric.as_str()));
+        let phase_seconds = ["share of all CPU time", "CPU time", "memory"];
+        let mut rows = report.rows.iter().filter(|row| phase_seconds.contains(&row.metric.as_str()));
         assert!(rows.all(|row| row.value.is_none()), "{report:?}");
     }
 
     #[test]
-    fn what_a_process_takes_beside_its_phases_is_sockets_and_timers() {
+    fn cpu_time_of_threads_without_phases_counts_as_sockets_and_timers() {
         let report = report(&window(DEVICE), 2);
         let of = |process, metric| report.value("processes", &[("process", process)], metric);
         let took = ["actor-0", "learner"].map(|name| (of(name, "CPU time"), of(name, "sockets and timers")));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_go_by_shares_of_the_threads_that_they_name() {
+    fn bottleneck_rules_use_the_phase_shares_of_their_threads() {
         let mut report = Report::new("phases", "A run");
         let shares = [("self-play", "selection", 0.1), ("self-play", "observation", 0.2)];
         let shares = shares

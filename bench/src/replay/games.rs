@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_takes_them_and_every_step_is_an_item() {
+    fn generated_games_are_valid_trajectories_of_full_search_steps() {
         let games = Games::new(30, 1).unwrap();
         for sequence in 0..COUNT as u64 + 3 {
             let trajectory = games.trajectory(5, 2, sequence);

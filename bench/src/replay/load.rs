@@ -38,7 +38,7 @@ pub(super) async fn insert(
     time: Duration,
 ) -> anyhow::Result<Loaded> {
     let mut tasks = JoinSet::new();
-    // Every call is another life of the same actors: no id comes twice.
+    // Every call is another start of the same actors: no id comes twice.
     let epoch = server.stats().await?.trajectories_inserted_total + 1;
     for actor in 0..writers as u64 {
         let (writer, games) = (writer(&server.endpoint, actor, epoch, in_flight), games.clone());

@@ -217,8 +217,9 @@ mod tests {
         let mut report = report();
         report.plot("alone", "simulations/s", Some("simulations"), Some("game"));
         let svg = report.svg().unwrap();
-        for said in ["hex-9: simulations/s", "connect_four: simulations/s", "2.00 M puct", ">simulations<", ">800<"] {
-            assert!(svg.contains(said), "{said}: {svg}");
+        for expected in ["hex-9: simulations/s", "connect_four: simulations/s", "2.00 M puct", ">simulations<", ">800<"]
+        {
+            assert!(svg.contains(expected), "{expected}: {svg}");
         }
     }
 

@@ -169,7 +169,7 @@ mod tests {
                     --seconds 0.02 --repeats 1 --device cpu --kernel auto";
 
     #[test]
-    fn every_step_is_measured_without_what_the_steps_before_it_lack() {
+    fn every_ablation_step_also_omits_the_optimisations_of_earlier_steps() {
         let ablation = measure(&args(TINY), selfplay::measure).unwrap();
         let of = |without, metric| ablation.value("steps", &[("without", without)], metric);
         for (without, _) in STEPS {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worth_of_a_step_is_what_it_costs_to_go_without() {
+    fn the_worth_of_an_ablation_step_is_the_speed_ratio_with_and_without_it() {
         let reports = [(400.0, 50.0), (100.0, 50.0), (10.0, 500.0)].map(|(speed, bytes)| {
             let mut report = Report::new("selfplay", "Self-play");
             let whole = report.at(SELF_PLAY, &[("self-play", &WHOLE)]);

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_already_is_not_taken() {
+    fn an_existing_folder_is_not_taken_over() {
         let parent = tempfile::tempdir().unwrap();
         let folder = TemporaryFolder::new(Some(parent.path())).unwrap();
         let error = TemporaryFolder::new(Some(parent.path())).unwrap_err();

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_formatted_trajectory_id_parses_and_an_invalid_one_is_rejected() {
         let id = TrajectoryId { actor: 3, epoch: 1, sequence: u64::MAX };
         assert_eq!(parse_id(&id_text(id)), Ok(id));
         for text in ["", "1/2", "1/2/3/4", "1/2/x", "-1/2/3", "1/2/18446744073709551616"] {

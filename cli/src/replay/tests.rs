@@ -188,7 +188,7 @@ fn verify_finds_a_flipped_byte_and_a_torn_tail_and_changes_nothing() {
 }
 
 #[test]
-fn a_run_whose_server_runs_is_left_alone() {
+fn a_run_in_use_by_a_server_is_read_through_that_server_only() {
     let run = Run::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));
@@ -221,7 +221,7 @@ fn a_run_that_is_trained_is_inspected_through_its_live_server() {
 }
 
 #[test]
-fn the_actors_of_a_live_server_are_listed_for_people_and_for_programs() {
+fn the_actors_of_a_live_server_are_listed_as_text_and_as_json() {
     let run = Run::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));

@@ -124,7 +124,7 @@ impl Roster {
             }
         });
         let is_listed = |address: &SocketAddr| listed.iter().any(|(other, _)| other == address);
-        self.forget(is_listed, now);
+        self.prune(is_listed, now);
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = (&SocketAddr, &Process)> {
@@ -137,7 +137,7 @@ impl Roster {
     }
 
     /// Removes unlisted processes that never answered, were lost long ago, or exceed the limit on lost processes.
-    fn forget(&mut self, is_listed: impl Fn(&SocketAddr) -> bool, now: Instant) {
+    fn prune(&mut self, is_listed: impl Fn(&SocketAddr) -> bool, now: Instant) {
         self.processes.retain(|address, process| is_listed(address) || process.state != State::Silent);
         let mut lost: Vec<(Instant, SocketAddr)> = self
             .processes

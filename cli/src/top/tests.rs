@@ -47,7 +47,7 @@ impl Scripted {
         *self.script.lock().unwrap() = Some((metrics.to_owned(), ready.map_err(str::to_owned)));
     }
 
-    fn is_gone(&self) {
+    fn disconnect(&self) {
         *self.script.lock().unwrap() = None;
     }
 }
@@ -105,7 +105,7 @@ fn a_process_that_stops_answering_is_lost_until_it_answers_again() {
     let (learner, actor) = (Scripted::new(LEARNER), Scripted::new(ACTOR));
     let mut top = Top::at(&[&learner, &actor]);
     assert_eq!(states(&top.poll()), ["ready", "ready"]);
-    actor.is_gone();
+    actor.disconnect();
     let lost = top.poll();
     assert_eq!(states(&lost), ["ready", "lost"]);
     assert_eq!(lost.metrics.positions_per_second, None, "a lost process has no rate");
@@ -121,7 +121,7 @@ fn a_process_that_stops_answering_is_lost_until_it_answers_again() {
 #[test]
 fn a_port_that_never_answers_is_shown_as_no_answer() {
     let silent = Scripted::new("");
-    silent.is_gone();
+    silent.disconnect();
     let snapshot = Top::at(&[&silent]).poll();
     assert_eq!(states(&snapshot), ["no answer"]);
     assert!(table::table(&snapshot).contains("no answer"));

@@ -8,7 +8,7 @@ pub fn grants_amx() -> bool {
     use std::sync::OnceLock;
 
     static GRANTED: OnceLock<bool> = OnceLock::new();
-    *GRANTED.get_or_init(|| has_amx() && saves_tiles() && ask_for_tiles())
+    *GRANTED.get_or_init(|| has_amx() && saves_tiles() && request_tiles())
 }
 
 /// Always false on other systems.
@@ -46,7 +46,7 @@ fn saves_tiles() -> bool {
 
 /// Linux hands out tile state on request: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn ask_for_tiles() -> bool {
+fn request_tiles() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_long = 18;
     // SAFETY: the call takes two numbers and touches no memory of ours.
@@ -96,7 +96,7 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Requests that the system hold the huge pages that lie in `memory` as such, before they are used. Where it does not,
 /// nothing changes.
 #[cfg(target_os = "linux")]
-pub fn ask_for_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
+pub fn advise_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
     let start = memory.as_mut_ptr().cast::<u8>();
     let before = start.align_offset(HUGE_PAGE_BYTES);
     let pages = size_of_val(memory).saturating_sub(before) / HUGE_PAGE_BYTES;
@@ -108,4 +108,4 @@ pub fn ask_for_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
 
 /// Does nothing on other systems.
 #[cfg(not(target_os = "linux"))]
-pub fn ask_for_huge_pages<T>(_memory: &mut [std::mem::MaybeUninit<T>]) {}
+pub fn advise_huge_pages<T>(_memory: &mut [std::mem::MaybeUninit<T>]) {}

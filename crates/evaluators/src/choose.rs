@@ -211,7 +211,7 @@ mod tests {
 
     #[cfg(not(feature = "torch"))]
     #[test]
-    fn a_build_without_libtorch_says_how_to_get_it() {
+    fn a_build_without_libtorch_reports_how_to_get_it() {
         let invalid = refused(Settings { kernel: KernelPreference::Libtorch, ..settings() });
         assert_eq!(
             invalid.to_string(),

@@ -214,7 +214,7 @@ impl Store {
         Self { read: Box::new(read), write: Box::new(write) }
     }
 
-    /// A store that forgets: every start measures.
+    /// A store that stores nothing: every start measures.
     #[must_use]
     pub fn none() -> Self {
         Self::new(|| None, |_| ())

@@ -116,7 +116,7 @@ impl Columns {
         Ok(Self { bytes, layout })
     }
 
-    /// The columns of a whole episode, checked as those of anyone else but for limits.
+    /// The columns of a whole episode, checked as all others except for limits.
     pub(crate) fn of<'a>(
         steps: impl IntoIterator<Item = &'a Step>,
         game: &str,

@@ -52,21 +52,21 @@ mod tests {
     }
 
     #[test]
-    fn the_only_one_that_weighs_something_has_exactly_all() {
+    fn the_only_total_weight_above_zero_has_a_share_of_exactly_one() {
         for weight in [f64::MIN_POSITIVE, 0.3, 1e300] {
             assert_eq!(TotalWeight::shares(&[total_weight(weight, 700.0), TotalWeight::default()]), [1.0, 0.0]);
         }
     }
 
     #[test]
-    fn scales_beyond_every_float_are_compared_all_the_same() {
+    fn total_weights_beyond_the_range_of_a_float_have_correct_shares() {
         let shares = TotalWeight::shares(&[total_weight(1.0, 1e6), total_weight(2.0, 1e6), total_weight(1.0, 0.0)]);
         assert!((shares[0] - 1.0 / 3.0).abs() < 1e-9 && (shares[1] - 2.0 / 3.0).abs() < 1e-9, "{shares:?}");
         assert_eq!(shares[2], 0.0);
     }
 
     #[test]
-    fn where_nothing_weighs_anything_nobody_has_a_share() {
+    fn all_shares_are_zero_if_all_total_weights_are_zero() {
         assert_eq!(TotalWeight::shares(&[]), Vec::<f64>::new());
         assert_eq!(TotalWeight::shares(&[TotalWeight::default(); 2]), [0.0, 0.0]);
     }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_surprising_without_searches_or_without_a_result() {
+    fn a_trajectory_without_searches_or_without_a_result_has_no_surprise() {
         assert_eq!(of(vec![StepKind::Opening], Outcome::Draw).unwrap().surprise(), None);
         assert_eq!(of(vec![StepKind::Fast { value: 0.5 }], Outcome::Finished).unwrap().surprise(), None);
     }

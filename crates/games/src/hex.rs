@@ -408,7 +408,7 @@ mod tests {
 
     /// The mover's edges are always the top and the bottom of what is observed.
     #[test]
-    fn the_same_game_with_the_players_exchanged_looks_the_same() {
+    fn the_observation_of_own_stones_is_the_same_with_the_players_exchanged() {
         let game = hex(4);
         let observe = |moves: &str| {
             let mut planes = vec![f32::NAN; game.spec().observation.len()];
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_move_is_answered_with_the_range_of_the_board() {
+    fn the_error_for_an_invalid_move_names_the_range_of_the_board() {
         let game = hex(11);
         let message = game.parse_action(&game.start(), "m3").unwrap_err().to_string();
         assert_eq!(message, "`m3` is not a move: expected a cell from a1 to k11, or swap");

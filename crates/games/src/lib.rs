@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn every_registered_game_is_read_back_from_its_name_which_its_rules_carry() {
+    fn the_name_of_every_registered_game_parses_to_it_and_equals_its_spec_name() {
         for (entry, name) in examples() {
             let kind: GameKind = name.parse().unwrap();
             assert_eq!(kind.to_string(), name);

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_leaves_nothing_behind_for_the_next() {
+    fn a_reused_weight_gradient_computes_the_same_as_a_new_one() {
         for path in paths() {
             let mut used = WeightGradient::new(path);
             for shape in SHAPES.iter().chain(SHAPES.iter().rev()) {

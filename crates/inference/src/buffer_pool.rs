@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_batch_left_is_found_by_the_next_one() {
+    fn a_returned_buffer_is_reused_by_the_next_batch() {
         let slots = BufferPool::new(1);
         let mut slot = slots.take();
         assert_eq!(slot.content.take(), None);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn never_more_are_taken_than_there_are() {
+    fn at_most_depth_buffers_are_taken_at_a_time() {
         let slots = &BufferPool::<u32>::new(3);
         let (under_way, most) = (&AtomicUsize::new(0), &AtomicUsize::new(0));
         thread::scope(|scope| {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_goes_on_when_there_may_be_more() {
+    fn a_waiting_take_proceeds_once_the_depth_is_raised() {
         let slots = &BufferPool::<()>::new(1);
         let _first = slots.take();
         thread::scope(|scope| {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_slots_hold_less_once_what_is_under_way_is_done() {
+    fn a_lowered_depth_drops_surplus_buffers_once_their_batches_end() {
         let slots = BufferPool::new(2);
         let mut both = [slots.take(), slots.take()];
         both.iter_mut().for_each(|slot| slot.content = Some(()));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_one() {
+    fn the_depth_is_at_least_one() {
         assert_eq!(BufferPool::<()>::new(0).depth(), 1);
     }
 }

@@ -31,7 +31,7 @@ pub struct Cache {
     /// The index of the young generation.
     young: AtomicUsize,
     /// Held by the thread that swaps the generations.
-    turning: AtomicBool,
+    swapping: AtomicBool,
     generation_positions_max: usize,
     /// Answers of earlier versions are rejected.
     oldest_version: AtomicU64,
@@ -58,7 +58,7 @@ impl Answer {
         Self(numbers.into_boxed_slice())
     }
 
-    fn answers(&self, legal_actions: usize) -> bool {
+    fn has_legal_actions(&self, legal_actions: usize) -> bool {
         self.0.len() == Outcome::RESULTS + legal_actions
     }
 
@@ -75,7 +75,7 @@ impl Cache {
         Self {
             generations: [Generation::default(), Generation::default()],
             young: AtomicUsize::new(0),
-            turning: AtomicBool::new(false),
+            swapping: AtomicBool::new(false),
             generation_positions_max: positions_max / 2,
             oldest_version: AtomicU64::new(0),
         }
@@ -89,12 +89,12 @@ impl Cache {
     pub fn get(&self, key: CacheKey, legal_actions: usize, predictions: &mut Predictions) -> bool {
         let (young, old) = self.young_and_old();
         if let Some(answer) = young.answers.get(&key) {
-            return answer.answers(legal_actions) && {
+            return answer.has_legal_actions(legal_actions) && {
                 answer.push_to(predictions);
                 true
             };
         }
-        let Some((_, answer)) = old.answers.remove_if(&key, |_, answer| answer.answers(legal_actions)) else {
+        let Some((_, answer)) = old.answers.remove_if(&key, |_, answer| answer.has_legal_actions(legal_actions)) else {
             return false;
         };
         old.positions.fetch_sub(1, Ordering::Relaxed);
@@ -135,14 +135,14 @@ impl Cache {
         let (young, _) = self.young_and_old();
         let Err(answer) = young.insert(key, answer, self.generation_positions_max) else { return };
         // A thread that finds it full during another's swap drops one answer: it is a cache.
-        if self.turn() {
+        if self.swap_generations() {
             let _ = self.young_and_old().0.insert(key, answer, self.generation_positions_max);
         }
     }
 
     /// Empties the old generation and makes it the young one; false if another thread is doing so.
-    fn turn(&self) -> bool {
-        if self.turning.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    fn swap_generations(&self) -> bool {
+        if self.swapping.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
         let (young, old) = self.young_and_old();
@@ -151,7 +151,7 @@ impl Cache {
             old.retain(|_| false);
             self.young.fetch_xor(1, Ordering::AcqRel);
         }
-        self.turning.store(false, Ordering::Release);
+        self.swapping.store(false, Ordering::Release);
         true
     }
 }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_another_answer() {
+    fn an_answer_of_another_version_is_a_miss() {
         let cache = Cache::new(10);
         cache.insert(key(7, 1), &[0.5, 0.5], VALUE);
         assert!(!holds(&cache, key(7, 2)));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_holds_more_than_its_capacity() {
+    fn the_cache_never_holds_more_than_its_capacity() {
         for capacity in [0, 1, 2, 7, 100] {
             let cache = Cache::new(capacity);
             for position in 0..1000 {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_stays_and_the_rest_goes() {
+    fn requested_answers_stay_cached_and_others_are_evicted() {
         let cache = Cache::new(20);
         cache.insert(key(0, 1), &[0.5, 0.5], VALUE);
         for position in 1..500 {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_versions_go_and_do_not_come_back() {
+    fn answers_before_the_oldest_version_are_removed_and_rejected() {
         let cache = Cache::new(100);
         (0..10).for_each(|position| cache.insert(key(position, 1), &[0.5, 0.5], VALUE));
         cache.insert(key(0, 2), &[0.5, 0.5], VALUE);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_fill_it_together_keep_its_bound_and_read_right_answers() {
+    fn concurrent_inserts_keep_the_capacity_and_return_correct_answers() {
         let cache = Arc::new(Cache::new(64));
         let threads: Vec<_> = (0..4u64)
             .map(|thread| {

@@ -65,7 +65,7 @@ mod tests {
     const SHAPE: ObservationShape = ObservationShape { planes: 3, height: 4, width: 5 };
 
     #[test]
-    fn hashing_has_opinions_that_its_seed_decides() {
+    fn hashing_predictions_depend_on_the_seed_and_the_position() {
         let mut batch = Batch::new(SHAPE);
         batch.push(&[Action(0), Action(7)], |planes| planes[3] = 1.0);
         batch.push(&[Action(0), Action(7)], |planes| planes[4] = 1.0);

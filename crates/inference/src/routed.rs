@@ -103,7 +103,7 @@ impl Routed {
     }
 
     /// Adds the answers to the positions from `from` on that `candidate` takes at a time; returns where they end.
-    fn ask_piece(
+    fn evaluate_piece(
         &mut self,
         candidate: usize,
         batch: &Batch,
@@ -122,7 +122,7 @@ impl Routed {
     }
 
     /// A batch of `positions` was too much for a candidate, or it is broken.
-    fn give_way(&mut self, candidate: usize, positions: usize, why: &str) {
+    fn reduce_limit(&mut self, candidate: usize, positions: usize, why: &str) {
         self.limits[candidate] = positions / 2;
         let name = self.candidates[candidate].evaluator.attributes().name;
         let then = match (positions / 2, self.fastest(positions)) {
@@ -150,11 +150,11 @@ impl Evaluator for Routed {
                 return Err(Error::Backend("every evaluator has failed".to_owned()));
             };
             let positions = (batch.len() - from).min(self.limits[candidate]);
-            let asked = match positions == batch.len() {
+            let result = match positions == batch.len() {
                 true => self.candidates[candidate].evaluator.evaluate(batch, predictions).map(|()| batch.len()),
-                false => self.ask_piece(candidate, batch, from, predictions),
+                false => self.evaluate_piece(candidate, batch, from, predictions),
             };
-            match asked {
+            match result {
                 Ok(to) if to >= batch.len() => return Ok(()),
                 Ok(to) => from = to,
                 Err(Error::Backend(why)) => {
@@ -162,7 +162,7 @@ impl Evaluator for Routed {
                         // It may have begun to answer.
                         predictions.clear();
                     }
-                    self.give_way(candidate, positions, &why);
+                    self.reduce_limit(candidate, positions, &why);
                 }
                 Err(error) => return Err(error),
             }

@@ -104,9 +104,11 @@ fn rate(
     let Some((first, others)) = evaluators.split_first_mut() else { return Ok(0.0) };
     let barrier = &Barrier::new(1 + others.len());
     let spans = std::thread::scope(|scope| {
-        let others: Vec<_> =
-            others.iter_mut().map(|other| scope.spawn(move || ask(&mut **other, batch, time, now, barrier))).collect();
-        let first = ask(&mut **first, batch, time, now, barrier);
+        let others: Vec<_> = others
+            .iter_mut()
+            .map(|other| scope.spawn(move || evaluate_for(&mut **other, batch, time, now, barrier)))
+            .collect();
+        let first = evaluate_for(&mut **first, batch, time, now, barrier);
         let others = others.into_iter().map(|other| other.join().unwrap_or_else(|_| Err(panicked())));
         std::iter::once(first).chain(others).collect::<Result<Vec<Span>, Error>>()
     })?;
@@ -122,7 +124,7 @@ struct Span {
     positions: usize,
 }
 
-fn ask(
+fn evaluate_for(
     evaluator: &mut dyn Evaluator,
     batch: &Batch,
     time: Duration,

@@ -70,20 +70,20 @@ impl Machine {
 }
 
 /// The queue of a machine that has no room for more positions than so many.
-struct MadeUp {
+struct FakeQueue {
     machine: Arc<Machine>,
     room: usize,
     chunk: usize,
 }
 
 #[derive(Default)]
-struct OnItsWay {
+struct PendingBatch {
     staged: Option<Batch>,
     queued: Option<(Arc<Machine>, u64)>,
 }
 
-impl Device for MadeUp {
-    type InFlightBatch = OnItsWay;
+impl Device for FakeQueue {
+    type InFlightBatch = PendingBatch;
 
     fn attributes(&self) -> Attributes {
         Attributes { name: "made up".into(), weights_version: 5, preferred_batch: self.chunk, max_batch: 4096 }
@@ -97,11 +97,11 @@ impl Device for MadeUp {
         (SHAPE, ACTIONS)
     }
 
-    fn flight(&self) -> OnItsWay {
-        OnItsWay::default()
+    fn flight(&self) -> PendingBatch {
+        PendingBatch::default()
     }
 
-    fn submit(&mut self, flight: &mut OnItsWay) -> Result<(), Error> {
+    fn submit(&mut self, flight: &mut PendingBatch) -> Result<(), Error> {
         let batch = flight.staged.take().unwrap();
         if batch.len() > self.room {
             return Err(Error::Backend("out of memory".to_owned()));
@@ -119,7 +119,7 @@ impl Device for MadeUp {
     }
 }
 
-impl InFlightBatch for OnItsWay {
+impl InFlightBatch for PendingBatch {
     fn stage(&mut self, batch: &Batch, positions: Range<usize>) -> Result<(), Error> {
         let mut staged = Batch::new(batch.shape());
         for i in positions {
@@ -141,10 +141,15 @@ impl InFlightBatch for OnItsWay {
 }
 
 /// Runs `body` with an evaluator on a machine with that many slots and that much room; returns the counters.
-fn on_a_machine(slots: usize, room: usize, overlaps: usize, body: impl FnOnce(PipelinedEvaluator<MadeUp>)) -> Counts {
+fn on_a_machine(
+    slots: usize,
+    room: usize,
+    overlaps: usize,
+    body: impl FnOnce(PipelinedEvaluator<FakeQueue>),
+) -> Counts {
     /// However the body ends, the machine does.
-    struct Over<'a>(&'a Machine);
-    impl Drop for Over<'_> {
+    struct StopOnDrop<'a>(&'a Machine);
+    impl Drop for StopOnDrop<'_> {
         fn drop(&mut self) {
             self.0.counts().is_over = true;
             self.0.changed.notify_all();
@@ -153,8 +158,8 @@ fn on_a_machine(slots: usize, room: usize, overlaps: usize, body: impl FnOnce(Pi
     let machine = Arc::<Machine>::default();
     thread::scope(|scope| {
         scope.spawn(|| machine.work(overlaps));
-        let _over = Over(&machine);
-        let device = MadeUp { machine: Arc::clone(&machine), room, chunk: 64 };
+        let _over = StopOnDrop(&machine);
+        let device = FakeQueue { machine: Arc::clone(&machine), room, chunk: 64 };
         body(PipelinedEvaluator::new(device, Arc::new(BufferPool::new(slots))));
     });
     std::mem::take(&mut *machine.counts())
@@ -177,7 +182,7 @@ fn answers(evaluator: &mut dyn Evaluator, batch: &Batch) -> Vec<(Vec<f32>, f32)>
 }
 
 /// So many threads have so many batches answered each, and compare.
-fn ask_from_threads(evaluator: &PipelinedEvaluator<MadeUp>, threads: usize, batches: usize) {
+fn evaluate_from_threads(evaluator: &PipelinedEvaluator<FakeQueue>, threads: usize, batches: usize) {
     thread::scope(|scope| {
         for thread in 0..threads {
             let mut evaluator = evaluator.beside();
@@ -192,7 +197,7 @@ fn ask_from_threads(evaluator: &PipelinedEvaluator<MadeUp>, threads: usize, batc
 }
 
 #[test]
-fn it_keeps_the_promises_of_an_evaluator() {
+fn the_pipelined_evaluator_conforms() {
     for slots in [1, 2] {
         on_a_machine(slots, 64, 0, |mut evaluator| conformance::run(&mut evaluator, SHAPE, ACTIONS, 0.0));
     }
@@ -200,34 +205,34 @@ fn it_keeps_the_promises_of_an_evaluator() {
 
 #[test]
 fn with_two_slots_the_next_batch_is_queued_before_one_ends() {
-    let counts = on_a_machine(2, 64, 2 * 50 - 1, |evaluator| ask_from_threads(&evaluator, 2, 50));
+    let counts = on_a_machine(2, 64, 2 * 50 - 1, |evaluator| evaluate_from_threads(&evaluator, 2, 50));
     // The last one has no next.
     assert_eq!((counts.computed, counts.overlapped, counts.under_way_max), (100, 99, 2));
 }
 
 #[test]
 fn with_one_slot_one_batch_is_under_way() {
-    let counts = on_a_machine(1, 64, 0, |evaluator| ask_from_threads(&evaluator, 3, 20));
+    let counts = on_a_machine(1, 64, 0, |evaluator| evaluate_from_threads(&evaluator, 3, 20));
     assert_eq!((counts.computed, counts.overlapped, counts.under_way_max), (60, 0, 1));
 }
 
 #[test]
-fn no_more_batches_are_under_way_than_there_are_slots_and_each_answer_goes_to_whoever_asked() {
-    let counts = on_a_machine(3, 64, 0, |evaluator| ask_from_threads(&evaluator, 8, 50));
+fn no_more_batches_are_in_flight_than_slots_and_each_answer_reaches_its_requester() {
+    let counts = on_a_machine(3, 64, 0, |evaluator| evaluate_from_threads(&evaluator, 8, 50));
     assert!(counts.computed == 400 && counts.under_way_max <= 3, "{} at once", counts.under_way_max);
 }
 
 #[test]
-fn weights_that_share_slots_share_their_number() {
+fn evaluators_that_share_slots_share_the_limit_of_batches_in_flight() {
     let slots = Arc::new(BufferPool::new(1));
     let machine = Arc::<Machine>::default();
-    let device = || MadeUp { machine: Arc::clone(&machine), room: 64, chunk: 64 };
+    let device = || FakeQueue { machine: Arc::clone(&machine), room: 64, chunk: 64 };
     let [old, new] = [(); 2].map(|()| PipelinedEvaluator::new(device(), Arc::clone(&slots)));
     thread::scope(|scope| {
         scope.spawn(|| machine.work(0));
         thread::scope(|scope| {
             for evaluator in [&old, &new] {
-                scope.spawn(move || ask_from_threads(evaluator, 2, 10));
+                scope.spawn(move || evaluate_from_threads(evaluator, 2, 10));
             }
         });
         machine.counts().is_over = true;
@@ -238,7 +243,7 @@ fn weights_that_share_slots_share_their_number() {
 }
 
 #[test]
-fn what_fails_gives_its_slot_back() {
+fn a_failed_batch_releases_its_slot() {
     on_a_machine(1, 16, 0, |mut evaluator| {
         for _ in 0..3 {
             let error = evaluator.evaluate(&batch(17, 0), &mut Predictions::new()).unwrap_err();
@@ -249,21 +254,21 @@ fn what_fails_gives_its_slot_back() {
 }
 
 #[test]
-fn a_batch_without_room_on_the_device_is_halved_and_then_left_to_another() {
-    let heard = |room: usize| {
+fn a_batch_too_large_for_the_device_is_halved_and_then_routed_to_another_evaluator() {
+    let reports = |room: usize| {
         let reported = Arc::<Mutex<Vec<String>>>::default();
         on_a_machine(2, room, 0, |evaluator| {
             let candidate = |evaluator: Box<dyn Evaluator>| Candidate { evaluator, speeds: Vec::new() };
             let candidates = vec![candidate(Box::new(evaluator)), candidate(Box::new(Hashing::new(SHAPE, 5)))];
-            let heard = Arc::clone(&reported);
-            let mut routed = Routed::new(candidates, 64, Box::new(move |text| heard.lock().unwrap().push(text)));
+            let reports = Arc::clone(&reported);
+            let mut routed = Routed::new(candidates, 64, Box::new(move |text| reports.lock().unwrap().push(text)));
             assert_eq!(answers(&mut routed, &batch(64, 1)), answers(&mut Hashing::new(SHAPE, 5), &batch(64, 1)));
         });
         let reported = reported.lock().unwrap();
         (reported.len(), reported.last().cloned().unwrap_or_default())
     };
-    assert_eq!(heard(20), (2, "made up failed at a batch of 32: out of memory; trying batches of 16".to_owned()));
-    assert_eq!(heard(0), (7, "made up failed at a batch of 1: out of memory; hashing takes over".to_owned()));
+    assert_eq!(reports(20), (2, "made up failed at a batch of 32: out of memory; trying batches of 16".to_owned()));
+    assert_eq!(reports(0), (7, "made up failed at a batch of 1: out of memory; hashing takes over".to_owned()));
 }
 
 #[test]

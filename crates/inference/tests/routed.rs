@@ -14,7 +14,7 @@ struct Limited {
     inner: Hashing,
     name: &'static str,
     largest: usize,
-    asked: Arc<Mutex<Vec<(&'static str, usize)>>>,
+    requests: Arc<Mutex<Vec<(&'static str, usize)>>>,
 }
 
 impl Evaluator for Limited {
@@ -23,7 +23,7 @@ impl Evaluator for Limited {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        self.asked.lock().unwrap().push((self.name, batch.len()));
+        self.requests.lock().unwrap().push((self.name, batch.len()));
         if batch.len() > self.largest {
             return Err(Error::Backend("out of memory".to_owned()));
         }
@@ -34,7 +34,7 @@ impl Evaluator for Limited {
 /// Returns evaluators with these names and limits, the batches they received, and the reports.
 struct Bench {
     routed: Routed,
-    asked: Arc<Mutex<Vec<(&'static str, usize)>>>,
+    requests: Arc<Mutex<Vec<(&'static str, usize)>>>,
     reported: Arc<Mutex<Vec<String>>>,
 }
 
@@ -46,14 +46,14 @@ fn speeds(pairs: &[(usize, f64)]) -> Vec<Speed> {
 type Sketch<'a> = (&'static str, usize, &'a [(usize, f64)]);
 
 fn bench(candidates: &[Sketch<'_>]) -> Bench {
-    let (asked, reported) = (Arc::default(), Arc::<Mutex<Vec<String>>>::default());
+    let (requests, reported) = (Arc::default(), Arc::<Mutex<Vec<String>>>::default());
     let candidate = |&(name, largest, measured): &Sketch<'_>| Candidate {
-        evaluator: Box::new(Limited { inner: Hashing::new(SHAPE, 5), name, largest, asked: Arc::clone(&asked) }),
+        evaluator: Box::new(Limited { inner: Hashing::new(SHAPE, 5), name, largest, requests: Arc::clone(&requests) }),
         speeds: speeds(measured),
     };
-    let heard = Arc::clone(&reported);
-    let report = Box::new(move |text| heard.lock().unwrap().push(text));
-    Bench { routed: Routed::new(candidates.iter().map(candidate).collect(), 64, report), asked, reported }
+    let log = Arc::clone(&reported);
+    let report = Box::new(move |text| log.lock().unwrap().push(text));
+    Bench { routed: Routed::new(candidates.iter().map(candidate).collect(), 64, report), requests, reported }
 }
 
 /// A CPU that makes 1000 whatever the batch, and a device that needs large ones.
@@ -76,7 +76,7 @@ fn answers(evaluator: &mut dyn Evaluator, positions: usize) -> Vec<(Vec<f32>, f3
 }
 
 #[test]
-fn it_keeps_the_promises_of_an_evaluator() {
+fn the_routed_evaluator_conforms() {
     let Bench { mut routed, .. } = bench(&[("cpu", 4096, CPU), ("device", 4096, DEVICE)]);
     conformance::run(&mut routed, SHAPE, 9, 0.0);
     let Bench { mut routed, .. } = bench(&[("cpu", 3, CPU)]);
@@ -85,30 +85,30 @@ fn it_keeps_the_promises_of_an_evaluator() {
 
 #[test]
 fn small_batches_go_to_the_cpu_and_large_ones_to_the_device() {
-    let Bench { mut routed, asked, .. } = bench(&[("cpu", 4096, CPU), ("device", 4096, DEVICE)]);
+    let Bench { mut routed, requests, .. } = bench(&[("cpu", 4096, CPU), ("device", 4096, DEVICE)]);
     assert_eq!(routed.routes(), [Route { from: 1, candidate: 0 }, Route { from: 16, candidate: 1 }]);
     assert_eq!(&*routed.attributes().name, "cpu, device from batches of 16");
     for positions in [1, 8, 16, 64, 500] {
         answers(&mut routed, positions);
     }
-    assert_eq!(*asked.lock().unwrap(), [("cpu", 1), ("cpu", 8), ("device", 16), ("device", 64), ("device", 500)]);
+    assert_eq!(*requests.lock().unwrap(), [("cpu", 1), ("cpu", 8), ("device", 16), ("device", 64), ("device", 500)]);
     assert_eq!(routed.attributes().preferred_batch, 64);
 }
 
 #[test]
-fn who_is_first_stays_where_nobody_is_faster() {
+fn the_first_candidate_is_used_unless_another_is_faster() {
     let Bench { routed, .. } = bench(&[("cpu", 4096, CPU), ("other", 4096, CPU)]);
     assert_eq!(routed.routes(), [Route { from: 1, candidate: 0 }]);
     assert_eq!(&*routed.attributes().name, "cpu");
 }
 
 #[test]
-fn a_batch_that_is_too_much_is_halved_until_it_fits_and_stays_so() {
-    let Bench { mut routed, asked, reported } = bench(&[("cpu", 4096, CPU), ("device", 20, DEVICE)]);
+fn a_failing_batch_is_halved_until_it_fits_and_the_limit_is_kept() {
+    let Bench { mut routed, requests, reported } = bench(&[("cpu", 4096, CPU), ("device", 20, DEVICE)]);
     let expected = answers(&mut Hashing::new(SHAPE, 5), 64);
     assert_eq!(answers(&mut routed, 64), expected);
-    assert_eq!(asked.lock().unwrap()[..2], [("device", 64), ("device", 32)]);
-    assert!(asked.lock().unwrap()[2..].iter().all(|&asked| asked == ("device", 16)), "{asked:?}");
+    assert_eq!(requests.lock().unwrap()[..2], [("device", 64), ("device", 32)]);
+    assert!(requests.lock().unwrap()[2..].iter().all(|&requests| requests == ("device", 16)), "{requests:?}");
     assert_eq!(
         *reported.lock().unwrap(),
         [
@@ -116,16 +116,16 @@ fn a_batch_that_is_too_much_is_halved_until_it_fits_and_stays_so() {
             "device failed at a batch of 32: out of memory; trying batches of 16",
         ]
     );
-    asked.lock().unwrap().clear();
+    requests.lock().unwrap().clear();
     assert_eq!(answers(&mut routed, 64), expected);
-    assert_eq!(*asked.lock().unwrap(), [("device", 16); 4]);
+    assert_eq!(*requests.lock().unwrap(), [("device", 16); 4]);
 }
 
 #[test]
-fn a_device_that_cannot_do_one_position_is_given_up_for_the_next() {
-    let Bench { mut routed, asked, reported } = bench(&[("cpu", 4096, CPU), ("device", 0, DEVICE)]);
+fn a_device_that_fails_at_one_position_is_replaced_by_the_next() {
+    let Bench { mut routed, requests, reported } = bench(&[("cpu", 4096, CPU), ("device", 0, DEVICE)]);
     assert_eq!(answers(&mut routed, 16), answers(&mut Hashing::new(SHAPE, 5), 16));
-    assert_eq!(asked.lock().unwrap().last(), Some(&("cpu", 16)));
+    assert_eq!(requests.lock().unwrap().last(), Some(&("cpu", 16)));
     assert_eq!(
         reported.lock().unwrap().last().unwrap(),
         "device failed at a batch of 1: out of memory; cpu takes over"
@@ -136,7 +136,7 @@ fn a_device_that_cannot_do_one_position_is_given_up_for_the_next() {
 }
 
 #[test]
-fn only_when_all_have_failed_is_it_an_error() {
+fn evaluation_fails_only_if_every_candidate_fails() {
     let Bench { mut routed, .. } = bench(&[("cpu", 0, CPU), ("device", 0, DEVICE)]);
     let error = routed.evaluate(&batch(4), &mut Predictions::new()).unwrap_err();
     assert!(matches!(error, Error::Backend(_)), "{error}");

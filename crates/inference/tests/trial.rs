@@ -13,14 +13,14 @@ use inference::{Attributes, Batch, Error, Evaluator, Predictions, Speed, Trial, 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 
 /// A clock that an evaluator moves on: so many microseconds for a call and so many for a position.
-struct Costing {
+struct ClockAdvancing {
     inner: Uniform,
     clock: Arc<AtomicU64>,
     call_us: u64,
     position_us: u64,
 }
 
-impl Evaluator for Costing {
+impl Evaluator for ClockAdvancing {
     fn attributes(&self) -> Attributes {
         self.inner.attributes()
     }
@@ -40,7 +40,7 @@ fn zero() -> Instant {
 
 fn measured(call_us: u64, position_us: u64, batch_max: usize) -> Trial {
     let clock = Arc::<AtomicU64>::default();
-    let mut evaluator = Costing { inner: Uniform::new(SHAPE), clock: clock.clone(), call_us, position_us };
+    let mut evaluator = ClockAdvancing { inner: Uniform::new(SHAPE), clock: clock.clone(), call_us, position_us };
     let zero = zero();
     let now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
     try_out(&mut [&mut evaluator], (SHAPE, 9), batch_max, Duration::from_millis(20), &now)
@@ -68,7 +68,7 @@ fn a_batch_that_takes_far_too_long_is_the_last() {
 }
 
 #[test]
-fn a_failure_ends_the_trial_and_leaves_what_was_measured() {
+fn a_failure_ends_the_trial_and_keeps_the_speeds_measured_so_far() {
     let calls = AtomicU64::new(0);
     let zero = zero();
     let now = || zero + Duration::from_millis(30 * calls.fetch_add(1, Ordering::Relaxed));
@@ -81,9 +81,10 @@ fn a_failure_ends_the_trial_and_leaves_what_was_measured() {
 }
 
 #[test]
-fn evaluators_are_asked_at_once_and_counted_together() {
+fn evaluators_are_called_concurrently_and_measured_together() {
     let clock = Arc::<AtomicU64>::default();
-    let evaluator = || Costing { inner: Uniform::new(SHAPE), clock: clock.clone(), call_us: 1000, position_us: 0 };
+    let evaluator =
+        || ClockAdvancing { inner: Uniform::new(SHAPE), clock: clock.clone(), call_us: 1000, position_us: 0 };
     let (mut one, mut other) = (evaluator(), evaluator());
     let zero = zero();
     let now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
@@ -96,7 +97,7 @@ fn evaluators_are_asked_at_once_and_counted_together() {
 }
 
 #[test]
-fn one_of_several_that_fails_ends_the_trial() {
+fn one_failing_evaluator_of_several_ends_the_trial() {
     let calls = AtomicU64::new(0);
     let zero = zero();
     let now = || zero + Duration::from_millis(30 * calls.fetch_add(1, Ordering::Relaxed));
@@ -115,7 +116,7 @@ fn overlapped(compute_us: u64, bring_us: u64) -> impl FnMut(usize) -> Trial {
 }
 
 #[test]
-fn as_many_batches_are_in_flight_as_pay() {
+fn the_depth_is_raised_while_the_speed_improves() {
     let chosen = |compute_us, bring_us, depth_max| choose_depth(depth_max, overlapped(compute_us, bring_us)).0;
     assert_eq!(chosen(1000, 10, 4), 1, "what is brought at once needs no second one");
     assert_eq!(chosen(1000, 600, 4), 2);
@@ -127,7 +128,7 @@ fn as_many_batches_are_in_flight_as_pay() {
 }
 
 #[test]
-fn what_fails_with_more_in_flight_is_left_at_less() {
+fn a_failure_at_a_higher_depth_keeps_the_lower_one() {
     let measure = |depth| match depth {
         1 => overlapped(1000, 600)(1),
         _ => Trial { speeds: Vec::new(), failure: Some((1, "out of memory".to_owned())) },

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_not_small() {
+    fn a_drift_with_nan_or_a_large_number_is_not_small() {
         assert!(Drift { divergence: 0.0, value: 0.0 }.is_small());
         for (divergence, value) in [(f64::NAN, 0.0), (0.0, f64::NAN), (0.5, 0.0), (0.0, 0.5)] {
             assert!(!Drift { divergence, value }.is_small());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_prior_is_far_but_finite() {
+    fn a_prior_of_zero_yields_a_large_but_finite_divergence() {
         let drift = Drift::between(&answers(&[0.5, 0.5], 0.5), &answers(&[1.0, 0.0], 0.5));
         assert!(drift.divergence.is_finite() && !drift.is_small(), "{drift}");
     }

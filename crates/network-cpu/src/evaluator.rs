@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_of_another_shape_begin_anew() {
+    fn positions_of_another_shape_restart_the_sample() {
         let recent = Recent::default();
         recent.show(&batch(0, SAMPLE * STRIDE / 2));
         let other = ObservationShape { planes: 1, height: 2, width: 2 };

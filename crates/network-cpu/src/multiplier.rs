@@ -143,7 +143,7 @@ fn check(path: KernelVariant, product: &Product, input: &Planes, runs: &[Run], o
         assert!(inside, "a run of rows reaches out of its planes");
         let rows_max = if path.has_tiles() { TILE_ROWS } else { RUN_ROWS };
         assert!(run.rows <= rows_max, "a run of too many rows");
-        assert!(path.has_tiles() || run.wants_all(), "only tiles leave rows out");
+        assert!(path.has_tiles() || run.computes_all_rows(), "only tiles leave rows out");
         count += run.rows;
         last = last.max(run.end());
     }

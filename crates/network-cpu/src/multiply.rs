@@ -440,7 +440,7 @@ pub(crate) unsafe fn finish<L: Lanes>(
     sums: &[f32],
 ) {
     for row in 0..rows {
-        if !run.wants(first + row) {
+        if !run.computes_row(first + row) {
             continue;
         }
         let sums = &sums[row * panel.groups * GROUP..][..panel.groups * GROUP];

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_stays_so() {
+    fn non_finite_and_overflowing_values_are_not_finite_in_bfloat16() {
         for value in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::from_bits(0x7F80_0001)] {
             assert!(!from_bf16(to_bf16(value)).is_finite(), "{value}");
         }

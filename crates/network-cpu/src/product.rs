@@ -267,13 +267,13 @@ impl Run {
     }
 
     /// Returns whether every row is computed.
-    pub(crate) fn wants_all(&self) -> bool {
+    pub(crate) fn computes_all_rows(&self) -> bool {
         self.wanted.count_ones() as usize == self.rows
     }
 
     /// Returns whether a row is computed.
     #[inline(always)]
-    pub(crate) fn wants(&self, row: usize) -> bool {
+    pub(crate) fn computes_row(&self, row: usize) -> bool {
         self.wanted >> row & 1 != 0
     }
 }
@@ -393,7 +393,7 @@ impl Slab {
         // From the beginning of a page on, if there is a page of them.
         let before = if len < page { 0 } else { page };
         let mut piece = Vec::<Line>::with_capacity(before + len);
-        cpu::ask_for_huge_pages(piece.spare_capacity_mut());
+        cpu::advise_huge_pages(piece.spare_capacity_mut());
         let first = piece.as_ptr().align_offset(cpu::HUGE_PAGE_BYTES).min(before);
         piece.resize(first, Line::default());
         let mut ranges = Vec::with_capacity(slabs.len());

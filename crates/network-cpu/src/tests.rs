@@ -133,7 +133,7 @@ fn batches_larger_than_a_pass_are_answered_in_order() {
 }
 
 #[test]
-fn every_path_keeps_the_promises_of_an_evaluator() {
+fn every_path_passes_the_conformance_suite() {
     let float = available().map(|path| (path, vec![([2, 6, 7], (0, 0)), ([17, 19, 19], (8, 8)), ([3, 11, 5], (8, 0))]));
     let int8 = KernelVariant::INT8.into_iter().filter(|path| path.is_available());
     for (path, networks) in float.chain(int8.map(|path| (path, vec![([2, 6, 7], (0, 0)), ([5, 3, 4], (8, 8))]))) {
@@ -164,7 +164,7 @@ fn the_first_path_that_works_is_chosen() {
 }
 
 #[test]
-fn a_path_that_is_not_there_says_so() {
+fn an_unavailable_path_is_refused_by_name() {
     let architecture = architecture([2, 3, 3], 16, 1);
     for path in KernelVariant::ALL.into_iter().filter(|path| !path.is_available()) {
         assert!(matches!(Tower::random(&architecture, 1, path), Err(Error::Unavailable { .. })));
@@ -174,7 +174,7 @@ fn a_path_that_is_not_there_says_so() {
 }
 
 #[test]
-fn what_the_kernel_does_not_take_it_says() {
+fn unsupported_architectures_are_refused_with_the_reason() {
     let odd = architecture([2, 6, 7], 40, 1);
     let error = choose_variant(&odd, &KernelVariant::ALL).unwrap_err();
     assert_eq!(error.to_string(), "the CPU kernel does not take channels of 40: a multiple of 16");

@@ -1,10 +1,10 @@
-//! bfloat16 in the life of a process: used while it answers as float32 does.
+//! bfloat16 in a running process: used while its answers agree with float32.
 
-mod asked;
+mod inputs;
 mod published;
 
-use asked::{manifest, positions};
 use inference::{Evaluator, PrecisionPreference, Predictions};
+use inputs::{manifest, positions};
 use network_cpu::{Kernel, KernelVariant, Tower, TowerEvaluator};
 use published::{Tensors, architecture, file, tensors};
 use weights::WeightsVersion;
@@ -51,7 +51,7 @@ fn a_version_that_drifts_in_bfloat16_is_answered_in_float32() {
 }
 
 #[test]
-fn one_that_does_not_stays_in_bfloat16() {
+fn a_version_that_does_not_drift_is_answered_in_bfloat16() {
     let Some([coarse, fine]) = paths() else { return };
     let mut calm = tensors();
     calm.get_mut("value.output.bias").expect("a bias").1[0] += 0.1;
@@ -60,7 +60,7 @@ fn one_that_does_not_stays_in_bfloat16() {
 }
 
 #[test]
-fn who_allows_nothing_else_or_does_not_ask_gets_what_was_chosen() {
+fn without_an_alternative_path_or_adaptation_the_chosen_path_is_kept() {
     let Some([coarse, fine]) = paths() else { return };
     let only = Kernel::new(vec![coarse], PrecisionPreference::Bf16).adaptive();
     assert_eq!(path_of_second(&only, &drifting()), coarse);

@@ -1,10 +1,10 @@
-//! Integers in the life of a process: calibrated on evaluated positions, used while they answer as floating point does.
+//! Integers in a running process: calibrated on evaluated positions, used while their answers agree with floating point.
 
-mod asked;
+mod inputs;
 mod published;
 
-use asked::{manifest, positions};
 use inference::{Evaluator, PrecisionPreference, Predictions};
+use inputs::{manifest, positions};
 use network_cpu::{Drift, Kernel, KernelVariant, Tower, TowerEvaluator};
 use published::{Tensors, architecture, file, tensors};
 use weights::WeightsVersion;

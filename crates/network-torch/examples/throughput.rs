@@ -38,9 +38,9 @@ fn main() {
                 let libtorch = TrainingKernel::Libtorch;
                 let (f32, bf16) = (Precision::F32, Precision::Bf16);
                 for (precision, tower) in [(f32, libtorch), (bf16, libtorch), (bf16, TrainingKernel::Auto)] {
-                    let (who, rate) = training(&architecture, positions, precision, tower);
+                    let (backward, rate) = training(&architecture, positions, precision, tower);
                     println!(
-                        "{blocks}x64 {threads} threads train {precision} {who} batch {positions:4}: {rate:8.0} positions/s"
+                        "{blocks}x64 {threads} threads train {precision} {backward} batch {positions:4}: {rate:8.0} positions/s"
                     );
                 }
             }
@@ -65,11 +65,11 @@ fn training(
         policy_weights: vec![1.0; positions],
         importance: Vec::new(),
     };
-    let who = if trainer.trains_by_hand() { "by hand" } else { "libtorch" };
+    let backward = if trainer.trains_by_hand() { "by hand" } else { "libtorch" };
     let rate = rate(positions, || {
         trainer.step(&batch).unwrap();
     });
-    (who, rate)
+    (backward, rate)
 }
 
 /// Positions per second of the median repetition within 0.3 s.

@@ -231,7 +231,7 @@ mod tests {
     };
 
     #[test]
-    fn operations_give_what_arithmetic_gives() {
+    fn every_operation_agrees_with_its_result_on_the_host() {
         for operation in Operation::ALL {
             for (precision, tolerance) in [(Precision::F32, 1e-5), (Precision::Bf16, 0.05)] {
                 let mut operands = Operands::new(operation, 11, Device::Cpu, precision, 3).unwrap();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_and_written_counts() {
+    fn vector_operations_count_the_bytes_read_and_written() {
         assert_eq!(Operation::Add.units(100, Precision::F32), 1200.0);
         assert_eq!(Operation::Multiply.units(100, Precision::Bf16), 600.0);
         assert_eq!(Operation::Sum.units(100, Precision::F32), 400.0);
@@ -263,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_elements_that_no_vector_has_is_refused() {
+    fn a_vector_length_out_of_range_is_refused() {
         let error = Operands::new(Operation::Add, 0, Device::Cpu, Precision::F32, 1).unwrap_err();
         assert_eq!(error.to_string(), "setting `elements` is 0, expected 1 to 4294967296");
     }
 
     #[test]
-    fn a_side_that_no_matrix_has_is_refused() {
+    fn a_matrix_side_out_of_range_is_refused() {
         for side in [0, 70_000] {
             let error = Operands::new(Operation::Product, side, Device::Cpu, Precision::F32, 1).unwrap_err();
             assert_eq!(error.to_string(), format!("setting `side` is {side}, expected 1 to 65536"));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_width_that_no_layer_has_is_named() {
+    fn a_layer_width_out_of_range_is_named() {
         let network = |shape| DenseNetwork::new(shape, Device::Cpu, Precision::F32, 1).unwrap_err().to_string();
         assert!(network(DenseShape { hidden: 0, ..SHAPE }).contains("hidden units 0"));
         assert!(network(DenseShape { inputs: 100_000, ..SHAPE }).contains("inputs 100000"));

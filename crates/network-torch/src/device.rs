@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_device_works_or_says_why_not() {
+    fn every_accelerator_works_or_is_listed_with_a_reason() {
         let devices = devices();
         assert_eq!(devices.working[0], Device::Cpu);
         for accelerator in ["cuda", "mps"] {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_followed_without_measuring() {
+    fn a_configured_precision_is_chosen_without_measuring() {
         let wish = |preference| choose_precision(preference, Device::Cpu, &mut stopped).precision;
         assert_eq!(wish(PrecisionPreference::F32), Precision::F32);
         assert_eq!(wish(PrecisionPreference::Bf16), Precision::Bf16);
@@ -325,7 +325,7 @@ mod tests {
 
     /// A scripted clock in which every pass of the first measurement takes five times as long as of the second.
     #[test]
-    fn auto_takes_what_it_measures_to_be_faster_and_says_so() {
+    fn auto_chooses_the_faster_measured_precision_and_reports_the_times() {
         #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; only differences count")]
         let start = Instant::now();
         let mut readings = 0;

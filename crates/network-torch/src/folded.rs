@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_folded_does_not_follow_training() {
+    fn a_folded_network_does_not_change_with_later_training() {
         let network = seasoned(&complete(), 23);
         let folded = Folded::new(&network, Precision::F32).unwrap();
         let observations = Tensor::from_slice(&[1.0_f32; 2 * 3 * 4]);

@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_is_right_and_the_second_wrong() {
+    fn value_accuracy_is_the_share_of_correct_predictions() {
         let (logits, targets) = example();
         close(&losses(&logits, &targets, 1.0).unwrap().value_accuracy, 0.5);
     }
 
     #[test]
-    fn rows_count_by_their_importance_and_tell_how_wrong_their_values_were() {
+    fn losses_are_weighted_by_importance_and_value_errors_are_returned_per_row() {
         let (logits, mut targets) = example();
         targets.importance = Some(Tensor::from_slice(&[0.5_f32, 0.25]));
         let weighted = losses(&logits, &targets, 0.5).unwrap();

@@ -129,7 +129,7 @@ impl RateLimiter {
         self.settings = settings;
     }
 
-    /// Goes on from what an earlier life has counted.
+    /// Continues from the counts of an earlier start.
     pub fn resume(&mut self, counts: RateLimiterCounts) {
         self.counts = counts;
     }

@@ -37,7 +37,7 @@ impl TableSettings {
     }
 
     /// Returns true if the table keeps state for each item: all selectors and limits but plain uniform draws need it.
-    pub(crate) fn tells_items_apart(&self) -> bool {
+    pub(crate) fn has_item_state(&self) -> bool {
         self.selector != Selector::Uniform || self.max_times_sampled.is_some()
     }
 }
@@ -185,17 +185,20 @@ mod tests {
 
     #[test]
     fn parameters_of_selectors_out_of_range_are_named() {
-        let said = |selector: Selector| selector.check().unwrap_err().reason;
+        let fault_of = |selector: Selector| selector.check().unwrap_err().reason;
         let least = "is not a finite number of at least 0";
-        assert_eq!(said(Selector::Prioritised { exponent: -0.5 }), format!("the exponent -0.5 of priorities {least}"));
         assert_eq!(
-            said(Selector::Prioritised { exponent: f64::NAN }),
+            fault_of(Selector::Prioritised { exponent: -0.5 }),
+            format!("the exponent -0.5 of priorities {least}")
+        );
+        assert_eq!(
+            fault_of(Selector::Prioritised { exponent: f64::NAN }),
             format!("the exponent NaN of priorities {least}")
         );
         let above = "is not a finite number above 0";
         for (half_life_versions, shown) in [(0.0, "0"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
             let selector = Selector::StalenessAware { half_life_versions };
-            assert_eq!(said(selector), format!("a half-life of {shown} weights versions {above}"));
+            assert_eq!(fault_of(selector), format!("a half-life of {shown} weights versions {above}"));
         }
     }
 
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn until_c_items_the_window_is_everything() {
+    fn the_window_holds_every_item_up_to_its_minimum_size() {
         for inserted in [0, 1, 1000, 250_000] {
             assert_eq!(katago().items(inserted), inserted);
         }
@@ -232,19 +235,22 @@ mod tests {
 
     #[test]
     fn parameters_of_windows_out_of_range_are_named() {
-        let said = |window: Window| window.check().unwrap_err().reason;
-        assert_eq!(said(Window { items_min: 0, ..katago() }), "the smallest window is 0 items, it must be at least 1");
-        assert_eq!(said(Window { exponent: 0.0, ..katago() }), "the exponent 0 is not above 0 and at most 1");
-        assert_eq!(said(Window { slope: f64::NAN, ..katago() }), "the slope NaN is not above 0 and at most 1");
+        let fault_of = |window: Window| window.check().unwrap_err().reason;
         assert_eq!(
-            said(Window { capacity_items: 9, ..katago() }),
+            fault_of(Window { items_min: 0, ..katago() }),
+            "the smallest window is 0 items, it must be at least 1"
+        );
+        assert_eq!(fault_of(Window { exponent: 0.0, ..katago() }), "the exponent 0 is not above 0 and at most 1");
+        assert_eq!(fault_of(Window { slope: f64::NAN, ..katago() }), "the slope NaN is not above 0 and at most 1");
+        assert_eq!(
+            fault_of(Window { capacity_items: 9, ..katago() }),
             "the capacity of 9 items is below the smallest window of 250000"
         );
     }
 
     proptest! {
         #[test]
-        fn the_window_never_shrinks_and_never_exceeds_what_came_in(
+        fn the_window_never_shrinks_and_never_exceeds_the_inserted_items(
             c in 1_u64..10_000, exponent in 0.01_f64..=1.0, slope in 0.01_f64..=1.0, inserted in 0_u64..10_000_000,
         ) {
             let window = Window { items_min: c, exponent, slope, capacity_items: u64::MAX };

@@ -14,7 +14,7 @@ use experience::{Trajectory, TrajectoryId, WeightsVersion};
 use crate::tree::Tree;
 use crate::{Retention, TableSettings};
 pub use answers::{Changed, Drawn, Held, Insertion, QuarantineChange, Removed, TableTotals};
-use entry::{Entry, Weigh};
+use entry::{Entry, ItemWeights};
 pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
 
 /// The position of each trajectory, by the number of its entry. Never iterated, so that no order can come from its
@@ -35,7 +35,7 @@ type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 /// The caller inserts each trajectory once, which [`SeenIds`](crate::SeenIds) checks. Several tables may share
 /// trajectories: each counts their bytes.
 ///
-/// Another life goes on with the inserts, quarantines and priorities of the earlier one in their order, and ends with
+/// A restart continues with the inserts, quarantines and priorities of the earlier one in their order, and ends with
 /// [`Table::remember`]. How often items were drawn is not saved: what has not left by then may be drawn as often again.
 #[derive(Debug)]
 pub struct Table {
@@ -52,7 +52,7 @@ pub struct Table {
     /// The index of trajectories, kept where priorities are used: without it, each of them would look through all
     /// trajectories.
     index: Option<Index>,
-    /// Entries that ever left, which makes a position in the deque a number for life.
+    /// Entries that ever left, which makes a position in the deque a permanent number.
     entries_removed: u64,
     quarantined_actors: BTreeSet<u64>,
     /// Of trajectories that are not in quarantine.
@@ -112,7 +112,7 @@ impl Table {
         self.settings.retention.lag_versions_max.is_some_and(|lag_max| lag > lag_max)
     }
 
-    /// Remembers how much came in during an earlier life, beyond the trajectories that could be read back.
+    /// Counts what came in before a restart, beyond the trajectories that could be read back.
     pub fn remember(&mut self, totals: TableTotals) {
         self.totals.trajectories = self.totals.trajectories.max(totals.trajectories);
         self.totals.items = self.totals.items.max(totals.items);
@@ -221,10 +221,10 @@ impl Table {
         let weigh = self.weigh();
         self.tree = None;
         let Some(front) = self.entries.front().map(|front| front.first) else {
-            self.tree = self.settings.tells_items_apart().then(|| Tree::new(self.end));
+            self.tree = self.settings.has_item_state().then(|| Tree::new(self.end));
             return;
         };
-        if !self.settings.tells_items_apart() {
+        if !self.settings.has_item_state() {
             return self.renumber();
         }
         let mut tree = Tree::new(front);
@@ -289,8 +289,8 @@ impl Table {
         Removed { id, items: u64::from(entry.drawable) }
     }
 
-    fn weigh(&self) -> Weigh {
-        Weigh::new(&self.settings, self.base)
+    fn weigh(&self) -> ItemWeights {
+        ItemWeights::new(&self.settings, self.base)
     }
 
     /// Returns the totals of all inserts.

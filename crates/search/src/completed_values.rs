@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mixed_value_of_nothing_is_the_networks() {
+    fn the_mixed_value_without_visits_is_the_network_value() {
         assert_eq!(MixedValue::default().mix(0.25), 0.25);
     }
 
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn softmax_survives_what_exp_does_not() {
+    fn softmax_is_correct_for_logits_that_overflow_exp() {
         let mut logits = [1000.0, f32::NEG_INFINITY, 1000.0, -1000.0];
         softmax(&mut logits);
         assert_eq!(logits, [0.5, 0.0, 0.5, 0.0]);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fraction_no_draw() {
+    fn a_noise_fraction_of_zero_draws_no_random_number() {
         let mut priors = [0.5, 0.5];
         let dirichlet = Dirichlet { total_concentration: 10.83, fraction: 0.0 };
         add_dirichlet(&mut priors, dirichlet, &mut Vec::new(), &mut Silent);

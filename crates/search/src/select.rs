@@ -9,7 +9,7 @@ use crate::backup::back_up;
 use crate::completed_values::Sigma;
 use crate::edges::{EdgeId, LANES, NodeId, Octet};
 use crate::settings::{SearchAlgorithm, Settings};
-use crate::value_range::{AsTheyAre, Rescale};
+use crate::value_range::{Rescale, Unscaled};
 use lanes::Choice;
 use puct::ExplorationFactors;
 
@@ -89,7 +89,7 @@ pub(crate) fn descend(arena: &mut Arena, rule: &mut Rule, first: Option<EdgeId>,
     // Decided once for all steps.
     let scale = arena.bounds.scale();
     match rule {
-        Rule::Puct(puct) if arena.bounds.is_board() => descend_by(arena, puct, AsTheyAre, first, reduction),
+        Rule::Puct(puct) if arena.bounds.is_board() => descend_by(arena, puct, Unscaled, first, reduction),
         Rule::Puct(puct) => descend_by(arena, puct, scale, first, reduction),
         Rule::Gumbel(gumbel) => descend_by(arena, gumbel, scale, first, reduction),
     }

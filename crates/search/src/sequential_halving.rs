@@ -214,7 +214,7 @@ mod tests {
     /// The last visit of 10 over 3 actions is assigned after the other nine, to the action that is best then (mctx); an
     /// action that was overtaken meanwhile is not played for a visit that was assigned to it beforehand.
     #[test]
-    fn the_visit_that_does_not_divide_goes_to_the_action_that_is_best_by_then() {
+    fn the_remainder_visit_goes_to_the_action_that_is_best_at_that_time() {
         let mut visits = [0_u32; 3];
         let mut halving = SequentialHalving::default();
         let mut scores = [2.0, 1.0, 0.0];
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_simulations_look_once_at_each_of_sixteen_actions() {
+    fn sixteen_simulations_visit_each_of_sixteen_actions_once() {
         assert_eq!(visits(16, 16, 16), [1; 16]);
     }
 
@@ -263,23 +263,23 @@ mod tests {
     }
 
     #[test]
-    fn one_legal_action_gets_everything() {
+    fn one_legal_action_gets_all_simulations() {
         assert_eq!(visits(16, 50, 1), [50]);
     }
 
     #[test]
-    fn no_simulations_ask_for_nothing() {
+    fn a_schedule_of_zero_simulations_visits_no_action() {
         assert_eq!(visits(16, 0, 5), [0; 5]);
     }
 
     #[test]
-    fn visits_an_action_has_already_are_not_asked_for_again() {
+    fn visits_kept_from_a_reused_subtree_are_not_repeated() {
         let kept = [2, 1, 0, 0, 0, 0, 0, 0];
         assert_eq!(run(8, 24, &kept, |_, _| CandidateStatus::Open), visits(8, 24, 8));
     }
 
     #[test]
-    fn actions_that_lose_make_room_for_others() {
+    fn lost_actions_get_no_visits_and_others_get_all_simulations() {
         let lost = |action, _| if action < 4 { CandidateStatus::Lost } else { CandidateStatus::Open };
         let visits = run(4, 16, &[0; 8], lost);
         assert_eq!(visits[..4], [0; 4]);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_take_the_place_of_actions_found_lost_get_what_is_left_and_no_more() {
+    fn replacements_of_actions_found_lost_get_only_the_remaining_simulations() {
         let lost =
             |action, visits| if action < 4 && visits >= 2 { CandidateStatus::Lost } else { CandidateStatus::Open };
         assert_eq!(run(4, 16, &[0; 8], lost), [2, 2, 2, 2, 4, 4, 0, 0]);

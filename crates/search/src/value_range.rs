@@ -55,7 +55,7 @@ impl Bounds {
 
 /// The rescaling of a board's values: none.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct AsTheyAre;
+pub(crate) struct Unscaled;
 
 /// Something that rescales values.
 pub(crate) trait Rescale: Copy {
@@ -63,7 +63,7 @@ pub(crate) trait Rescale: Copy {
     fn apply(self, value: f32) -> f32;
 }
 
-impl Rescale for AsTheyAre {
+impl Rescale for Unscaled {
     #[inline(always)]
     fn apply(self, value: f32) -> f32 {
         value
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn board_values_are_left_alone() {
+    fn board_values_are_not_rescaled() {
         let mut bounds = Bounds::new(ValueRange::Board);
         bounds.include(-0.5);
         bounds.include(0.75);

@@ -1,6 +1,6 @@
 //! Once a tree has grown, simulations allocate nothing.
 //!
-//! Alone in its process: the allocator counts for everyone in it.
+//! Alone in its process: the allocator counts for all threads.
 
 mod counting;
 

@@ -219,7 +219,7 @@ mod tests {
     const MOVES: [u16; 12] = [3, 3, 2, 4, 4, 3, 3, 2, 5, 1, 0, 6];
 
     #[test]
-    fn without_simulations_the_evaluator_answers_alone() {
+    fn an_analysis_without_simulations_is_the_prediction_of_the_evaluator() {
         let game = ConnectFour::new();
         let mut evaluator = Hashing::new(game.spec().observation, 3);
         let analyses = analyse(&game, &positions(&game, &MOVES), &settings(0), &mut evaluator, &mut rng()).unwrap();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_evaluator_that_fails_loses_nothing_of_what_was_searched() {
+    fn a_failing_evaluator_loses_no_completed_simulation() {
         let mut faulty = Faulty::new(ConnectFour::new().spec().observation, Fault::Backend, 20);
         let mut analyst = analyst(&[]);
         assert!(analyst.analysis().is_none());

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn words_choose_the_variants() {
+    fn strings_in_a_section_select_the_enum_variants() {
         let section: SelfplaySection =
             toml::from_str("resignation = \"decided\"\ntemperature_decay = \"cut\"\ntemperature_plies = 30").unwrap();
         let settings = section.settings(SearchSettings::default()).unwrap();
@@ -458,13 +458,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_falls_at_its_ply() {
+    fn the_temperature_is_cut_at_its_ply() {
         let temperature = Temperature { early: 1.0, late: 0.0, decay: TemperatureDecay::Cut { plies: 30 } };
         assert_eq!((temperature.at(29), temperature.at(30)), (1.0, 0.0));
     }
 
     #[test]
-    fn a_half_life_does_half_of_the_way() {
+    fn the_temperature_falls_half_of_the_way_in_each_half_life() {
         let temperature = Temperature { early: 1.0, late: 0.2, decay: TemperatureDecay::HalfLife { plies: 10.0 } };
         assert_eq!(temperature.at(0), 1.0);
         assert!((temperature.at(10) - 0.6).abs() < 1e-6);

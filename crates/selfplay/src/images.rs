@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_an_image_comes_back_to_the_position() {
+    fn the_prediction_for_an_image_is_mapped_back_to_the_position() {
         check_game(&ConnectFour::new());
         check_game(&TicTacToe::new());
     }

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_with_one_leaf_searches_as_the_caller_would() {
+    fn one_thread_with_one_leaf_equals_a_search_on_the_calling_thread() {
         let game = ConnectFour::new();
         for (simulations, algorithm) in
             [(0, SearchAlgorithm::Puct), (200, SearchAlgorithm::Puct), (200, SearchAlgorithm::GUMBEL)]
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_make_the_budget_and_the_same_search_every_time() {
+    fn many_threads_spend_the_whole_budget_and_give_the_same_analysis_every_time() {
         let game = ConnectFour::new();
         for (threads, leaves) in [(2, 1), (3, 4), (8, 8)] {
             for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_threads_prove_is_true() {
+    fn results_proven_by_many_threads_are_correct() {
         let game = ConnectFour::new();
         let lost = game.replay(&[2, 2, 3, 3, 4].map(Action)).unwrap();
         let won = game.replay(&[3, 0, 3, 0, 3, 0].map(Action)).unwrap();
@@ -202,14 +202,14 @@ mod tests {
     }
 
     /// Answers only when as many of its kind evaluate at the same time: one after the other they would wait forever.
-    struct Meeting {
+    struct Rendezvous {
         meets: Arc<Barrier>,
         evaluator: Hashing,
         /// Batches until it meets the others: the root is evaluated by one alone.
         alone: usize,
     }
 
-    impl Evaluator for Meeting {
+    impl Evaluator for Rendezvous {
         fn attributes(&self) -> Attributes {
             self.evaluator.attributes()
         }
@@ -227,7 +227,7 @@ mod tests {
     fn evaluators_work_at_the_same_time() {
         let game = ConnectFour::new();
         let meets = Arc::new(Barrier::new(3));
-        let evaluator = |worker| Meeting {
+        let evaluator = |worker| Rendezvous {
             meets: Arc::clone(&meets),
             evaluator: Hashing::new(game.spec().observation, 3),
             alone: usize::from(worker == 0),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_evaluator_leaves_the_choice_to_the_rules() {
+    fn a_search_with_even_predictions_finds_the_winning_move() {
         let game = TicTacToe::new();
         let shape = game.spec().observation;
         let even = |_: &[f32], legal: &[Action], priors: &mut [f32]| {

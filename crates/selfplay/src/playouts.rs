@@ -105,7 +105,7 @@ mod tests {
 
     /// Follows every reply of the opponent to the search's moves; returns how many games end and checks that none is
     /// lost.
-    fn meet_every_reply(game: &TicTacToe, searcher: Player) -> usize {
+    fn play_against_every_reply(game: &TicTacToe, searcher: Player) -> usize {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let (mut ended, mut layer): (usize, Vec<Position>) = (0, vec![game.start()]);
         while !layer.is_empty() {
@@ -144,8 +144,8 @@ mod tests {
     #[test]
     fn a_search_of_2000_simulations_never_loses_tic_tac_toe() {
         let game = TicTacToe::new();
-        assert!(meet_every_reply(&game, Player::First) > 10);
-        assert!(meet_every_reply(&game, Player::Second) > 10);
+        assert!(play_against_every_reply(&game, Player::First) > 10);
+        assert!(play_against_every_reply(&game, Player::Second) > 10);
     }
 
     #[test]

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_player_resigns_after_so_many_hopeless_moves_of_their_own() {
+    fn a_player_resigns_after_consecutive_own_values_below_the_threshold() {
         let mut watch = watch(0.0, Resigned::Decided);
         assert_eq!(watch.observe(Player::First, -0.95), None);
         assert_eq!(watch.observe(Player::Second, 0.95), None);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn hope_in_between_begins_the_count_again() {
+    fn a_value_above_the_threshold_restarts_the_count() {
         let mut watch = watch(0.0, Resigned::Decided);
         for value in [-0.95, -0.5, -0.95] {
             assert_eq!(watch.observe(Player::Second, value), None);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn calibration_games_play_on_and_remember_who_would_have_resigned() {
+    fn calibration_games_are_played_out_and_record_the_resigner() {
         let mut watch = watch(1.0, Resigned::Decided);
         watch.observe(Player::First, -1.0);
         assert_eq!(watch.observe(Player::First, -1.0), None);

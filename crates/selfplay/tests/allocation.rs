@@ -1,6 +1,6 @@
 //! Self-play allocates nothing from batch to batch, once its buffers have grown.
 //!
-//! Alone in its process: the allocator counts for everyone in it.
+//! Alone in its process: the allocator counts for all threads.
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
@@ -44,7 +44,7 @@ impl Evaluator for Stones {
 }
 
 #[test]
-fn a_batch_in_which_nobody_moves_allocates_nothing() {
+fn a_batch_without_a_move_allocates_nothing() {
     let game = ConnectFour::new();
     let mut evaluator = Stones::new(game.spec().observation);
     let settings = Settings { games: 16, full_simulations: 64, full_search_probability: 1.0, ..Settings::default() };

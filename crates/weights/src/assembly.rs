@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_byte_is_seen() {
+    fn a_changed_byte_fails_the_digest_check() {
         assert!(matches!(assemble(&[(0, b"some Weights")]), Err(AssemblyError::WrongDigest { .. })));
     }
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_survives_json() {
+    fn a_manifest_is_read_back_from_its_json() {
         let text = serde_json::to_string(&manifest()).unwrap();
         assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest());
     }

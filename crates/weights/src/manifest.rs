@@ -107,7 +107,7 @@ mod tests {
 }"#;
 
     #[test]
-    fn an_architecture_without_the_options_reads_as_one_that_has_none() {
+    fn architecture_options_missing_from_the_json_default_to_zero() {
         let plain: Architecture = serde_json::from_str(PLAIN).unwrap();
         assert_eq!((plain.squeeze_excitation, plain.global_pooling), (0, 0));
     }

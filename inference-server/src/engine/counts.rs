@@ -65,11 +65,11 @@ impl Counts {
         let (full, delay, idle) = (sum(|b| b.full), sum(|b| b.delay), sum(|b| b.idle));
         let mean = self.positions as f64 / self.batches as f64;
         let share = |part: u64| 100.0 * part as f64 / self.batches as f64;
-        let asked = self.positions as f64 / self.requests.max(1) as f64;
+        let mean_request = self.positions as f64 / self.requests.max(1) as f64;
         let why = match full.max(delay).max(idle) {
             most if most == full => format!("{:.0} % were dispatched full: requests exceed one batch", share(full)),
             most if most == idle => format!(
-                "{:.0} % were dispatched because an evaluator was free, with requests of {asked:.1} positions: more \
+                "{:.0} % were dispatched because an evaluator was free, with requests of {mean_request:.1} positions: more \
                  requests at once, or larger ones, make larger batches; inference.queue_delay_us makes a free evaluator \
                  wait for them",
                 share(idle)
@@ -107,13 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn why_batches_are_small_is_said_in_words() {
+    fn the_explanation_gives_the_reason_for_small_batches() {
         assert_eq!(Counts::default().explain(64), "no requests yet");
-        let said = |batches: &[(usize, Reason)]| counts(batches).explain(64);
+        let explained = |batches: &[(usize, Reason)]| counts(batches).explain(64);
         assert!(
-            said(&[(64, Reason::Full); 3]).contains("hold 64.0 of 64 positions on average; 100 % were dispatched full")
+            explained(&[(64, Reason::Full); 3])
+                .contains("hold 64.0 of 64 positions on average; 100 % were dispatched full")
         );
-        assert!(said(&[(2, Reason::Idle); 3]).contains("an evaluator was free, with requests of 2.0 positions"));
-        assert!(said(&[(2, Reason::Delay); 3]).contains("inference.queue_delay_us"));
+        assert!(explained(&[(2, Reason::Idle); 3]).contains("an evaluator was free, with requests of 2.0 positions"));
+        assert!(explained(&[(2, Reason::Delay); 3]).contains("inference.queue_delay_us"));
     }
 }

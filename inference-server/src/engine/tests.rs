@@ -130,7 +130,7 @@ async fn every_request_gets_its_own_answer_however_requests_share_batches() {
 }
 
 #[tokio::test]
-async fn a_version_that_has_not_come_is_waited_for_and_one_that_is_gone_is_refused_with_those_there_are() {
+async fn a_future_version_is_awaited_and_a_removed_one_is_refused_with_the_resident_versions() {
     let fixture = Fixture::serving();
     let waiting = {
         let handle = fixture.handle.clone();
@@ -185,7 +185,7 @@ async fn positions_of_another_shape_and_no_positions_are_refused() {
 }
 
 #[tokio::test]
-async fn a_batch_that_fails_is_told_to_those_who_asked_and_the_next_is_evaluated() {
+async fn a_failed_batch_fails_its_requests_and_the_next_batch_is_evaluated() {
     let fixture = Fixture::new(QueueSettings { evaluators: 1, ..settings() });
     let faulty = Faulty::new(SHAPE, Fault::NotFinite, 1);
     fixture.versions.add(Version::new(manifest(1), vec![Box::new(faulty)]));
@@ -209,7 +209,7 @@ async fn a_thread_that_panics_ends_the_process_in_order() {
 }
 
 #[tokio::test]
-async fn what_waits_when_the_process_drains_is_refused_and_nothing_is_taken_afterwards() {
+async fn waiting_and_later_requests_are_refused_once_the_process_drains() {
     // No evaluator runs.
     let fixture = Fixture::new(QueueSettings { evaluators: 0, ..settings() });
     fixture.versions.add(hashing(1, 1));

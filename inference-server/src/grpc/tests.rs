@@ -190,8 +190,8 @@ async fn a_caller_gets_the_version_it_names_or_the_newest() {
     };
     server.publish(2);
     assert_answers(&within(ahead).await.unwrap().unwrap().predictions, &batch, 2);
-    for (asked, answers) in [(Some(1), 1), (None, 2), (Some(2), 2)] {
-        let answered = within(client.evaluate(&batch, asked, None)).await.unwrap();
+    for (requested_version, answers) in [(Some(1), 1), (None, 2), (Some(2), 2)] {
+        let answered = within(client.evaluate(&batch, requested_version, None)).await.unwrap();
         assert_eq!(answered.version, answers);
         assert_answers(&answered.predictions, &batch, answers);
     }
@@ -204,7 +204,7 @@ async fn a_caller_gets_the_version_it_names_or_the_newest() {
 }
 
 #[tokio::test]
-async fn a_client_of_another_game_is_told_what_is_served() {
+async fn a_client_of_another_game_is_refused_with_the_served_game() {
     let server = Server::start(|_| {}).await;
     server.publish(1);
     let hello = Hello { game: "hex-11".into(), ..hello() };
@@ -220,7 +220,7 @@ fn malformed_requests() -> u64 {
 }
 
 #[tokio::test]
-async fn malformed_requests_end_their_own_stream_with_the_field_and_nobody_else_s() {
+async fn malformed_requests_end_only_their_own_stream() {
     let server = Server::start(|_| {}).await;
     server.publish(1);
     let good = server.evaluations();
@@ -252,6 +252,8 @@ async fn malformed_requests_end_their_own_stream_with_the_field_and_nobody_else_
         let status = first_status(&server, messages).await;
         assert!(matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition), "round {round}: {status:?}");
     }
+    let status = first_status(&server, vec![Message::Hello(v1::Hello { planes: 0, ..hello().into() })]).await;
+    assert!(status.message().contains("planes"), "{status:?}");
     let batch = batch(5, 2);
     assert_answers(&within(good.evaluate(&batch, None, None)).await.unwrap().predictions, &batch, 1);
     assert_eq!(server.stats().await.streams, 1);
@@ -317,7 +319,7 @@ async fn weights_of_another_game_do_not_take_the_place_of_those_that_answer() {
 }
 
 #[tokio::test]
-async fn a_server_that_drains_ends_streams_and_refuses_what_waits() {
+async fn evaluations_fail_once_the_server_has_drained() {
     let server = Server::start(|_| {}).await;
     server.publish(1);
     let client = Arc::new(server.evaluations());

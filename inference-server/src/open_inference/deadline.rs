@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_no_deadline() {
+    fn a_malformed_timeout_sets_no_deadline() {
         for text in ["", "S", "5", "5s", "-1S", "+1S", "123456789S", "1 S", "1é", "é"] {
             assert_eq!(parse(text), None, "{text}");
         }

@@ -21,8 +21,8 @@ const EXTENSIONS: [&str; 2] = ["model_configuration", "statistics"];
 pub(super) fn resolve(model: Option<Model>, name: &str, version: &str) -> Result<(Model, Option<u64>), Status> {
     let model = model.ok_or_else(|| Status::unavailable("there are no weights yet"))?;
     if name != model.game {
-        let said = format!("there is no model {}; this server has `{}`", quoted(name), model.game);
-        return Err(Status::not_found(said));
+        let problem = format!("there is no model {}; this server has `{}`", quoted(name), model.game);
+        return Err(Status::not_found(problem));
     }
     if version.is_empty() {
         return Ok((model, None));
@@ -34,9 +34,9 @@ pub(super) fn resolve(model: Option<Model>, name: &str, version: &str) -> Result
         ))
     })?;
     if !model.versions.contains(&number) {
-        let said =
+        let problem =
             format!("version {number} of `{}` is not here; resident are {}", model.game, listed(&model.versions));
-        return Err(Status::not_found(said));
+        return Err(Status::not_found(problem));
     }
     Ok((model, Some(number)))
 }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named_with_what_is() {
+    fn a_missing_model_or_version_is_named_with_the_available_ones() {
         for (model, name, version, code, words) in [
             (None, "connect_four", "", Code::Unavailable, ["no weights", "yet"]),
             (Some(model()), "chess", "", Code::NotFound, ["`chess`", "`connect_four`"]),

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wanted_goes_back_in_its_order() {
+    fn only_requested_outputs_are_returned_in_their_order() {
         let response = write(&predictions(), &batch(), &[Output::Value, Output::Wdl], Form::Raw, 3);
         let names: Vec<&str> = response.outputs.iter().map(|tensor| tensor.name.as_str()).collect();
         assert_eq!(names, ["value", "wdl"]);

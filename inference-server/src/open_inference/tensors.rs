@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datatype_is_what_the_protocol_calls_it() {
+    fn datatypes_have_the_names_of_the_protocol() {
         let names: Vec<&str> = Input::Observations.datatypes().iter().map(|&datatype| name_of(datatype)).collect();
         assert_eq!(names, ["FP32", "FP16", "BF16", "UINT8", "BOOL"]);
     }

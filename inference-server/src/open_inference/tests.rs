@@ -187,7 +187,7 @@ fn check(response: &v2::ModelInferResponse, version: u64, seed: usize, count: us
 }
 
 #[tokio::test]
-async fn every_batch_size_is_answered_as_the_evaluator_says() {
+async fn every_batch_size_returns_the_predictions_of_the_evaluator() {
     let mut server = Server::hashing().await;
     for count in (1..=256).chain((257..4095).step_by(97)).chain([4095, 4096]) {
         let response = server.client.model_infer(request(count, count)).await.unwrap().into_inner();
@@ -197,11 +197,11 @@ async fn every_batch_size_is_answered_as_the_evaluator_says() {
 }
 
 #[tokio::test]
-async fn each_version_answers_for_itself_and_the_newest_by_default() {
+async fn requests_are_answered_by_the_named_version_or_else_the_newest() {
     let mut server = Server::hashing().await;
-    for (asked, answers) in [("", 3), ("1", 1), ("3", 3)] {
-        let asked = v2::ModelInferRequest { model_version: asked.into(), ..request(5, 2) };
-        check(&server.client.model_infer(asked).await.unwrap().into_inner(), answers, 5, 2);
+    for (infer, answers) in [("", 3), ("1", 1), ("3", 3)] {
+        let infer = v2::ModelInferRequest { model_version: infer.into(), ..request(5, 2) };
+        check(&server.client.model_infer(infer).await.unwrap().into_inner(), answers, 5, 2);
     }
     let gone = v2::ModelInferRequest { model_version: "2".into(), ..request(5, 2) };
     let status = server.client.model_infer(gone).await.unwrap_err();
@@ -223,7 +223,7 @@ async fn many_clients_at_once_get_their_own_answers() {
 }
 
 #[tokio::test]
-async fn before_the_first_weights_the_server_lives_and_is_not_ready() {
+async fn the_server_is_live_but_not_ready_before_the_first_weights() {
     let mut server = Server::without_weights().await;
     let client = &mut server.client;
     assert!(client.server_live(v2::ServerLiveRequest {}).await.unwrap().into_inner().live);
@@ -328,13 +328,13 @@ async fn an_error_is_one_answer_of_a_stream_or_its_end_as_the_client_requests() 
     check(answers[2].infer_response.as_ref().unwrap(), 3, 8, 1);
 
     let (answers, end) = streamed(&mut server.client, requests, true).await;
-    assert_eq!(answers.len(), 1, "what was asked before is answered");
+    assert_eq!(answers.len(), 1, "earlier requests are answered");
     assert_eq!(end.unwrap_err().code(), Code::NotFound);
     server.end().await;
 }
 
 #[tokio::test]
-async fn a_stream_hears_that_the_server_drains_after_what_it_asked_before() {
+async fn a_stream_is_answered_and_then_ends_as_unavailable_when_the_server_drains() {
     let mut server = Server::hashing().await;
     let (requests, outgoing) = tokio::sync::mpsc::channel(4);
     let outgoing = futures::stream::unfold(outgoing, async |mut outgoing| Some((outgoing.recv().await?, outgoing)));
@@ -349,20 +349,20 @@ async fn a_stream_hears_that_the_server_drains_after_what_it_asked_before() {
 }
 
 #[tokio::test]
-async fn whoever_waits_no_longer_hears_so_in_time() {
+async fn an_expired_timeout_or_deadline_is_answered_with_an_error() {
     let mut server = Server::without_weights().await;
     let (hold, evaluator) = held(1);
     server.add(1, evaluator);
     let timeout = v2::InferParameter { parameter_choice: Some(ParameterChoice::Int64Param(20_000)) };
-    let mut asked = request(0, 1);
-    asked.parameters.insert("timeout".into(), timeout);
-    let status = server.client.model_infer(asked).await.unwrap_err();
+    let mut infer = request(0, 1);
+    infer.parameters.insert("timeout".into(), timeout);
+    let status = server.client.model_infer(infer).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "the parameter: {status}");
 
-    let mut asked = Request::new(futures::stream::iter([request(0, 1)]));
+    let mut infer = Request::new(futures::stream::iter([request(0, 1)]));
     // Long enough for the stream to open on a machine that has much to do.
-    asked.set_timeout(Duration::from_secs(2));
-    let mut answers = server.client.model_stream_infer(asked).await.unwrap().into_inner();
+    infer.set_timeout(Duration::from_secs(2));
+    let mut answers = server.client.model_stream_infer(infer).await.unwrap().into_inner();
     let answer = answers.message().await.unwrap().unwrap();
     assert!(answer.error_message.contains("time was up"), "the header: {}", answer.error_message);
     drop(hold);

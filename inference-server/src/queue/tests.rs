@@ -35,7 +35,7 @@ fn by_client(requests: &[Request<usize>]) -> BTreeMap<u64, usize> {
 }
 
 #[test]
-fn an_evaluator_that_is_free_takes_what_there_is() {
+fn an_idle_evaluator_takes_all_waiting_requests() {
     let mut queue = Queue::new(settings());
     assert!(matches!(queue.next(Duration::ZERO), Next::Wait(None)));
     push(&mut queue, request(1, 3));
@@ -58,7 +58,7 @@ fn a_batch_waits_for_its_delay_and_no_longer_and_not_at_all_once_it_is_full() {
 }
 
 #[test]
-fn a_batch_holds_no_more_than_it_may_except_one_ask_that_is_larger() {
+fn a_batch_exceeds_its_maximum_only_for_a_single_larger_request() {
     let mut queue = Queue::new(settings());
     for _ in 0..3 {
         push(&mut queue, request(1, 30));
@@ -111,7 +111,7 @@ fn the_requests_of_one_client_are_served_in_order() {
 }
 
 #[test]
-fn a_batch_is_of_one_weights_version_and_nobody_starves_for_theirs() {
+fn a_batch_has_one_weights_version_and_every_version_is_served() {
     let mut queue = Queue::new(settings());
     for number in 0..40 {
         push(&mut queue, Request { version: number % 2, ..request(number % 3, 4) });
@@ -126,7 +126,7 @@ fn a_batch_is_of_one_weights_version_and_nobody_starves_for_theirs() {
 }
 
 #[test]
-fn what_would_be_answered_after_its_deadline_is_refused_at_once_with_what_to_expect() {
+fn a_request_that_would_miss_its_deadline_is_refused_at_once_with_the_expected_wait() {
     let mut queue = Queue::new(settings());
     push(&mut queue, request(1, 10));
     let _ = batch(&mut queue, Duration::ZERO);
@@ -145,7 +145,7 @@ fn what_would_be_answered_after_its_deadline_is_refused_at_once_with_what_to_exp
 }
 
 #[test]
-fn as_many_positions_wait_as_may_and_a_request_that_finds_nobody_waiting_is_always_taken() {
+fn a_full_queue_refuses_requests_and_an_empty_queue_accepts_any_request() {
     let mut queue = Queue::new(QueueSettings { waiting_max: 100, ..settings() });
     push(&mut queue, request(1, 400));
     let (refused, request) = queue.push(request(2, 1), Duration::ZERO).expect_err("the queue is full");
@@ -155,7 +155,7 @@ fn as_many_positions_wait_as_may_and_a_request_that_finds_nobody_waiting_is_alwa
 }
 
 #[test]
-fn requests_that_nobody_waits_for_leave_the_queue() {
+fn cancelled_and_expired_requests_leave_the_queue() {
     let mut queue = Queue::new(settings());
     push(&mut queue, Request { payload: 1, ..request(1, 5) });
     push(&mut queue, Request { deadline: Some(ms(10)), ..request(1, 6) });
@@ -166,7 +166,7 @@ fn requests_that_nobody_waits_for_leave_the_queue() {
 }
 
 #[test]
-fn whatever_comes_in_whatever_order_everything_leaves_once() {
+fn every_accepted_request_leaves_the_queue_exactly_once() {
     // A linear congruential generator is enough of a random source here; the seed is fixed.
     let mut state = 7_u64;
     let mut random = move |below: u64| {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_and_answers_come_back_as_they_were_sent() {
+    fn search_queries_and_analyses_come_back_as_they_were_sent() {
         for moves in [Moves::Actions(vec![Action(3), Action(65_535)]), Moves::Notation(vec!["d4".into()])] {
             let query = SearchQuery {
                 game: Some("hex-11".into()),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_without_moves_is_about_the_start() {
+    fn a_search_query_without_moves_is_for_the_start_position() {
         let wire =
             v1::SelectMoveRequest { position: Some(v1::Position::default()), ..v1::SelectMoveRequest::default() };
         let query = SearchQuery::try_from(wire).unwrap();

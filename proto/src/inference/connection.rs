@@ -102,7 +102,7 @@ impl Client for Connection {
     async fn stream(&mut self, _: Channel, backoff: &mut Backoff) -> Result<(), Broken> {
         let endpoint = tokio::select! {
             endpoint = self.replicas.choose() => endpoint,
-            () = nobody_left(&mut self.commands) => return Ok(()),
+            () = commands_closed(&mut self.commands) => return Ok(()),
         };
         let (requests, receiver) = mpsc::channel(REQUESTS_BUFFERED);
         let hello = Request::Hello(self.settings.hello.clone().into());
@@ -124,7 +124,7 @@ impl Client for Connection {
                 return Err(Broken::Moved);
             }
             let has_room = welcomed.is_some_and(|welcome| self.unanswered.len() < welcome.requests_max);
-            let may_ask = has_room && moves_by.is_none();
+            let may_send = has_room && moves_by.is_none();
             let due = suspect.as_ref().map(|(_, due)| *due);
             // This is the only await: answers must be read while a full window blocks requests.
             tokio::select! {
@@ -149,7 +149,7 @@ impl Client for Connection {
                         slot.send(self.register(command));
                     }
                 }
-                command = self.commands.recv(), if may_ask && next.is_none() => match command {
+                command = self.commands.recv(), if may_send && next.is_none() => match command {
                     Some(command) => next = Some(command),
                     None => return Ok(()),
                 },
@@ -171,12 +171,12 @@ impl Client for Connection {
 
     /// Returns once every `Evaluations` handle is dropped; requests received until then fail as `Away`.
     async fn finished(&mut self) {
-        nobody_left(&mut self.commands).await;
+        commands_closed(&mut self.commands).await;
     }
 }
 
 /// Fails requests that arrive meanwhile: no server is available.
-async fn nobody_left(commands: &mut mpsc::Receiver<Command>) {
+async fn commands_closed(commands: &mut mpsc::Receiver<Command>) {
     while commands.recv().await.is_some() {}
 }
 
@@ -189,7 +189,7 @@ async fn under_way(look: &mut Option<Look>) -> (Server, bool) {
 
 /// Returns true if a server's health check reports that it serves; a server without health checks serves if it answers.
 async fn look_at(server: Server) -> (Server, bool) {
-    let asked = async {
+    let probe = async {
         let mut client = HealthClient::new(channel(&server.endpoint).ok()?);
         let request = HealthCheckRequest { service: SERVICE.to_owned() };
         Some(match client.check(request).await {
@@ -197,6 +197,6 @@ async fn look_at(server: Server) -> (Server, bool) {
             Err(status) => status.code() == Code::Unimplemented,
         })
     };
-    let serves = timeout(LOOK_TIMEOUT, asked).await.ok().flatten().unwrap_or(false);
+    let serves = timeout(LOOK_TIMEOUT, probe).await.ok().flatten().unwrap_or(false);
     (server, serves)
 }

@@ -88,11 +88,11 @@ impl Evaluations {
     /// The same with other servers than the settings name.
     fn over(servers: Servers, settings: EvaluationsSettings) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let (tell, link) = watch::channel(Link::Away);
+        let (sender, link) = watch::channel(Link::Away);
         let actions = settings.hello.actions;
         let replicas = Replicas::new(servers, named(&settings.hello.name));
         let unanswered = HashMap::new();
-        let connection = Connection { settings, replicas, commands: receiver, link: tell, unanswered, next_id: 0 };
+        let connection = Connection { settings, replicas, commands: receiver, link: sender, unanswered, next_id: 0 };
         Self { commands, link, actions, _running: Arc::new(Reconnecting::start(connection, entropy())) }
     }
 
@@ -129,9 +129,9 @@ impl Evaluations {
     ) -> Result<Evaluated, EvalError> {
         let Some(timeout) = timeout else { return self.evaluate_patiently(batch, version, None).await };
         let begun = Instant::now();
-        let asked = tokio::time::timeout(timeout, self.evaluate_patiently(batch, version, Some(timeout))).await;
+        let result = tokio::time::timeout(timeout, self.evaluate_patiently(batch, version, Some(timeout))).await;
         // On a busy machine an answer may be found before the timer is.
-        match asked {
+        match result {
             Ok(answered) if begun.elapsed() <= timeout || answered.is_err() => answered,
             _ => Err(too_late(timeout).into()),
         }

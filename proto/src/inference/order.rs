@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_out_of_order_is_named() {
+    fn each_protocol_violation_is_refused_with_its_fault() {
         let mut order = EvaluateOrder::default();
         assert!(matches!(receive(&mut order, request(0)), Err(Fault::TooEarly { expected: "hello", .. })));
         assert!(matches!(order.receive(v1::EvaluateRequest { message: None }), Err(Fault::Empty)));

@@ -152,14 +152,14 @@ mod tests {
     /// Returns replicas of that many servers, the sender of server changes, and the servers by rank.
     fn replicas(count: u16) -> (Replicas, watch::Sender<Arc<[Server]>>, Vec<Server>) {
         let numbers: Vec<u16> = (0..count).collect();
-        let (tell, told) = watch::channel(set(&numbers));
-        let ranked = preferred(&told.borrow(), CLIENT);
-        (Replicas::new(Servers::watching(told), CLIENT), tell, ranked)
+        let (set_sender, set_receiver) = watch::channel(set(&numbers));
+        let ranked = preferred(&set_receiver.borrow(), CLIENT);
+        (Replicas::new(Servers::watching(set_receiver), CLIENT), set_sender, ranked)
     }
 
     #[tokio::test]
-    async fn the_next_server_is_asked_while_better_ones_fail_and_all_in_turn_when_all_do() {
-        let (mut replicas, _tell, ranked) = replicas(3);
+    async fn the_next_server_is_chosen_while_better_ones_fail_and_all_in_turn_when_all_fail() {
+        let (mut replicas, _sender, ranked) = replicas(3);
         let now = Instant::now();
         for (second, expected) in [0, 1, 2, 0, 1, 2].into_iter().enumerate() {
             assert_eq!(replicas.choose().await, ranked[expected].endpoint, "{second}");
@@ -168,8 +168,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_better_server_that_failed_is_looked_at_ever_more_rarely_and_asked_again_once_it_serves() {
-        let (mut replicas, _tell, ranked) = replicas(2);
+    async fn a_failed_better_server_is_probed_at_growing_intervals_and_chosen_again_once_it_serves() {
+        let (mut replicas, _sender, ranked) = replicas(2);
         let start = Instant::now();
         replicas.choose().await;
         replicas.failed(start);
@@ -191,31 +191,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_comes_is_asked_by_those_who_prefer_it_and_one_that_goes_is_left() {
-        let (mut replicas, tell, _) = replicas(2);
+    async fn an_added_server_of_higher_rank_is_chosen_and_a_removed_one_is_left() {
+        let (mut replicas, set_sender, _) = replicas(2);
         let first = replicas.choose().await;
         let newcomer =
             (2..200).find(|&number| preferred(&set(&[0, 1, number]), CLIENT)[0] == set(&[number])[0]).unwrap();
-        tell.send_replace(set(&[0, 1, newcomer]));
+        set_sender.send_replace(set(&[0, 1, newcomer]));
         assert!(replicas.is_outranked());
         assert_eq!(replicas.choose().await, set(&[newcomer])[0].endpoint);
         assert!(!replicas.is_outranked());
-        tell.send_replace(set(&[0, 1]));
+        set_sender.send_replace(set(&[0, 1]));
         assert!(replicas.is_outranked());
         assert_eq!(replicas.choose().await, first);
     }
 
     #[tokio::test]
-    async fn without_any_server_one_is_waited_for_and_the_last_one_is_kept() {
-        let (mut replicas, tell, ranked) = replicas(1);
+    async fn an_empty_set_keeps_the_last_server_until_it_fails_and_then_waits_for_a_server() {
+        let (mut replicas, set_sender, ranked) = replicas(1);
         replicas.choose().await;
-        tell.send_replace(set(&[]));
+        set_sender.send_replace(set(&[]));
         assert!(!replicas.is_outranked(), "no server outranks the only one");
         replicas.failed(Instant::now());
         let choosing = tokio::spawn(async move { replicas.choose().await });
         tokio::task::yield_now().await;
         assert!(!choosing.is_finished());
-        tell.send_replace(set(&[0]));
+        set_sender.send_replace(set(&[0]));
         assert_eq!(choosing.await.unwrap(), ranked[0].endpoint);
     }
 }

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_too_many_parts_anywhere_is_refused() {
+    fn a_request_with_too_many_parts_at_any_level_is_refused() {
         let many = PARTS_MAX + 1;
         let parameters = || (0..many).map(|key| (key.to_string(), InferParameter::default())).collect();
         let bytes_contents = vec![Bytes::new(); many];

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ids_are_listed_above_one_and_up_to_a_limit() {
+    async fn ids_are_listed_above_a_given_id_and_up_to_a_limit() {
         let server = ReplayScript::holding(TableStats::default(), (0..5).map(id).collect()).await;
         let inspector = Inspector::new(&server.endpoint()).unwrap();
         let list = async |after: Option<u64>, limit| {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_over_the_limit_that_was_asked_for_are_an_invalid_answer() {
+    fn ids_over_the_requested_limit_are_an_invalid_answer() {
         let query = ListQuery { limit: NonZeroU64::new(2), ..ListQuery::default() };
         assert_eq!(check_next(&[id(0)], id(1), &query), Ok(()));
         let fault = check_next(&[id(0), id(1)], id(2), &query).unwrap_err();
@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_report_says_whether_the_table_held_the_trajectory() {
+    async fn a_report_returns_whether_the_table_held_the_trajectory() {
         let server = ReplayScript::holding(TableStats::default(), vec![id(1)]).await;
         assert!(within(report(&server.endpoint(), id(1), 3, "the column is full")).await.unwrap());
         assert!(!within(report(&server.endpoint(), id(2), 3, "the column is full")).await.unwrap());
     }
 
     #[tokio::test]
-    async fn a_trajectory_that_no_table_holds_is_told_from_a_server_that_refuses() {
+    async fn getting_an_unknown_trajectory_returns_none_and_quarantining_it_fails() {
         let server = ReplayScript::holding(TableStats::default(), vec![id(1)]).await;
         let inspector = Inspector::new(&server.endpoint()).unwrap();
         assert_eq!(within(inspector.get(id(1))).await.unwrap().unwrap().trajectory, trajectory(1));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_away_and_a_wrong_endpoint_are_told_apart() {
+    async fn an_unreachable_server_and_a_wrong_endpoint_are_different_errors() {
         let away = within(stats("http://127.0.0.1:0")).await.unwrap_err();
         assert!(matches!(away, RequestError::Status(_)), "{away}");
         let wrong = within(stats("127.0.0.1:0")).await.unwrap_err();

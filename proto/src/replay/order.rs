@@ -72,7 +72,7 @@ pub struct InsertOrder {
     origin: Option<Origin>,
     /// The features that the client supports.
     revision: u32,
-    said_goodbye: bool,
+    goodbye_received: bool,
     unanswered: u32,
 }
 
@@ -85,7 +85,7 @@ pub enum Inserted {
     Trajectory(Trajectory),
     /// An invalid one: send this answer and call [`InsertOrder::answered`]; the stream goes on.
     Refused(Answer),
-    /// The client lives.
+    /// The client is alive.
     Heartbeat,
     /// The client uploads what it has and leaves.
     Goodbye,
@@ -103,7 +103,7 @@ impl InsertOrder {
             heartbeat,
             origin: None,
             revision: 0,
-            said_goodbye: false,
+            goodbye_received: false,
             unanswered: 0,
         }
     }
@@ -123,9 +123,9 @@ impl InsertOrder {
             (InsertRequest::Heartbeat(_), None) => Err(Fault::TooEarly { got: "heartbeat", expected: "hello" }),
             (InsertRequest::Heartbeat(_), Some(_)) => Ok(Inserted::Heartbeat),
             (InsertRequest::Goodbye(_), None) => Err(Fault::TooEarly { got: "goodbye", expected: "hello" }),
-            (InsertRequest::Goodbye(_), Some(_)) if self.said_goodbye => Err(Fault::Twice { message: "goodbye" }),
+            (InsertRequest::Goodbye(_), Some(_)) if self.goodbye_received => Err(Fault::Twice { message: "goodbye" }),
             (InsertRequest::Goodbye(_), Some(_)) => {
-                self.said_goodbye = true;
+                self.goodbye_received = true;
                 Ok(Inserted::Goodbye)
             }
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Clients whose use is counted separately. Further clients share one quota.
-const CLIENTS_REMEMBERED: usize = 4096;
+const CLIENTS_TRACKED_MAX: usize = 4096;
 
 /// The burst of a client that was idle, as the time over which it accrues.
 const BURST: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ pub(super) enum Client {
     Holder(Arc<str>),
     /// All connections from this address without a known token or certificate.
     Address(Option<IpAddr>),
-    /// The clients beyond [`CLIENTS_REMEMBERED`].
+    /// The clients beyond [`CLIENTS_TRACKED_MAX`].
     Others,
 }
 
@@ -43,10 +43,10 @@ impl Quota {
     /// The time after which the client may try again.
     pub(super) fn count(&self, client: Client, now: Instant) -> Result<(), Duration> {
         let mut used_until = self.used_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if used_until.len() >= CLIENTS_REMEMBERED && !used_until.contains_key(&client) {
+        if used_until.len() >= CLIENTS_TRACKED_MAX && !used_until.contains_key(&client) {
             used_until.retain(|_, until| *until > now);
         }
-        let is_full = used_until.len() >= CLIENTS_REMEMBERED && !used_until.contains_key(&client);
+        let is_full = used_until.len() >= CLIENTS_TRACKED_MAX && !used_until.contains_key(&client);
         let until = used_until.entry(if is_full { Client::Others } else { client }).or_insert(now);
         let next = (*until).max(now) + self.interval;
         match next.duration_since(now).checked_sub(BURST) {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_over_its_quota_takes_nothing_from_another() {
+    fn a_client_over_its_quota_does_not_reduce_the_quota_of_another() {
         let (quota, now) = (Quota::new(1).unwrap(), Instant::now());
         quota.count(token("actor"), now).unwrap();
         quota.count(token("actor"), now).unwrap_err();
@@ -97,23 +97,23 @@ mod tests {
     }
 
     #[test]
-    fn clients_without_number_share_one_quota_beyond_those_that_are_remembered() {
+    fn clients_beyond_the_tracked_maximum_share_one_quota() {
         let (quota, now) = (Quota::new(1).unwrap(), Instant::now());
-        let remembered = CLIENTS_REMEMBERED as u32;
-        for number in 0..remembered {
+        let tracked = CLIENTS_TRACKED_MAX as u32;
+        for number in 0..tracked {
             quota.count(address(number), now).unwrap();
         }
-        quota.count(address(remembered), now).unwrap();
-        quota.count(address(remembered + 1), now).unwrap_err();
+        quota.count(address(tracked), now).unwrap();
+        quota.count(address(tracked + 1), now).unwrap_err();
         quota.count(address(0), now).unwrap_err();
-        assert!(quota.used_until.lock().unwrap().len() <= CLIENTS_REMEMBERED + 1);
+        assert!(quota.used_until.lock().unwrap().len() <= CLIENTS_TRACKED_MAX + 1);
         // Clients within their quota are dropped to make room.
-        quota.count(address(remembered + 1), now + 2 * BURST).unwrap();
+        quota.count(address(tracked + 1), now + 2 * BURST).unwrap();
         assert_eq!(quota.used_until.lock().unwrap().len(), 1);
     }
 
     #[test]
-    fn no_number_is_no_quota() {
+    fn a_limit_of_zero_means_no_quota() {
         assert!(Quota::new(0).is_none());
     }
 }

@@ -71,10 +71,10 @@ async fn addresses_and_this_machine_are_servers_as_they_are_written() {
 
 #[tokio::test(start_paused = true)]
 async fn every_address_of_a_name_is_a_server_and_the_name_is_looked_up_again() {
-    let (told, resolve) = answering(&["10.0.0.2", "10.0.0.1"]);
+    let (answer_sender, resolve) = answering(&["10.0.0.2", "10.0.0.1"]);
     let mut servers = Servers::resolved_by(&endpoints("http://replay:7001"), resolve);
     assert_eq!(next(&mut servers).await, ["http://10.0.0.1:7001", "http://10.0.0.2:7001"]);
-    answer(&told, Ok(&["10.0.0.3", "10.0.0.2"]));
+    answer(&answer_sender, Ok(&["10.0.0.3", "10.0.0.2"]));
     assert_eq!(next(&mut servers).await, ["http://10.0.0.2:7001", "http://10.0.0.3:7001"]);
     a_while().await;
     assert!(servers.changed().now_or_never().is_none(), "the same answer is no change");
@@ -82,39 +82,39 @@ async fn every_address_of_a_name_is_a_server_and_the_name_is_looked_up_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lookup_that_fails_leaves_the_servers_there() {
-    let (told, resolve) = answering(&["10.0.0.1", "10.0.0.2"]);
+    let (answer_sender, resolve) = answering(&["10.0.0.1", "10.0.0.2"]);
     let mut servers = Servers::resolved_by(&endpoints("http://replay:7001"), resolve);
     let before = next(&mut servers).await;
-    answer(&told, Err(io::ErrorKind::NotFound));
+    answer(&answer_sender, Err(io::ErrorKind::NotFound));
     a_while().await;
     assert_eq!(shown(&servers), before);
-    answer(&told, Ok(&["10.0.0.2"]));
+    answer(&answer_sender, Ok(&["10.0.0.2"]));
     assert_eq!(next(&mut servers).await, ["http://10.0.0.2:7001"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_with_a_name_of_its_own_is_the_same_under_another_address() {
-    let (told, resolve) = answering(&["10.0.0.1"]);
+    let (answer_sender, resolve) = answering(&["10.0.0.1"]);
     let mut servers = Servers::resolved_by(&endpoints("http://replay-0:7001"), resolve);
     assert_eq!(next(&mut servers).await, ["http://replay-0:7001@http://10.0.0.1:7001"]);
-    answer(&told, Ok(&["10.0.0.9"]));
+    answer(&answer_sender, Ok(&["10.0.0.9"]));
     assert_eq!(next(&mut servers).await, ["http://replay-0:7001@http://10.0.0.9:7001"]);
     assert!(servers.current()[0].has_own_name);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_server_of_a_name_stays_itself_when_others_come() {
-    let (told, resolve) = answering(&["10.0.0.2"]);
+async fn the_first_server_of_a_name_keeps_its_id_when_others_are_added() {
+    let (answer_sender, resolve) = answering(&["10.0.0.2"]);
     let mut servers = Servers::resolved_by(&endpoints("http://replay:7001"), resolve);
     let first = "http://replay:7001@http://10.0.0.2:7001";
     assert_eq!(next(&mut servers).await, [first]);
-    answer(&told, Ok(&["10.0.0.1", "10.0.0.2"]));
+    answer(&answer_sender, Ok(&["10.0.0.1", "10.0.0.2"]));
     assert_eq!(next(&mut servers).await, ["http://10.0.0.1:7001", first]);
     assert!(servers.current().iter().all(|server| !server.has_own_name));
     // The other one is not taken for it, though it is alone now.
-    answer(&told, Ok(&["10.0.0.1"]));
+    answer(&answer_sender, Ok(&["10.0.0.1"]));
     assert_eq!(next(&mut servers).await, ["http://10.0.0.1:7001"]);
-    answer(&told, Ok(&["10.0.0.1", "10.0.0.2"]));
+    answer(&answer_sender, Ok(&["10.0.0.1", "10.0.0.2"]));
     assert_eq!(next(&mut servers).await, ["http://10.0.0.1:7001", first]);
 }
 

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reflection_knows_the_messages_of_what_is_served() {
+    async fn reflection_describes_the_served_services_and_their_messages() {
         let (endpoint, _publisher, _task) = server().await;
         for symbol in [WEIGHTS, "zerofleet.weights.v1.Manifest", "grpc.health.v1.Health"] {
             let answer = reflected(&endpoint, MessageRequest::FileContainingSymbol(symbol.into())).await;

@@ -32,7 +32,7 @@ pub struct SubscriberSettings {
 /// A task of its own connects, and connects again with growing delays for as long as the subscriber lives. A fetch that
 /// breaks goes on where it stopped. Bytes with a wrong digest are thrown away and fetched again; until then the last
 /// good version stays. Whatever the server calls the newest is followed, also where its number is lower than before:
-/// a learner that goes on from an older checkpoint is right. On one stream, which is of one life of the learner,
+/// a learner that goes on from an older checkpoint is right. On one stream, which is of one run of the learner's process,
 /// versions only grow: an older one, or the same number with other bytes, is refused.
 #[derive(Debug)]
 pub struct Subscriber {
@@ -60,9 +60,9 @@ impl Subscriber {
         let (sender, mut latest) = watch::channel(None);
         latest.mark_unchanged();
         let stats = Arc::<Mutex<SubscriberStats>>::default();
-        let (tell_away, away) = watch::channel(Some(Instant::now()));
+        let (away_sender, away) = watch::channel(Some(Instant::now()));
         let following =
-            Following { settings, latest: sender, away: tell_away, partial: None, stats: Arc::clone(&stats) };
+            Following { settings, latest: sender, away: away_sender, partial: None, stats: Arc::clone(&stats) };
         Self { latest, away, stats, following: Reconnecting::start(following, entropy()) }
     }
 

@@ -57,7 +57,7 @@ async fn an_empty_folder_is_filled_from_the_archive() {
 }
 
 #[tokio::test]
-async fn only_what_has_grown_is_copied_again() {
+async fn only_segments_that_have_grown_are_copied_again() {
     let bench = Bench::new();
     let mut archive = bench.archive();
     bench.write(1, "one");
@@ -68,14 +68,14 @@ async fn only_what_has_grown_is_copied_again() {
     bench.write(3, "three");
     assert_eq!(archive.keep_up().await.unwrap(), pass(2, 0));
     assert_eq!(archive.bytes(), 11);
-    // A server that starts again knows what is there, but not what became of the end of the last one.
+    // A restarted server has listed the archive, but not how the last upload ended.
     let mut archive = bench.archive();
     assert_eq!(archive.restore().await.unwrap(), 0);
     assert_eq!(archive.keep_up().await.unwrap(), pass(1, 0));
 }
 
 #[tokio::test]
-async fn what_the_log_drops_the_archive_drops() {
+async fn a_segment_dropped_by_the_log_is_dropped_from_the_archive() {
     let bench = Bench::new();
     let mut archive = bench.archive();
     (1..5).for_each(|number| bench.write(number, "text"));
@@ -89,7 +89,7 @@ async fn what_the_log_drops_the_archive_drops() {
 }
 
 #[tokio::test]
-async fn a_folder_that_somebody_emptied_takes_nothing_out_of_the_archive() {
+async fn an_emptied_folder_removes_nothing_from_the_archive() {
     let bench = Bench::new();
     let mut archive = bench.archive();
     bench.write(1, "text");
@@ -114,7 +114,7 @@ async fn filling_a_folder_goes_on_where_it_was_interrupted() {
 }
 
 #[tokio::test]
-async fn the_archive_of_another_log_is_left_alone() {
+async fn the_archive_of_another_log_is_left_unchanged() {
     let bench = Bench::new();
     (1..4).for_each(|number| bench.write(number, "segment"));
     bench.archive().keep_up().await.unwrap();
@@ -189,7 +189,7 @@ async fn a_longer_copy_is_not_overwritten_by_a_shorter_segment() {
 }
 
 #[tokio::test]
-async fn what_a_store_did_not_take_the_next_pass_copies() {
+async fn a_segment_whose_copy_failed_is_copied_by_the_next_pass() {
     let (folder, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let url = format!("file://{}/archive", place.path().display());
     let mut archive = Archive::open(&url, std::iter::empty(), folder.path()).unwrap();
@@ -203,15 +203,15 @@ async fn what_a_store_did_not_take_the_next_pass_copies() {
 }
 
 #[test]
-fn addresses_that_are_no_archive_are_refused_with_what_would_be_one() {
-    for (url, says) in [
+fn an_invalid_archive_address_is_refused_with_the_reason() {
+    for (url, expected) in [
         ("", "relative URL"),
         ("backup", "relative URL"),
         ("ftp://host/folder", "ftp is neither file nor s3"),
         ("file://host/folder", "file:///FOLDER"),
     ] {
         let reason = Archive::address(url).unwrap_err();
-        assert!(reason.contains(says), "{url}: {reason}");
+        assert!(reason.contains(expected), "{url}: {reason}");
     }
     Archive::address("file:///tmp/archive").unwrap();
     assert_eq!(Archive::address("s3://bucket/prefix").is_ok(), cfg!(feature = "s3"));

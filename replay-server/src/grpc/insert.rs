@@ -145,7 +145,7 @@ impl InsertStream {
                 tracing::info!(actor = origin.actor, epoch = origin.epoch, "an actor inserts");
                 let address = std::mem::take(&mut self.address);
                 self.lease = Some(self.service.actors.open(origin.actor, origin.epoch, address));
-                let highest = self.service.handle.ask(|reply| Command::HighestEpoch(origin.actor, reply)).await?;
+                let highest = self.service.handle.request(|reply| Command::HighestEpoch(origin.actor, reply)).await?;
                 Ok(Some(self.order.ready(highest)))
             }
             Message::Trajectory(trajectory) => {

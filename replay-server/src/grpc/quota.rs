@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Actors that are remembered while they may be over their quota; beyond, those that are not are forgotten.
-const ACTORS_REMEMBERED: usize = 4096;
+/// Actors that are tracked while they may be over their quota; beyond, those that are not are removed.
+const ACTORS_TRACKED_MAX: usize = 4096;
 
 /// The burst that an idle actor may send at once: a second's worth.
 const BURST: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ impl Quota {
     pub(super) fn count(&self, actor: u64, now: Instant) -> Option<Instant> {
         let interval = self.interval?;
         let mut used_until = self.used_until.lock();
-        if used_until.len() >= ACTORS_REMEMBERED {
+        if used_until.len() >= ACTORS_TRACKED_MAX {
             used_until.retain(|_, until| *until > now);
         }
         let until = used_until.entry(actor).or_insert(now);
@@ -57,16 +57,16 @@ mod tests {
     }
 
     #[test]
-    fn actors_within_their_quota_are_forgotten() {
+    fn actors_within_their_quota_are_removed_when_the_map_is_full() {
         let quota = Quota::new(NonZeroU32::new(1));
         let now = Instant::now();
-        (0..ACTORS_REMEMBERED as u64).for_each(|actor| assert_eq!(quota.count(actor, now), None));
+        (0..ACTORS_TRACKED_MAX as u64).for_each(|actor| assert_eq!(quota.count(actor, now), None));
         quota.count(0, now + Duration::from_secs(2));
         assert_eq!(quota.used_until.lock().len(), 1);
     }
 
     #[test]
-    fn without_a_quota_nobody_waits_or_is_remembered() {
+    fn without_a_quota_no_actor_waits_or_is_stored() {
         let quota = Quota::new(None);
         assert_eq!(quota.count(1, Instant::now()), None);
         assert_eq!(quota.used_until.lock().len(), 0);

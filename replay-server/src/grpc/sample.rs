@@ -109,7 +109,7 @@ impl SampleStream {
         match self.order.receive(message)? {
             Message::Open(query) => {
                 let table = self.service.table(&query.table)?;
-                let items_max = self.service.handle.ask(|reply| Command::BatchItemsMax(table, reply)).await?;
+                let items_max = self.service.handle.request(|reply| Command::BatchItemsMax(table, reply)).await?;
                 if query.batch_size as u64 > items_max {
                     return Err(too_large(query.batch_size, items_max));
                 }
@@ -118,7 +118,7 @@ impl SampleStream {
                 self.query = Some((table, query));
             }
             Message::Credit { newest } => {
-                self.tell(newest).await?;
+                self.forward(newest).await?;
                 let Some((table, query)) = &self.query else { return Ok(()) };
                 let (table, items) = (*table, query.batch_size as u64);
                 if self.requested == 0 {
@@ -134,7 +134,7 @@ impl SampleStream {
     }
 
     /// Forwards the learner's newest weights version if it has changed.
-    async fn tell(&mut self, newest: Option<WeightsVersion>) -> Result<(), Status> {
+    async fn forward(&mut self, newest: Option<WeightsVersion>) -> Result<(), Status> {
         if let Some(version) = newest
             && self.newest != newest
         {

@@ -18,7 +18,7 @@ use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::v1;
 use proto::replay::v1::insert_request::Message as In;
 use proto::replay::v1::insert_response::Message as Answer;
-use proto::replay::v1::sample_request::Message as Ask;
+use proto::replay::v1::sample_request::Message as SampleMessage;
 use proto::replay::v1::sample_response::Message as Out;
 use service::Drain;
 use tokio::sync::mpsc;
@@ -118,16 +118,21 @@ fn trajectory(sequence: u64) -> v1::InsertRequest {
     wrap(In::Trajectory(message(sequence)))
 }
 
-fn ask(message: Ask) -> v1::SampleRequest {
+fn sample_request(message: SampleMessage) -> v1::SampleRequest {
     v1::SampleRequest { message: Some(message) }
 }
 
 fn open(batch_size: u32) -> v1::SampleRequest {
-    ask(Ask::Open(v1::Open { game: GAME.into(), batch_size, unroll_steps: 1, ..v1::Open::default() }))
+    sample_request(SampleMessage::Open(v1::Open {
+        game: GAME.into(),
+        batch_size,
+        unroll_steps: 1,
+        ..v1::Open::default()
+    }))
 }
 
 fn credit(batches: u32) -> v1::SampleRequest {
-    ask(Ask::Credit(v1::Credit { batches, newest_weights_version: 0 }))
+    sample_request(SampleMessage::Credit(v1::Credit { batches, newest_weights_version: 0 }))
 }
 
 async fn end<T>(stream: &mut Streaming<T>) -> Status {
@@ -197,7 +202,7 @@ async fn samples_wait_with_a_reason_until_the_table_holds_its_minimum() {
 }
 
 #[tokio::test]
-async fn a_table_weighs_nothing_below_its_minimum_and_then_as_much_as_what_it_may_draw() {
+async fn the_total_weight_of_a_table_is_zero_below_its_minimum_and_then_that_of_its_items() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with(directory.path(), |replay| replay.main.min_items = 8).await;
     for (sequence, weight) in [(0, 0.0), (1, 8.0)] {
@@ -223,9 +228,9 @@ async fn a_batch_larger_than_a_message_comes_in_parts_for_one_credit() {
         answers.message().await.unwrap().unwrap();
     }
 
-    let (asker, mut batches) = server.sample().await;
+    let (requests, mut batches) = server.sample().await;
     for message in [open(64), credit(1)] {
-        asker.send(message).await.unwrap();
+        requests.send(message).await.unwrap();
     }
     let (mut samples, mut bytes) = (0, 0);
     while samples < 64 {
@@ -236,7 +241,7 @@ async fn a_batch_larger_than_a_message_comes_in_parts_for_one_credit() {
     }
     assert_eq!(samples, 64);
     assert!(bytes > MESSAGE_BYTES_MAX, "{bytes} bytes fit one message");
-    drop(asker);
+    drop(requests);
     assert_eq!(batches.message().await.unwrap(), None, "one credit is one batch");
     assert_eq!(server.stats().await.samples_total, 64);
     server.stop().await;
@@ -253,9 +258,9 @@ async fn inserts_wait_for_the_learner_and_go_on_when_it_samples() {
         sender.send(message).await.unwrap();
     }
     assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ready(_))));
-    let (asker, mut batches) = server.sample().await;
-    asker.send(open(10)).await.unwrap();
-    asker.send(credit(1)).await.unwrap();
+    let (requests, mut batches) = server.sample().await;
+    requests.send(open(10)).await.unwrap();
+    requests.send(credit(1)).await.unwrap();
     assert!(matches!(batches.message().await.unwrap().unwrap().message, Some(Out::Batch(_))));
     assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ack(_))));
     server.stop().await;
@@ -413,7 +418,7 @@ async fn a_second_server_on_the_same_directory_is_refused() {
 
 /// The name of the next segment is taken: the log cannot grow until it is free again, as on a full disk.
 #[tokio::test]
-async fn what_cannot_be_stored_now_is_answered_so_and_is_stored_when_it_can_be() {
+async fn an_insert_is_refused_while_the_log_cannot_grow_and_stored_once_it_can() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path()).await;
     let obstacle = directory.path().join("replay").join(crate::log::SegmentNumber(1).file_name());
@@ -437,7 +442,7 @@ async fn what_cannot_be_stored_now_is_answered_so_and_is_stored_when_it_can_be()
 }
 
 #[tokio::test]
-async fn whatever_is_acknowledged_early_survives_a_stop() {
+async fn a_trajectory_acknowledged_before_its_sync_survives_a_stop() {
     for ack in [Ack::Memory, Ack::Flushed] {
         let directory = tempfile::tempdir().unwrap();
         // No sync within the test but the last one.

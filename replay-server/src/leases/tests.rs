@@ -32,7 +32,7 @@ impl Scene {
 }
 
 #[test]
-fn an_actor_that_misses_three_heartbeats_is_lost_once_and_comes_back_when_it_is_heard() {
+fn an_actor_that_misses_three_heartbeats_is_lost_once_and_a_renewal_makes_it_live_again() {
     let mut scene = Scene::new();
     let stream = scene.open(7);
     for _ in 0..5 {
@@ -50,7 +50,7 @@ fn an_actor_that_misses_three_heartbeats_is_lost_once_and_comes_back_when_it_is_
 }
 
 #[test]
-fn what_is_told_of_a_lost_actor_is_what_was_last_known() {
+fn the_list_reports_a_silent_actor_as_it_was_last_known() {
     let mut scene = Scene::new();
     let stream = scene.open(7);
     scene.leases.arrived(stream, Some(12));
@@ -75,7 +75,7 @@ fn what_is_told_of_a_lost_actor_is_what_was_last_known() {
 }
 
 #[test]
-fn an_actor_that_says_goodbye_drains_and_is_no_loss() {
+fn an_actor_that_sends_a_goodbye_drains_and_is_not_lost() {
     let mut scene = Scene::new();
     let stream = scene.open(7);
     scene.leases.goodbye(stream);
@@ -127,7 +127,7 @@ fn an_actor_that_restarts_is_listed_once_with_its_newest_epoch() {
 }
 
 #[test]
-fn a_server_that_was_held_up_itself_blames_nobody() {
+fn a_pause_of_the_server_itself_expires_no_lease() {
     let mut scene = Scene::new();
     let _ = scene.open(7);
     scene.pass(1.0);
@@ -140,7 +140,7 @@ fn a_server_that_was_held_up_itself_blames_nobody() {
 }
 
 #[test]
-fn actors_lost_for_long_are_forgotten_and_the_table_is_bounded() {
+fn actors_lost_for_long_are_removed_and_the_table_is_bounded() {
     let mut scene = Scene::new();
     let first = scene.open(0);
     scene.leases.closed(first);

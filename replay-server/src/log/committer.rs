@@ -83,7 +83,7 @@ pub fn run<V: Volume>(
     log: Log<V>,
     commands: &Receiver<LogCommand>,
     settings: CommitSettings,
-    mut tell: impl FnMut(LogEvent),
+    mut on_event: impl FnMut(LogEvent),
 ) {
     let CommitSettings { ack, wait } = settings;
     let mut committer = Committer::new(log, ack);
@@ -97,7 +97,7 @@ pub fn run<V: Volume>(
             Ok(command) => {
                 committer.take(command);
                 gather(&mut committer, commands, settings);
-                committer.commit(&mut tell);
+                committer.commit(&mut on_event);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -195,13 +195,13 @@ impl<V: Volume> Committer<V> {
     }
 
     /// Commits the gathered entries and reports the result of each.
-    pub fn commit(&mut self, tell: &mut impl FnMut(LogEvent)) {
+    pub fn commit(&mut self, on_event: &mut impl FnMut(LogEvent)) {
         self.bytes = 0;
         let entries = std::mem::take(&mut self.entries);
         if !entries.is_empty() || self.samples > self.log.state().counters.samples {
             match self.ack {
-                Ack::Memory => self.tell_and_write(entries, tell),
-                Ack::Flushed | Ack::Fsync => self.write_and_tell(entries, tell),
+                Ack::Memory => self.report_then_write(entries, on_event),
+                Ack::Flushed | Ack::Fsync => self.write_then_report(entries, on_event),
             }
         }
         if let Some(segment) = self.drop_before.take()
@@ -248,7 +248,7 @@ impl<V: Volume> Committer<V> {
         })
     }
 
-    fn write_and_tell(&mut self, entries: Vec<Entry>, tell: &mut impl FnMut(LogEvent)) {
+    fn write_then_report(&mut self, entries: Vec<Entry>, on_event: &mut impl FnMut(LogEvent)) {
         let written = match self.ack {
             Ack::Fsync => self.log.commit(&entries, self.samples),
             Ack::Flushed | Ack::Memory => self.log.write(&entries, self.samples),
@@ -259,19 +259,19 @@ impl<V: Volume> Committer<V> {
             return;
         }
         match written {
-            Ok(segment) => tell(LogEvent::Committed { entries, segment, bytes: self.log.bytes() }),
-            Err(error) => tell(LogEvent::Failed { entries, error: error.to_string() }),
+            Ok(segment) => on_event(LogEvent::Committed { entries, segment, bytes: self.log.bytes() }),
+            Err(error) => on_event(LogEvent::Failed { entries, error: error.to_string() }),
         }
     }
 
-    fn tell_and_write(&mut self, entries: Vec<Entry>, tell: &mut impl FnMut(LogEvent)) {
+    fn report_then_write(&mut self, entries: Vec<Entry>, on_event: &mut impl FnMut(LogEvent)) {
         if let Err(error) = self.write_unwritten() {
             self.report_write(Some(&error));
-            return tell(LogEvent::Failed { entries, error: error.to_string() });
+            return on_event(LogEvent::Failed { entries, error: error.to_string() });
         }
         self.unwritten.clone_from(&entries);
         if !entries.is_empty() {
-            tell(LogEvent::Committed { entries, segment: self.log.segment(), bytes: self.log.bytes() });
+            on_event(LogEvent::Committed { entries, segment: self.log.segment(), bytes: self.log.bytes() });
         }
         let written = self.write_now();
         self.report_write(written.as_ref().err());

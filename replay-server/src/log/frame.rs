@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_is_found() {
+    fn appended_payloads_are_found_by_a_scan() {
         let bytes = file(&PAYLOADS);
         let scan = scan(NUMBER, &bytes).unwrap();
         assert_eq!(payloads(&scan), PAYLOADS);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_priority_is_refused() {
+    fn an_invalid_priority_is_refused() {
         for priority in [f64::NAN, f64::INFINITY, -1.0] {
             let updates = vec![(ItemKey { trajectory: id(1), ply: 0 }, priority)];
             decode(&OperatorRecord::Priorities { table: "t".into(), updates }.encode().unwrap()).unwrap_err();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_back_is_not_written() {
+    fn an_operator_record_that_could_not_be_read_back_is_not_written() {
         let update = (ItemKey { trajectory: id(1), ply: 0 }, 1.0);
         let records = [
             OperatorRecord::Priorities { table: "t".into(), updates: vec![update; PRIORITIES_MAX + 1] },

@@ -229,10 +229,12 @@ fn decode_all<'a, T: Send>(
     frames: &[Frame<'a>],
     threads: NonZeroUsize,
     decode: &(impl Fn(TrajectoryId, &[u8]) -> Result<T, String> + Sync),
-    mut tell: impl FnMut(Frame<'a>, Result<Decoded<T>, UnreadableRecord>) -> Result<(), OpenError>,
+    mut visit: impl FnMut(Frame<'a>, Result<Decoded<T>, UnreadableRecord>) -> Result<(), OpenError>,
 ) -> Result<(), OpenError> {
     if frames.len() <= CHUNK_FRAMES || threads.get() == 1 {
-        return frames.iter().try_for_each(|&(offset, payload)| tell((offset, payload), decode_frame(payload, decode)));
+        return frames
+            .iter()
+            .try_for_each(|&(offset, payload)| visit((offset, payload), decode_frame(payload, decode)));
     }
     let next = AtomicUsize::new(0);
     let chunk = |index: usize| frames.chunks(CHUNK_FRAMES).nth(index);
@@ -255,7 +257,7 @@ fn decode_all<'a, T: Send>(
         }
         drop(done);
         in_order(chunks).zip(frames.chunks(CHUNK_FRAMES)).try_for_each(|(decoded, frames)| {
-            decoded.into_iter().zip(frames).try_for_each(|(decoded, &frame)| tell(frame, decoded))
+            decoded.into_iter().zip(frames).try_for_each(|(decoded, &frame)| visit(frame, decoded))
         })
     })
 }

@@ -65,7 +65,7 @@ fn written(commits: u64, segment_bytes: u64) -> Memory {
 }
 
 #[test]
-fn what_was_committed_is_read_back_with_its_totals() {
+fn committed_entries_are_read_back_with_their_totals() {
     let memory = Memory::default();
     let (mut log, _, _) = open(&memory, 1 << 20).unwrap();
     log.commit(&[entry(0), entry(1)], 5).unwrap();
@@ -148,7 +148,7 @@ fn totals_survive_a_damaged_trajectory() {
 }
 
 #[test]
-fn dropped_segments_are_remembered_by_the_heads_of_later_ones() {
+fn the_heads_of_later_segments_keep_the_state_of_dropped_ones() {
     let memory = written(40, 600);
     assert!(memory.files().len() > 4, "{} segments", memory.files().len());
     let (mut log, entries, _) = open(&memory, 600).unwrap();
@@ -213,7 +213,7 @@ fn a_commit_that_can_neither_be_synced_nor_cut_back_is_refused_until_it_can_be_a
 }
 
 #[test]
-fn a_log_of_another_game_or_format_is_refused_and_left_alone() {
+fn a_log_of_another_game_or_format_is_refused_and_left_unchanged() {
     let memory = written(2, 1 << 20);
     let files = memory.files();
     let error = open_with(&memory, LogSettings { game: "hex11".into(), ..settings(1 << 20) }).map(drop).unwrap_err();
@@ -263,7 +263,7 @@ fn a_record_that_cannot_be_used_is_named_and_the_others_are_kept() {
 
 /// Whatever fails and when, the entry is reported as not stored, and the next attempt stores it.
 #[test]
-fn after_any_failure_of_the_disk_nothing_is_half_there() {
+fn a_commit_that_fails_on_the_disk_is_cut_back_and_may_be_repeated() {
     for (room, syncs_fail) in [(Some(0), false), (Some(40), false), (None, true)] {
         let memory = written(3, 1 << 20);
         let (mut log, _, _) = open(&memory, 1 << 20).unwrap();
@@ -318,7 +318,7 @@ fn a_frame_inside_a_payload_is_never_found_whatever_becomes_of_the_frame_around_
 }
 
 #[test]
-fn a_head_is_believed_at_the_beginning_of_a_file_only() {
+fn a_head_is_accepted_at_the_beginning_of_a_file_only() {
     let memory = written(1, 1 << 20);
     let (name, mut bytes) = memory.files().pop_first().unwrap();
     let prologue = scan(&bytes).prologue;

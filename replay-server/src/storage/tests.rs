@@ -49,7 +49,7 @@ fn settings() -> Settings {
         },
         blocks_inserts: false,
     }];
-    // Below the minimum of the configuration: many segments in a short life.
+    // Below the minimum of the configuration: many segments in a short run.
     Settings { segment_bytes: 1500, ..config.settings().unwrap() }
 }
 
@@ -60,7 +60,7 @@ fn trajectory(id: TrajectoryId) -> Trajectory {
     Trajectory::of(id, "connect_four", &vec![step; ITEMS as usize], Outcome::Draw).unwrap()
 }
 
-/// One life of the process.
+/// One run of the process.
 struct Server {
     tables: TableService,
     commands: Receiver<LogCommand>,
@@ -423,8 +423,8 @@ enum End {
 
 #[allow(clippy::print_stderr, reason = "a failed simulation shows its seed")]
 fn simulate(ack: Ack, seeds: u64) {
-    struct Told<'a>(&'a mut World);
-    impl Drop for Told<'_> {
+    struct PrintOnPanic<'a>(&'a mut World);
+    impl Drop for PrintOnPanic<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 let World { seed, ack, log, .. } = &*self.0;
@@ -434,7 +434,7 @@ fn simulate(ack: Ack, seeds: u64) {
     }
     for seed in 0..seeds {
         let mut world = World::new(seed, ack);
-        let world = Told(&mut world);
+        let world = PrintOnPanic(&mut world);
         for _ in 0..STEPS {
             world.0.step();
         }
@@ -443,7 +443,7 @@ fn simulate(ack: Ack, seeds: u64) {
 }
 
 #[test]
-fn no_crash_loses_or_doubles_what_was_acknowledged_on_disk() {
+fn no_crash_loses_or_duplicates_a_trajectory_acknowledged_on_disk() {
     simulate(Ack::Fsync, seeds());
 }
 
@@ -453,13 +453,13 @@ fn the_end_of_the_process_loses_nothing_that_was_acknowledged_in_the_file() {
 }
 
 #[test]
-fn what_was_acknowledged_in_memory_is_never_doubled() {
+fn a_trajectory_acknowledged_in_memory_is_never_duplicated() {
     simulate(Ack::Memory, seeds());
 }
 
 #[test]
 #[ignore = "takes a minute: run it after changes to the log"]
-fn a_thousand_lives_of_each_mode_lose_and_double_nothing() {
+fn a_thousand_simulated_runs_of_each_mode_lose_and_duplicate_nothing() {
     [Ack::Fsync, Ack::Flushed, Ack::Memory].into_iter().for_each(|ack| simulate(ack, SEEDS));
 }
 

@@ -178,13 +178,13 @@ impl Handle {
         self.commands.blocking_send(command).map_err(|_| Ended)
     }
 
-    /// Asks a question.
+    /// Sends a command and returns its reply.
     ///
     /// # Errors
     /// [`Ended`].
-    pub async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Command) -> Result<T, Ended> {
-        let (reply, answer) = oneshot::channel();
-        self.send(question(reply)).await?;
-        answer.await.map_err(|_| Ended)
+    pub async fn request<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Ended> {
+        let (reply, received) = oneshot::channel();
+        self.send(command(reply)).await?;
+        received.await.map_err(|_| Ended)
     }
 }

@@ -44,9 +44,9 @@ impl TableService {
             return answer(&reply, Inserted::Draining(id));
         }
         // `replies` has an entry for an id exactly while its insert is queued or being written.
-        if let Some(askers) = self.replies.get_mut(&id) {
-            askers.retain(|asker| !asker.is_closed());
-            return askers.push(reply);
+        if let Some(waiters) = self.replies.get_mut(&id) {
+            waiters.retain(|waiter| !waiter.is_closed());
+            return waiters.push(reply);
         }
         if self.is_stale(&arrival) {
             metrics::count_stale();
@@ -80,7 +80,7 @@ impl TableService {
 
     /// Removes the blocked inserts of clients that have gone: they will retry. Without this a client that reconnects
     /// repeatedly while the limiter blocks it would fill the memory.
-    pub(super) fn forget_abandoned(&mut self) {
+    pub(super) fn drop_abandoned(&mut self) {
         let (replies, bytes) = (&mut self.replies, &mut self.in_flight_bytes);
         self.arrivals.retain(|Arrival { trajectory, content, .. }| {
             let awaited = is_awaited(replies, trajectory.id());
@@ -211,7 +211,7 @@ fn in_flight_bytes(trajectory: &Trajectory, content: &EncodedTrajectory) -> u64 
 
 /// Returns true if a client still waits for the outcome of a trajectory.
 fn is_awaited(replies: &HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>, id: TrajectoryId) -> bool {
-    replies.get(&id).is_some_and(|askers| askers.iter().any(|asker| !asker.is_closed()))
+    replies.get(&id).is_some_and(|waiters| waiters.iter().any(|waiter| !waiter.is_closed()))
 }
 
 /// A client keeps room for every answer that is due; a client that has gone retries.

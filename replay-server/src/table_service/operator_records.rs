@@ -21,9 +21,9 @@ const RECORDS_WAITING_MAX: usize = 1024;
 const PRIORITIES_IN_FLIGHT_MAX: usize = 4 * PRIORITIES_MAX;
 
 /// The continuation of a record: called with success once the record is durable, or with the reason of the failure.
-pub(super) struct Then(Box<dyn FnOnce(Result<(), String>) + Send>);
+pub(super) struct Continuation(Box<dyn FnOnce(Result<(), String>) + Send>);
 
-impl Then {
+impl Continuation {
     /// Returns a continuation without a caller.
     fn nothing() -> Self {
         Self(Box::new(|_| {}))
@@ -38,15 +38,15 @@ impl Then {
     }
 }
 
-impl std::fmt::Debug for Then {
+impl std::fmt::Debug for Continuation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Then").finish_non_exhaustive()
+        f.debug_struct("Continuation").finish_non_exhaustive()
     }
 }
 
 impl TableService {
     /// Makes a record durable as soon as the log has room.
-    fn record(&mut self, record: OperatorRecord, then: Then) {
+    fn record(&mut self, record: OperatorRecord, then: Continuation) {
         if self.records.len() >= RECORDS_WAITING_MAX {
             return then.0(Err(format!("{RECORDS_WAITING_MAX} records wait for it already")));
         }
@@ -72,9 +72,9 @@ impl TableService {
     }
 
     /// Should a table of such a name come back, it is another one.
-    pub(super) fn forget_tables(&mut self, names: Vec<String>) {
+    pub(super) fn record_removed_tables(&mut self, names: Vec<String>) {
         for name in names {
-            self.record(OperatorRecord::Table { name, settings: None }, Then::nothing());
+            self.record(OperatorRecord::Table { name, settings: None }, Continuation::nothing());
         }
     }
 
@@ -90,7 +90,7 @@ impl TableService {
             let table = self.tables[index].name().to_owned();
             self.record(
                 OperatorRecord::TableCounters { table, counters: TableCounters { items, samples } },
-                Then::nothing(),
+                Continuation::nothing(),
             );
         }
     }
@@ -100,7 +100,7 @@ impl TableService {
         let suspect = Suspect::Trajectory(id);
         let changes: Vec<_> = self.tables.iter_mut().map(|table| table.quarantine(suspect)).collect();
         if changes.iter().any(|change| matches!(change, QuarantineChange::Changed { .. })) {
-            self.record(OperatorRecord::Quarantine(suspect), Then::nothing());
+            self.record(OperatorRecord::Quarantine(suspect), Continuation::nothing());
         }
         changes.iter().any(|change| *change != QuarantineChange::Unknown)
     }
@@ -132,7 +132,7 @@ impl TableService {
             return;
         }
         let items = if let QuarantineChange::Changed { items } = changes[TableIndex::MAIN.0] { items } else { 0 };
-        self.record(record, Then::answer(reply, items));
+        self.record(record, Continuation::answer(reply, items));
     }
 
     /// Holds a table to other settings.
@@ -160,7 +160,7 @@ impl TableService {
         state.hold_to(settings);
         let settings = Some(LiveTable::encode(state.written(), live));
         let record = OperatorRecord::Table { name: state.name().to_owned(), settings };
-        self.record(record, Then::answer(reply, in_force));
+        self.record(record, Continuation::answer(reply, in_force));
     }
 
     /// Gives items of a table new priorities, which hold at once: they are advice, and their loss costs little.
@@ -177,7 +177,7 @@ impl TableService {
         let update = state.update_priorities(&priorities)?;
         if update.updated > 0 {
             let record = OperatorRecord::Priorities { table: state.name().to_owned(), updates: priorities };
-            self.record(record, Then::nothing());
+            self.record(record, Continuation::nothing());
         }
         Ok(update)
     }

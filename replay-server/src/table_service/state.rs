@@ -29,7 +29,7 @@ pub struct TableState {
     inserts: Stall,
     samples: Stall,
     /// The kind of the reason that was last sent to the samplers.
-    told: Option<&'static str>,
+    reported: Option<&'static str>,
     metrics: TableMetrics,
 }
 
@@ -71,7 +71,7 @@ impl TableState {
             waiting: VecDeque::new(),
             inserts: Stall::default(),
             samples: Stall::default(),
-            told: None,
+            reported: None,
             metrics,
         }
     }
@@ -210,7 +210,7 @@ impl TableState {
         }
         self.waiting.push_back(Batch { items, drawn: Vec::new(), reply, since: now });
         // The new sampler has not received the reason yet.
-        self.told = None;
+        self.reported = None;
     }
 
     /// Draws every batch that the limiter allows, the oldest request first, and sends samplers the reason for which the
@@ -218,7 +218,7 @@ impl TableState {
     pub(super) fn sample(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) {
         let hold = self.draw(rng, common, now, unix);
         self.samples.update(hold, now);
-        self.tell(hold);
+        self.report_waiting(hold);
     }
 
     /// Draws batches; returns the reason for which the next one waits, if one does.
@@ -264,12 +264,12 @@ impl TableState {
 
     /// Sends samplers the reason for which they wait: to all, when the kind of reason changes, when a new sampler
     /// waits, and at every tick.
-    fn tell(&mut self, hold: Option<Hold>) {
+    fn report_waiting(&mut self, hold: Option<Hold>) {
         let kind = hold.map(Hold::kind);
-        if kind == self.told {
+        if kind == self.reported {
             return;
         }
-        self.told = kind;
+        self.reported = kind;
         let Some(hold) = hold else { return };
         let reason = hold.to_string();
         for batch in &self.waiting {
@@ -280,9 +280,9 @@ impl TableState {
         }
     }
 
-    /// Sends the reason of waiting batches once more, and forgets those of samplers that have gone.
+    /// Sends the reason of waiting batches once more, and removes those of samplers that have gone.
     pub(super) fn tick(&mut self) {
-        self.told = None;
+        self.reported = None;
         self.waiting.retain(|batch| !batch.reply.is_closed());
     }
 

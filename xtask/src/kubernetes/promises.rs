@@ -44,7 +44,7 @@ pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
     documents.unsafe_pods(&mut found);
     documents.wrong_images(&mut found);
     documents.wrong_ports(guide, &mut found);
-    documents.selectors_of_nobody(&mut found);
+    documents.selectors_without_pods(&mut found);
     documents.wrong_calls(&mut found);
     documents.scaled_twice(&mut found);
     documents.missing_names(guide, &mut found);
@@ -151,7 +151,7 @@ impl<'a> Documents<'a> {
                 }
                 for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
                     if container[probe]["httpGet"]["port"] != "admin" {
-                        found.push(format!("{}: {probe} does not ask the admin port", name_of(workload)));
+                        found.push(format!("{}: {probe} does not use the admin port", name_of(workload)));
                     }
                 }
             }
@@ -173,7 +173,7 @@ impl<'a> Documents<'a> {
     }
 
     /// Selectors of pods and targets of scaling match something that exists.
-    fn selectors_of_nobody(&self, found: &mut Vec<String>) {
+    fn selectors_without_pods(&self, found: &mut Vec<String>) {
         for document in self.0 {
             let spec = &document["spec"];
             let selector = match document["kind"].as_str().unwrap_or_default() {

@@ -153,7 +153,7 @@ fn an_image_of_others_or_without_a_tag_is_found() {
 }
 
 #[test]
-fn a_port_that_nobody_listed_is_found() {
+fn a_port_that_is_not_listed_or_not_served_is_found() {
     let found = after(|pod| pod["containers"][0]["ports"][0]["containerPort"] = 9200.into());
     assert!(found.starts_with("Deployment actor: ports [(\"admin\", 9200)] are not [(\"admin\", 9100)]"), "{found}");
     let found = broken(&fleet(), "| 7001 | | 7002 | | 9100 | `zerofleet-tls`").join("\n");
@@ -164,13 +164,13 @@ fn a_port_that_nobody_listed_is_found() {
 }
 
 #[test]
-fn a_selector_of_nobody_is_found() {
+fn a_selector_that_matches_no_pod_is_found() {
     let budget = json!({ "kind": "PodDisruptionBudget", "metadata": { "name": "b" }, "spec": { "selector": { "matchLabels": labels("lerner") } } });
     assert!(with(budget).contains("PodDisruptionBudget b: "), "a misspelt label");
 }
 
 #[test]
-fn an_arrow_too_many_or_too_few_is_found_on_either_side() {
+fn an_additional_or_missing_network_rule_is_found_on_either_side() {
     let rules = json!({ "podSelector": { "matchLabels": labels("arena") }, "egress": [{ "to": [peer("replay")], "ports": [{ "port": 7001 }] }] });
     let more = json!({ "kind": "NetworkPolicy", "metadata": { "name": "more" }, "spec": rules });
     assert_eq!(with(more), "network policies: egress lets through arena to replay:7001");
@@ -186,7 +186,7 @@ fn an_arrow_too_many_or_too_few_is_found_on_either_side() {
 }
 
 #[test]
-fn two_who_scale_one_thing_are_found() {
+fn a_workload_that_is_scaled_twice_is_found() {
     let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "actor" });
     let by_time = json!({ "kind": "HorizontalPodAutoscaler", "metadata": { "name": "actor" }, "spec": { "scaleTargetRef": target } });
     let mut documents = fleet();
@@ -199,7 +199,7 @@ fn two_who_scale_one_thing_are_found() {
 }
 
 #[test]
-fn names_that_lead_nowhere_are_found() {
+fn references_to_missing_or_undocumented_resources_are_found() {
     let found = after(|pod| pod["volumes"][0]["configMap"]["name"] = "run".into());
     assert_eq!(found, "Deployment actor: there is no ConfigMap \"run\"");
     let found = after(|pod| pod["serviceAccountName"] = "nobody".into());

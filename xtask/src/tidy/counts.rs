@@ -302,7 +302,7 @@ mod inline {
     }
 
     #[test]
-    fn a_circle_of_files_is_found_through_what_a_parent_exports() {
+    fn a_circle_of_files_is_found_through_the_exports_of_a_parent() {
         let circle = [
             ("a/src/lib.rs", "mod b;\nmod c;\nmod d;\npub use c::C;\n"),
             ("a/src/b.rs", "use crate::{C, d::D};\n"),

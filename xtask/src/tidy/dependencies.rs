@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workspaces_list_is_no_use() {
+    fn workspace_dependencies_are_not_reported_as_unused() {
         assert_eq!(unused(&[source("Cargo.toml", "[workspace.dependencies]\nserde = \"1\"\n")]), [""; 0]);
     }
 }

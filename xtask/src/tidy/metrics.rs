@@ -212,7 +212,7 @@ histogram!(\"zerofleet_replay_sample_seconds\", \"table\" => table);
     }
 
     #[test]
-    fn what_is_listed_exported_and_used_as_listed_is_fine() {
+    fn metrics_that_are_listed_exported_and_used_as_listed_pass() {
         let rule =
             "rate(zerofleet_actor_seconds_total{phase=\"wait\", role=\"actor\"}[5m]) / zerofleet_actor_games_total";
         assert_eq!(complaints_of_rule(rule), [""; 0]);

@@ -9,7 +9,7 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 use super::*;
 
 /// Answers as [`Hashing`] does after so much work for a call and so much for a position, and counts its calls.
-struct Costing {
+struct BusyWork {
     inner: Hashing,
     name: &'static str,
     call: u32,
@@ -17,7 +17,7 @@ struct Costing {
     calls: Arc<AtomicUsize>,
 }
 
-impl Evaluator for Costing {
+impl Evaluator for BusyWork {
     fn attributes(&self) -> Attributes {
         Attributes { name: self.name.into(), ..self.inner.attributes() }
     }
@@ -30,7 +30,7 @@ impl Evaluator for Costing {
     }
 }
 
-struct Stand {
+struct FakeBackend {
     name: &'static str,
     call: u32,
     position: u32,
@@ -38,7 +38,7 @@ struct Stand {
     calls: Arc<AtomicUsize>,
 }
 
-impl Backend for Stand {
+impl Backend for FakeBackend {
     fn describe(&self) -> String {
         self.name.to_owned()
     }
@@ -49,7 +49,7 @@ impl Backend for Stand {
         }
         let &Self { name, call, position, .. } = self;
         let inner = Hashing::new(TicTacToe::new().spec().observation, 7);
-        Ok(Box::new(Costing { inner, name, call, position, calls: Arc::clone(&self.calls) }))
+        Ok(Box::new(BusyWork { inner, name, call, position, calls: Arc::clone(&self.calls) }))
     }
 }
 
@@ -70,11 +70,11 @@ fn manifest() -> Manifest {
 }
 
 /// A CPU that answers each position in the same time, and a device whose calls cost much and positions nothing.
-fn stands(cpu: bool, device: bool) -> (Vec<Choice>, Arc<AtomicUsize>) {
+fn fake_choices(cpu: bool, device: bool) -> (Vec<Choice>, Arc<AtomicUsize>) {
     let calls = Arc::<AtomicUsize>::default();
     let choice = |name, call, position, takes_weights| {
         let calls = Arc::clone(&calls);
-        let backend = Box::new(Stand { name, call, position, takes_weights, calls });
+        let backend = Box::new(FakeBackend { name, call, position, takes_weights, calls });
         Choice { backend, is_shared: false }
     };
     (vec![choice("cpu", 0, 20_000, cpu), choice("device", 300_000, 0, device)], calls)
@@ -92,7 +92,7 @@ fn host(memory: &Memory) -> Host {
 }
 
 fn measured(memory: &Memory, cpu: bool, device: bool, batch_max: usize) -> (Measured, Arc<AtomicUsize>) {
-    let (choices, calls) = stands(cpu, device);
+    let (choices, calls) = fake_choices(cpu, device);
     (Measured::new(choices, Demand { threads: 1, batch_max }, host(memory)), calls)
 }
 
@@ -108,7 +108,7 @@ fn each_batch_size_gets_the_evaluator_that_was_fastest_at_it() {
 }
 
 #[test]
-fn what_was_measured_is_remembered_by_the_next_start() {
+fn measured_speeds_are_reused_by_the_next_start() {
     let memory = Memory::default();
     let (first, calls) = measured(&memory, true, true, 64);
     let name = first.build(&manifest(), &Bytes::new()).unwrap().attributes().name;
@@ -123,7 +123,7 @@ fn what_was_measured_is_remembered_by_the_next_start() {
 }
 
 #[test]
-fn a_memory_that_cannot_be_read_is_measured_anew() {
+fn unreadable_stored_speeds_are_measured_again() {
     let memory = Memory::default();
     *memory.lock().unwrap() = Some(b"{\"half".to_vec());
     let (measured, calls) = measured(&memory, true, true, 8);
@@ -133,7 +133,7 @@ fn a_memory_that_cannot_be_read_is_measured_anew() {
 }
 
 #[test]
-fn what_an_earlier_format_holds_is_measured_anew() {
+fn stored_speeds_in_an_earlier_format_are_measured_again() {
     let memory = Memory::default();
     let (first, _) = measured(&memory, true, true, 8);
     let key = first.key(&manifest().architecture);
@@ -198,7 +198,7 @@ fn queue(memory: &Memory, threads: usize) -> (Measured, Queue) {
 }
 
 #[test]
-fn the_depth_that_evaluates_most_is_kept_told_and_remembered() {
+fn the_fastest_depth_is_set_described_and_stored() {
     let memory = Memory::default();
     let (first, device) = queue(&memory, 4);
     first.build(&manifest(), &Bytes::new()).unwrap();
@@ -218,7 +218,7 @@ fn no_more_batches_are_in_flight_than_there_are_threads() {
 }
 
 #[test]
-fn the_only_engine_that_takes_the_weights_evaluates_and_none_is_an_error() {
+fn the_only_engine_that_accepts_the_weights_is_used_and_without_one_the_build_fails() {
     let memory = Memory::default();
     let (one, _) = measured(&memory, false, true, 8);
     assert_eq!(&*one.build(&manifest(), &Bytes::new()).unwrap().attributes().name, "device");

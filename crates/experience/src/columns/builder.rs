@@ -43,7 +43,7 @@ impl ColumnsBuilder {
         }
     }
 
-    /// Writes the columns of the whole episode, and checks them as those of anyone else.
+    /// Writes the columns of the whole episode, and checks them as all others.
     pub(super) fn finish(&self, game: &str, outcome: Outcome) -> Result<Columns, Invalid> {
         if let Some(ply) = self.without_policy {
             return Err(Invalid { field: format!("steps[{ply}].policy"), reason: "is empty".to_owned() });

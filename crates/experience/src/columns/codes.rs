@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_early_or_never_is_no_number() {
+    fn a_truncated_or_unterminated_number_is_refused() {
         assert_eq!(take_number(&mut [].as_slice()), None);
         assert_eq!(take_number(&mut [0x80].as_slice()), None);
         assert_eq!(take_number(&mut [0x80; 11].as_slice()), None);
@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back_in_their_order(numbers in prop::collection::vec(any::<u64>(), 0..9), shift in 0..64_u32) {
+        fn written_numbers_are_read_back_in_order(numbers in prop::collection::vec(any::<u64>(), 0..9), shift in 0..64_u32) {
             let numbers: Vec<u64> = numbers.iter().map(|number| number >> shift).collect();
             let bytes: Vec<u8> = numbers.iter().flat_map(|&number| bytes(number)).collect();
             let mut rest = bytes.as_slice();

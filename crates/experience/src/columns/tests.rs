@@ -71,7 +71,7 @@ fn all_bits(steps: impl IntoIterator<Item = Step>) -> Vec<StepBits> {
 
 proptest! {
     #[test]
-    fn any_trajectory_comes_back_bit_for_bit(steps in steps(), game in name(), outcome in outcome()) {
+    fn any_trajectory_is_read_back_bit_for_bit(steps in steps(), game in name(), outcome in outcome()) {
         let trajectory = Trajectory::of(ID, &game, &steps, outcome).unwrap();
         let back = Trajectory::parse(ID, trajectory.columns(), Limits::NONE).unwrap();
         prop_assert_eq!((back.id(), back.game(), back.outcome()), (ID, game.as_str(), outcome));
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_without_the_steps_is_the_trajectorys(steps in steps(), outcome in outcome()) {
+    fn fields_read_without_decoding_the_steps_agree_with_the_steps(steps in steps(), outcome in outcome()) {
         let trajectory = Trajectory::of(ID, "any", &steps, outcome).unwrap();
         let full: Vec<usize> = (0..steps.len()).filter(|&ply| !steps[ply].kind.policy().is_empty()).collect();
         prop_assert_eq!(trajectory.plies(), steps.len());

@@ -75,7 +75,7 @@ fn the_board_is_drawn_with_the_first_player_as_crosses() {
 }
 
 #[test]
-fn the_observation_shows_the_mover_first_and_who_began() {
+fn the_observation_shows_the_mover_first_and_marks_the_first_player_to_move() {
     let game = ConnectFour::new();
     let mut planes = [f32::NAN; 3 * CELLS];
     game.observe(&after("445"), &mut planes);

@@ -208,12 +208,12 @@ fn check(flaw: Flaw, expected: &str) {
 }
 
 #[test]
-fn a_game_that_keeps_its_promises_conforms() {
+fn a_game_without_flaws_conforms() {
     run(&Nim::new(Flaw::None), 1);
 }
 
 #[test]
-fn a_broken_promise_is_reported_with_seed_and_actions() {
+fn a_contract_violation_is_reported_with_seed_and_actions() {
     assert_eq!(
         verdict(Flaw::LegalDescending),
         "nim, seed 1, after actions []: legal actions are not ascending: \

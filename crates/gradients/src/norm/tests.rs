@@ -136,7 +136,7 @@ fn gradients_are_the_slopes_of_the_loss_in_float64() {
 }
 
 #[test]
-fn a_gradient_that_came_another_way_is_added_first() {
+fn a_second_gradient_is_added_before_the_backward_pass() {
     let case = Case::random(140, 70, false, 6);
     let (norm, y) = case.forward();
     let besides = Case::random(140, 70, false, 8).gradient;
@@ -151,7 +151,7 @@ fn a_gradient_that_came_another_way_is_added_first() {
 }
 
 #[test]
-fn a_number_that_is_none_does_not_get_lost() {
+fn a_nan_input_spreads_over_its_channel_only() {
     let mut case = Case::random(40, 64, true, 7);
     case.z[5] = bf16::NAN;
     let (_, y) = case.forward();
@@ -160,7 +160,7 @@ fn a_number_that_is_none_does_not_get_lost() {
 }
 
 #[test]
-fn the_wide_passes_do_as_the_plain_ones() {
+fn the_wide_passes_agree_with_the_plain_ones() {
     let case = Case::random(130, 96, true, 9);
     let (norm, y) = case.forward();
     let mut plain = vec![bf16::NAN; y.len()];

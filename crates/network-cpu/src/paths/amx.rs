@@ -411,7 +411,7 @@ pub(crate) unsafe fn multiply_with<U: Unit, F: Finish>(unit: &mut U, job: &Job<'
     // SAFETY: the caller's.
     unsafe {
         for (index, panel) in job.product.panels.iter().enumerate() {
-            let mut ahead = Ahead::of(job, index);
+            let mut ahead = Prefetch::of(job, index);
             let mut left = job.runs;
             while !left.is_empty() {
                 let (runs, rest) = left.split_at(together(left.len()));
@@ -432,14 +432,14 @@ pub(crate) unsafe fn multiply_with<U: Unit, F: Finish>(unit: &mut U, job: &Job<'
 }
 
 /// The weights of the next panel, on their way into the second-level cache.
-struct Ahead {
+struct Prefetch {
     lines: *const Line,
     left: usize,
     /// Lines that are fetched beside each segment.
     beside: usize,
 }
 
-impl Ahead {
+impl Prefetch {
     /// The weights after panel `index` of a job, if any are to be prefetched.
     #[inline(always)]
     fn of(job: &Job<'_>, index: usize) -> Self {
@@ -491,7 +491,7 @@ unsafe fn tiles<U: Unit, F: Finish, const TILES: usize>(
     runs: [&Run; TILES],
     sums: *mut f32,
     waiting: &mut Option<Waiting<'_>>,
-    ahead: &mut Ahead,
+    ahead: &mut Prefetch,
 ) {
     let segments = &job.product.segments;
     // So much is finished beside each segment that all is in the end, even if a third of them is hidden.

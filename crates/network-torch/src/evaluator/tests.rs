@@ -171,7 +171,7 @@ fn a_number_that_is_not_finite_is_never_an_answer() {
 }
 
 #[test]
-fn attributes_say_what_answers() {
+fn attributes_name_the_device_precision_and_version() {
     let attributes = evaluator(Precision::Bf16).attributes();
     assert_eq!((&*attributes.name, attributes.weights_version), ("libtorch cpu bf16", 9));
 }
@@ -187,7 +187,7 @@ fn padding_wastes_at_most_an_eighth_and_bounds_the_number_of_sizes() {
 }
 
 #[test]
-fn what_is_written_is_what_the_tensor_holds() {
+fn a_staging_tensor_shares_the_memory_of_its_numbers() {
     let mut staging = Staging::new(Device::Cpu);
     staging.numbers(3).unwrap().copy_from_slice(&[1.0, 2.0, 3.0]);
     assert_eq!(numbers(&staging.tensor(3).unwrap()), [1.0, 2.0, 3.0]);

@@ -36,7 +36,7 @@ fn the_seed_alone_decides_a_new_network() {
 
 /// The bounds are those of He et al. 2015, by fan-in; 160 draws and more come near them.
 #[test]
-fn what_pooling_and_excitation_add_begins_at_a_tenth() {
+fn output_weights_of_pooling_and_excitation_start_at_a_tenth_of_the_he_bound() {
     let network = Network::new(&complete(), Device::Cpu, 3).unwrap();
     let largest = |name: &str| numbers(network.tensor(name)).into_iter().map(f64::abs).fold(0.0, f64::max);
     for (name, fan_in, scale) in [
@@ -52,7 +52,7 @@ fn what_pooling_and_excitation_add_begins_at_a_tenth() {
 }
 
 #[test]
-fn what_is_written_is_read_back_bit_for_bit() {
+fn a_written_network_is_read_back_bit_for_bit() {
     for architecture in [tiny(), complete()] {
         let bytes = seasoned(&architecture, 51).to_safetensors().unwrap();
         let read = Network::from_safetensors(&architecture, &bytes, Device::Cpu).unwrap();
@@ -101,7 +101,7 @@ fn a_missing_an_extra_and_a_misshapen_tensor_are_refused_by_name() {
 }
 
 #[test]
-fn numbers_that_no_network_has_are_refused_by_name() {
+fn non_finite_numbers_and_negative_variances_are_refused_by_tensor_name() {
     let set = |name: &str, value: f32| {
         let bytes = rewritten(|tensors| {
             let tensor = tensors.iter_mut().find(|tensor| tensor.0 == name).unwrap();
@@ -153,7 +153,7 @@ fn a_flipped_byte_never_panics_and_is_refused_in_the_header() {
 }
 
 #[test]
-fn architectures_from_outside_are_refused_before_memory_is_asked_for() {
+fn architectures_out_of_range_are_refused_before_memory_is_allocated() {
     let refused = |change: fn(&mut weights::Architecture)| {
         let mut architecture = tiny();
         change(&mut architecture);

@@ -250,7 +250,7 @@ fn weight_decay_shrinks_convolutions_and_matrices_and_nothing_else() {
     }
 }
 
-fn the_average_trails(architecture: &Architecture) {
+fn check_average(architecture: &Architecture) {
     let mut trainer = trainer_of(architecture, settings());
     let mut expected = numbers(&trainer.network().flat_parameters);
     for step in 0..12_u32 {
@@ -268,9 +268,9 @@ fn the_average_trails(architecture: &Architecture) {
 }
 
 #[test]
-fn the_average_trails_the_weights_and_forgets_the_first_ones() {
-    the_average_trails(&small());
-    the_average_trails(&complete());
+fn published_weights_are_an_exponential_average_with_warm_up() {
+    check_average(&small());
+    check_average(&complete());
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn settings_outside_their_range_are_refused_by_name() {
 }
 
 #[test]
-fn the_parts_of_a_step_are_told_and_change_nothing() {
+fn a_timed_step_reports_its_parts_and_returns_the_same_losses() {
     #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; only differences count")]
     let start = Instant::now();
     let mut reads = 0;

@@ -19,8 +19,8 @@ fn check(settings: RateLimiterSettings, script: &str) {
             "delete" | "restore" => Ok(()),
             _ => panic!("{line}"),
         };
-        let said = if answer.is_ok() { "ok" } else { "wait" };
-        assert_eq!(said, expected, "step {at} `{line}` of `{script}`: {answer:?} with {limiter:?}");
+        let verdict = if answer.is_ok() { "ok" } else { "wait" };
+        assert_eq!(verdict, expected, "step {at} `{line}` of `{script}`: {answer:?} with {limiter:?}");
         match (answer, verb) {
             (Ok(()), "insert") => limiter.insert(items),
             (Ok(()), "sample") => limiter.sample(items),
@@ -67,7 +67,7 @@ fn deleting_below_the_minimum_makes_samples_wait_again() {
 }
 
 #[test]
-fn what_comes_back_counts_for_the_minimum_and_leaves_the_ratio_alone() {
+fn restored_items_count_towards_the_minimum_and_not_towards_the_ratio() {
     check(
         ratio(1.0, 2, 1.0),
         "insert 3 ok | delete 2 ok | sample wait | restore ok | sample ok | sample ok | sample wait",
@@ -89,7 +89,7 @@ fn changed_settings_decide_as_if_they_had_held_from_the_beginning() {
 }
 
 #[test]
-fn the_reason_for_waiting_is_said_in_words() {
+fn a_refused_insert_or_sample_states_its_reason() {
     let mut limiter = RateLimiter::new(ratio(2.0, 3, 2.0));
     limiter.insert(1);
     assert_eq!(limiter.can_sample(1).unwrap_err().to_string(), "the table holds 1 of the 3 items that sampling needs");
@@ -109,18 +109,18 @@ fn the_reason_for_waiting_is_said_in_words() {
 
 #[test]
 fn settings_that_could_block_both_sides_are_refused() {
-    let said = |settings: RateLimiterSettings| settings.check().unwrap_err().reason;
-    assert_eq!(said(ratio(0.0, 1, 1.0)), "0 samples per insert is not a number above 0");
-    assert_eq!(said(ratio(f64::NAN, 1, 1.0)), "NaN samples per insert is not a number above 0");
-    assert_eq!(said(ratio(1.0, 0, 1.0)), "the minimum is 0 items, it must be at least 1");
+    let verdict = |settings: RateLimiterSettings| settings.check().unwrap_err().reason;
+    assert_eq!(verdict(ratio(0.0, 1, 1.0)), "0 samples per insert is not a number above 0");
+    assert_eq!(verdict(ratio(f64::NAN, 1, 1.0)), "NaN samples per insert is not a number above 0");
+    assert_eq!(verdict(ratio(1.0, 0, 1.0)), "the minimum is 0 items, it must be at least 1");
     assert_eq!(
-        said(ratio(8.0, 1, 7.0)),
+        verdict(ratio(8.0, 1, 7.0)),
         "an error of 7 samples could block both sides for ever, it must be at least 8"
     );
 }
 
 #[test]
-fn a_resumed_limiter_decides_as_the_one_that_counted() {
+fn a_limiter_resumed_from_counts_equals_the_original() {
     let mut first = RateLimiter::new(ratio(2.0, 2, 3.0));
     first.insert(3);
     first.sample(2);
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn while_nothing_is_deleted_one_side_can_always_go_on(
+    fn without_deletions_an_insert_or_a_batch_of_samples_is_always_allowed(
         quarters in 1_u32..64, min_items in 1_u64..20, slack in 0_u32..20,
         script in prop::collection::vec((any::<bool>(), 1_u64..50), 1..200),
     ) {

@@ -72,18 +72,18 @@ impl Entry {
     }
 
     /// Returns true if each of its items had its last draw; false if it has none.
-    pub(super) fn is_exhausted(&self, weigh: Weigh) -> bool {
+    pub(super) fn is_exhausted(&self, weigh: ItemWeights) -> bool {
         let items = self.items();
         items > 0 && (0..items).all(|item| self.is_exhausted_at(item, weigh))
     }
 
     /// Returns true if this item had its last draw.
-    pub(super) fn is_exhausted_at(&self, item: usize, weigh: Weigh) -> bool {
+    pub(super) fn is_exhausted_at(&self, item: usize, weigh: ItemWeights) -> bool {
         weigh.exhausts(self.times_sampled(item))
     }
 
     /// Recounts its items that may be drawn. O(items) where draws are counted.
-    pub(super) fn count_drawable(&mut self, weigh: Weigh) {
+    pub(super) fn count_drawable(&mut self, weigh: ItemWeights) {
         let items = if self.is_quarantined() { 0 } else { self.items() };
         let drawable = (0..items).filter(|&item| !self.is_exhausted_at(item, weigh)).count();
         self.drawable = u32::try_from(drawable).expect("an episode has under 2^32 steps");
@@ -145,14 +145,14 @@ impl Entry {
 
 /// The weights of items under the settings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Weigh {
+pub(super) struct ItemWeights {
     selector: Selector,
     max_times_sampled: Option<NonZeroU32>,
     /// The weights version that weighs one, for staleness.
     base: WeightsVersion,
 }
 
-impl Weigh {
+impl ItemWeights {
     pub(super) fn new(settings: &TableSettings, base: WeightsVersion) -> Self {
         let TableSettings { selector, max_times_sampled, .. } = *settings;
         Self { selector, max_times_sampled, base }

@@ -142,7 +142,7 @@ fn a_connect_four_position_takes_at_most_15_percent_of_dense_float32_planes() {
 
 /// A priority, a weight with its share of the tree, a counter, an index; and room to grow.
 #[test]
-fn telling_items_apart_costs_at_most_40_bytes_each() {
+fn the_state_of_an_item_takes_at_most_40_bytes() {
     let plain = TableSettings::uniform(window(100_000, 100_000));
     let all = TableSettings { max_times_sampled: times(9), selector: Selector::Prioritised { exponent: 1.0 }, ..plain };
     let (plain, all) = (connect_four_bytes(plain, 2), connect_four_bytes(all, 5));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_without_prior_can_still_be_the_only_one() {
+    fn a_single_action_with_a_prior_of_zero_is_chosen() {
         assert_eq!(choose(&[UNVISITED], &[0.0], &[0.0]), Some(0));
     }
 

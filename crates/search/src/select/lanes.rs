@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equals_counts() {
+    fn the_first_of_equal_lanes_is_found() {
         for bits in 1..1_u32 << LANES {
             let mut scores = [f32::NEG_INFINITY; LANES];
             (0..LANES).filter(|lane| bits >> lane & 1 == 1).for_each(|lane| scores[lane] = 0.5);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_the_exponential_function_to_three_units_in_the_last_place() {
+    fn exp_of_negative_agrees_with_exp_to_three_units_in_the_last_place() {
         let mut worst = 0.0_f64;
         for step in 0..=870_000 {
             let x = -step as f32 / 10_000.0;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_exact_and_what_is_far_below_is_next_to_nothing() {
+    fn exp_of_negative_is_one_at_zero_and_almost_zero_far_below() {
         assert_eq!(exp_of_negative(0.0), 1.0);
         for x in [-87.0, -1e3, -1e30, f32::NEG_INFINITY] {
             assert!((0.0..1e-37).contains(&exp_of_negative(x)), "{x}");

@@ -107,7 +107,7 @@ mod tests {
 
     /// With more actions than are looked at together.
     #[test]
-    fn the_best_of_many_is_found_wherever_it_stands() {
+    fn the_best_of_many_actions_is_chosen_at_any_index() {
         for len in [1, 7, 8, 9, 16, 17, 40] {
             for at in 0..len {
                 let mut values = vec![0.25; len];

@@ -41,7 +41,7 @@ fn puct_grows_the_tree_of_the_reference_node_for_node() {
 }
 
 #[test]
-fn so_does_puct_with_normalised_values() {
+fn puct_with_normalised_values_grows_the_tree_of_the_reference() {
     check_by_the_reference(&Settings { values: ValueRange::Normalised, ..settings() });
 }
 
@@ -52,14 +52,14 @@ fn a_node_has_one_visit_more_than_its_children_together() {
             for leaves in [1, 4] {
                 let mut tree = toy.tree(&settings);
                 search(&mut tree, 150, Exploration::Explore, leaves);
-                check_books(&tree);
+                check_visit_counts(&tree);
             }
         }
     }
 }
 
 #[test]
-fn a_request_taken_back_leaves_no_trace() {
+fn a_cancelled_request_leaves_the_tree_unchanged() {
     for toy in games(40, 7, Turns::Alternating) {
         let mut tree = toy.tree(&Settings { solver: Solver::Off, ..settings() });
         search(&mut tree, 20, Exploration::Greedy, 1);
@@ -74,23 +74,23 @@ fn a_request_taken_back_leaves_no_trace() {
         if !completed_in_between {
             assert_eq!(before, hot_values(&tree));
         }
-        check_books(&tree);
+        check_visit_counts(&tree);
     }
 }
 
 #[test]
-fn nothing_of_visits_in_flight_is_left_once_all_are_answered() {
+fn no_visit_is_in_flight_once_all_requests_are_answered() {
     for settings in [settings(), gumbel()] {
         for toy in games(40, 7, Turns::Alternating) {
             let mut tree = toy.tree(&settings);
             search(&mut tree, 100, Exploration::Greedy, 8);
-            check_books(&tree);
+            check_visit_counts(&tree);
         }
     }
 }
 
 #[test]
-fn when_every_leaf_is_in_flight_the_tree_is_busy_and_then_goes_on() {
+fn a_search_with_every_leaf_in_flight_still_finishes() {
     for toy in games(30, 4, Turns::Alternating) {
         let mut tree = toy.tree(&settings());
         tree.begin(400, Exploration::Greedy, &mut Silent);
@@ -186,7 +186,7 @@ impl DrawOrPlayOn {
 }
 
 #[test]
-fn a_proven_draw_is_preferred_to_what_looks_lost() {
+fn a_proven_draw_is_preferred_to_an_action_with_a_losing_value() {
     for settings in [settings(), gumbel()] {
         for priors in [[0.5, 0.5], [0.1, 0.9]] {
             for exploration in [Exploration::Greedy, Exploration::Explore] {
@@ -207,7 +207,7 @@ fn a_proven_draw_is_preferred_to_what_looks_lost() {
 }
 
 #[test]
-fn what_looks_better_than_a_proven_draw_is_preferred_to_it() {
+fn an_action_with_a_winning_value_is_preferred_to_a_proven_draw() {
     for settings in [settings(), gumbel()] {
         let mut tree = DrawOrPlayOn::tree(0.5, [0.5, 0.5], &settings);
         tree.begin(96, Exploration::Greedy, &mut Silent);
@@ -218,7 +218,7 @@ fn what_looks_better_than_a_proven_draw_is_preferred_to_it() {
 }
 
 #[test]
-fn a_search_that_stops_early_plays_what_its_whole_budget_would() {
+fn a_search_that_stops_early_plays_the_action_of_the_whole_budget() {
     let whole = Settings { solver: Solver::Off, ..settings() };
     let stopping = Settings { early_stop: EarlyStop::Decided, ..whole.clone() };
     let (mut made, mut budgets) = (0, 0);
@@ -239,7 +239,7 @@ fn a_search_that_stops_early_plays_what_its_whole_budget_would() {
 }
 
 #[test]
-fn a_search_whose_visits_are_a_target_or_drawn_from_makes_every_simulation() {
+fn an_exploring_or_sampling_search_makes_every_simulation() {
     let settings = Settings { solver: Solver::Off, early_stop: EarlyStop::Decided, ..settings() };
     for toy in games(40, 8, Turns::Alternating) {
         for exploration in [Exploration::Explore, Exploration::Sample] {
@@ -252,7 +252,7 @@ fn a_search_whose_visits_are_a_target_or_drawn_from_makes_every_simulation() {
 
 /// The budget is for leaves: a proven draw is not visited over and over only because all else is in flight.
 #[test]
-fn a_proven_draw_does_not_stand_in_for_leaves_in_flight() {
+fn a_proven_draw_is_not_visited_repeatedly_while_leaves_are_in_flight() {
     let mut tree = DrawOrPlayOn::tree(0.5, [0.5, 0.5], &settings());
     tree.begin(8, Exploration::Greedy, &mut Silent);
     run_with(&mut tree, 1, DrawOrPlayOn::answer);
@@ -271,7 +271,7 @@ fn a_proven_draw_does_not_stand_in_for_leaves_in_flight() {
 }
 
 #[test]
-fn the_search_policy_sums_to_one_and_takes_nothing_worse_than_what_is_proven() {
+fn the_search_policy_sums_to_one_and_excludes_actions_worse_than_a_proven_result() {
     for settings in [settings(), gumbel()] {
         for toy in games(80, 5, Turns::Alternating) {
             for simulations in [0, 1, 7, 60] {
@@ -315,7 +315,7 @@ fn reuse_keeps_every_statistic_of_the_subtree() {
                 }
                 assert_eq!(dump(&tree, NodeId::ROOT), before.unwrap());
                 assert_eq!(*tree.root_state(), state);
-                check_books(&tree);
+                check_visit_counts(&tree);
             }
         }
     }
@@ -335,7 +335,7 @@ fn kept_visits_count_towards_the_budget() {
 }
 
 #[test]
-fn a_greedy_search_draws_nothing() {
+fn a_greedy_search_draws_no_random_number() {
     for settings in [settings(), gumbel()] {
         for toy in games(10, 6, Turns::Alternating) {
             let mut tree = toy.tree(&settings);
@@ -361,7 +361,7 @@ fn a_seed_fixes_the_tree() {
 }
 
 #[test]
-fn noise_is_not_shown_as_the_prior_and_does_not_outlive_the_search() {
+fn noise_is_absent_from_the_shown_priors_and_from_the_next_search() {
     for toy in games(10, 6, Turns::Alternating) {
         let mut tree = toy.tree(&settings());
         search(&mut tree, 20, Exploration::Explore, 1);
@@ -506,7 +506,7 @@ fn the_value_is_that_of_the_search_policy_and_not_the_mean_over_rejected_actions
 }
 
 /// Every count agrees with every other, and nothing is in flight or blocked.
-fn check_books(tree: &Tree<toy::Toy>) {
+fn check_visit_counts(tree: &Tree<toy::Toy>) {
     let arena = &tree.arena;
     assert_eq!(tree.states.len(), arena.nodes.len());
     for (at, node) in arena.nodes.iter().enumerate() {

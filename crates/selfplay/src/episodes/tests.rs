@@ -63,14 +63,14 @@ fn check_by_the_rules<G: Game>(game: G, settings: &Settings) {
 }
 
 #[test]
-fn trajectories_replay_to_the_outcome_they_claim() {
+fn trajectories_replay_to_their_recorded_outcome() {
     check_by_the_rules(TicTacToe::new(), &settings());
     check_by_the_rules(ConnectFour::new(), &settings());
     check_by_the_rules(Hex::new(games::hex::Size::new(4).unwrap()), &settings());
 }
 
 #[test]
-fn so_do_those_of_gumbel_searches_several_leaves_and_fresh_trees() {
+fn trajectories_of_gumbel_several_leaves_and_fresh_trees_replay_to_their_recorded_outcome() {
     let gumbel = search::Settings { algorithm: SearchAlgorithm::GUMBEL, ..Default::default() };
     check_by_the_rules(ConnectFour::new(), &Settings { search: gumbel, ..settings() });
     check_by_the_rules(ConnectFour::new(), &Settings { leaves_per_tree: 4, ..settings() });
@@ -129,7 +129,7 @@ fn seeds_fix_trajectories_exactly() {
 }
 
 #[test]
-fn other_weights_play_other_games() {
+fn different_weights_lead_to_different_games() {
     let game = ConnectFour::new();
     let run = |seed| play(game.clone(), &settings(), &mut hashing(&game, seed), None, 1).0;
     assert_ne!(run(1).iter().map(actions).collect::<Vec<_>>(), run(2).iter().map(actions).collect::<Vec<_>>());
@@ -171,7 +171,7 @@ fn a_game_does_not_depend_on_how_many_others_advance_with_it() {
 }
 
 #[test]
-fn a_tiny_batch_limit_slows_down_and_changes_nothing() {
+fn a_tiny_batch_limit_changes_no_game() {
     struct Tiny(Hashing);
     impl Evaluator for Tiny {
         fn attributes(&self) -> inference::Attributes {
@@ -202,7 +202,7 @@ fn the_same_position_is_evaluated_once_in_a_batch() {
 
 /// 8 games of 6 episodes hold about 900 searches: five standard deviations of a share of 0.3 are 0.08.
 #[test]
-fn the_share_of_full_searches_is_the_one_asked_for() {
+fn the_share_of_full_searches_is_the_configured_one() {
     let game = ConnectFour::new();
     let settings = Settings { full_search_probability: 0.3, full_simulations: 6, fast_simulations: 3, ..settings() };
     let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 6);
@@ -240,7 +240,7 @@ fn only_fast_searches_that_play_their_best_action_stop_early() {
 }
 
 #[test]
-fn full_searches_take_as_many_simulations_as_were_last_asked_for() {
+fn full_searches_make_the_number_of_simulations_set_last() {
     let game = ConnectFour::new();
     let settings = Settings {
         full_simulations: 8,
@@ -279,7 +279,7 @@ fn random_plies_come_first_are_marked_and_never_end_a_game() {
 
 /// 160 episodes: five standard deviations of a share of 0.25 are 0.17.
 #[test]
-fn only_the_share_asked_for_begins_at_random() {
+fn the_configured_share_of_episodes_begins_with_random_plies() {
     let game = TicTacToe::new();
     let settings = Settings { openings: Openings { probability: 0.25, random_plies_max: 2 }, ..settings() };
     let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 20);
@@ -413,7 +413,7 @@ fn settling_ends_every_search_and_begins_none() {
 }
 
 #[test]
-fn an_abandoned_search_begins_again_and_knows_nothing_of_its_first_evaluator() {
+fn an_abandoned_search_restarts_without_results_of_its_first_evaluator() {
     let game = TicTacToe::new();
     let mut settings = Settings { full_search_probability: 1.0, games: 1, ..settings() };
     settings.search.dirichlet.fraction = 0.0;
@@ -442,7 +442,7 @@ fn an_abandoned_search_begins_again_and_knows_nothing_of_its_first_evaluator() {
 }
 
 #[test]
-fn an_evaluator_that_comes_and_goes_costs_time_and_nothing_else() {
+fn an_intermittently_failing_evaluator_changes_no_episode() {
     let game = ConnectFour::new();
     let (expected, _) = play(game.clone(), &settings(), &mut Uniform::new(game.spec().observation), None, 2);
     for fault in [Fault::Backend, Fault::NotFinite] {
@@ -460,7 +460,7 @@ fn an_evaluator_that_comes_and_goes_costs_time_and_nothing_else() {
 }
 
 #[test]
-fn what_is_done_in_rounds_that_fail_is_counted() {
+fn episodes_finished_in_failed_rounds_are_counted() {
     let game = TicTacToe::new();
     let mut evaluator = Faulty::new(game.spec().observation, Fault::Backend, 2);
     let mut episodes = Episodes::new(game, settings(), 5);
@@ -514,7 +514,7 @@ fn clock() -> Instant {
 }
 
 #[test]
-fn the_time_to_observe_is_told_by_the_clock_once_for_each_batch_and_changes_nothing() {
+fn the_time_to_observe_is_measured_once_for_each_batch_and_changes_no_episode() {
     let game = ConnectFour::new();
     let [mut timed, mut untimed] = [(); 2].map(|()| Episodes::new(game.clone(), settings(), 5));
     timed = timed.timed(clock);

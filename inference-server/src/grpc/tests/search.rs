@@ -32,7 +32,7 @@ fn refused(error: AnalysisError) -> tonic::Status {
 }
 
 #[tokio::test]
-async fn the_winning_move_is_selected_whatever_the_network_says() {
+async fn the_winning_move_is_selected_with_random_predictions() {
     let server = Server::start(|_| {}).await;
     server.publish(1);
     within(server.running.handle.served()).await;
@@ -86,7 +86,7 @@ async fn a_search_ends_with_its_time_and_with_its_client() {
 }
 
 #[tokio::test]
-async fn questions_that_cannot_be_answered_are_refused_by_their_field() {
+async fn invalid_search_queries_are_refused_by_their_field() {
     let server = Server::start(|section| {
         section.simulations_max = 1000;
         section.search_ms_max = 500;
@@ -113,7 +113,7 @@ async fn questions_that_cannot_be_answered_are_refused_by_their_field() {
 }
 
 #[tokio::test]
-async fn before_the_first_weights_there_is_no_advice() {
+async fn move_selection_is_unavailable_before_the_first_weights() {
     let server = Server::start(|_| {}).await;
     let status = refused(within(advisor(&server).select_move(query(&[]))).await.unwrap_err());
     assert_eq!(status.code(), Code::Unavailable);

@@ -129,7 +129,7 @@ fn every_batch_size_up_to_the_limit_is_taken() {
 }
 
 #[test]
-fn requested_outputs_come_in_the_order_asked_and_unknown_parameters_are_ignored() {
+fn requested_outputs_keep_their_order_and_unknown_parameters_are_ignored() {
     let mut request = good();
     let ignored = parameter(ParameterChoice::StringParam("x".into()));
     request.parameters.insert("sequence_id".into(), ignored.clone());

@@ -74,7 +74,7 @@ fn equal_positions_and_only_they_have_equal_rows() {
 }
 
 #[test]
-fn a_request_that_does_not_hold_what_it_says_is_refused_by_its_field() {
+fn an_inconsistent_request_is_refused_with_the_field_at_fault() {
     let with = |change: fn(&mut v1::EvalRequest)| {
         let mut request = wire();
         change(&mut request);
@@ -129,7 +129,7 @@ fn an_answer_comes_back_within_half_precision_and_sums_to_one() {
 }
 
 #[test]
-fn an_answer_that_is_none_is_refused_by_its_field() {
+fn invalid_predictions_are_refused_with_the_field_at_fault() {
     let mut batch = Batch::new(SHAPE);
     batch.push(&[Action(0), Action(1)], |_| {});
     let answer = |priors: [f32; 2], wdl: [f32; 3]| {
@@ -148,7 +148,7 @@ fn an_answer_that_is_none_is_refused_by_its_field() {
 }
 
 #[test]
-fn a_rejection_says_why_and_when_to_come_again() {
+fn a_rejection_carries_its_reason_and_its_retry_delay() {
     for reason in [RejectReason::Full, RejectReason::Late, RejectReason::Version, RejectReason::Failed] {
         let rejection = Rejection {
             reason,

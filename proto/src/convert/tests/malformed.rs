@@ -131,7 +131,7 @@ fn every_malformed_chunk_is_refused_by_the_field_at_fault() {
 }
 
 #[test]
-fn a_status_says_the_field_twice_for_people_and_for_programs() {
+fn a_status_names_the_invalid_field_in_its_message_and_in_its_details() {
     use tonic_types::StatusExt as _;
     let status = status(&Invalid { field: "steps[3].policy".into(), reason: "is empty".into() });
     assert_eq!((status.code(), status.message()), (tonic::Code::InvalidArgument, "steps[3].policy: is empty"));

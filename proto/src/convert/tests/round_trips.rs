@@ -22,7 +22,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn actors_come_back_as_they_were_told(actors in actors()) {
+    fn actors_come_back_as_they_went_out(actors in actors()) {
         prop_assert_eq!(table::checked_actors(sent(actors.clone())), Ok(actors));
     }
 
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn what_an_operator_asks_comes_back_as_it_went_out(
+    fn operator_messages_come_back_as_they_went_out(
         (suspect, quarantine, update) in (suspects(), quarantines(), priority_updates()),
         (stats, located, change) in (server_stats(), located(), table_changes()),
     ) {

@@ -11,7 +11,7 @@ use crate::servers::{Server, Servers, named, preferred};
 const WELCOME: Welcome = Welcome { version: 3, positions_max: 64, requests_max: 2 };
 const SHAPE: ObservationShape = ObservationShape { planes: 1, height: 3, width: 3 };
 
-fn asker(endpoint: String) -> Evaluations {
+fn client(endpoint: String) -> Evaluations {
     let hello = Hello { name: "test".into(), game: "tic_tac_toe".into(), shape: SHAPE, actions: 9 };
     Evaluations::start(EvaluationsSettings { endpoint, hello }).unwrap()
 }
@@ -35,12 +35,12 @@ fn answer(request: &v1::EvalRequest, version: u64) -> Message {
 #[tokio::test]
 async fn each_of_several_requests_gets_its_own_answer_in_whatever_order_they_come() {
     let mut script = InferenceScript::start().await;
-    let asker = asker(script.endpoint());
+    let client = client(script.endpoint());
     let mut stream = script.welcomed(WELCOME).await;
-    assert_eq!(within(asker.up()).await, WELCOME);
+    assert_eq!(within(client.up()).await, WELCOME);
     let [one, two] = [1, 4].map(|more| {
-        let asker = asker.clone();
-        tokio::spawn(async move { asker.evaluate(&batch(more), Some(3), None).await })
+        let client = client.clone();
+        tokio::spawn(async move { client.evaluate(&batch(more), Some(3), None).await })
     });
     let (first, second) = (stream.request().await, stream.request().await);
     stream.reply(answer(&second, 3)).await;
@@ -53,13 +53,13 @@ async fn each_of_several_requests_gets_its_own_answer_in_whatever_order_they_com
 #[tokio::test]
 async fn no_more_requests_are_under_way_than_the_server_allows() {
     let mut script = InferenceScript::start().await;
-    let asker = asker(script.endpoint());
+    let client = client(script.endpoint());
     let mut stream = script.welcomed(WELCOME).await;
-    within(asker.up()).await;
+    within(client.up()).await;
     let tasks: Vec<_> = (0..3)
         .map(|_| {
-            let asker = asker.clone();
-            tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await.unwrap().version })
+            let client = client.clone();
+            tokio::spawn(async move { client.evaluate(&batch(0), None, None).await.unwrap().version })
         })
         .collect();
     let (first, second) = (stream.request().await, stream.request().await);
@@ -75,15 +75,15 @@ async fn no_more_requests_are_under_way_than_the_server_allows() {
 }
 
 #[tokio::test]
-async fn a_refusal_reaches_who_asked_and_the_stream_goes_on() {
+async fn a_rejection_reaches_its_caller_and_the_stream_goes_on() {
     let mut script = InferenceScript::start().await;
-    let asker = asker(script.endpoint());
+    let client = client(script.endpoint());
     let mut stream = script.welcomed(WELCOME).await;
-    within(asker.up()).await;
-    let asking = {
-        let asker = asker.clone();
+    within(client.up()).await;
+    let evaluation = {
+        let client = client.clone();
         tokio::spawn(async move {
-            (asker.evaluate(&batch(0), None, None).await, asker.evaluate(&batch(0), None, None).await)
+            (client.evaluate(&batch(0), None, None).await, client.evaluate(&batch(0), None, None).await)
         })
     };
     let refusal = Rejection { reason: RejectReason::Late, message: "too much to do".into(), retry_after: None };
@@ -91,7 +91,7 @@ async fn a_refusal_reaches_who_asked_and_the_stream_goes_on() {
     stream.reply(Message::Rejection(rejection_to_wire(request.id, refusal.clone()))).await;
     let request = stream.request().await;
     stream.reply(answer(&request, 4)).await;
-    let (refused, answered) = within(asking).await.unwrap();
+    let (refused, answered) = within(evaluation).await.unwrap();
     assert!(matches!(refused, Err(EvalError::Rejected(got)) if got == refusal));
     assert_eq!(answered.unwrap().version, 4);
 }
@@ -100,39 +100,39 @@ async fn a_refusal_reaches_who_asked_and_the_stream_goes_on() {
 async fn a_request_to_a_server_that_is_away_fails_at_once_and_a_later_one_is_answered() {
     let script = InferenceScript::start().await;
     let address = script.address();
-    let asker = asker(script.endpoint());
+    let client = client(script.endpoint());
     let mut script = script;
     let mut stream = script.welcomed(WELCOME).await;
-    within(asker.up()).await;
-    let asking = {
-        let asker = asker.clone();
-        tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await })
+    within(client.up()).await;
+    let evaluation = {
+        let client = client.clone();
+        tokio::spawn(async move { client.evaluate(&batch(0), None, None).await })
     };
     let _ = stream.request().await;
     drop((stream, script));
-    assert!(matches!(within(asking).await.unwrap(), Err(EvalError::Away)));
-    until(|| matches!(asker.link(), Link::Away)).await;
-    assert!(matches!(asker.evaluate(&batch(0), None, None).await, Err(EvalError::Away)));
+    assert!(matches!(within(evaluation).await.unwrap(), Err(EvalError::Away)));
+    until(|| matches!(client.link(), Link::Away)).await;
+    assert!(matches!(client.evaluate(&batch(0), None, None).await, Err(EvalError::Away)));
 
     let mut script = InferenceScript::start_at(address).await;
     let mut stream = script.welcomed(WELCOME).await;
-    within(asker.up()).await;
-    let asking = tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await });
+    within(client.up()).await;
+    let evaluation = tokio::spawn(async move { client.evaluate(&batch(0), None, None).await });
     let request = stream.request().await;
     stream.reply(answer(&request, 5)).await;
-    assert_eq!(within(asking).await.unwrap().unwrap().version, 5);
+    assert_eq!(within(evaluation).await.unwrap().unwrap().version, 5);
 }
 
 #[tokio::test]
-async fn an_answer_to_nothing_that_was_asked_ends_the_stream_and_not_the_client() {
+async fn an_answer_with_an_unknown_request_id_ends_the_stream_and_not_the_client() {
     let mut script = InferenceScript::start().await;
-    let asker = asker(script.endpoint());
+    let client = client(script.endpoint());
     let stream = script.welcomed(WELCOME).await;
-    within(asker.up()).await;
+    within(client.up()).await;
     let request = v1::EvalRequest { id: 99, legal: vec![1].into(), ..v1::EvalRequest::default() };
     stream.reply(answer(&request, 3)).await;
     let _stream = script.welcomed(Welcome { version: 8, ..WELCOME }).await;
-    until(|| matches!(asker.link(), Link::Up(welcome) if welcome.version == 8)).await;
+    until(|| matches!(client.link(), Link::Up(welcome) if welcome.version == 8)).await;
 }
 
 /// Two servers, and the one of them that the asker prefers first.
@@ -146,43 +146,43 @@ async fn two() -> [InferenceScript; 2] {
 async fn requests_go_to_the_preferred_server_to_the_next_while_it_is_away_and_back_when_it_serves() {
     let [mut first, mut second] = two().await;
     let address = first.address();
-    let asker = asker(format!("{},{}", first.endpoint(), second.endpoint()));
+    let client = client(format!("{},{}", first.endpoint(), second.endpoint()));
     let stream = first.welcomed(WELCOME).await;
-    within(asker.up()).await;
+    within(client.up()).await;
     drop((stream, first));
     let mut stream = second.welcomed(WELCOME).await;
-    within(asker.up()).await;
-    let asking = {
-        let asker = asker.clone();
-        tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await })
+    within(client.up()).await;
+    let evaluation = {
+        let client = client.clone();
+        tokio::spawn(async move { client.evaluate(&batch(0), None, None).await })
     };
     let request = stream.request().await;
     stream.reply(answer(&request, 5)).await;
-    assert_eq!(within(asking).await.unwrap().unwrap().version, 5);
+    assert_eq!(within(evaluation).await.unwrap().unwrap().version, 5);
 
     let mut first = InferenceScript::start_at(address).await;
     let _stream = first.welcomed(Welcome { version: 8, ..WELCOME }).await;
-    until(|| matches!(asker.link(), Link::Up(welcome) if welcome.version == 8)).await;
+    until(|| matches!(client.link(), Link::Up(welcome) if welcome.version == 8)).await;
 }
 
 #[tokio::test]
-async fn a_new_server_that_is_preferred_is_moved_to_when_what_is_under_way_is_answered() {
+async fn the_client_moves_to_a_new_preferred_server_once_its_requests_are_answered() {
     let [mut preferred, mut first] = two().await;
     let set = |scripts: &[&InferenceScript]| scripts.iter().map(|script| Server::at(&script.endpoint())).collect();
-    let (tell, told) = tokio::sync::watch::channel(set(&[&first]));
+    let (sender, receiver) = tokio::sync::watch::channel(set(&[&first]));
     let hello = Hello { name: "test".into(), game: "tic_tac_toe".into(), shape: SHAPE, actions: 9 };
     let settings = EvaluationsSettings { endpoint: first.endpoint(), hello };
-    let asker = Evaluations::over(Servers::watching(told), settings);
+    let client = Evaluations::over(Servers::watching(receiver), settings);
     let mut stream = first.welcomed(WELCOME).await;
-    within(asker.up()).await;
-    let asking = {
-        let asker = asker.clone();
-        tokio::spawn(async move { asker.evaluate(&batch(0), None, None).await })
+    within(client.up()).await;
+    let evaluation = {
+        let client = client.clone();
+        tokio::spawn(async move { client.evaluate(&batch(0), None, None).await })
     };
     let request = stream.request().await;
-    tell.send_replace(set(&[&first, &preferred]));
+    sender.send_replace(set(&[&first, &preferred]));
     stream.reply(answer(&request, 5)).await;
-    assert_eq!(within(asking).await.unwrap().unwrap().version, 5, "what was asked before the move is answered");
+    assert_eq!(within(evaluation).await.unwrap().unwrap().version, 5, "a request from before the move is answered");
     let _stream = preferred.welcomed(Welcome { version: 8, ..WELCOME }).await;
-    until(|| matches!(asker.link(), Link::Up(welcome) if welcome.version == 8)).await;
+    until(|| matches!(client.link(), Link::Up(welcome) if welcome.version == 8)).await;
 }

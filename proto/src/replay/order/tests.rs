@@ -18,7 +18,7 @@ use crate::scripted::{batch, trajectory};
 const GAME: &str = "tic_tac_toe";
 
 /// The result of a stream's messages: the events up to the first fault, and the fault as the peer sees it.
-fn heard<M, E>(
+fn received<M, E>(
     messages: impl IntoIterator<Item = M>,
     mut receive: impl FnMut(M) -> Result<E, Fault>,
 ) -> (Vec<E>, Option<(Code, String)>) {
@@ -38,7 +38,7 @@ fn heard<M, E>(
 /// Claims that the last of `messages`, and none before it, ends the stream with this status.
 #[track_caller]
 fn ends<M: Clone, E>(messages: &[M], receive: impl FnMut(M) -> Result<E, Fault>, code: Code, message: &str) {
-    let (events, fault) = heard(messages.iter().cloned(), receive);
+    let (events, fault) = received(messages.iter().cloned(), receive);
     assert_eq!(fault, Some((code, message.to_owned())), "after {} messages", events.len());
     assert_eq!(events.len() + 1, messages.len(), "the last message is at fault");
 }
@@ -96,7 +96,7 @@ mod insert_requests {
     #[test]
     fn hello_and_then_trajectories_are_in_order() {
         let mut order = order(2);
-        let (events, fault) = heard([hello(), sends(0), sends(1)], |message| order.receive(message));
+        let (events, fault) = received([hello(), sends(0), sends(1)], |message| order.receive(message));
         let origin = Origin { actor: 7, epoch: 3, game: GAME.into() };
         let trajectories = [0, 1].map(|sequence| Inserted::Trajectory(trajectory(sequence)));
         assert_eq!(events, [vec![Inserted::Hello(origin)], trajectories.into()].concat());
@@ -122,14 +122,14 @@ mod insert_requests {
     fn heartbeats_and_one_goodbye_may_stand_anywhere_after_hello() {
         let mut order = order(2);
         let messages = [hello(), heartbeat(), sends(0), goodbye(), sends(1), heartbeat()];
-        let (events, fault) = heard(messages, |message| order.receive(message));
+        let (events, fault) = received(messages, |message| order.receive(message));
         assert_eq!((events.len(), fault), (6, None));
         assert_eq!((&events[1], &events[3]), (&Inserted::Heartbeat, &Inserted::Goodbye));
     }
 
     #[test]
-    fn a_client_is_asked_for_heartbeats_and_told_of_stale_trajectories_if_it_knows_them() {
-        for (revision, heartbeat_ms, told) in [
+    fn heartbeats_are_requested_and_stale_answers_sent_only_from_revision_1_on() {
+        for (revision, heartbeat_ms, is_understood) in [
             (0, 0, Answer::Inserted { sequence: 5 }),
             (1, 2000, Answer::Stale { sequence: 5 }),
             (9, 2000, Answer::Stale { sequence: 5 }),
@@ -142,7 +142,7 @@ mod insert_requests {
             };
             assert!(order.receive(hello).is_ok());
             assert_eq!(order.ready(0), v1::Ready { credit: 2, heartbeat_ms, highest_epoch: 0 }.into());
-            assert_eq!(order.understood(Answer::Stale { sequence: 5 }), told);
+            assert_eq!(order.understood(Answer::Stale { sequence: 5 }), is_understood);
         }
     }
 
@@ -166,7 +166,7 @@ mod insert_requests {
     }
 
     #[test]
-    fn everything_that_belongs_to_another_stream_ends_this_one() {
+    fn a_message_of_another_game_actor_or_epoch_ends_the_stream() {
         let cases = [
             (vec![hello_of("hex")], "game: is `hex`, this stream is for `tic_tac_toe`"),
             (vec![hello_of("")], "game: is empty"),
@@ -224,7 +224,7 @@ mod insert_requests {
             }),
             sends(2),
         ];
-        let (events, fault) = heard(messages, |message| order.receive(message));
+        let (events, fault) = received(messages, |message| order.receive(message));
         assert_eq!(fault, None);
         let refused = |event: &Inserted| match event {
             Inserted::Refused(Answer::Refused { sequence, fault }) => format!("{sequence} {fault}"),
@@ -289,7 +289,7 @@ mod insert_replies {
     #[test]
     fn ready_and_then_answers_in_any_order_are_in_order() {
         let answers = [ack(1), refused(0, "game".into(), "is empty".into()), Answer::Duplicate { sequence: 2 }.into()];
-        let (events, fault) = heard([vec![ready(2)], answers.into()].concat(), eager());
+        let (events, fault) = received([vec![ready(2)], answers.into()].concat(), eager());
         let sequences = events.iter().map(|event| match event {
             InsertReply::Ready { .. } => None,
             InsertReply::Answer(answer) => Some(answer.sequence()),
@@ -374,7 +374,7 @@ mod sample_requests {
     #[test]
     fn open_and_then_credit_are_in_order() {
         let mut order = SampleOrder::new(GAME);
-        let (events, fault) = heard([open(), credit(1), credit(3)], |message| order.receive(message));
+        let (events, fault) = received([open(), credit(1), credit(3)], |message| order.receive(message));
         let query = query_of(GAME, 2, 1);
         assert_eq!(
             (events, fault),
@@ -465,7 +465,7 @@ mod sample_replies {
         let mut order = order(2);
         let reason = || waiting_to_wire("too few".into());
         let messages = [reason(), sends(2), reason(), reason(), sends(2)];
-        let (events, fault) = heard(messages, |message| order.receive(message));
+        let (events, fault) = received(messages, |message| order.receive(message));
         let (sent, waits) = (SampleReply::Batch(batch(1, 2).into()), SampleReply::Waiting("too few".into()));
         assert_eq!((events, fault), (vec![waits.clone(), sent.clone(), waits.clone(), waits, sent], None));
     }
@@ -474,7 +474,7 @@ mod sample_replies {
     fn the_parts_of_a_batch_use_one_credit_and_reasons_may_come_between_them() {
         let mut order = order(2);
         let messages = [sends(1), waiting_to_wire("too few".into()), sends(1), sends(1), sends(1)];
-        let (events, fault) = heard(messages, |message| order.receive(message));
+        let (events, fault) = received(messages, |message| order.receive(message));
         let (part, whole) = (SampleReply::Part, SampleReply::Batch(batch(1, 2).into()));
         let waits = SampleReply::Waiting("too few".into());
         assert_eq!((events, fault), (vec![part.clone(), waits, whole.clone(), part, whole], None));
@@ -506,7 +506,7 @@ mod sample_replies {
     }
 
     #[test]
-    fn every_batch_that_was_not_asked_for_ends_the_stream() {
+    fn every_invalid_batch_or_waiting_reason_ends_the_stream() {
         let long = |batch: &mut v1::Batch| {
             batch.samples[1].segment = trajectory(0).segment(0, 2).unwrap().columns().clone();
         };

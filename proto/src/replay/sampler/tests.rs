@@ -77,7 +77,7 @@ async fn credit_is_given_only_for_batches_that_have_a_place() {
 }
 
 #[tokio::test]
-async fn a_learner_says_the_newest_version_with_its_credit_and_again_on_a_new_stream() {
+async fn a_learner_sends_the_newest_version_with_its_credit_and_again_on_a_new_stream() {
     let mut server = ReplayScript::start().await;
     let newest = NewestWeights::default();
     let mut sampler = Sampler::with_newest(newest.clone(), &server.endpoint(), settings(2, 1));
@@ -129,7 +129,7 @@ async fn a_stream_that_the_server_ends_is_opened_again() {
 }
 
 #[tokio::test]
-async fn the_reason_why_no_batch_comes_is_known_until_one_comes() {
+async fn the_waiting_reason_is_reported_until_a_batch_arrives() {
     let mut server = ReplayScript::start().await;
     let mut sampler = sampler(server.endpoint(), 1);
     let mut stream = server.sampling().await;
@@ -144,7 +144,7 @@ async fn the_reason_why_no_batch_comes_is_known_until_one_comes() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_a_reason_until_it_is_back() {
+async fn an_unavailable_server_is_the_waiting_reason_until_it_is_back() {
     let mut server = ReplayScript::start().await;
     let sampler = sampler(server.endpoint(), 1);
     let stream = server.sampling().await;
@@ -156,7 +156,7 @@ async fn a_server_that_is_away_is_a_reason_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_batch_that_was_not_asked_for_is_thrown_away_with_its_stream() {
+async fn a_batch_that_does_not_match_the_query_is_discarded_with_its_stream() {
     for wrong in [batch(1, 3), {
         let mut long = batch(1, 2);
         long.samples[1].segment = trajectory(1).segment(0, 2).unwrap();

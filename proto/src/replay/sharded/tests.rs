@@ -91,7 +91,7 @@ async fn check_union(tables: Vec<Table>, draws_per_item: usize) {
     for table in tables {
         servers.push(table.serve().await.0);
     }
-    let (_tell, set) = set_of(&servers);
+    let (_sender, set) = set_of(&servers);
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(BATCH, LONG));
     let batches = weights.len() * draws_per_item / BATCH;
     let mut counts = BTreeMap::<(u64, u64), f64>::new();
@@ -133,7 +133,7 @@ async fn prioritised_items_of_several_servers_come_up_in_proportion_to_their_wei
 async fn batches_of_one_server_come_as_they_were_sent() {
     let mut script = ReplayScript::start().await;
     let server = server(&script);
-    let (_tell, set) = set_of(std::slice::from_ref(&server));
+    let (_sender, set) = set_of(std::slice::from_ref(&server));
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(2, Duration::ZERO));
     let mut stream = script.sampling().await;
     stream.open().await;
@@ -152,7 +152,7 @@ async fn batches_of_one_server_come_as_they_were_sent() {
 #[tokio::test]
 async fn the_only_server_is_waited_for_whatever_the_timeout() {
     let script = ReplayScript::start().await;
-    let (_tell, set) = set_of(&[server(&script)]);
+    let (_sender, set) = set_of(&[server(&script)]);
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(2, Duration::ZERO));
     let mut next = pin!(sampler.next());
     for _ in 0..100 {
@@ -178,15 +178,15 @@ async fn draws_from(sampler: &mut ShardedSampler, tables: &[u64]) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_added_is_drawn_from_and_one_that_is_taken_away_no_more() {
+async fn an_added_server_is_drawn_from_and_a_removed_one_no_more() {
     let (first, _first) = Table::uniform(0, 10).serve().await;
     let (second, _second) = Table::uniform(1, 10).serve().await;
-    let (tell, set) = set_of(std::slice::from_ref(&first));
+    let (sender, set) = set_of(std::slice::from_ref(&first));
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(BATCH, LONG));
     draws_from(&mut sampler, &[0]).await;
-    tell.send_replace([first, second.clone()].into());
+    sender.send_replace([first, second.clone()].into());
     draws_from(&mut sampler, &[0, 1]).await;
-    tell.send_replace([second].into());
+    sender.send_replace([second].into());
     draws_from(&mut sampler, &[1]).await;
 }
 
@@ -196,7 +196,7 @@ async fn a_server_that_goes_away_is_left_out_and_comes_back_by_itself() {
     // The second one is served by hand.
     let table = Table::uniform(1, 10);
     let mut script = ReplayScript::holding(table.stats(), Vec::new()).await;
-    let (_tell, set) = set_of(&[first, server(&script)]);
+    let (_sender, set) = set_of(&[first, server(&script)]);
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(BATCH, LONG));
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     for _ in 0..2 {
@@ -217,7 +217,7 @@ async fn a_server_that_holds_less_than_its_minimum_has_no_share() {
     let empty =
         TableStats { window_items: 10, total_weight: Some(v1::TotalWeight::default()), ..TableStats::default() };
     let mut script = ReplayScript::holding(empty, Vec::new()).await;
-    let (_tell, set) = set_of(&[first, server(&script)]);
+    let (_sender, set) = set_of(&[first, server(&script)]);
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(BATCH, LONG));
     let mut stream = script.sampling().await;
     stream.open().await;
@@ -234,7 +234,7 @@ async fn a_server_that_keeps_the_others_waiting_is_left_out_after_the_timeout() 
     let (first, _first) = Table::uniform(0, 10).serve().await;
     // It has much to draw from, and its limiter holds it back.
     let script = ReplayScript::holding(Table::uniform(1, 1000).stats(), Vec::new()).await;
-    let (_tell, set) = set_of(&[first, server(&script)]);
+    let (_sender, set) = set_of(&[first, server(&script)]);
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(BATCH, Duration::from_millis(20)));
     draws_from(&mut sampler, &[0]).await;
     let first_seen = within(sampler.next()).await.samples;
@@ -243,14 +243,14 @@ async fn a_server_that_keeps_the_others_waiting_is_left_out_after_the_timeout() 
 
 #[tokio::test]
 async fn while_all_servers_are_away_the_draw_waits_for_any_of_them() {
-    let (nobody, table) = (set_of(&[]), Table::uniform(0, 10));
-    let mut sampler = ShardedSampler::start(NewestWeights::default(), nobody.1, settings(BATCH, LONG));
+    let (empty_set, table) = (set_of(&[]), Table::uniform(0, 10));
+    let mut sampler = ShardedSampler::start(NewestWeights::default(), empty_set.1, settings(BATCH, LONG));
     {
         let mut next = pin!(sampler.next());
         assert!(poll!(next.as_mut()).is_pending());
     }
     let (server, _serving) = table.serve().await;
-    nobody.0.send_replace([server].into());
+    empty_set.0.send_replace([server].into());
     draws_from(&mut sampler, &[0]).await;
     assert_eq!(sampler.servers(), (1, 1));
 }

@@ -55,9 +55,9 @@ impl Client for Connection {
             () = self.finished() => return Ok(()),
         };
         let mut order = InsertReplies::default();
-        let (mut next_heartbeat, mut said_goodbye) = (None, false);
+        let (mut next_heartbeat, mut goodbye_sent) = (None, false);
         while !self.is_done() {
-            let owes_goodbye = self.draining && !said_goodbye && order.heartbeat().is_some();
+            let goodbye_pending = self.draining && !goodbye_sent && order.heartbeat().is_some();
             tokio::select! {
                 item = self.items.recv(), if !self.draining => self.accept(item),
                 slot = requests.reserve(), if order.may_send() && self.outstanding.has_unsent() => {
@@ -67,9 +67,9 @@ impl Client for Connection {
                     slot.send(v1::InsertRequest { trace, ..request(Message::Trajectory(trajectory.into())) });
                     next_heartbeat = heartbeat_after(&order);
                 }
-                slot = requests.reserve(), if owes_goodbye => {
+                slot = requests.reserve(), if goodbye_pending => {
                     slot.map_err(|_| Broken::Ended)?.send(request(Message::Goodbye(v1::Goodbye {})));
-                    said_goodbye = true;
+                    goodbye_sent = true;
                 }
                 () = until(next_heartbeat) => {
                     // A trajectory in the queue serves as a heartbeat.
@@ -94,7 +94,7 @@ impl Client for Connection {
             }
         }
         if order.heartbeat().is_some() {
-            if !said_goodbye {
+            if !goodbye_sent {
                 let _ = requests.try_send(request(Message::Goodbye(v1::Goodbye {})));
             }
             drop(requests);

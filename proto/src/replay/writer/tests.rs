@@ -53,7 +53,7 @@ async fn close_waits_for_the_last_acknowledgement() {
 }
 
 #[tokio::test]
-async fn it_is_flushed_when_everything_is_acknowledged_and_takes_more_then() {
+async fn a_writer_is_flushed_when_everything_is_acknowledged_and_accepts_more_afterwards() {
     let mut server = ReplayScript::start().await;
     let writer = writer(server.endpoint(), 2);
     within(writer.flushed()).await;
@@ -70,7 +70,7 @@ async fn it_is_flushed_when_everything_is_acknowledged_and_takes_more_then() {
 }
 
 #[tokio::test]
-async fn what_was_not_acknowledged_goes_out_again_in_order_after_a_cut() {
+async fn unacknowledged_trajectories_are_sent_again_in_order_after_a_cut() {
     let mut server = ReplayScript::start().await;
     let link = Link::to(server.address).await;
     let writer = writer(link.endpoint(), 8);
@@ -159,7 +159,7 @@ async fn an_insert_that_is_given_up_was_not_accepted() {
 }
 
 #[tokio::test]
-async fn no_more_goes_out_than_the_server_gave_credit_for() {
+async fn no_more_trajectories_are_sent_than_the_server_gave_credit_for() {
     let mut server = ReplayScript::start().await;
     let writer = writer(server.endpoint(), 8);
     insert(&writer, 0..4).await;
@@ -201,7 +201,7 @@ async fn a_refused_trajectory_is_counted_and_not_sent_again() {
 }
 
 #[tokio::test]
-async fn close_hands_back_in_order_what_stays_unacknowledged() {
+async fn close_returns_the_unacknowledged_trajectories_in_order() {
     let mut server = ReplayScript::start().await;
     let writer = writer(server.endpoint(), 4);
     insert(&writer, 0..4).await;
@@ -213,21 +213,21 @@ async fn close_hands_back_in_order_what_stays_unacknowledged() {
 }
 
 #[tokio::test]
-async fn close_hands_back_what_never_found_a_server() {
+async fn close_returns_the_trajectories_when_no_server_was_reached() {
     let nowhere = writer("http://127.0.0.1:0".into(), 4);
     insert(&nowhere, 0..2).await;
     assert_eq!(within(nowhere.close(Duration::ZERO)).await, [trajectory(0), trajectory(1)]);
 }
 
 #[tokio::test]
-async fn a_writer_with_nothing_to_say_closes_without_a_server() {
+async fn a_writer_without_trajectories_closes_without_a_server() {
     let nowhere = writer("http://127.0.0.1:0".into(), 4);
     // Far beyond the deadline of the test: it must not be waited for.
     assert_eq!(within(nowhere.close(Duration::MAX)).await, []);
 }
 
 #[tokio::test]
-async fn an_answer_that_nothing_waits_for_ends_the_stream() {
+async fn an_answer_to_an_unsent_sequence_ends_the_stream() {
     let mut server = ReplayScript::start().await;
     let writer = writer(server.endpoint(), 4);
     insert(&writer, 0..1).await;
@@ -240,7 +240,7 @@ async fn an_answer_that_nothing_waits_for_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn trajectories_of_others_are_not_accepted() {
+async fn trajectories_of_another_actor_epoch_or_game_are_not_accepted() {
     let writer = writer("http://127.0.0.1:0".into(), 4);
     let ours = trajectory(0);
     for other in [
@@ -283,7 +283,7 @@ async fn a_server_is_away_from_the_start_or_the_end_of_a_stream_until_it_takes_t
 }
 
 #[tokio::test]
-async fn a_server_that_has_moved_gets_what_it_is_owed_at_its_new_address() {
+async fn unacknowledged_trajectories_are_sent_to_the_new_address_of_a_moved_server() {
     let (mut old, mut new) = (ReplayScript::start().await, ReplayScript::start().await);
     let writer = writer(old.endpoint(), 2);
     insert(&writer, 0..1).await;
@@ -310,7 +310,7 @@ async fn kinds(stream: &mut Stream<v1::InsertRequest, v1::InsertResponse>, count
 }
 
 #[tokio::test]
-async fn a_writer_says_heartbeats_as_often_as_it_is_asked_to_and_goodbye_when_it_closes() {
+async fn a_writer_sends_the_requested_heartbeats_and_a_goodbye_when_it_closes() {
     let mut server = ReplayScript::start().await;
     let writer = writer(server.endpoint(), 4);
     let mut stream = server.inserting().await;
@@ -328,7 +328,7 @@ async fn a_writer_says_heartbeats_as_often_as_it_is_asked_to_and_goodbye_when_it
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_no_heartbeats_hears_nothing_that_it_does_not_know() {
+async fn a_server_that_requests_no_heartbeats_receives_neither_heartbeats_nor_a_goodbye() {
     let mut server = ReplayScript::start().await;
     let writer = writer(server.endpoint(), 4);
     insert(&writer, 0..1).await;
@@ -341,7 +341,7 @@ async fn a_server_that_asks_for_no_heartbeats_hears_nothing_that_it_does_not_kno
 }
 
 #[tokio::test]
-async fn a_stale_trajectory_is_forgotten_and_counted() {
+async fn a_stale_trajectory_is_dropped_and_counted() {
     let mut server = ReplayScript::start().await;
     let writer = writer(server.endpoint(), 4);
     insert(&writer, 0..1).await;
@@ -409,7 +409,7 @@ async fn a_new_epoch_above_those_stored_is_used_and_is_still_good_after_a_reconn
 }
 
 #[tokio::test]
-async fn a_duplicate_of_what_was_sent_once_is_a_collision_and_no_success() {
+async fn a_duplicate_of_a_trajectory_that_was_sent_once_is_a_collision() {
     let mut server = ReplayScript::start().await;
     let writer = writer_of_new_epoch(server.endpoint());
     insert(&writer, 0..1).await;
@@ -421,7 +421,7 @@ async fn a_duplicate_of_what_was_sent_once_is_a_collision_and_no_success() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_process_may_have_sent_may_be_a_duplicate() {
+async fn a_duplicate_under_an_epoch_that_was_used_before_is_no_collision() {
     let mut server = ReplayScript::start().await;
     let writer = writer(server.endpoint(), 4);
     insert(&writer, 0..1).await;

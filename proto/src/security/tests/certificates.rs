@@ -14,7 +14,7 @@ fn serving(files: &Files, (certificate, key): Issued) -> SecuritySection {
     }
 }
 
-fn asking(files: &Files, issued: Issued, clients: &Authority) -> SecuritySection {
+fn requiring_clients(files: &Files, issued: Issued, clients: &Authority) -> SecuritySection {
     SecuritySection { client_ca: files.write("client_ca.pem", &clients.pem), ..serving(files, issued) }
 }
 
@@ -43,7 +43,7 @@ async fn calls_go_over_tls_to_a_server_whose_certificate_is_trusted() {
 }
 
 #[tokio::test]
-async fn one_address_of_a_name_shows_the_certificate_of_the_name() {
+async fn the_certificate_of_a_server_dialled_by_address_is_verified_by_the_name_in_the_endpoint() {
     let (files, authority) = (Files::new(), Authority::new());
     let server = Server::start(&serving(&files, authority.certificate("replay"))).await;
     let credentials = Credentials::open(&trusting(&files.write("ca.pem", &authority.pem))).unwrap();
@@ -52,7 +52,7 @@ async fn one_address_of_a_name_shows_the_certificate_of_the_name() {
 }
 
 #[tokio::test]
-async fn an_expired_certificate_is_refused_and_the_status_says_so() {
+async fn an_expired_certificate_is_refused_and_the_status_gives_the_reason() {
     let (files, authority) = (Files::new(), Authority::new());
     let server = Server::start(&serving(&files, authority.expired("127.0.0.1"))).await;
     let message = refused(&server.channel("https", &trusting(&files.write("ca.pem", &authority.pem)))).await;
@@ -61,7 +61,7 @@ async fn an_expired_certificate_is_refused_and_the_status_says_so() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_name_or_signer_is_refused_and_the_status_says_so() {
+async fn a_certificate_of_another_name_or_signer_is_refused_and_the_status_gives_the_reason() {
     let (files, authority, other) = (Files::new(), Authority::new(), Authority::new());
     let ca = files.write("ca.pem", &authority.pem);
     let server = Server::start(&serving(&files, authority.certificate("elsewhere"))).await;
@@ -84,9 +84,9 @@ async fn a_server_without_tls_is_not_taken_for_one_with_it() {
 }
 
 #[tokio::test]
-async fn a_client_without_a_certificate_is_refused_where_one_is_asked_for() {
+async fn a_client_without_a_valid_certificate_is_refused_where_one_is_required() {
     let (files, authority, clients) = (Files::new(), Authority::new(), Authority::new());
-    let server = Server::start(&asking(&files, authority.certificate("127.0.0.1"), &clients)).await;
+    let server = Server::start(&requiring_clients(&files, authority.certificate("127.0.0.1"), &clients)).await;
     let ca = files.write("ca.pem", &authority.pem);
     let message = refused(&server.channel("https", &trusting(&ca))).await;
     assert!(message.contains("it requires a client certificate: set security.client_certificate"), "{message}");
@@ -121,7 +121,7 @@ async fn a_replaced_certificate_is_used_without_a_restart_while_old_connections_
 }
 
 #[tokio::test]
-async fn a_client_trusts_by_the_file_as_it_is_now() {
+async fn a_client_verifies_certificates_by_the_current_contents_of_its_ca_file() {
     let (files, before, after) = (Files::new(), Authority::new(), Authority::new());
     let server = Server::start(&serving(&files, after.certificate("127.0.0.1"))).await;
     let ca = files.write("ca.pem", &before.pem);
@@ -172,7 +172,7 @@ async fn a_handshake_that_is_not_done_takes_no_place_among_the_connections() {
 /// A server that requires client certificates and no tokens, and a channel to it for each name in a certificate.
 async fn mutual(files: &Files, more: impl FnOnce(&mut SecuritySection)) -> (Server, impl Fn(&str) -> Channel) {
     let (authority, clients) = (Authority::new(), Authority::new());
-    let mut section = asking(files, authority.certificate("127.0.0.1"), &clients);
+    let mut section = requiring_clients(files, authority.certificate("127.0.0.1"), &clients);
     more(&mut section);
     let server = Server::start(&section).await;
     let (ca, address) = (files.write("ca.pem", &authority.pem), server.address);
@@ -227,7 +227,7 @@ async fn scopes_of_certificates_are_configured_by_name_and_count_without_a_resta
 }
 
 #[tokio::test]
-async fn where_tokens_are_set_a_client_certificate_alone_calls_nothing() {
+async fn where_tokens_are_set_a_client_certificate_alone_is_unauthenticated() {
     let files = Files::new();
     let tokens = files.write("tokens", "");
     let (_server, channel) = mutual(&files, |section| section.tokens = tokens).await;

@@ -37,7 +37,7 @@ async fn a_call_without_a_token_or_with_an_unknown_one_is_unauthenticated() {
 }
 
 #[tokio::test]
-async fn a_call_beyond_the_scopes_of_its_token_is_denied_and_told_which_it_needs() {
+async fn a_call_beyond_the_scopes_of_its_token_is_denied_with_those_it_needs() {
     let files = Files::new();
     let lines = [line("operator", "admin", "high"), line("learner", "train", "low")];
     let server = Server::start(&taking(&files, &lines)).await;
@@ -87,7 +87,7 @@ async fn a_token_that_is_added_or_taken_out_counts_without_a_restart_on_either_s
 }
 
 #[tokio::test]
-async fn tokens_are_asked_for_over_tls_too() {
+async fn tokens_are_required_over_tls_too() {
     let (files, authority) = (Files::new(), Authority::new());
     let (certificate, key) = authority.certificate("127.0.0.1");
     let section = SecuritySection {
@@ -104,7 +104,7 @@ async fn tokens_are_asked_for_over_tls_too() {
 }
 
 #[tokio::test]
-async fn a_client_over_its_quota_is_told_when_to_come_again_and_another_is_served() {
+async fn a_client_over_its_quota_receives_a_retry_delay_and_another_is_served() {
     let files = Files::new();
     let lines = [line("actor", "act", "busy"), line("learner", "train", "calm")];
     let section = SecuritySection { requests_per_second_max: 1, ..taking(&files, &lines) };

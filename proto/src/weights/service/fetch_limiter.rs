@@ -53,7 +53,7 @@ mod tests {
     const NEVER: Duration = Duration::from_secs(1 << 30);
 
     #[tokio::test]
-    async fn as_many_as_allowed_have_a_turn_and_the_others_follow_in_order() {
+    async fn fetches_up_to_the_limit_have_a_turn_and_the_others_follow_in_order() {
         let limiter = FetchLimiter::new(2);
         let first = within(limiter.clone().next(NEVER)).await;
         let _second = within(limiter.clone().next(NEVER)).await;
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_never_ends_is_joined_by_the_next_when_its_time_is_over() {
+    async fn a_fetch_that_never_ends_admits_the_next_one_when_its_time_is_over() {
         let limiter = FetchLimiter::new(1);
         let started = tokio::time::Instant::now();
         let _stalled = limiter.clone().next(Duration::from_secs(5)).await;
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_who_leaves_while_waiting_takes_no_turn() {
+    async fn a_fetch_cancelled_while_waiting_takes_no_turn() {
         let limiter = FetchLimiter::new(1);
         let first = within(limiter.clone().next(NEVER)).await;
         {

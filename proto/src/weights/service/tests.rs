@@ -92,7 +92,7 @@ async fn a_version_with_another_digest_is_not_found() {
 }
 
 #[tokio::test]
-async fn subscribers_hear_the_newest_at_once_and_each_newer_one() {
+async fn subscribers_receive_the_newest_manifest_at_once_and_each_newer_one() {
     let (service, publisher) = WeightsService::new(2);
     let mut early = service.subscribe(subscribe()).await.unwrap().into_inner();
     for number in 1..=2 {

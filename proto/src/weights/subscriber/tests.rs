@@ -49,7 +49,7 @@ fn publish(publisher: &Publisher, published: &Published) {
 }
 
 #[tokio::test]
-async fn whoever_subscribes_gets_the_newest_and_then_each_newer_version() {
+async fn a_subscriber_receives_the_newest_version_and_then_each_newer_one() {
     let server = server().await;
     let versions = [1, 2, 3].map(|number| version(number, bytes(CHUNK_BYTES_MAX + 9, number as u8)));
     publish(&server.publisher, &versions[0]);
@@ -64,7 +64,7 @@ async fn whoever_subscribes_gets_the_newest_and_then_each_newer_version() {
 }
 
 #[tokio::test]
-async fn a_version_arrives_whole_over_a_link_that_never_lives_that_long() {
+async fn a_version_arrives_whole_over_a_link_that_breaks_repeatedly() {
     let server = server().await;
     let link = Link::breaking_after(CHUNK_BYTES_MAX * 3 / 2, server.address).await;
     let large = version(1, bytes(CHUNK_BYTES_MAX * 4, 0));
@@ -94,23 +94,23 @@ async fn a_broken_fetch_goes_on_at_its_offset() {
     let wanted = version(1, bytes(300, 0));
     let manifests = server.subscription().await;
     manifests.announce(&wanted).await;
-    let (asked, chunks) = server.fetch().await;
-    assert_eq!(asked, query(&wanted, 0));
+    let (requested, chunks) = server.fetch().await;
+    assert_eq!(requested, query(&wanted, 0));
     chunks.chunk(0, &wanted.bytes[..100]).await;
     chunks.end(Status::unavailable("restarting")).await;
 
     let manifests = server.subscription().await;
     manifests.announce(&wanted).await;
-    let (asked, chunks) = server.fetch().await;
-    assert_eq!(asked, query(&wanted, 100));
+    let (requested, chunks) = server.fetch().await;
+    assert_eq!(requested, query(&wanted, 100));
     chunks.chunk(100, &wanted.bytes[100..200]).await;
     // Ends well, and too early.
     drop(chunks);
 
     let manifests = server.subscription().await;
     manifests.announce(&wanted).await;
-    let (asked, chunks) = server.fetch().await;
-    assert_eq!(asked, query(&wanted, 200));
+    let (requested, chunks) = server.fetch().await;
+    assert_eq!(requested, query(&wanted, 200));
     chunks.chunk(200, &wanted.bytes[200..]).await;
     drop(chunks);
     assert_eq!(*within(subscriber.changed()).await, wanted);
@@ -118,7 +118,7 @@ async fn a_broken_fetch_goes_on_at_its_offset() {
 }
 
 #[tokio::test]
-async fn what_arrived_of_an_older_version_is_not_mixed_into_a_newer_one() {
+async fn partial_bytes_of_an_older_version_are_not_mixed_into_a_newer_one() {
     let mut server = WeightsScript::start().await;
     let mut subscriber = subscriber(server.endpoint());
     let [old, new] = [version(1, bytes(300, 1)), version(2, bytes(300, 2))];
@@ -130,8 +130,8 @@ async fn what_arrived_of_an_older_version_is_not_mixed_into_a_newer_one() {
 
     let manifests = server.subscription().await;
     manifests.announce(&new).await;
-    let (asked, chunks) = server.fetch().await;
-    assert_eq!(asked, query(&new, 0));
+    let (requested, chunks) = server.fetch().await;
+    assert_eq!(requested, query(&new, 0));
     chunks.chunk(0, &new.bytes).await;
     drop(chunks);
     assert_eq!(*within(subscriber.changed()).await, new);
@@ -159,8 +159,8 @@ async fn bytes_with_a_wrong_digest_are_refused_and_the_last_good_version_stays()
     // It is fetched again, from its first byte.
     let manifests = server.subscription().await;
     manifests.announce(&next).await;
-    let (asked, chunks) = server.fetch().await;
-    assert_eq!(asked, query(&next, 0));
+    let (requested, chunks) = server.fetch().await;
+    assert_eq!(requested, query(&next, 0));
     chunks.chunk(0, &next.bytes).await;
     drop(chunks);
     assert_eq!(*within(subscriber.changed()).await, next);
@@ -191,8 +191,8 @@ async fn a_version_over_the_limit_is_refused_before_it_is_fetched_and_the_next_i
     manifests.send((&manifest).into()).await;
     until(|| subscriber.stats().refused == 1).await;
     manifests.announce(&small).await;
-    let (asked, chunks) = server.fetch().await;
-    assert_eq!(asked, query(&small, 0));
+    let (requested, chunks) = server.fetch().await;
+    assert_eq!(requested, query(&small, 0));
     chunks.chunk(0, &small.bytes).await;
     drop(chunks);
     assert_eq!(*within(subscriber.changed()).await, small);
@@ -212,13 +212,13 @@ async fn the_newest_version_is_followed_where_older_ones_were_announced_before_i
     // The one under way has left the shelf.
     chunks.end(Status::not_found("not kept")).await;
     loop {
-        let (asked, chunks) = server.fetch().await;
-        if asked == query(&versions[2], 0) {
+        let (requested, chunks) = server.fetch().await;
+        if requested == query(&versions[2], 0) {
             chunks.chunk(0, &versions[2].bytes).await;
             break;
         }
         // Announcements that had not arrived together are followed one by one.
-        assert_eq!(asked, query(&versions[1], 0));
+        assert_eq!(requested, query(&versions[1], 0));
         chunks.end(Status::not_found("not kept")).await;
     }
     assert_eq!(*within(subscriber.changed()).await, versions[2]);
@@ -254,7 +254,7 @@ async fn a_handle_follows_the_same_weights() {
 }
 
 #[tokio::test]
-async fn what_a_stream_said_before_it_ended_is_followed() {
+async fn a_version_announced_before_its_stream_ended_is_followed() {
     let mut server = WeightsScript::start().await;
     let mut subscriber = subscriber(server.endpoint());
     let published = version(1, bytes(10, 1));
@@ -266,7 +266,7 @@ async fn what_a_stream_said_before_it_ended_is_followed() {
 }
 
 #[tokio::test]
-async fn an_older_version_of_the_same_learner_is_refused_and_one_of_its_next_life_is_followed() {
+async fn an_older_version_is_refused_on_the_same_stream_and_followed_on_a_new_one() {
     let mut script = WeightsScript::start().await;
     let mut subscriber = subscriber(script.endpoint());
     let [older, newer, newest] = [(4, 4), (5, 5), (6, 6)].map(|(number, seed)| version(number, bytes(9, seed)));
@@ -282,8 +282,8 @@ async fn an_older_version_of_the_same_learner_is_refused_and_one_of_its_next_lif
         until(|| subscriber.stats().refused == refused as u64 + 1).await;
     }
     stream.send((&newest.manifest).into()).await;
-    let (asked, chunks) = script.fetch().await;
-    assert_eq!(asked, query(&newest, 0));
+    let (requested, chunks) = script.fetch().await;
+    assert_eq!(requested, query(&newest, 0));
     chunks.send(whole(&newest)).await;
     drop(chunks);
     assert_eq!(*within(subscriber.changed()).await, newest);
@@ -291,15 +291,15 @@ async fn an_older_version_of_the_same_learner_is_refused_and_one_of_its_next_lif
 
     let stream = script.subscription().await;
     stream.send((&older.manifest).into()).await;
-    let (asked, chunks) = script.fetch().await;
-    assert_eq!(asked, query(&older, 0));
+    let (requested, chunks) = script.fetch().await;
+    assert_eq!(requested, query(&older, 0));
     chunks.send(whole(&older)).await;
     drop(chunks);
     assert_eq!(*within(subscriber.changed()).await, older);
 }
 
 #[tokio::test]
-async fn whether_there_may_be_newer_weights_is_known_while_the_stream_has_told_its_newest() {
+async fn a_subscriber_is_away_until_it_holds_the_newest_version_announced_on_its_stream() {
     let mut script = WeightsScript::start().await;
     let mut subscriber = subscriber(script.endpoint());
     let away = subscriber.away();

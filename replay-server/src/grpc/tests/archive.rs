@@ -8,19 +8,19 @@ async fn a_server_whose_disk_is_lost_goes_on_from_its_archive() {
         replay.archive = url.clone();
         // Neither side waits for the other.
         replay.main.error_items = 1e6;
-        // Many segments in a short life.
+        // Many segments in a short run.
         replay.segment_bytes = 4 << 10;
     };
     let server = serve_with(run.path(), archived).await;
     assert!(inserted(&server.insert_all(0..60).await).into_iter().all(|new| new));
-    let (asks, mut batches) = server.sample().await;
-    asks.send(open(4)).await.unwrap();
-    asks.send(credit(3)).await.unwrap();
+    let (requests, mut batches) = server.sample().await;
+    requests.send(open(4)).await.unwrap();
+    requests.send(credit(3)).await.unwrap();
     for _ in 0..3 {
         batches.message().await.unwrap().unwrap();
     }
     let before = server.stats().await;
-    drop((asks, batches));
+    drop((requests, batches));
     server.stop().await;
 
     std::fs::remove_dir_all(run.path().join("replay")).unwrap();
@@ -57,7 +57,7 @@ async fn a_server_with_its_log_serves_though_the_archive_is_away_and_an_empty_on
 }
 
 #[tokio::test]
-async fn an_archive_that_cannot_be_one_is_named_with_its_key() {
+async fn an_invalid_archive_address_is_refused_with_its_key() {
     let mut config = Config::default();
     config.replay.archive = "ftp://host/folder".to_owned();
     let error = config.settings().unwrap_err().to_string();

@@ -13,7 +13,7 @@ async fn refused(server: &Server) -> Status {
 }
 
 #[tokio::test]
-async fn a_sampler_that_never_reads_holds_no_more_than_its_credit_and_nobody_else_up() {
+async fn a_sampler_that_never_reads_uses_no_more_than_its_credit_and_does_not_block_others() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with(directory.path(), |replay| replay.main.error_items = 1e6).await;
     server.insert_all([0]).await;
@@ -35,7 +35,7 @@ async fn a_sampler_that_never_reads_holds_no_more_than_its_credit_and_nobody_els
 }
 
 #[tokio::test]
-async fn an_insert_over_the_memory_is_refused_for_the_moment_and_said_to_be() {
+async fn an_insert_over_the_memory_limit_is_refused_with_its_key_and_a_retry_delay() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with(directory.path(), |replay| replay.memory_bytes_max = 1).await;
     let status = refused(&server).await;

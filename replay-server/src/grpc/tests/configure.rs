@@ -33,7 +33,7 @@ async fn a_change_holds_at_once_and_over_restarts() {
 }
 
 #[tokio::test]
-async fn a_change_to_more_room_keeps_over_a_restart_what_the_run_file_would_not() {
+async fn a_live_increase_of_the_capacity_and_its_items_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let small = |replay: &mut ReplaySection| {
         (replay.main.capacity_items, replay.main.window_items_min, replay.main.error_items) = (8, 8, 1e9);
@@ -48,7 +48,7 @@ async fn a_change_to_more_room_keeps_over_a_restart_what_the_run_file_would_not(
 }
 
 #[tokio::test]
-async fn a_run_file_that_changes_itself_ends_what_was_changed_live() {
+async fn a_changed_run_file_discards_live_changes() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with(directory.path(), wide).await;
     configure(&server, &NARROW).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_change_out_of_range_is_refused_by_its_key_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_batch_that_has_become_too_large_is_told_and_does_not_wait_for_ever() {
+async fn a_batch_that_has_become_too_large_ends_its_stream_and_does_not_wait_for_ever() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path()).await;
     let (sender, mut batches) = server.sample().await;

@@ -2,13 +2,13 @@ use std::time::Duration;
 
 use super::*;
 
-/// Waits until the one actor that the server knows looks as it should.
+/// Waits until the only actor of the server is in the expected state.
 async fn until(server: &Server, what: &str, holds: impl Fn(&[v1::Actor]) -> bool) -> v1::ActorsResponse {
     let look = async {
         loop {
-            let told = server.client.clone().actors(v1::ActorsRequest {}).await.unwrap().into_inner();
-            if holds(&told.actors) {
-                return told;
+            let response = server.client.clone().actors(v1::ActorsRequest {}).await.unwrap().into_inner();
+            if holds(&response.actors) {
+                return response;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -51,8 +51,8 @@ async fn an_actor_that_falls_silent_is_lost_its_stream_ends_and_it_may_come_back
     let (sender, mut answers, ready) = opened(&server, 1).await;
     assert_eq!((ready.credit, ready.heartbeat_ms), (INSERT_CREDIT, 100));
     sender.send(trajectory(0)).await.unwrap();
-    let told = until(&server, "the trajectory is counted", |actors| actors[0].trajectories == 1).await;
-    let v1::Actor { actor, epoch, weights_version, unanswered, credit, ref address, .. } = told.actors[0];
+    let response = until(&server, "the trajectory is counted", |actors| actors[0].trajectories == 1).await;
+    let v1::Actor { actor, epoch, weights_version, unanswered, credit, ref address, .. } = response.actors[0];
     assert_eq!((actor, epoch, weights_version, unanswered, credit), (1, 1, Some(7), 0, INSERT_CREDIT));
     assert!(address.starts_with("127.0.0.1:"), "{address}");
 
@@ -62,13 +62,13 @@ async fn an_actor_that_falls_silent_is_lost_its_stream_ends_and_it_may_come_back
     until(&server, "the actor is lost", is(v1::ActorState::Lost)).await;
 
     let (_sender, _answers, _) = opened(&server, 1).await;
-    let told = until(&server, "the actor is back", is(v1::ActorState::Live)).await;
-    assert_eq!((told.actors[0].trajectories, told.lost_total), (1, 1));
+    let response = until(&server, "the actor is back", is(v1::ActorState::Live)).await;
+    assert_eq!((response.actors[0].trajectories, response.lost_total), (1, 1));
     server.stop().await;
 }
 
 #[tokio::test]
-async fn heartbeats_keep_an_actor_live_that_has_nothing_else_to_say() {
+async fn heartbeats_alone_keep_an_actor_live() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with_heartbeat(directory.path(), 0.5).await;
     let (sender, mut answers, _) = opened(&server, 1).await;
@@ -85,13 +85,13 @@ async fn heartbeats_keep_an_actor_live_that_has_nothing_else_to_say() {
     }
     sender.send(trajectory(0)).await.unwrap();
     assert!(matches!(answers.message().await.unwrap().unwrap().message, Some(Answer::Ack(_))));
-    let told = until(&server, "the actor is live", is(v1::ActorState::Live)).await;
-    assert_eq!(told.lost_total, 0);
+    let response = until(&server, "the actor is live", is(v1::ActorState::Live)).await;
+    assert_eq!(response.lost_total, 0);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn a_client_without_heartbeats_lives_while_its_stream_is_open() {
+async fn a_client_without_heartbeats_is_live_while_its_stream_is_open() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with_heartbeat(directory.path(), 0.05).await;
     let (sender, mut answers, ready) = opened(&server, 0).await;
@@ -106,7 +106,7 @@ async fn a_client_without_heartbeats_lives_while_its_stream_is_open() {
 }
 
 #[tokio::test]
-async fn an_actor_that_says_goodbye_is_no_loss() {
+async fn an_actor_that_sends_a_goodbye_is_not_counted_as_lost() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with_heartbeat(directory.path(), 0.05).await;
     let (sender, mut answers, _) = opened(&server, 1).await;
@@ -121,15 +121,15 @@ async fn an_actor_that_says_goodbye_is_no_loss() {
 }
 
 #[tokio::test]
-async fn a_writer_keeps_its_lease_and_says_goodbye() {
+async fn a_writer_keeps_its_lease_and_sends_a_goodbye() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with_heartbeat(directory.path(), 0.2).await;
     let endpoint = format!("http://{}", server.running.address);
     let settings = proto::replay::WriterSettings { endpoint, actor: 9, epoch: 4, game: GAME.into(), in_flight_max: 4 };
     let writer = proto::replay::Writer::start(settings);
     until(&server, "the writer is live", is(v1::ActorState::Live)).await;
-    let told = until(&server, "it outlives its lease", |actors| actors[0].since_ms > 1500).await;
-    assert_eq!((told.actors[0].actor, told.actors[0].epoch, told.lost_total), (9, 4, 0));
+    let response = until(&server, "it outlives its lease", |actors| actors[0].since_ms > 1500).await;
+    assert_eq!((response.actors[0].actor, response.actors[0].epoch, response.lost_total), (9, 4, 0));
     assert!(writer.close(Duration::from_secs(30)).await.is_empty());
     assert_eq!(until(&server, "it is gone", <[_]>::is_empty).await.lost_total, 0);
     server.stop().await;

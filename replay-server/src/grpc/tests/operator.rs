@@ -77,7 +77,7 @@ async fn a_released_trajectory_may_be_drawn_again_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_no_table_holds_is_not_found_and_what_names_nothing_is_invalid() {
+async fn an_unknown_trajectory_is_not_found_and_an_empty_request_is_invalid() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path()).await;
     let mut client = server.client.clone();
@@ -146,7 +146,7 @@ async fn priorities_are_taken_all_or_none() {
 }
 
 #[tokio::test]
-async fn a_table_without_priorities_says_that_it_uses_none() {
+async fn a_table_without_priorities_reports_an_update_as_unused() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path()).await;
     server.insert_all([0]).await;
@@ -156,7 +156,7 @@ async fn a_table_without_priorities_says_that_it_uses_none() {
 }
 
 #[tokio::test]
-async fn a_trajectory_is_found_as_it_came_with_where_it_is() {
+async fn a_stored_trajectory_is_returned_unchanged_with_its_tables_and_quarantine() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path()).await;
     server.insert_all([0]).await;

@@ -28,7 +28,7 @@ impl Learner {
     /// has received it.
     async fn publish(&mut self, version: u64) {
         let credit = v1::Credit { batches: 1, newest_weights_version: version };
-        self.0.send(ask(Ask::Credit(credit))).await.unwrap();
+        self.0.send(sample_request(SampleMessage::Credit(credit))).await.unwrap();
         loop {
             let answer = self.1.message().await.unwrap().unwrap().message;
             if matches!(answer, Some(Out::Batch(_))) {
@@ -71,7 +71,7 @@ impl Actor {
 }
 
 #[tokio::test]
-async fn what_is_too_far_behind_for_every_table_is_acknowledged_and_not_stored() {
+async fn a_trajectory_too_stale_for_every_table_is_acknowledged_and_not_stored() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_bounded(directory.path()).await;
     let mut actor = Actor::open(&server, 1, 1).await;
@@ -104,7 +104,7 @@ async fn a_version_from_the_future_that_one_actor_claims_makes_nothing_stale_and
 }
 
 #[tokio::test]
-async fn the_only_actor_is_stale_by_what_the_learner_says_and_not_by_what_it_claimed() {
+async fn staleness_is_measured_by_the_version_of_the_learner_and_not_by_that_of_an_actor() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_bounded(directory.path()).await;
     let mut actor = Actor::open(&server, 1, 1).await;
@@ -121,7 +121,7 @@ async fn the_only_actor_is_stale_by_what_the_learner_says_and_not_by_what_it_cla
 }
 
 #[tokio::test]
-async fn a_learner_that_goes_on_from_an_older_checkpoint_is_believed_at_once() {
+async fn a_learner_that_resumes_from_an_older_checkpoint_lowers_the_newest_version_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_bounded(directory.path()).await;
     let mut actor = Actor::open(&server, 1, 1).await;

@@ -44,7 +44,7 @@ async fn may_release(server: &Server) -> Result<(), Status> {
 }
 
 #[tokio::test]
-async fn a_token_inserts_draws_and_releases_by_its_scopes_and_looks_at_everything() {
+async fn the_scopes_of_a_token_decide_on_inserts_samples_and_releases_but_not_on_stats() {
     for (scopes, allowed) in [
         ("act", [true, false, false]),
         ("train", [false, true, false]),

@@ -19,7 +19,12 @@ fn keys() -> TableKeys {
 }
 
 fn open_of(table: &str, batch_size: u32) -> v1::SampleRequest {
-    ask(Ask::Open(v1::Open { game: GAME.into(), batch_size, table: table.into(), ..v1::Open::default() }))
+    sample_request(SampleMessage::Open(v1::Open {
+        game: GAME.into(),
+        batch_size,
+        table: table.into(),
+        ..v1::Open::default()
+    }))
 }
 
 impl Server {
@@ -63,7 +68,7 @@ async fn every_trajectory_goes_into_every_table_and_each_is_drawn_from_on_its_ow
 }
 
 #[tokio::test]
-async fn what_was_drawn_from_every_table_survives_a_restart() {
+async fn the_sample_count_of_every_table_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with(directory.path(), with_queue).await;
     server.insert_all([0, 1]).await;
@@ -94,7 +99,7 @@ async fn a_table_that_joins_a_run_begins_in_the_middle_of_its_band() {
 }
 
 #[tokio::test]
-async fn a_table_that_left_the_run_file_and_comes_back_is_another_one() {
+async fn a_table_removed_from_the_run_file_and_added_again_starts_anew() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with(directory.path(), with_queue).await;
     server.insert_all([0, 1]).await;
@@ -108,7 +113,7 @@ async fn a_table_that_left_the_run_file_and_comes_back_is_another_one() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_kept_is_not_found_and_those_that_are_are_named() {
+async fn an_unknown_table_is_not_found_and_the_existing_ones_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve_with(directory.path(), with_queue).await;
     let of_stats = server.stats_of("stack").await.unwrap_err();
@@ -127,7 +132,7 @@ async fn a_table_that_is_not_kept_is_not_found_and_those_that_are_are_named() {
 }
 
 #[tokio::test]
-async fn an_insert_waits_for_every_table_that_does_not_only_watch() {
+async fn an_insert_waits_for_every_table_that_blocks_inserts() {
     let directory = tempfile::tempdir().unwrap();
     let strict = |replay: &mut ReplaySection| {
         replay.main.error_items = 1e9;
@@ -175,7 +180,7 @@ async fn a_batch_that_is_late_ends_its_stream_with_the_reason() {
     let server = serve(directory.path()).await;
     let (sender, mut batches) = server.sample().await;
     let open = v1::Open { game: GAME.into(), batch_size: 2, timeout_ms: 50, ..v1::Open::default() };
-    for message in [ask(Ask::Open(open)), credit(1)] {
+    for message in [sample_request(SampleMessage::Open(open)), credit(1)] {
         sender.send(message).await.unwrap();
     }
     let status = end(&mut batches).await;

@@ -14,7 +14,7 @@ fn old(format: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_log_of_an_older_format_is_refused_with_its_version_and_left_alone() {
+fn a_log_of_an_older_format_is_refused_with_its_version_and_left_unchanged() {
     for format in [1, 2] {
         let memory = Memory::with([(SegmentNumber(1).file_name(), old(format))].into());
         let files = memory.files();
@@ -25,7 +25,7 @@ fn a_log_of_an_older_format_is_refused_with_its_version_and_left_alone() {
 }
 
 #[test]
-fn what_concerns_actors_and_tables_outlives_the_segments_in_which_it_was_written() {
+fn operator_records_of_actors_and_tables_survive_the_drop_of_their_segments() {
     let memory = Memory::default();
     let (mut log, _, _) = open(&memory, 600).unwrap();
     let counters = TableCounters { items: 70, samples: 700 };
@@ -69,7 +69,7 @@ fn several_threads_read_back_what_one_does_in_the_same_order() {
 }
 
 #[test]
-fn a_segment_whose_beginning_is_damaged_is_named_and_left_alone_and_the_log_goes_on_behind_it() {
+fn a_segment_with_a_damaged_beginning_is_named_and_kept_unchanged_and_the_log_goes_on_behind_it() {
     let memory = written(3, 1 << 20);
     let (name, mut bytes) = memory.files().pop_first().unwrap();
     bytes[..frame::PROLOGUE_BYTES].fill(0);

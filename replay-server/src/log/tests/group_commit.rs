@@ -36,7 +36,7 @@ fn events(memory: &Memory, commands: impl IntoIterator<Item = LogCommand>) -> Ve
 }
 
 #[test]
-fn everything_sent_before_the_end_is_durable_and_told_in_order() {
+fn every_entry_sent_before_the_end_is_durable_and_reported_in_order() {
     let memory = Memory::default();
     let total = COMMIT_ENTRIES_MAX as u64 + 10;
     let events = events(&memory, (0..total).map(|sequence| LogCommand::Append(entry(sequence))));
@@ -45,7 +45,7 @@ fn everything_sent_before_the_end_is_durable_and_told_in_order() {
 }
 
 #[test]
-fn a_full_disk_is_told_for_every_entry() {
+fn a_full_disk_is_reported_for_every_entry() {
     let memory = Memory::default();
     memory.set_room(Some(0));
     let events = events(&memory, (0..3).map(|sequence| LogCommand::Append(entry(sequence))));
@@ -61,7 +61,7 @@ fn samples_drawn_are_durable_even_when_nothing_comes_in() {
 }
 
 #[test]
-fn what_is_acknowledged_when_flushed_is_in_the_file_and_synced_later_for_all() {
+fn entries_acknowledged_when_flushed_are_in_the_file_and_share_one_later_sync() {
     let memory = Memory::default();
     let mut committer = committer(&memory, Ack::Flushed);
     step(&mut committer, 0..1);
@@ -74,7 +74,7 @@ fn what_is_acknowledged_when_flushed_is_in_the_file_and_synced_later_for_all() {
 }
 
 #[test]
-fn what_is_acknowledged_from_memory_is_written_once_there_is_room_and_more_is_refused_until_then() {
+fn an_entry_acknowledged_from_memory_is_written_once_there_is_room_and_more_are_refused_until_then() {
     let memory = Memory::default();
     let mut committer = committer(&memory, Ack::Memory);
     step(&mut committer, 0..1);
@@ -111,7 +111,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 
 /// The clock would let this test fail at its deadline.
 #[test]
-fn writers_that_wait_for_their_answers_do_not_wait_for_the_clock() {
+fn a_commit_of_several_entries_does_not_wait_out_its_interval_when_no_more_arrive() {
     let (log, _, _) = open(&Memory::default(), 600).unwrap();
     let (sender, receiver) = sync_channel(100);
     let (answer, answers) = sync_channel(100);
@@ -122,13 +122,13 @@ fn writers_that_wait_for_their_answers_do_not_wait_for_the_clock() {
         for _ in 0..3 {
             let sent: Vec<Entry> = sequences.by_ref().take(40).map(entry).collect();
             sent.iter().for_each(|entry| sender.send(LogCommand::Append(entry.clone())).unwrap());
-            let mut told = Vec::new();
+            let mut acknowledged = Vec::new();
             // A slow machine may take a pause between two of them for the end.
-            while told.len() + 8 <= sent.len() {
-                told.extend(committed(vec![answers.recv_timeout(Duration::from_secs(60)).unwrap()]));
+            while acknowledged.len() + 8 <= sent.len() {
+                acknowledged.extend(committed(vec![answers.recv_timeout(Duration::from_secs(60)).unwrap()]));
             }
-            assert_eq!(told, sent[..told.len()]);
-            if told.len() < sent.len() {
+            assert_eq!(acknowledged, sent[..acknowledged.len()]);
+            if acknowledged.len() < sent.len() {
                 break;
             }
         }

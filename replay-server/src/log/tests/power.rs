@@ -53,8 +53,8 @@ struct Inode {
 pub(crate) struct PowerFile {
     disk: PowerDisk,
     inode: usize,
-    /// In which life of the machine it was opened.
-    life: u64,
+    /// The number of the machine's start at which it was opened.
+    opened_at: u64,
 }
 
 impl PowerDisk {
@@ -160,13 +160,13 @@ impl Volume for PowerDisk {
             state.inodes.push(Inode::default());
         }
         state.inodes[inode] = Inode::default();
-        Ok(PowerFile { disk: self.clone(), inode, life: state.handles_valid_from })
+        Ok(PowerFile { disk: self.clone(), inode, opened_at: state.handles_valid_from })
     }
 
     fn open(&self, name: &str) -> io::Result<PowerFile> {
         let state = self.state();
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(PowerFile { disk: self.clone(), inode, life: state.handles_valid_from })
+        Ok(PowerFile { disk: self.clone(), inode, opened_at: state.handles_valid_from })
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -190,7 +190,7 @@ impl Volume for PowerDisk {
 impl PowerFile {
     /// The file, if it was opened by this process.
     fn inode<'a>(&self, state: &'a mut State) -> &'a mut Inode {
-        assert_eq!(self.life, state.handles_valid_from, "a file outlived its process");
+        assert_eq!(self.opened_at, state.handles_valid_from, "a file outlived its process");
         &mut state.inodes[self.inode]
     }
 }

@@ -258,7 +258,7 @@ fn check_history(settings: TableSettings, events: Vec<Event>) -> Result<(), Test
 
 proptest! {
     #[test]
-    fn the_table_agrees_with_a_list_whatever_happens(
+    fn the_table_agrees_with_a_list_after_any_sequence_of_events(
         settings in settings(), events in prop::collection::vec(event(), 1..80),
     ) {
         check_history(settings, events)?;
@@ -266,7 +266,7 @@ proptest! {
 
     /// As above, but nothing makes it another table: each selector gets long histories of its own.
     #[test]
-    fn with_settings_that_stay_the_table_agrees_with_a_list(
+    fn the_table_agrees_with_a_list_under_constant_settings(
         settings in settings(), events in prop::collection::vec(event(), 1..160),
     ) {
         let stays = |event: &Event| !matches!(event, Event::Change(_));

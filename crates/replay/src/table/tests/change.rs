@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn every_selector_follows_every_other_without_losing_anything() {
+fn a_change_between_any_two_selectors_keeps_priorities_and_quarantines() {
     for (first, second) in SELECTORS.iter().flat_map(|&first| SELECTORS.map(|second| (first, second))) {
         let mut table = table(by(first), &["FF", "F", "FFF"]);
         let key = |sequence, ply| ItemKey { trajectory: id(sequence), ply };
@@ -22,7 +22,7 @@ fn every_selector_follows_every_other_without_losing_anything() {
 }
 
 #[test]
-fn fewer_draws_delete_items_and_more_bring_them_back() {
+fn a_lower_draw_limit_deletes_items_and_a_higher_one_restores_them() {
     let settings = |max| TableSettings { max_times_sampled: max, ..by(Selector::Fifo) };
     let mut table = table(settings(times(2)), &["FFF"]);
     assert_eq!(draw(&mut table, 3), [(0, 0), (0, 0), (0, 1)]);

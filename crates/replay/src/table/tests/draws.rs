@@ -87,7 +87,7 @@ fn items(table: &Table) -> Vec<ItemKey> {
 }
 
 #[test]
-fn the_first_in_is_drawn_first_and_the_last_in_last() {
+fn fifo_draws_the_oldest_item_first_and_lifo_the_newest() {
     assert_eq!(draw(&mut table(by(Selector::Fifo), &["oFF", "F"]), 2), [(0, 1), (0, 1)]);
     assert_eq!(draw(&mut table(by(Selector::Lifo), &["oFF", "FFf"]), 2), [(1, 1), (1, 1)]);
     let once = |selector| TableSettings { max_times_sampled: times(1), ..by(selector) };
@@ -108,7 +108,7 @@ fn heaps_draw_the_extreme_priority_and_the_oldest_of_equals() {
 }
 
 #[test]
-fn where_the_selector_leaves_no_choice_the_probability_is_one() {
+fn a_deterministic_selector_draws_with_probability_one() {
     for selector in [Selector::Fifo, Selector::Lifo, Selector::MinHeap, Selector::MaxHeap] {
         let drawn = table(by(selector), &["FF", "F"]).sample(&mut rng()).unwrap();
         assert_eq!((drawn.probability, drawn.table_items, drawn.exhausted), (1.0, 3, false));
@@ -116,7 +116,7 @@ fn where_the_selector_leaves_no_choice_the_probability_is_one() {
 }
 
 #[test]
-fn an_item_is_drawn_as_often_as_it_may_and_its_last_draw_says_so() {
+fn an_item_is_drawn_up_to_its_limit_and_its_last_draw_is_marked_exhausted() {
     for selector in SELECTORS {
         let mut table = table(TableSettings { max_times_sampled: times(3), ..by(selector) }, &["FfF", "F"]);
         let mut rng = rng();
@@ -166,7 +166,7 @@ fn staleness_survives_any_distance_between_versions() {
 }
 
 #[test]
-fn once_the_newest_version_is_in_quarantine_older_ones_come_up_again() {
+fn items_of_older_versions_are_drawn_again_once_the_newest_version_is_quarantined() {
     let mut table = Table::new(by(Selector::StalenessAware { half_life_versions: 1.0 }));
     for (sequence, version) in [(0, 5), (1, 5), (2, u64::MAX)] {
         let _ = table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO);
@@ -191,7 +191,7 @@ fn an_item_of_priority_zero_is_never_drawn_and_one_above_always_can_be() {
 
 /// More than are looked up together, and the rest one by one: what follows a batch is the same too.
 #[test]
-fn a_batch_holds_what_draws_one_by_one_would_have_been() {
+fn a_batch_equals_as_many_single_draws() {
     let steps: Vec<String> = (0..200).map(|sequence| "Ffo".repeat(sequence * 7 % 12)).collect();
     let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
     for (selector, max_times_sampled) in

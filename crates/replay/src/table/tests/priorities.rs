@@ -19,14 +19,14 @@ fn a_new_item_starts_with_the_greatest_priority_ever_set() {
 }
 
 #[test]
-fn a_greatest_priority_of_zero_is_none_to_start_with() {
+fn a_greatest_priority_of_zero_leaves_the_initial_priority_at_one() {
     let mut table = table(prioritised(1.0), &["F"]);
     table.update_priorities(&[(key(0, 0), 0.0)]).unwrap();
     assert_eq!(table.initial_priority(), 1.0);
 }
 
 #[test]
-fn one_bad_priority_refuses_all_of_them() {
+fn an_update_with_one_invalid_priority_changes_nothing() {
     let mut table = table(prioritised(1.0), &["FF"]);
     table.update_priorities(&[(key(0, 1), 3.0)]).unwrap();
     for bad in [f64::NAN, f64::INFINITY, -1.0] {
@@ -45,7 +45,7 @@ fn keys_that_are_not_held_are_counted_and_ignored() {
 }
 
 #[test]
-fn setting_priorities_twice_is_as_once_and_the_later_of_two_counts() {
+fn a_repeated_priority_update_changes_nothing_and_the_last_value_of_an_item_is_used() {
     let mut table = table(prioritised(1.0), &["FF"]);
     let update = [(key(0, 0), 2.0), (key(0, 1), 4.0), (key(0, 0), 6.0)];
     table.update_priorities(&update).unwrap();

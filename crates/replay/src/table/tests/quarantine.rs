@@ -17,7 +17,7 @@ fn a_quarantined_trajectory_is_never_drawn_and_stays_listed() {
 }
 
 #[test]
-fn a_released_trajectory_is_back_where_it_was() {
+fn a_released_trajectory_is_drawn_as_if_never_quarantined() {
     for selector in SELECTORS {
         let once = TableSettings { max_times_sampled: times(1), ..by(selector) };
         for settings in [by(selector), once] {
@@ -33,7 +33,7 @@ fn a_released_trajectory_is_back_where_it_was() {
 }
 
 #[test]
-fn a_released_trajectory_has_its_priorities_also_those_set_meanwhile() {
+fn a_released_trajectory_has_the_priorities_set_during_its_quarantine() {
     let mut table = table(by(Selector::MaxHeap), &["FF", "F"]);
     let key = |sequence, ply| ItemKey { trajectory: id(sequence), ply };
     table.update_priorities(&[(key(0, 1), 3.0), (key(1, 0), 2.0)]).unwrap();
@@ -50,7 +50,7 @@ fn by_actor(actor: u64, sequence: u64) -> TrajectoryId {
 }
 
 #[test]
-fn an_actor_in_quarantine_takes_along_what_it_sent_and_what_it_sends() {
+fn the_quarantine_of_an_actor_covers_its_earlier_and_later_trajectories() {
     let mut table = table(by(Selector::Uniform), &["FF"]);
     let _ = table.insert(trajectory_by(by_actor(2, 1), "FFF", 1), Duration::ZERO);
     assert_eq!(table.quarantine_actor(2), QuarantineChange::Changed { items: 3 });
@@ -66,7 +66,7 @@ fn an_actor_in_quarantine_takes_along_what_it_sent_and_what_it_sends() {
 }
 
 #[test]
-fn what_is_in_quarantine_for_two_reasons_comes_back_with_the_second_release() {
+fn a_trajectory_quarantined_by_id_and_by_actor_returns_with_the_second_release() {
     let mut table = table(prioritised(1.0), &["FF"]);
     assert_eq!(table.quarantine_actor(1), QuarantineChange::Changed { items: 2 });
     assert_eq!(table.quarantine(id(0)), QuarantineChange::Changed { items: 0 });
@@ -77,7 +77,7 @@ fn what_is_in_quarantine_for_two_reasons_comes_back_with_the_second_release() {
 }
 
 #[test]
-fn an_actor_in_quarantine_cannot_fill_the_memory_nor_age_the_others() {
+fn trajectories_of_a_quarantined_actor_count_for_the_capacity_but_not_for_the_newest_version() {
     let retention = Retention { lag_versions_max: Some(3), ..Retention::default() };
     let mut table = table(TableSettings { retention, window: window(4, 4), ..by(Selector::Fifo) }, &["F"]);
     let _ = table.quarantine_actor(2);

@@ -34,7 +34,7 @@ fn a_trajectory_leaves_once_it_is_too_old_but_the_newest_stays() {
 }
 
 #[test]
-fn a_clock_that_goes_back_makes_nothing_leave() {
+fn a_clock_that_goes_back_removes_no_trajectory() {
     let mut table = bounded(Retention { age_max: Some(Duration::ZERO), ..Retention::default() });
     left(&mut table, 0, "F", 100);
     assert_eq!(left(&mut table, 1, "F", 90), []);
@@ -70,7 +70,7 @@ fn a_trajectory_leaves_once_its_last_version_lags_too_far_behind() {
 }
 
 #[test]
-fn a_version_that_a_trajectory_claims_makes_nothing_leave() {
+fn the_weights_version_of_a_trajectory_removes_no_other_trajectory() {
     let mut table = bounded(Retention { lag_versions_max: Some(3), ..Retention::default() });
     let mut left =
         |sequence, version| ids(&table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO).removed);
@@ -83,7 +83,7 @@ fn a_version_that_a_trajectory_claims_makes_nothing_leave() {
 }
 
 #[test]
-fn what_left_in_quarantine_counts_no_items() {
+fn a_trajectory_removed_in_quarantine_counts_no_items() {
     let mut table = table(TableSettings { window: window(2, 2), ..by(Selector::Uniform) }, &["FF"]);
     assert_eq!(table.quarantine(id(0)), QuarantineChange::Changed { items: 2 });
     let insertion = table.insert(trajectory(1, "FF"), Duration::ZERO);

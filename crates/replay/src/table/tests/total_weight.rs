@@ -3,7 +3,7 @@ use experience::TotalWeight;
 use super::*;
 
 #[test]
-fn items_weigh_one_each_but_for_selectors_that_weigh_them() {
+fn each_item_weighs_one_under_a_selector_without_weights() {
     for selector in [Selector::Uniform, Selector::Fifo, Selector::Lifo, Selector::MinHeap, Selector::MaxHeap] {
         assert_eq!(table(by(selector), &["FF", "FfF"]).total_weight(), TotalWeight::of_items(4), "{selector:?}");
     }
@@ -11,7 +11,7 @@ fn items_weigh_one_each_but_for_selectors_that_weigh_them() {
 }
 
 #[test]
-fn only_what_the_window_reaches_weighs_something() {
+fn only_items_in_the_window_count_towards_the_total_weight() {
     let settings = TableSettings { window: window(2, 1000), ..prioritised(1.0) };
     let table = table(settings, &["FFFFFFFF"]);
     assert!(table.window_items() < 8, "{}", table.window_items());
@@ -19,7 +19,7 @@ fn only_what_the_window_reaches_weighs_something() {
 }
 
 #[test]
-fn what_an_item_weighs_by_its_priority_divided_by_the_mass_is_its_probability() {
+fn the_weight_of_an_item_divided_by_the_total_weight_is_its_probability() {
     let mut table = table(prioritised(0.5), &["FFFF"]);
     let key = |ply| ItemKey { trajectory: id(0), ply };
     table.update_priorities(&[(key(0), 4.0), (key(1), 9.0), (key(2), 16.0), (key(3), 0.0)]).unwrap();
@@ -32,7 +32,7 @@ fn what_an_item_weighs_by_its_priority_divided_by_the_mass_is_its_probability() 
 }
 
 #[test]
-fn total_weights_by_staleness_have_one_unit_whatever_version_weighs_one() {
+fn total_weights_by_staleness_are_comparable_across_tables_of_different_versions() {
     let settings = by(Selector::StalenessAware { half_life_versions: 2.0 });
     let of_versions = |versions: &[u64]| {
         let mut table = Table::new(settings);
