@@ -6,11 +6,11 @@ use prost::Message as _;
 
 const FILES: [&str; 2] = ["zerofleet/inference/v1/inference.proto", "zerofleet/weights/v1/weights.proto"];
 
-/// The replay service, and its codec, which refuses what it does not know.
+/// The replay service, and its codec, which rejects inserts with unknown fields.
 const REPLAY: &str = "zerofleet/replay/v1/replay.proto";
 const REPLAY_CODEC: &str = "crate::replay::canonical::CanonicalCodec";
 
-/// The service of the Open Inference Protocol, and the codec that reads it.
+/// The service of the Open Inference Protocol, and its codec, which rejects requests with too many parts.
 const OPEN_INFERENCE: &str = "inference/grpc_service.proto";
 const OPEN_INFERENCE_CODEC: &str = "crate::open_inference::PartsCodec";
 

@@ -1,4 +1,4 @@
-//! The channel of every client: it connects with its first call, and again after the connection broke.
+//! The channel of every client: it connects with its first call, and reconnects after the connection broke.
 
 mod connector;
 mod endpoint;
@@ -22,12 +22,12 @@ use crate::server::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
 };
 
-/// The time to connect, name resolution included, after which a server counts as away.
+/// The time to connect, name resolution included, after which a server counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A channel to `endpoint` (`http://host:port`, or `https://host:port` with TLS), with the credentials of this process
 /// ([`use_credentials`](crate::security::use_credentials)). It connects with its first call; calls fail with
-/// `UNAVAILABLE` while the server is away, and the first after it is back connects again. They fail with
+/// `UNAVAILABLE` while the server is unreachable, and the first call after its return reconnects. They fail with
 /// `UNAUTHENTICATED` while one side rejects the other's certificate; the message names the side and the reason.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ pub fn channel(endpoint: &str) -> Result<Channel, InvalidEndpoint> {
     channel_with(endpoint, Credentials::of_process())
 }
 
-/// [`channel`] with credentials of its own.
+/// Returns a [`channel`] with `credentials` instead of those of this process.
 ///
 /// # Errors
 /// [`InvalidEndpoint`].

@@ -1,10 +1,10 @@
 //! Conversions between messages and domain types, one file per family.
 //!
-//! To the wire is `From` and cannot fail; from the wire is `TryFrom` and checks everything that can be checked without
-//! the rules of a game: lengths, bounds, finite numbers, known enum values. What it lets through needs no second look.
-//! Only the receiver validates. Statistics have no second type: their messages are checked and passed on. An
-//! [`Invalid`] names the field as the message calls it and becomes an `INVALID_ARGUMENT` with the same field in its
-//! details by [`status`].
+//! Conversions to the wire are `From` and cannot fail; conversions from the wire are `TryFrom` and check everything
+//! that can be checked without the rules of a game: lengths, bounds, finite numbers, known enum values. Their output
+//! needs no further checks. Only the receiver validates. Statistics have no second type: their messages are checked and
+//! passed on. An [`Invalid`] names the field as the message calls it and becomes an `INVALID_ARGUMENT` with the same
+//! field in its details by [`status`].
 
 pub(crate) mod analysis;
 pub(crate) mod evaluation;
@@ -48,12 +48,12 @@ fn name(field: &str, value: String) -> Result<String, Invalid> {
     }
 }
 
-/// The name of a table; where none is given, the main one's.
+/// Checks the name of a table; an empty one stands for the main table.
 fn table_name(field: &str, value: String) -> Result<String, Invalid> {
     if value.is_empty() { Ok(MAIN_TABLE.to_owned()) } else { name(field, value) }
 }
 
-/// Checks a sentence that came in.
+/// Checks the length of a received text.
 fn sentence<S: AsRef<str>>(field: &str, value: S) -> Result<S, Invalid> {
     match value.as_ref().len() {
         bytes if bytes > REASON_BYTES_MAX => {
@@ -63,7 +63,7 @@ fn sentence<S: AsRef<str>>(field: &str, value: S) -> Result<S, Invalid> {
     }
 }
 
-/// Cuts a sentence that goes out to what a receiver accepts.
+/// Truncates a text to the length that receivers accept.
 #[must_use]
 pub fn cut(mut value: String) -> String {
     value.truncate(value.floor_char_boundary(REASON_BYTES_MAX));
@@ -83,7 +83,7 @@ fn between(field: &str, value: u32, low: usize, high: usize) -> Result<usize, In
     }
 }
 
-/// Exactly `expected` entries.
+/// Checks that there are exactly `expected` entries.
 pub(crate) fn length(field: &str, got: usize, expected: usize) -> Result<(), Invalid> {
     if got == expected { Ok(()) } else { Err(invalid(field, format!("has {got} entries, expected {expected}"))) }
 }
@@ -95,7 +95,7 @@ fn finite(field: &str, values: &[f32]) -> Result<(), Invalid> {
     }
 }
 
-/// The conversion of a count to the wire: senders hold less than `u32::MAX` of anything they send.
+/// Converts a count to the wire: the counts of a sender are below `u32::MAX`.
 fn wire_count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -16,18 +16,19 @@ use crate::security::{Peer, Security, client_name};
 use crate::socket::Socket;
 use handshakes::Handshakes;
 
-/// The wait after an error of the listener, such as no file descriptor left: other connections may end meanwhile.
+/// The wait after an error of the listener, such as a lack of file descriptors, in which other connections may end.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// File descriptors in use beside connections: files, timers, the admin port, connections that are being closed.
+/// The number of file descriptors in use besides open connections: files, timers, the admin port, connections that are
+/// being closed.
 const DESCRIPTORS_BESIDE: usize = 64;
 
-/// A connection of a client; it counts until it is dropped.
+/// A connection of a client; it counts towards the limit until it is dropped.
 pub type Connection = Socket<OwnedSemaphorePermit>;
 
-/// The connections that come to `listener`, for tonic's `serve_with_incoming`. One that comes while `connections_max`
-/// others are open is closed at once: its client tries again with growing delays, and those that are served stay so.
-/// With TLS in `security`, a connection is one whose handshake is done; handshakes go on beside each other, and one
-/// that does not end is given up. Never ends.
+/// Returns the connections that `listener` accepts, for tonic's `serve_with_incoming`. A connection that arrives while
+/// `connections_max` others are open is closed at once: its client retries with growing delays, and the open
+/// connections are not affected. With TLS in `security`, a connection is returned when its handshake is complete;
+/// handshakes run concurrently and have a time limit. The stream never ends.
 pub fn incoming(
     listener: TcpListener,
     connections_max: usize,
@@ -45,9 +46,9 @@ struct Accepting {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     connections_max: usize,
-    /// Set while the last connection was over the limit: a flood is logged once.
+    /// True if the last connection was over the limit, so that a series of them is logged once.
     is_full: bool,
-    /// Set while the last accept failed.
+    /// True if the last accept failed.
     is_failing: bool,
     security: Security,
     handshakes: Handshakes,
@@ -77,8 +78,8 @@ impl Accepting {
             self.is_failing = false;
             // Released during the handshake, which may never end: only established connections count.
             let Some(permit) = self.permit() else { continue };
-            // Acknowledgements are a few bytes, and a client waits for each. Without TCP_NODELAY they are slower, not
-            // wrong.
+            // Acknowledgements are a few bytes, and a client waits for each. An error is ignored: without TCP_NODELAY
+            // they are only slower.
             let _ = stream.set_nodelay(true);
             match self.security.tls() {
                 None => return Connection { stream: Either::Left(stream), attached: permit },
@@ -119,7 +120,7 @@ fn warn_of_few_descriptors(connections_max: usize) {
     }
 }
 
-/// The client closed the connection before it was accepted.
+/// Returns true if the error concerns one connection, which the client closed before it was accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
@@ -174,7 +175,7 @@ mod tests {
             _ = connections.next() => panic!("there was no room for it"),
             read = second.read(&mut answer) => read,
         };
-        // Closed, or reset where the close overtook what was sent.
+        // The connection is closed or reset.
         assert!(matches!(refused, Ok(0) | Err(_)));
 
         drop(served);

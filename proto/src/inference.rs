@@ -29,13 +29,13 @@ pub mod v1 {
 /// The client of a stream and its game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// For the server's log.
+    /// The name of the client, for the server's log.
     pub name: String,
     /// The name of the game, as in its spec.
     pub game: String,
-    /// Of an observation.
+    /// The shape of an observation.
     pub shape: ObservationShape,
-    /// A.
+    /// A, the number of actions.
     pub actions: usize,
 }
 
@@ -46,26 +46,26 @@ pub struct Welcome {
     pub version: u64,
     /// The maximum number of positions in a request.
     pub positions_max: usize,
-    /// Requests that may be unanswered.
+    /// The maximum number of unanswered requests.
     pub requests_max: usize,
 }
 
-/// Positions to evaluate together, as they came in.
+/// Positions to evaluate together, as received.
 #[derive(Debug)]
 pub struct EvalRequest {
     /// The id of the request.
     pub id: u64,
-    /// The weights version that must answer; `None`: the newest.
+    /// The weights version that must evaluate; `None`: the newest.
     pub version: Option<u64>,
-    /// Within which time the answer is wanted.
+    /// The time limit of the answer.
     pub timeout: Option<Duration>,
     /// The positions; each has at least one legal action.
     pub positions: PackedPositions,
-    /// The trace that it is part of.
+    /// The trace context of the request.
     pub trace: Option<TraceContext>,
 }
 
-/// Positions as bytes, which are checked when they come in and unpacked for evaluation only.
+/// Positions as bytes, which are checked when they arrive and unpacked only for evaluation.
 #[derive(Debug, Clone)]
 pub struct PackedPositions {
     pub(crate) shape: ObservationShape,
@@ -74,19 +74,19 @@ pub struct PackedPositions {
     pub(crate) legal: Bytes,
 }
 
-/// A request that is not answered.
+/// The rejection of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the inference server rejected the request: {message}")]
 pub struct Rejection {
-    /// For programs; never `Unspecified` when it comes from a server.
+    /// The machine-readable reason; never `Unspecified` if a server sent it.
     pub reason: RejectReason,
-    /// For people.
+    /// The human-readable reason.
     pub message: String,
-    /// The delay before a retry, where a retry helps.
+    /// The delay before a retry, if a retry may succeed.
     pub retry_after: Option<Duration>,
 }
 
-/// The service with our limits, to be added to a server.
+/// Returns the service with the message limit of this crate, to be added to a server.
 pub fn service<T: v1::inference_server::Inference>(handler: T) -> v1::inference_server::InferenceServer<T> {
     v1::inference_server::InferenceServer::new(handler)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)

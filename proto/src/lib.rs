@@ -1,13 +1,13 @@
-//! The wire: messages, conversions, typed clients.
+//! The wire protocol: messages, conversions and typed clients.
 //!
-//! `proto/` beside this crate's sources holds the .proto files; they define the meaning of each message and the order
-//! in which the messages of a stream may come. This crate holds the code generated from them ([`replay::v1`],
-//! [`weights::v1`], [`inference::v1`], [`open_inference::v2`]), the conversions to and from domain types ([`convert`]),
-//! the clients ([`replay::Writer`], [`replay::Sampler`], [`weights::Subscriber`], [`inference::Evaluations`]), the
-//! discovery of servers that share one job ([`servers`]), and the settings and authentication that all servers and
-//! channels share ([`security`]). It depends on no table, tensor or rules. Start with [`replay`].
+//! `proto/` beside this crate's sources holds the .proto files; they define the meaning of each message and the legal
+//! order of the messages of a stream. This crate holds the code generated from them ([`replay::v1`], [`weights::v1`],
+//! [`inference::v1`], [`open_inference::v2`]), the conversions to and from domain types ([`convert`]), the clients
+//! ([`replay::Writer`], [`replay::Sampler`], [`weights::Subscriber`], [`inference::Evaluations`]), the discovery of
+//! servers that share one job ([`servers`]), and the settings and authentication that all servers and channels share
+//! ([`security`]). It depends on no tables, no tensors and no rules of a game. Start with [`replay`].
 
-// The sources of `scripted` name this crate as others do.
+// The sources of `scripted`, which are compiled into the tests of this crate, refer to it as `proto`.
 #[cfg(test)]
 extern crate self as proto;
 
@@ -33,5 +33,5 @@ pub use channel::{Channel, InvalidEndpoint, channel, channel_with, check as chec
 pub use incoming::{Connection, incoming};
 pub use server::{health_and_reflection, server};
 
-/// The descriptors of all messages and services: what reflection serves.
+/// The encoded descriptors of all messages and services, for the reflection service.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -1,4 +1,4 @@
-//! The bounds of the wire, each with its reason. A receiver checks them before it allocates.
+//! The limits of messages and of their fields, each with its reason. A receiver checks them before it allocates.
 
 use experience::Limits;
 use game::{ObservationShape, Outcome};
@@ -7,16 +7,17 @@ use game::{ObservationShape, Outcome};
 /// 2 kB, a batch of 1024 samples of Hex 19×19 about 3 MB.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// The largest trajectory, in bytes: a message less what messages add to a trajectory, or to a sample cut from it.
+/// The largest trajectory, in bytes: the limit of a message minus its overhead on top of a trajectory, or of a sample
+/// cut from one.
 pub const TRAJECTORY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES;
 
 /// The overhead of a message on top of its payload.
 pub const MESSAGE_REST_BYTES: usize = 4 << 10;
 
-/// The size at which a batch goes on in another message, in bytes: what the window of a stream holds.
+/// The size at which a batch continues in another message, in bytes: the HTTP/2 window of a stream.
 pub const PART_BYTES_MAX: usize = 4 << 20;
 
-/// The most trajectories that a writer keeps unacknowledged: they wait in memory.
+/// The maximum number of unacknowledged trajectories of a writer, which keeps them in memory.
 pub const UNACKNOWLEDGED_MAX: usize = 1 << 16;
 
 /// The largest chunk of weights, in bytes: one message, small enough to share a connection with others.
@@ -28,22 +29,22 @@ pub const STEPS_MAX: usize = 1 << 16;
 /// The limits of trajectories of any game.
 pub const ANY_TRAJECTORY: Limits = Limits { steps_max: STEPS_MAX, actions: ACTIONS_MAX };
 
-/// A of the widest game the wire can carry: actions are u16.
+/// The largest A, the number of actions of a game: actions are u16 on the wire.
 pub const ACTIONS_MAX: usize = 1 << 16;
 
-/// The most samples in a batch: they are drawn at once and wait in memory.
+/// The maximum number of samples in a batch: they are drawn together and buffered in memory.
 pub const SAMPLES_PER_BATCH_MAX: usize = 4096;
 
-/// The largest K: segments unroll 5 to 10 steps in the papers.
+/// The largest K, the number of steps that a segment unrolls: 5 to 10 in the papers.
 pub const UNROLL_STEPS_MAX: usize = 64;
 
-/// The most batches for which a sampler may give credit ahead: they wait in memory.
+/// The maximum credit of a sampler, in batches: they are buffered in memory.
 pub const CREDIT_BATCHES_MAX: u32 = 64;
 
-/// The most priorities in one request: a few of the largest batches.
+/// The maximum number of priorities in one request: those of several of the largest batches.
 pub const PRIORITIES_MAX: usize = 1 << 16;
 
-/// The most settings of a table in one request: several times as many as there are.
+/// The maximum number of settings of a table in one request: several times the number of settings.
 pub const TABLE_KEYS_MAX: usize = 64;
 
 /// The most servers that share one job: a client keeps a connection and a queue for each.
@@ -55,7 +56,7 @@ pub const ACTORS_MAX: usize = 16_384;
 /// The longest name (of a game, of a subscriber), in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 
-/// The longest sentence for people, in bytes; the sender cuts what is longer.
+/// The longest human-readable text, in bytes; senders truncate longer ones.
 pub const REASON_BYTES_MAX: usize = 1024;
 
 /// The largest size in an architecture: far above any network that fits a machine.
@@ -68,11 +69,11 @@ const REQUEST_POSITIONS_MAX: usize = 4096;
 /// unpacked.
 const REQUEST_NUMBERS_MAX: usize = 16 << 20;
 
-/// Returns the most positions of a request whose observations have `shape`, of `actions` actions each: request and
-/// answer fit a message, for any numbers.
+/// Returns the maximum number of positions in a request, for observations of `shape` and games of `actions` actions:
+/// the request and its answer then fit a message, whatever the numbers.
 #[must_use]
 pub fn request_positions_max(shape: ObservationShape, actions: usize) -> usize {
-    // float32 and a bit for each action on the way there, half precision on the way back.
+    // Requests hold a float32 per number and a bit per action, answers half-precision floats.
     let there = shape.len() * size_of::<f32>() + actions.div_ceil(8);
     let back = (actions + Outcome::RESULTS) * size_of::<u16>();
     let fit = (MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES) / there.max(back).max(1);

@@ -1,8 +1,8 @@
-//! Evaluations for clients of other projects: the Open Inference Protocol, which KServe and Triton speak.
+//! Evaluations for clients of other projects: the Open Inference Protocol of KServe and Triton.
 //!
-//! A server implements [`GrpcInferenceService`] and is added by [`service()`]; clients are `tritonclient` and whatever
-//! else speaks it. There is no conversion here: which tensors there are, and so what a request means, only a server
-//! knows.
+//! A server implements [`GrpcInferenceService`] and is added by [`service()`]; clients are `tritonclient` and other
+//! implementations of the protocol. There are no conversions here, since the tensors, and so the meaning of a request,
+//! depend on the server.
 
 mod parts;
 
@@ -22,16 +22,17 @@ pub mod v2 {
     tonic::include_proto!("inference");
 }
 
-/// The service to be added to a server, with our message limit: that of the protocol's clients is 2 GiB, tonic's own 4
-/// MiB. A message of more than 256 parts, those inside its tensors included, is refused before it is taken apart.
+/// Returns the service, to be added to a server, with the message limit of this crate; the limit of the protocol's
+/// clients is 2 GiB, tonic's default 4 MiB. A message of more than 256 parts, including those inside its tensors, is
+/// rejected before it is decoded.
 pub fn service<S: GrpcInferenceService>(service: S) -> GrpcInferenceServiceServer<S> {
     GrpcInferenceServiceServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// The reflection service by its older name, `grpc.reflection.v1alpha`, beside the one of
-/// [`health_and_reflection`](crate::health_and_reflection): clients in Python know no other.
+/// Returns the reflection service under its older name, `grpc.reflection.v1alpha`, in addition to the one of
+/// [`health_and_reflection`](crate::health_and_reflection): clients in Python support no other.
 ///
-/// `services` are the full names of the services beside them.
+/// `services` are the full names of the other services.
 #[must_use]
 pub fn older_reflection(services: &[&str]) -> ServerReflectionServer<impl ServerReflection> {
     described(services, &[OLDER_REFLECTION_NAME])

@@ -28,11 +28,11 @@ pub(crate) trait Client: Send + 'static {
     /// The endpoint of its server.
     fn endpoint(&self) -> Arc<str>;
 
-    /// One stream, from its opening to its end; `Ok` if there is nothing left to do. Whatever is worth a quick return
-    /// to the server resets `backoff`.
+    /// Runs one stream from its opening to its end; returns `Ok` if no work is left. Progress that justifies a quick
+    /// reconnection resets `backoff`.
     fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> impl Future<Output = Result<(), Broken>> + Send;
 
-    /// A stream broke; another will be opened.
+    /// Records that a stream broke; another will be opened.
     fn broke(&mut self, broken: &Broken);
 
     /// Resolves once no work is left, so that the task does not wait for an unreachable server. Cancel-safe.
@@ -44,31 +44,31 @@ pub(crate) trait Client: Send + 'static {
 /// The reason for which a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
-    /// It was never opened.
+    /// The stream was not opened, because its endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] InvalidEndpoint),
-    /// The server, or the way to it, failed.
+    /// The server or the connection failed.
     #[error(transparent)]
     Status(#[from] Status),
-    /// A message came out of order.
+    /// A message arrived out of order.
     #[error(transparent)]
     Order(#[from] Fault),
-    /// A field of a message is wrong.
+    /// A field of a message is invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// Chunks do not make the version that was promised.
+    /// The chunks do not add up to the version in the manifest.
     #[error(transparent)]
     Assembly(#[from] AssemblyError),
-    /// By this side, for another server.
+    /// This client ended the stream, to use another server.
     #[error("another server is preferred from now on")]
     Moved,
-    /// Without a reason.
+    /// The server ended the stream without an error.
     #[error("the server ended the stream")]
     Ended,
 }
 
 impl Broken {
-    /// Returns true for a mistake that waiting does not cure, so that a human must look.
+    /// Returns true for an error that retries do not resolve, so that a person must act.
     fn is_mistake(&self) -> bool {
         match self {
             Self::Status(status) => matches!(
@@ -105,7 +105,7 @@ impl<C: Client> Reconnecting<C> {
         self.finish(std::future::ready(())).await
     }
 
-    /// Waits until the client has nothing left to do, at most until `deadline` resolves, and hands it back.
+    /// Waits until no work is left, at most until `deadline` resolves, and returns the client.
     pub(crate) async fn finish(self, deadline: impl Future<Output = ()>) -> C {
         let Self { mut task, stop } = self;
         let finished = tokio::select! {
@@ -122,7 +122,7 @@ impl<C: Client> Reconnecting<C> {
     }
 }
 
-/// Waits until `moment`; forever where there is none.
+/// Waits until `moment`, or forever if it is `None`.
 pub(crate) async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
@@ -135,7 +135,7 @@ async fn run<C: Client>(mut client: C, backoff: Backoff, stop: CancellationToken
     client
 }
 
-/// Opens one stream after another until there is nothing left to do.
+/// Opens one stream after another until no work is left.
 async fn reconnect<C: Client>(client: &mut C, mut backoff: Backoff) {
     while let Err(broken) = open(client, &mut backoff).await {
         let delay = backoff.delay();
@@ -173,15 +173,15 @@ mod tests {
     use super::*;
 
     const NOWHERE: &str = "http://127.0.0.1:0";
-    /// On the paused clock of a test: when nothing else can happen.
+    /// A time on the paused clock of a test after which no further event occurs.
     const LATER: Duration = Duration::from_secs(3600);
 
-    /// A client whose streams end as scripted; after those, one stream lasts.
+    /// A client whose streams end as scripted; the stream after the last of them stays open.
     #[derive(Debug, Default)]
     struct ScriptedClient {
         ends: VecDeque<Result<(), Broken>>,
         endpoint: &'static str,
-        /// For each stream, true if it makes progress that justifies a quick return.
+        /// True if each stream makes progress that justifies a quick reconnection.
         progresses: bool,
         is_finished: bool,
         /// The times at which streams were opened.
@@ -252,7 +252,7 @@ mod tests {
         let mut backoff = Backoff::new(rng());
         for waited in waited(&client) {
             let delay = backoff.delay();
-            // Timers go by the millisecond.
+            // Timers have a resolution of one millisecond.
             assert!(waited >= delay && waited <= delay + Duration::from_millis(2), "{waited:?} instead of {delay:?}");
         }
         assert_eq!(client.opened.len(), 13);

@@ -1,4 +1,4 @@
-//! Trajectories in, samples out: `zerofleet.replay.v1`.
+//! The replay service, which accepts trajectories and returns samples: `zerofleet.replay.v1`.
 //!
 //! An actor holds a [`Writer`] for each server, the learner a [`ShardedSampler`] over one [`Sampler`] each; a tool that
 //! inspects a table holds an [`Inspector`]. The server implements [`v1::replay_server::Replay`], reads its streams
@@ -45,38 +45,38 @@ pub struct Origin {
     pub game: String,
 }
 
-/// The revision of insert streams that this crate speaks: with heartbeats, goodbye and stale trajectories.
+/// The revision of insert streams that this crate implements: with heartbeats, goodbye and stale trajectories.
 pub const INSERT_REVISION: u32 = 1;
 
 /// The outcome of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It was new and is durable.
+    /// The trajectory was new and is durable.
     Inserted {
         /// Its number in the epoch.
         sequence: u64,
     },
-    /// It had been stored before and counts once.
+    /// The trajectory was already stored and counts once.
     Duplicate {
         /// Its number in the epoch.
         sequence: u64,
     },
-    /// Its weights are too far behind for every table: it is not stored and need not be sent again.
+    /// The policy lag of the trajectory exceeds the limit of every table: it is not stored and need not be resent.
     Stale {
         /// Its number in the epoch.
         sequence: u64,
     },
-    /// It is invalid and never will be stored.
+    /// The trajectory is invalid and permanently refused.
     Refused {
         /// Its number in the epoch.
         sequence: u64,
-        /// The field at fault.
+        /// The invalid field, with the reason.
         fault: Invalid,
     },
 }
 
 impl Answer {
-    /// The trajectory of the epoch that is answered.
+    /// Returns the sequence number of the answered trajectory.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         match *self {
@@ -95,49 +95,49 @@ pub struct SampleQuery {
     pub game: String,
     /// Samples in a batch.
     pub batch_size: usize,
-    /// K: how many steps a segment unrolls.
+    /// K, the number of steps that a segment unrolls.
     pub unroll_steps: usize,
-    /// From which table.
+    /// The table to sample from.
     pub table: String,
     /// The time without a batch after which the stream ends, in whole milliseconds; `None`: no limit.
     pub timeout: Option<Duration>,
 }
 
-/// Samples drawn at once, and the table at that moment.
+/// Samples drawn together, and the statistics of the table at that moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleBatch {
     /// The samples, as many as were requested.
     pub samples: Vec<Sample>,
-    /// The table they were drawn from.
+    /// The statistics of the table that they were drawn from.
     pub table: TableStats,
 }
 
-/// The table that is meant where none is named.
+/// The name of the default table.
 pub const MAIN_TABLE: &str = "main";
 
-/// In which order trajectories are listed.
+/// The order in which trajectories are listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListOrder {
     /// Ascending by id.
     #[default]
     Ascending,
-    /// The one that came last first.
+    /// The newest first.
     Newest,
     /// The most surprising first: by the mean over all searched steps of the distance between the value of the search
-    /// and the outcome, both as the player to move sees them. Trajectories without such steps come last.
+    /// and the outcome, both from the perspective of the player to move. Trajectories without such steps come last.
     Surprising,
 }
 
 /// The ids to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
-    /// Of which table.
+    /// The table to list.
     pub table: String,
-    /// In which order.
+    /// The order of the ids.
     pub order: ListOrder,
-    /// Only ids above this one; only with ascending ids.
+    /// Lists only ids above this one; requires ascending order.
     pub after: Option<TrajectoryId>,
-    /// At most that many.
+    /// The maximum number of ids.
     pub limit: Option<NonZeroU64>,
 }
 
@@ -147,14 +147,14 @@ impl Default for ListQuery {
     }
 }
 
-/// A trajectory that breaks the rules of its game.
+/// A report of a trajectory that violates the rules of its game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The trajectory.
     pub trajectory: TrajectoryId,
-    /// The step that breaks them.
+    /// The step that violates the rules.
     pub ply: usize,
-    /// The reason, for people.
+    /// The human-readable reason.
     pub reason: String,
 }
 
@@ -165,7 +165,7 @@ pub fn service<R: v1::replay_server::Replay>(replay: R) -> v1::replay_server::Re
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// A bare client with the message limits of this crate.
+/// Returns the generated client with the message limits of this crate.
 #[must_use]
 pub fn client(channel: Channel) -> v1::replay_client::ReplayClient<Channel> {
     v1::replay_client::ReplayClient::new(channel)

@@ -13,27 +13,27 @@ use crate::security::{Guard, Security};
 
 /// The HTTP/2 window of a stream in bytes: four chunks of weights, thousands of trajectories.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-/// The HTTP/2 window of a connection in bytes. A fixed window: the adaptive one starts at 64 KiB and
-/// holds long links to a tenth of their speed.
+/// The HTTP/2 window of a connection in bytes. A fixed window, since the adaptive one starts at 64 KiB and limits
+/// high-latency links to a tenth of their bandwidth.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
-/// The largest HTTP/2 frame in bytes: a chunk of weights in two instead of sixty-four.
+/// The largest HTTP/2 frame in bytes: a chunk of weights takes two frames instead of sixty-four.
 pub(crate) const FRAME_BYTES_MAX: u32 = 512 << 10;
 /// A peer that is silent this long is sent a ping.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// A peer that does not respond to a ping within this time is gone. Interval and timeout together are less than TCP's
-/// longest retransmission timeout after a cut of the same length, so that peers reconnect within seconds after a cut of
-/// any length.
+/// The connection to a peer that does not respond to a ping within this time is closed. Interval and timeout together
+/// are less than TCP's longest retransmission timeout after a cut of the same length, so that peers reconnect within
+/// seconds after a cut of any length.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Calls and streams of one connection that may be open at once, many times what the busiest client needs. More wait at
-/// the client.
+/// The maximum number of concurrent calls and streams of one connection, many times the need of the busiest client.
+/// Further calls wait in the client.
 const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
 /// The full name of the reflection service.
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 
-/// A server with our settings, for the connections that [`incoming`](crate::incoming()) takes. It answers the calls
-/// that `security` allows; the services, added to it, set their own message limits.
+/// Returns a server with the settings of this crate, for the connections of [`incoming`](crate::incoming()). It answers
+/// the calls that `security` allows; the services, added to it, set their own message limits.
 #[must_use]
 pub fn server(security: &Security) -> Server<Stack<Guard, Identity>> {
     Server::builder()
@@ -48,8 +48,8 @@ pub fn server(security: &Security) -> Server<Stack<Guard, Identity>> {
 
 /// The health service (`grpc.health.v1`) and the reflection service (`grpc.reflection.v1`), to be added to a server.
 ///
-/// `services` are the full names of the services beside them (`ReplayServer::<H>::NAME`); each is `SERVING` at once,
-/// and the reporter changes that when the process drains.
+/// `services` are the full names of the other services (`ReplayServer::<H>::NAME`); each is `SERVING` at once, and the
+/// reporter changes that when the process drains.
 pub async fn health_and_reflection(
     services: &[&str],
 ) -> (HealthReporter, HealthServer<impl Health>, ServerReflectionServer<impl ServerReflection>) {
@@ -61,9 +61,9 @@ pub async fn health_and_reflection(
     (reporter, health, reflection)
 }
 
-/// A reflection service that lists `services`, health, itself and `more`.
+/// Returns the builder of a reflection service that lists `services`, health, itself and `more`.
 pub(crate) fn described<'a>(services: &'a [&'a str], more: &'a [&'a str]) -> Builder<'a> {
-    // Only what is served is listed; the descriptors hold more.
+    // Only the served services are listed; the descriptors contain more.
     let always = [tonic_health::pb::health_server::SERVICE_NAME, REFLECTION_NAME];
     let listed = services.iter().chain(more).copied().chain(always);
     listed

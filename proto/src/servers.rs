@@ -1,8 +1,8 @@
 //! The set of servers that share one job: a list of endpoints, where each host name stands for all its addresses and is
 //! looked up repeatedly.
 //!
-//! A name whose addresses grow (a headless service, a compose service that is scaled) gains servers without a restart
-//! of their clients. [`Servers`] yields the current set and its changes; [`preferred`] spreads clients over a set. It
+//! If a name gains addresses (a headless service, a compose service that is scaled), clients use the new servers
+//! without a restart. [`Servers`] yields the current set and its changes; [`preferred`] spreads clients over a set. It
 //! depends on no service and opens no connection.
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ impl FromStr for Endpoints {
     type Err = InvalidEndpoint;
 
     /// # Errors
-    /// The first that is not an endpoint; an empty one too.
+    /// [`InvalidEndpoint`] of the first invalid endpoint; an empty one is invalid.
     fn from_str(text: &str) -> Result<Self, InvalidEndpoint> {
         let one = |endpoint: &str| check(endpoint).map(|()| endpoint.to_owned());
         text.split(',').map(str::trim).map(one).collect::<Result<_, _>>().map(Self)
@@ -49,17 +49,17 @@ impl fmt::Display for Endpoints {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Server {
     /// The identity of the server: the endpoint as written if it stands for one address only, so that a server that
-    /// comes back under another address is the same; otherwise its address.
+    /// restarts at another address keeps its id; otherwise its address.
     pub id: Arc<str>,
     /// The current endpoint: `http://host:port`, `https://host:port`, or `https://name@host:port` for the address of a
-    /// server whose certificate is that of `name`. Never stands for more than one address.
+    /// server whose certificate is that of `name`. It never has more than one address.
     pub endpoint: Arc<str>,
-    /// True if the id is the endpoint as written, not an address: another process may take it over.
+    /// True if the id is the endpoint as written, not an address: a process that replaces the server takes over the id.
     pub has_own_name: bool,
 }
 
 impl Server {
-    /// The server that is known by this endpoint.
+    /// Returns the server whose id is this endpoint.
     #[must_use]
     pub fn at(endpoint: &str) -> Self {
         let endpoint: Arc<str> = endpoint.into();
@@ -67,7 +67,7 @@ impl Server {
     }
 }
 
-/// The servers that there are now. Clones share one task, which ends with the last of them.
+/// The current set of servers. Clones share one task, which ends with the last clone.
 #[derive(Debug, Clone)]
 pub struct Servers {
     set: watch::Receiver<Arc<[Server]>>,
@@ -75,8 +75,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Follows `endpoints`. Addresses are there at once; names when they were looked up for the first time, and from
-    /// then on as they change. Must be called inside a tokio runtime.
+    /// Follows `endpoints`. Servers given by address are in the set at once, those given by name after the first
+    /// lookup; later lookups update them. Must be called inside a tokio runtime.
     #[must_use]
     pub fn resolved(endpoints: &Endpoints) -> Self {
         Self::resolved_by(endpoints, |host, port| async move {
@@ -84,8 +84,8 @@ impl Servers {
         })
     }
 
-    /// [`Servers::resolved`] with another resolver of host and port than the operating system; an error leaves the last
-    /// answer in force.
+    /// Follows `endpoints` as [`Servers::resolved`] does, with another resolver of host and port than the operating
+    /// system; after an error the last answer remains in use.
     fn resolved_by<F>(endpoints: &Endpoints, resolve: impl Fn(Arc<str>, u16) -> F + Send + 'static) -> Self
     where
         F: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
@@ -101,13 +101,13 @@ impl Servers {
         Self { set, _task: Some(Arc::new(stop.drop_guard())) }
     }
 
-    /// Follows a set that the sender of `set` decides.
+    /// Follows the set that the sender of `set` publishes.
     #[must_use]
     pub fn watching(set: watch::Receiver<Arc<[Server]>>) -> Self {
         Self { set, _task: None }
     }
 
-    /// The servers, ascending by id; none while no name was ever looked up.
+    /// Returns the servers, ascending by id; a name adds none before its first successful lookup.
     #[must_use]
     pub fn current(&self) -> Arc<[Server]> {
         Arc::clone(&self.set.borrow())
@@ -121,7 +121,7 @@ impl Servers {
         has_changed
     }
 
-    /// Waits until the set is another than this clone has seen by the last call; forever where it cannot change.
+    /// Waits until the set differs from the one that this clone saw at the last call; forever if the set cannot change.
     /// Cancel-safe.
     pub async fn changed(&mut self) {
         if self.set.changed().await.is_err() {
@@ -155,7 +155,7 @@ where
     }
 }
 
-/// Each server once, however many names lead to it.
+/// Returns each server once, even if several names resolve to it.
 fn set_of(names: &[Name]) -> Arc<[Server]> {
     let mut servers: Vec<Server> = names.iter().flat_map(Name::servers).collect();
     servers.sort();
@@ -165,40 +165,40 @@ fn set_of(names: &[Name]) -> Arc<[Server]> {
     servers.into()
 }
 
-/// An endpoint without the name on the certificate.
+/// Returns the host and port of an endpoint, without the name on the certificate.
 fn address_of(endpoint: &str) -> &str {
     endpoint.rsplit_once(['@', '/']).map_or(endpoint, |(_, address)| address)
 }
 
-/// One endpoint of the configuration, and what its host name stood for when it was last looked up.
+/// One endpoint of the configuration, and the addresses of its host name at the last lookup.
 #[derive(Debug)]
 struct Name {
     written: Arc<str>,
-    /// The name on the certificate of its servers, if they speak TLS.
+    /// The name on the certificate of its servers, if they use TLS.
     certificate: Option<String>,
     host: Arc<str>,
     port: u16,
-    /// It is an address, or this machine: used as written, and never looked up.
+    /// True for an address or `localhost`: used as written and never looked up.
     is_fixed: bool,
     addresses: BTreeSet<SocketAddr>,
-    /// The address that goes by the endpoint as written: the one it stood for while it stood for one alone. It stays
-    /// when others are added, so that a client does not take another server for the one it knew.
+    /// The address whose id is the endpoint as written: the only address of the name while it had one. It keeps this id
+    /// when others are added, so that clients do not mistake another server for it.
     sole: Option<SocketAddr>,
-    /// It has stood for several addresses at once: an address that comes may be any of them.
+    /// True once the name has had several addresses at once: a new address may then be that of any server.
     was_several: bool,
     /// True if the last lookup failed; logged once.
     failing: bool,
 }
 
 impl Name {
-    /// `endpoint` was checked.
+    /// Creates the entry of a checked `endpoint`.
     fn new(endpoint: &str) -> Self {
         let target = endpoint.parse::<Target>().expect("the endpoints of a configuration are checked");
         let (host, port) = target.dial;
         Self {
             written: endpoint.into(),
             certificate: target.tls_server.map(|name| name.to_str().into_owned()),
-            // This machine has an address of either family, and they are one server.
+            // `localhost` has an address of each family, and both are one server.
             is_fixed: host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost"),
             host,
             port,
@@ -209,7 +209,8 @@ impl Name {
         }
     }
 
-    /// Takes in an answer. A lookup that fails changes nothing: servers do not go because a name server does.
+    /// Records the result of a lookup. A failed lookup changes nothing, since servers may be reachable while a name
+    /// server is not.
     fn learn(&mut self, answer: io::Result<Vec<SocketAddr>>) {
         match answer {
             Ok(addresses) => {
@@ -227,7 +228,7 @@ impl Name {
     fn hold(&mut self, addresses: BTreeSet<SocketAddr>) {
         self.was_several |= addresses.len() > 1;
         if !self.was_several {
-            // A server that moves takes its name along.
+            // A server that changes its address keeps its name.
             self.sole = addresses.first().copied().or(self.sole);
         }
         self.addresses = addresses;
@@ -250,17 +251,18 @@ impl Name {
     }
 }
 
-/// A server that listens on both families has two addresses; where a name has both, those of one are all its servers.
+/// Selects the addresses of one family. A server that listens on both families has two addresses; if a name has both,
+/// those of one family cover all its servers.
 fn one_family(addresses: Vec<SocketAddr>) -> BTreeSet<SocketAddr> {
     let any_v4 = addresses.iter().any(SocketAddr::is_ipv4);
     addresses.into_iter().filter(|address| address.is_ipv4() == any_v4).collect()
 }
 
-/// The servers in the order in which `client` prefers them: rendezvous hashing (Thaler and Ravishankar 1998).
+/// Returns the servers in the order of preference of `client`, by rendezvous hashing (Thaler and Ravishankar 1998).
 ///
 /// Each client ranks the servers by a hash of both ids. Clients spread evenly; a server that joins takes its share from
-/// all others and moves no other client, one that leaves passes its clients to their next choice. The order is the same
-/// in every process and build.
+/// all others and moves no other client; the clients of one that leaves move to their next choice. The order is the
+/// same in every process and build.
 #[must_use]
 pub fn preferred(servers: &[Server], client: u64) -> Vec<Server> {
     let mut ranked = servers.to_vec();
@@ -268,7 +270,7 @@ pub fn preferred(servers: &[Server], client: u64) -> Vec<Server> {
     ranked
 }
 
-/// A client that has a name and no number.
+/// Returns the number of a client that is identified by its name.
 pub(crate) fn named(name: &str) -> u64 {
     score(name, 0)
 }

@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsStream;
 use tokio_util::either::Either;
 
-/// A connection, and what is attached to it.
+/// A connection and the value attached to it.
 #[derive(Debug)]
 pub struct Socket<A> {
     pub(crate) stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,

@@ -17,14 +17,13 @@ pub fn status(invalid: &Invalid) -> Status {
 /// The trailer with the delay before a retry in milliseconds, under gRPC's name for it.
 pub const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 
-/// The same refusal with the advice to try again after so long: in its trailer and in its details
-/// (`google.rpc.RetryInfo`).
+/// Adds the delay before a retry to a rejection, in its trailer and in its details (`google.rpc.RetryInfo`).
 #[must_use]
 pub fn retry_after(status: Status, after: Duration) -> Status {
     let milliseconds = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let details = ErrorDetails::with_retry_info(Some(after));
     let mut status = Status::with_error_details(status.code(), status.message(), details);
-    // A client that only uses its own delays does no harm.
+    // A client may ignore the trailer and use its own delays.
     status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(milliseconds));
     status
 }

@@ -1,4 +1,5 @@
-//! Weights out: pushed as manifests, fetched in chunks, proved by their digest: `zerofleet.weights.v1`.
+//! Publication of weights: manifests are pushed, weights are fetched in chunks and verified by their digest:
+//! `zerofleet.weights.v1`.
 //!
 //! The learner adds a [`WeightsService`] to its server and publishes through its [`Publisher`]; each process that plays
 //! holds a [`Subscriber`].
@@ -20,19 +21,19 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.weights.v1");
 }
 
-/// A version, whole: the bytes are those the manifest names.
+/// A complete version: the bytes match the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// Everything about it but its bytes.
+    /// Its metadata.
     pub manifest: Manifest,
     /// Its bytes, a safetensors file.
     pub bytes: Bytes,
 }
 
-/// Weights that are not for a game.
+/// The reason why weights do not match a game.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OtherGame {
-    /// They were trained for another one.
+    /// The weights were trained for another game.
     #[error("the weights are for {weights}, not for {game}")]
     Name {
         /// The game of the weights.
@@ -40,12 +41,12 @@ pub enum OtherGame {
         /// The game played here.
         game: String,
     },
-    /// They take other observations or actions.
+    /// The network takes other observations or actions.
     #[error("the network takes [planes, height, width, actions] {takes:?}, the game has {has:?}")]
     Shape {
-        /// Of the network.
+        /// The shape of the network.
         takes: [usize; 4],
-        /// Of the game.
+        /// The shape of the game.
         has: [usize; 4],
     },
 }
@@ -69,10 +70,10 @@ impl Published {
 /// The range of bytes requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FetchQuery {
-    /// Of which version.
+    /// The version.
     pub version: WeightsVersion,
-    /// The length and checksum from the manifest.
+    /// The digest from the manifest.
     pub digest: Digest,
-    /// The first byte wanted.
+    /// The first requested byte.
     pub offset: u64,
 }

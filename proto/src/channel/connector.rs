@@ -1,6 +1,6 @@
-//! Opens the connections of a channel. Unlike tonic's connectors, this one bounds name resolution too, which may take
-//! longest of all while a network is cut off; reads certificates again when they change; can connect to one address of
-//! a name; and keeps the reason of a rejected certificate.
+//! Opens the connections of a channel. Unlike tonic's connectors, this one bounds the time of name resolution too,
+//! which may take the longest while the network is down; reads certificates again when they change; can connect to one
+//! address of a name; and keeps the reason why a certificate was rejected.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use super::endpoint::Target;
 use crate::security::Credentials;
 use crate::socket::{Attached, Socket};
 
-/// The reason for which one side rejected the other's certificate; tonic's error drops it on the way to the call. Also
+/// The reason for which one side rejected the other's certificate; tonic's errors do not carry it to the call. Also
 /// attached to each connection, since with TLS 1.3 the alert arrives in place of the first response.
 #[derive(Debug, Clone)]
 pub(super) struct Rejection {
@@ -30,7 +30,7 @@ pub(super) struct Rejection {
 }
 
 impl Rejection {
-    /// Of connections to `endpoint`; none so far.
+    /// Creates an empty reason for connections to `endpoint`.
     pub(super) fn new(endpoint: &str) -> Self {
         Self { endpoint: endpoint.into(), reason: Arc::default() }
     }
@@ -84,7 +84,7 @@ impl Connector {
         };
         let (host, port) = &target.dial;
         let stream = TcpStream::connect((&**host, *port)).await?;
-        // Without TCP_NODELAY responses are slower, not wrong.
+        // An error is ignored: without TCP_NODELAY responses are only slower.
         let _ = stream.set_nodelay(true);
         let stream = match tls {
             None => Either::Left(stream),

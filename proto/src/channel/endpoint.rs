@@ -4,7 +4,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use tonic::transport::Uri;
 
-/// An endpoint that no channel is opened to.
+/// The reason why no channel is opened to an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEndpoint {
     /// Not the address of a server.
@@ -36,20 +36,20 @@ pub(crate) struct Target {
     pub(super) uri: Uri,
     /// The host and port that are connected to.
     pub(crate) dial: (Arc<str>, u16),
-    /// Of `https`: the name that the server's certificate must be of.
+    /// The name that the server's certificate must have; `None` for `http`.
     pub(crate) tls_server: Option<ServerName<'static>>,
 }
 
-/// The port of an `http` endpoint that names none.
+/// The default port of `http` endpoints.
 const HTTP_PORT: u16 = 80;
-/// The port of an `https` endpoint that names none.
+/// The default port of `https` endpoints.
 const HTTPS_PORT: u16 = 443;
 
 impl FromStr for Target {
     type Err = InvalidEndpoint;
 
-    /// `http://host:port`, `https://host:port`, or `https://name@host:port` for one address of the server that `name`
-    /// stands for: the certificate must be of that name.
+    /// Parses `http://host:port`, `https://host:port`, or `https://name@host:port`, which is one address of the server
+    /// `name`: its certificate must have that name.
     fn from_str(endpoint: &str) -> Result<Self, InvalidEndpoint> {
         let invalid = || InvalidEndpoint::Malformed { endpoint: endpoint.to_owned() };
         // The text is checked, not only its parsed form: tonic reads `unix:` paths as sockets behind a made-up address.

@@ -7,7 +7,7 @@ use crate::inference::v1::position;
 use crate::inference::{Moves, SearchQuery, v1};
 use crate::limits::{ACTIONS_MAX, NAME_BYTES_MAX, STEPS_MAX};
 
-/// The most that a move's notation may have, in bytes.
+/// The longest notation of a move, in bytes.
 const NOTATION_BYTES_MAX: usize = 64;
 
 fn action(field: String, value: u32) -> Result<Action, Invalid> {
@@ -28,7 +28,7 @@ fn position_to_wire(game: Option<String>, moves: Moves) -> v1::Position {
     v1::Position { game: game.unwrap_or_default(), moves: Some(moves) }
 }
 
-/// The game that is named, and the moves; a position without any is the start.
+/// Returns the name of the game, if there is one, and the moves; a position without moves is the start position.
 fn position_from_wire(position: Option<v1::Position>) -> Result<(Option<String>, Moves), Invalid> {
     let v1::Position { game, moves } = required("position", position)?;
     if game.len() > NAME_BYTES_MAX {

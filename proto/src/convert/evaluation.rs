@@ -23,7 +23,7 @@ const HALF_BYTES: usize = size_of::<f16>();
 /// precision.
 const SUM_TOLERANCE: f32 = 0.05;
 
-/// The fields of a message.
+/// Returns the content of a message; an empty message is a fault.
 pub(crate) fn required_message<T>(message: Option<T>) -> Result<T, Fault> {
     message.ok_or(Fault::Empty)
 }
@@ -103,7 +103,7 @@ pub(crate) fn request_to_wire(
     }
 }
 
-/// `None` if there is another number than 0 and 1.
+/// Packs observations into bits; returns `None` if a number is neither 0 nor 1.
 fn bits_to_wire(batch: &Batch) -> Option<Bytes> {
     let numbers = batch.shape().len();
     let mut bits = Vec::with_capacity(batch.len() * numbers.div_ceil(8));
@@ -151,7 +151,7 @@ pub(crate) fn request_from_wire(
         Observations::Floats(floats) => {
             length("request.floats", floats.len(), count.saturating_mul(shape.len() * FLOAT_BYTES))?;
             let is_wrong = |&number: &[u8; FLOAT_BYTES]| !(0.0..=1.0).contains(&f32::from_le_bytes(number));
-            // One wild number could make the network answer NaN, and fail a batch that others share.
+            // One extreme number could make the network return NaN, and fail a batch that other clients share.
             if let Some(wrong) = floats.as_chunks().0.iter().position(is_wrong) {
                 let field = format!("request.floats[{}]", wrong / shape.len());
                 return Err(invalid(field, "has a number that is not from 0 to 1"));
@@ -220,7 +220,7 @@ fn actions_from_bits(bits: &[u8], actions: &mut Vec<Action>) {
         let mut byte = byte;
         while byte != 0 {
             let action = index * 8 + byte.trailing_zeros() as usize;
-            // ACTIONS_MAX fits: a row has no more bytes than it takes, rounded up.
+            // The action fits u16: a row has at most `ACTIONS_MAX` bits, in whole bytes.
             actions.push(Action(u16::try_from(action).unwrap_or(u16::MAX)));
             byte &= byte - 1;
         }
@@ -247,7 +247,7 @@ pub fn predictions_to_wire(id: u64, version: u64, predictions: &Predictions) -> 
     v1::Predictions { id, version, priors: priors.into(), wdl: wdl.into() }
 }
 
-/// Returns the answers to `batch`; what half precision rounded off is put right.
+/// Returns the predictions for `batch`, normalised to correct the rounding to half precision.
 pub(crate) fn predictions_from_wire(message: &v1::Predictions, batch: &Batch) -> Result<Predictions, Invalid> {
     let legal: usize = (0..batch.len()).map(|position| batch.legal(position).len()).sum();
     length("predictions.priors", message.priors.len(), legal * HALF_BYTES)?;
@@ -269,7 +269,7 @@ pub(crate) fn predictions_from_wire(message: &v1::Predictions, batch: &Batch) ->
     Ok(predictions)
 }
 
-/// Makes probabilities of numbers that nearly are.
+/// Normalises numbers that are nearly probabilities.
 fn normalise(probabilities: &mut [f32]) -> Result<(), String> {
     if let Some(wrong) = probabilities.iter().find(|p| !(0.0..=1.0).contains(*p)) {
         return Err(format!("holds {wrong}, which is no probability"));

@@ -17,7 +17,7 @@ impl TryFrom<v1::Hello> for Origin {
     }
 }
 
-/// The trace that a message of an insert stream is part of.
+/// Returns the trace context of a message of an insert stream.
 #[must_use]
 pub fn trace_of(message: &v1::InsertRequest) -> Option<TraceContext> {
     TraceContext::parse(&message.trace)

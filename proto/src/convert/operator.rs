@@ -137,7 +137,7 @@ impl TryFrom<v1::ConfigureRequest> for TableChange {
     }
 }
 
-/// Keys and values of a table, few and short.
+/// Checks the number and the lengths of the keys and values of a table.
 pub(crate) fn settings_from_wire(settings: HashMap<String, String>) -> Result<BTreeMap<String, String>, Invalid> {
     if settings.len() > TABLE_KEYS_MAX {
         return Err(invalid("settings", format!("has {} entries, the limit is {TABLE_KEYS_MAX}", settings.len())));

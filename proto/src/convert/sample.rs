@@ -10,7 +10,7 @@ use crate::replay::{SampleBatch, SampleQuery, v1};
 
 impl From<SampleQuery> for v1::Open {
     fn from(SampleQuery { game, batch_size, unroll_steps, table, timeout }: SampleQuery) -> Self {
-        // Zero would be no deadline at all.
+        // Zero would mean no deadline.
         let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1));
         Self { game, batch_size: wire_count(batch_size), unroll_steps: wire_count(unroll_steps), table, timeout_ms }
     }
@@ -38,26 +38,26 @@ pub(crate) fn credit_from_wire(credit: v1::Credit) -> Result<(u32, Option<Weight
     Ok((batches, (newest_weights_version > 0).then_some(WeightsVersion(newest_weights_version))))
 }
 
-/// A `waiting` with a reason that fits.
+/// Returns a `waiting` message, with the reason truncated to its limit.
 #[must_use]
 pub fn waiting_to_wire(reason: String) -> v1::SampleResponse {
     let waiting = v1::Waiting { reason: cut(reason) };
     v1::SampleResponse { message: Some(v1::sample_response::Message::Waiting(waiting)) }
 }
 
-/// The reason.
+/// Returns the checked reason of a `waiting` message.
 pub(crate) fn waiting_from_wire(v1::Waiting { reason }: v1::Waiting) -> Result<String, Invalid> {
     sentence("reason", reason)
 }
 
-/// The messages that carry a batch, in order: parts of at most [`PART_BYTES_MAX`], or of one sample.
+/// Returns the messages that carry a batch, in order: parts of at most [`PART_BYTES_MAX`], or of one sample.
 #[must_use]
 pub fn batch_to_wire(batch: &SampleBatch) -> Vec<v1::SampleResponse> {
     let response = |part| v1::SampleResponse { message: Some(v1::sample_response::Message::Batch(part)) };
     parts(batch, PART_BYTES_MAX).into_iter().map(response).collect()
 }
 
-/// Each part has the table of the whole, so that it can be read alone.
+/// Splits a batch into parts. Each part has the table of the whole batch, so that it can be decoded alone.
 pub(crate) fn parts(batch: &SampleBatch, part_bytes_max: usize) -> Vec<v1::Batch> {
     let v1::Batch { samples, table } = batch.into();
     let mut parts: Vec<v1::Batch> = Vec::new();
@@ -78,7 +78,7 @@ pub(crate) fn parts(batch: &SampleBatch, part_bytes_max: usize) -> Vec<v1::Batch
     parts
 }
 
-/// The buffer of the segment is shared.
+/// The message shares the buffer of the segment.
 impl From<&Sample> for v1::Sample {
     fn from(Sample { segment, probability, table_items }: &Sample) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl TryFrom<v1::Sample> for Sample {
             let reason = format!("has {} entries, expected 1 to {}", segment.len(), UNROLL_STEPS_MAX + 1);
             return Err(invalid("segment.steps", reason));
         }
-        // Written so that NaN is no probability.
+        // Written so that NaN is rejected.
         if !(probability > 0.0 && probability <= 1.0) {
             return Err(invalid("probability", format!("{probability} is not a probability")));
         }
@@ -112,14 +112,14 @@ impl TryFrom<v1::Sample> for Sample {
     }
 }
 
-/// All of a batch in one part, whatever its size.
+/// Converts a whole batch to one part, whatever its size.
 impl From<&SampleBatch> for v1::Batch {
     fn from(SampleBatch { samples, table }: &SampleBatch) -> Self {
         Self { samples: samples.iter().map(v1::Sample::from).collect(), table: Some(table.clone()) }
     }
 }
 
-/// A part of a batch, or all of it.
+/// Converts a part of a batch, or a whole batch.
 impl TryFrom<v1::Batch> for SampleBatch {
     type Error = Invalid;
 

@@ -6,7 +6,7 @@ use super::{Invalid, between, cut, inside, invalid, required, sentence, table_na
 use crate::limits::{ACTORS_MAX, STEPS_MAX};
 use crate::replay::{ListOrder, ListQuery, Report, v1};
 
-/// Checks what a server reports about a table.
+/// Checks the statistics of a table that a server reports.
 pub(crate) fn checked_table(table: v1::TableStats) -> Result<v1::TableStats, Invalid> {
     ratio("samples_per_insert_target", table.samples_per_insert_target)?;
     ratio("samples_per_insert", table.samples_per_insert)?;

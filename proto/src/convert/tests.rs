@@ -32,7 +32,7 @@ fn ids() -> impl Strategy<Value = TrajectoryId> {
 }
 
 fn versions() -> impl Strategy<Value = WeightsVersion> {
-    // Few, so that runs happen.
+    // Few versions, so that runs of equal versions occur.
     prop_oneof![(0_u64..3), Just(u64::MAX)].prop_map(WeightsVersion)
 }
 

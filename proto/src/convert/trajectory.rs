@@ -16,7 +16,7 @@ impl From<v1::TrajectoryId> for TrajectoryId {
     }
 }
 
-/// The buffer is shared.
+/// The message shares the buffer of the trajectory.
 impl From<Trajectory> for v1::Trajectory {
     fn from(trajectory: Trajectory) -> Self {
         Self { id: Some(trajectory.id().into()), columns: trajectory.columns().clone() }
@@ -32,7 +32,7 @@ impl TryFrom<v1::Trajectory> for Trajectory {
     }
 }
 
-/// The columns, if a sample cut from them fits a message.
+/// Returns the columns, if a sample cut from them fits a message.
 pub(crate) fn within_limit(columns: &[u8]) -> Result<&[u8], Invalid> {
     match columns.len() {
         bytes if bytes > TRAJECTORY_BYTES_MAX => {

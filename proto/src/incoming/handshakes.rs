@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-/// Handshakes in progress at once. A handshake takes a few round trips; beyond the limit the oldest is aborted, which
-/// is one of those that never end.
+/// Handshakes in progress at once. A handshake takes a few round trips; beyond the limit the oldest is aborted, since
+/// it is one of those that never end.
 const HANDSHAKES_MAX: usize = if cfg!(test) { 8 } else { 512 };
 
 /// The time limit of a handshake.
@@ -31,13 +31,13 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Handshakes {
     under_way: FuturesUnordered<BoxFuture<'static, Finished>>,
-    /// Keyed by the order in which they began.
+    /// The abort handles, keyed by the order in which the handshakes began.
     give_up: BTreeMap<u64, AbortHandle>,
     begun: u64,
     warned: Option<Instant>,
 }
 
-/// The number of a handshake and its result; `None` if it was aborted for others.
+/// The number of a handshake and its result; `None` if it was aborted because of the limit.
 type Finished = (u64, Option<Result<Box<TlsStream<TcpStream>>, Failure>>);
 
 struct Failure {

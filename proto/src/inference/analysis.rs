@@ -11,21 +11,21 @@ use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert::{self, Invalid};
 use crate::limits::MESSAGE_BYTES_MAX;
 
-/// The actions played from the start.
+/// The moves from the start position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Moves {
-    /// As the search counts them.
+    /// Moves as actions.
     Actions(Vec<Action>),
-    /// In the notation that players use.
+    /// Moves in the notation of players.
     Notation(Vec<String>),
 }
 
-/// A position, and how long to search it.
+/// A position, and the limits of its search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchQuery {
     /// The name of the game; `None`: the one that is served.
     pub game: Option<String>,
-    /// The position.
+    /// The moves that lead to the position.
     pub moves: Moves,
     /// The maximum number of simulations.
     pub simulations: Option<u32>,
@@ -42,16 +42,16 @@ pub struct AnalysisClient {
 /// The reason for which a search request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AnalysisError {
-    /// The server, or the way to it, refused.
+    /// The server rejected the request, or the connection failed.
     #[error("the inference server refused")]
     Status(#[from] Status),
-    /// The answer breaks the protocol.
+    /// The answer violates the protocol.
     #[error("the inference server's answer is invalid")]
     Answer(#[from] Invalid),
 }
 
 impl AnalysisClient {
-    /// Connects with the first request.
+    /// Creates a client, which connects with its first request.
     ///
     /// # Errors
     /// [`InvalidEndpoint`].
@@ -60,7 +60,7 @@ impl AnalysisClient {
         Ok(Self { client })
     }
 
-    /// The move to play, and what the search saw.
+    /// Returns the move to play and the result of the search.
     ///
     /// # Errors
     /// [`AnalysisError`].
@@ -73,7 +73,7 @@ impl AnalysisClient {
     /// ends the search.
     ///
     /// # Errors
-    /// [`AnalysisError`]; so does the stream.
+    /// [`AnalysisError`], which is also the error of the stream.
     pub async fn analyse(
         &self,
         query: SearchQuery,
@@ -85,8 +85,8 @@ impl AnalysisClient {
         Ok(reports.and_then(async |report| Ok(convert::analysis::checked(report)?)).boxed())
     }
 
-    /// Returns the models served, their load, and the reasons for small batches: numbers and sentences for people, in
-    /// which there is nothing to check.
+    /// Returns the models served, their load, and the reasons for small batches. The numbers and texts are
+    /// human-readable and not checked.
     ///
     /// # Errors
     /// [`AnalysisError::Status`].

@@ -24,13 +24,13 @@ use crate::reconnect::{Backoff, Broken, Client};
 use crate::replay::order::Fault;
 use crate::servers::Server;
 
-/// Requests between the task and the socket: enough to keep a connection busy, few enough to lose nothing by it.
+/// The capacity of the queue of requests between the task and the socket: enough to keep a connection busy, at no cost.
 const REQUESTS_BUFFERED: usize = 16;
 /// The time limit for requests in flight before a stream moves to another server without them.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit of a health check: a server that does not answer within it is treated as not serving.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
-/// The health status of a server that evaluates.
+/// The name of the service whose health is checked.
 const SERVICE: &str = "zerofleet.inference.v1.Inference";
 
 /// A health check in progress of a server that failed.
@@ -39,12 +39,12 @@ type Look = Pin<Box<dyn Future<Output = (Server, bool)> + Send>>;
 /// A request, and the channel for its answer.
 #[derive(Debug)]
 pub(super) struct Command {
-    /// Its id is given here.
+    /// The request; its id is assigned here.
     pub(super) request: v1::EvalRequest,
     pub(super) reply: oneshot::Sender<Result<v1::Predictions, Rejection>>,
 }
 
-/// The client of [`Evaluations`](super::Evaluations): one stream at a time, and what is unanswered on it.
+/// The client of [`Evaluations`](super::Evaluations): one stream at a time, and its unanswered requests.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) settings: EvaluationsSettings,
@@ -94,7 +94,7 @@ impl Client for Connection {
 
     fn endpoint(&self) -> Arc<str> {
         let chosen = self.replicas.endpoint();
-        // Any of them, for the log: which one is dialled is chosen on the way.
+        // The first endpoint, for the log only: the server is chosen when the stream opens.
         let first = || self.settings.endpoint.split(',').next().unwrap_or_default().trim().into();
         chosen.unwrap_or_else(first)
     }
@@ -164,7 +164,7 @@ impl Client for Connection {
         if matches!(*self.link.borrow(), Link::Up(_)) {
             self.link.send_replace(Link::Away);
         }
-        // Waiting callers learn that the other end is gone.
+        // Dropping the senders ends the waits of callers with `Away`.
         self.unanswered.clear();
         while self.commands.try_recv().is_ok() {}
     }
@@ -175,7 +175,7 @@ impl Client for Connection {
     }
 }
 
-/// Fails requests that arrive meanwhile: no server is available.
+/// Waits until the channel of commands is closed. Requests that arrive until then fail: no server is available.
 async fn commands_closed(commands: &mut mpsc::Receiver<Command>) {
     while commands.recv().await.is_some() {}
 }

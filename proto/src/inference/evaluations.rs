@@ -24,7 +24,7 @@ const COMMANDS_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvaluationsSettings {
     /// The endpoints of the inference servers: [`Endpoints`] as written, where each address of a host name is one
-    /// server. Clients of different names spread over them.
+    /// server. Clients of different names are spread over them.
     pub endpoint: String,
     /// The client's name and game.
     pub hello: Hello,
@@ -41,8 +41,8 @@ pub enum Link {
 
 /// One stream of requests to one of the inference servers, shared by all clones; several requests may be in flight.
 ///
-/// A task of its own connects, and reconnects with growing delays for as long as a clone lives: to the server that this
-/// client prefers, to the next one while that is unreachable, and back again. Requests in flight fail when their stream
+/// A background task connects, and reconnects with growing delays while a clone exists: to the server that this client
+/// prefers, to the next one while that is unreachable, and back again. Requests in flight fail when their stream
 /// breaks: the caller decides whether to wait, to retry or to use another evaluator.
 #[derive(Debug, Clone)]
 pub struct Evaluations {
@@ -57,7 +57,7 @@ pub struct Evaluations {
 pub struct Evaluated {
     /// The weights version.
     pub version: u64,
-    /// In the order of the batch.
+    /// The predictions, in the order of the batch.
     pub predictions: Predictions,
 }
 
@@ -67,10 +67,10 @@ pub enum EvalError {
     /// No server is reachable, or the connection broke before the answer arrived.
     #[error("the inference server is away")]
     Away,
-    /// The server answers, but not this.
+    /// The server rejected the request.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// The answer breaks the protocol.
+    /// The answer violates the protocol.
     #[error("the inference server's answer is invalid")]
     Answer(#[from] Invalid),
 }
@@ -85,7 +85,7 @@ impl Evaluations {
         Ok(Self::over(Servers::resolved(&endpoints), settings))
     }
 
-    /// The same with other servers than the settings name.
+    /// Starts the task for other servers than those in the settings.
     fn over(servers: Servers, settings: EvaluationsSettings) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (sender, link) = watch::channel(Link::Away);
@@ -130,7 +130,7 @@ impl Evaluations {
         let Some(timeout) = timeout else { return self.evaluate_patiently(batch, version, None).await };
         let begun = Instant::now();
         let result = tokio::time::timeout(timeout, self.evaluate_patiently(batch, version, Some(timeout))).await;
-        // On a busy machine an answer may be found before the timer is.
+        // On a busy machine an answer may be polled before the expired timer.
         match result {
             Ok(answered) if begun.elapsed() <= timeout || answered.is_err() => answered,
             _ => Err(too_late(timeout).into()),
@@ -149,13 +149,13 @@ impl Evaluations {
         let (reply, answer) = oneshot::channel();
         let command = Command { request: request_to_wire(batch, self.actions, version, timeout), reply };
         self.commands.send(command).await.map_err(|_| EvalError::Away)?;
-        // A task that drops the other end has lost the stream.
+        // The task drops the sender if the stream breaks.
         let message = answer.await.map_err(|_| EvalError::Away)??;
         Ok(Evaluated { version: message.version, predictions: predictions_from_wire(&message, batch)? })
     }
 }
 
-/// An answer that did not arrive in time, whatever delayed it.
+/// Returns the rejection for an answer that did not arrive in time, whatever delayed it.
 fn too_late(timeout: Duration) -> Rejection {
     Rejection { reason: RejectReason::Late, message: format!("no answer came within {timeout:?}"), retry_after: None }
 }

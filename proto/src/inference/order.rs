@@ -10,13 +10,13 @@ use crate::replay::order::Fault;
 /// The event that a client's message stands for.
 #[derive(Debug)]
 pub enum Evaluate {
-    /// The client's identity. A [`Welcome`] is due.
+    /// The client's identity: answer with a [`Welcome`].
     Hello(Hello),
-    /// Positions.
+    /// Positions to evaluate.
     Request(EvalRequest),
 }
 
-/// Holds one stream to its order.
+/// Checks the order of the messages of one stream.
 #[derive(Debug, Default)]
 pub struct EvaluateOrder {
     opened: Option<(Hello, Option<Welcome>)>,
@@ -24,10 +24,10 @@ pub struct EvaluateOrder {
 }
 
 impl EvaluateOrder {
-    /// The next message.
+    /// Takes the client's next message.
     ///
     /// # Errors
-    /// [`Fault`] ends the stream.
+    /// The [`Fault`] that ends the stream.
     pub fn receive(&mut self, message: v1::EvaluateRequest) -> Result<Evaluate, Fault> {
         match (required_message(message.message)?, &mut self.opened) {
             (Message::Hello(hello), opened @ None) => {
@@ -52,7 +52,7 @@ impl EvaluateOrder {
         }
     }
 
-    /// The server has welcomed the client.
+    /// Records that the server has sent its welcome.
     pub fn welcomed(&mut self, welcome: Welcome) {
         if let Some((_, welcomed)) = &mut self.opened {
             *welcomed = Some(welcome);

@@ -9,29 +9,28 @@ use tokio::time::Instant;
 
 use crate::servers::{Server, Servers, preferred};
 
-/// The delay before the health check of a server that failed: at first, and at most after repeated failures.
+/// The delay before the health check of a server that failed: the first, and the longest after repeated failures.
 const LOOK_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 
-/// The servers that there are, how this client ranks them, and which failed.
+/// The current servers, their ranks for this client, and their failures.
 #[derive(Debug)]
 pub(super) struct Replicas {
     servers: Servers,
     client: u64,
-    /// The servers that were ranked last, best first; looked at with every message, and ranked again when they are
-    /// others.
+    /// The ranked servers, best first; used with every message, and ranked again when the set changes.
     ranked: Vec<Server>,
     ranked_set: Arc<[Server]>,
     current: Option<Server>,
-    /// By the id of the server.
+    /// The failures, by the id of the server.
     failed: HashMap<Arc<str>, Failure>,
 }
 
-/// A server that did not answer, or no more.
+/// The failure of a server that did not answer, or stopped answering.
 #[derive(Debug, Clone, Copy)]
 struct Failure {
     at: Instant,
     times: u32,
-    /// A health check since then has succeeded.
+    /// True if a health check since then has succeeded.
     serves: bool,
 }
 
@@ -44,7 +43,7 @@ impl Failure {
 }
 
 impl Replicas {
-    /// Of the client that is known by this number.
+    /// Creates the replicas of the client with this number.
     pub(super) fn new(servers: Servers, client: u64) -> Self {
         let ranked_set = servers.current();
         let ranked = preferred(&ranked_set, client);
@@ -63,26 +62,27 @@ impl Replicas {
         }
     }
 
-    /// The endpoint of the current server.
+    /// Returns the endpoint of the current server.
     pub(super) fn endpoint(&self) -> Option<Arc<str>> {
         self.current.as_ref().map(|server| Arc::clone(&server.endpoint))
     }
 
-    /// The current server failed.
+    /// Records that the current server failed.
     pub(super) fn failed(&mut self, now: Instant) {
         let Some(server) = &self.current else { return };
         let times = self.failed.get(&server.id).map_or(0, |failure| failure.times) + 1;
         self.failed.insert(Arc::clone(&server.id), Failure { at: now, times, serves: false });
     }
 
-    /// The current server answers.
+    /// Records that the current server answers.
     pub(super) fn answered(&mut self) {
         if let Some(server) = &self.current {
             self.failed.remove(&server.id);
         }
     }
 
-    /// Returns true if requests should move to another server: a better one, or any because the current one is gone.
+    /// Returns true if requests should move to another server: a better one, or any because the current one was
+    /// removed.
     pub(super) fn is_outranked(&mut self) -> bool {
         self.rank();
         let Some(current) = &self.current else { return false };
@@ -90,7 +90,7 @@ impl Replicas {
         best.is_some_and(|best| best != current)
     }
 
-    /// A better server that failed, and when it is worth a look.
+    /// Returns a better server that failed, and the time of its next health check.
     pub(super) fn suspect(&mut self) -> Option<(Server, Instant)> {
         self.rank();
         let current = self.current.as_ref()?;
@@ -108,12 +108,12 @@ impl Replicas {
         }
     }
 
-    /// Waits until there are other servers. Cancel-safe.
+    /// Waits until the set of servers changes. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         self.servers.changed().await;
     }
 
-    /// Ranks the servers that there are now.
+    /// Ranks the current servers, if the set has changed.
     fn rank(&mut self) {
         let set = self.servers.current();
         if !Arc::ptr_eq(&set, &self.ranked_set) {
@@ -126,7 +126,7 @@ impl Replicas {
         self.failed.get(&server.id).is_none_or(|failure| failure.serves)
     }
 
-    /// The best that has not failed, else the one whose failure is longest ago.
+    /// Returns the best server that has not failed, else the one with the oldest failure.
     fn next(&mut self) -> Option<Server> {
         self.rank();
         let Self { ranked, failed, .. } = self;

@@ -1,9 +1,9 @@
 //! Counts the parts of a message before it is decoded.
 //!
-//! An empty message inside another is two bytes on the wire and a hundred in memory: a message within the limit of its
-//! size could take gigabytes. Evaluation requests need few parts, however large they are; a message with more is
-//! rejected undecoded. Other requests of the protocol have no lists, and answers come from servers: only
-//! [`ModelInferRequest`]s are counted.
+//! An empty message inside another is two bytes on the wire and a hundred in memory: a message within the size limit
+//! could take gigabytes. Evaluation requests need few parts, however large they are; a message with more is rejected
+//! undecoded. Other requests of the protocol have no lists, and answers come from servers: only [`ModelInferRequest`]s
+//! are counted.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -16,10 +16,11 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use super::v2::ModelInferRequest;
 
-/// The most parts: some inputs and outputs, each with its contents and more parameters than any client sends.
+/// The maximum number of parts: some inputs and outputs, each with its contents and more parameters than any client
+/// sends.
 pub(super) const PARTS_MAX: usize = 256;
 
-/// The codec of this protocol: that of any other service, but for what it refuses.
+/// The codec of this protocol: a protobuf codec that rejects requests with too many parts.
 #[derive(Debug)]
 pub(crate) struct PartsCodec<T, U>(PhantomData<(T, U)>);
 
@@ -45,7 +46,7 @@ impl<T: Message + Send + 'static, U: Message + Default + Send + 'static> Codec f
     }
 }
 
-/// Counts where that matters, then decodes.
+/// Counts the parts of a [`ModelInferRequest`], then decodes; decodes other messages directly.
 #[derive(Debug)]
 pub(crate) struct PartsDecoder<U> {
     counts: bool,
@@ -58,14 +59,14 @@ impl<U: Message + Default> Decoder for PartsDecoder<U> {
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         if self.counts {
-            // The whole message lies in one piece.
+            // The buffer holds the whole message contiguously.
             check(buffer.chunk())?;
         }
         self.inner.decode(buffer)
     }
 }
 
-/// The fields of a message that hold messages, many of which would take memory.
+/// The fields of a message that hold messages, which take much memory in large numbers.
 struct Nested(&'static [(usize, &'static Self)]);
 
 const LEAF: Nested = Nested(&[]);
@@ -76,7 +77,7 @@ const REQUEST: Nested = Nested(&[(5, &INPUT), (6, &LEAF)]);
 
 fn check(message: &[u8]) -> Result<(), Status> {
     let mut parts = 0;
-    // What is cut short is the decoder's to refuse; up to there it has been counted.
+    // The decoder rejects a truncated message; its parts are counted up to the end.
     let _ = count(message, &REQUEST, &mut parts);
     if parts > PARTS_MAX {
         return Err(Status::invalid_argument(format!("the message has more than {PARTS_MAX} parts")));
@@ -84,10 +85,11 @@ fn check(message: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// Adds up the texts, bytes, messages and packed lists in a message and in those that it has `nested`. Numbers by
-/// themselves take no more memory than bytes on the wire; groups, which this protocol has not got, count as too many.
+/// Counts the texts, bytes, messages and packed lists in a message and in its `nested` messages. Single numbers are not
+/// counted, since they take no more memory than bytes on the wire; groups, which this protocol does not use, count as
+/// too many.
 ///
-/// `None` where the message ends too early or there are too many; `parts` is right up to there.
+/// Returns `None` if the message ends too early or there are too many; `parts` is correct up to that point.
 fn count(mut message: &[u8], nested: &Nested, parts: &mut usize) -> Option<()> {
     while !message.is_empty() {
         let tag = varint(&mut message)?;
@@ -113,7 +115,7 @@ fn count(mut message: &[u8], nested: &Nested, parts: &mut usize) -> Option<()> {
     Some(())
 }
 
-/// The number that comes next.
+/// Reads the next number.
 fn varint(message: &mut &[u8]) -> Option<usize> {
     prost::decode_length_delimiter(message).ok()
 }
@@ -151,7 +153,7 @@ mod tests {
             raw_input_contents: vec![Bytes::from(vec![0x2a; 1 << 20])],
             ..Default::default()
         };
-        // The name; two inputs with name, datatype, shape, contents and one list; the raw contents, not looked into.
+        // The name; two inputs with name, datatype, shape, contents and one list; the raw contents as one part.
         assert_eq!(parts(&request), 1 + 2 * 6 + 1);
         check(&request.encode_to_vec()).unwrap();
     }

@@ -4,12 +4,13 @@ use std::time::Duration;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-/// The first delay, before jitter: a server that restarts is back within a few of them.
+/// The first delay, before jitter: a server restarts within a few of them.
 const FIRST: Duration = Duration::from_millis(50);
-/// The longest delay, before jitter: how long a client may fail to notice that its server is back.
+/// The longest delay, before jitter: the longest time until a client notices that its server is reachable again.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The delay before the next attempt: doubling, bounded, and jittered so that a fleet does not return as one.
+/// The delay before the next attempt: doubling, bounded, and jittered so that the clients of a fleet do not reconnect
+/// simultaneously.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -29,13 +30,13 @@ impl Backoff {
         delay
     }
 
-    /// Something went well: the next failure waits the shortest time again.
+    /// Resets the next delay to the shortest one, after a success.
     pub(crate) fn reset(&mut self) {
         self.next = FIRST;
     }
 }
 
-/// A generator seeded by the system: two processes must not wait alike.
+/// Returns a generator seeded by the system, so that the delays of two processes differ.
 pub(crate) fn entropy() -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(RandomState::new().hash_one(()))
 }

@@ -1,8 +1,8 @@
 //! The codec of the replay service: messages of insert streams are refused unless they are canonical.
 //!
-//! Protobuf decoders drop unknown fields in silence and accept numbers in more bytes than they need. A trajectory is
-//! kept for long, so a client that sends something that the server does not know must learn of it. Other messages are
-//! read as protobuf is anywhere.
+//! Protobuf decoders silently drop unknown fields and accept numbers in more bytes than they need. A trajectory is
+//! stored for a long time, so that a client whose message has fields unknown to the server must receive an error. Other
+//! messages are decoded as in any protobuf service.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -63,7 +63,7 @@ impl<U: Message + Default> Decoder for CanonicalDecoder<U> {
     }
 }
 
-/// Returns true if a message that was decoded from that many bytes encodes to as many.
+/// Rejects a message whose encoding does not have the length of the `bytes` that it was decoded from.
 fn check(bytes: usize, message: &impl Message) -> Result<(), Status> {
     let canonical = message.encoded_len();
     if canonical == bytes {
@@ -89,9 +89,9 @@ mod tests {
         let message = Some(insert_request::Message::Trajectory(trajectory(300).into()));
         let bytes = InsertRequest { message, ..InsertRequest::default() }.encode_to_vec();
         decoded(&bytes).unwrap();
-        // Field 9, a number: behind the message.
+        // Field 9, a number, after the message.
         decoded(&[bytes.as_slice(), &[0x48, 1]].concat()).unwrap_err();
-        // Inside the trajectory, whose length of one byte grows by as many as its fields do.
+        // Inside the trajectory, whose length, in one byte, grows by the length of the field.
         let (tag, length) = (bytes[0], bytes[1]);
         assert_eq!(usize::from(length), bytes.len() - 2);
         let inside = |field: &[u8]| [&[tag, length + field.len() as u8], &bytes[2..], field].concat();

@@ -10,7 +10,7 @@ use super::{
 use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert;
 
-/// Looks at a table and reports what is wrong in it: single requests that are not retried.
+/// Inspects the tables of a server and changes their state, by single requests that are not retried.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     client: v1::replay_client::ReplayClient<Channel>,
@@ -19,19 +19,19 @@ pub struct Inspector {
 /// The reason for which a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// It was never sent.
+    /// The request was not sent, because the endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] InvalidEndpoint),
-    /// The server, or the way to it, refused.
+    /// The server rejected the request, or the connection failed.
     #[error("the replay server refused")]
     Status(#[from] Status),
-    /// The answer breaks the protocol.
+    /// The answer violates the protocol.
     #[error("the replay server's answer is invalid")]
     Answer(#[from] Invalid),
 }
 
 impl Inspector {
-    /// Connects with the first request.
+    /// Creates an inspector, which connects with its first request.
     ///
     /// # Errors
     /// [`InvalidEndpoint`].
@@ -50,13 +50,13 @@ impl Inspector {
     /// Returns the size and counters of a table, and the names of the others.
     ///
     /// # Errors
-    /// [`RequestError`]; a table that the server does not keep is `NOT_FOUND`.
+    /// [`RequestError`]; an unknown table is `NOT_FOUND`.
     pub async fn stats_of(&self, table: &str) -> Result<ServerStats, RequestError> {
         let request = v1::StatsRequest { table: table.to_owned() };
         Ok(self.client.clone().stats(request).await?.into_inner().try_into()?)
     }
 
-    /// The actors that insert there, or did until lately.
+    /// Returns the actors that insert into the server, and those lost recently.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -64,7 +64,7 @@ impl Inspector {
         Ok(convert::table::checked_actors(self.client.clone().actors(v1::ActorsRequest {}).await?.into_inner())?)
     }
 
-    /// The ids that a table holds. `limit` bounds what is kept in memory here.
+    /// Returns the ids of the trajectories in a table. `limit` bounds the number of ids in memory here.
     ///
     /// # Errors
     /// [`RequestError`]; ids that do not ascend where they should, or pass the limit, are an invalid answer.
@@ -79,7 +79,7 @@ impl Inspector {
         Ok(ids)
     }
 
-    /// A trajectory, and where it is; `None` if no table holds it.
+    /// Returns a trajectory and the tables that hold it; `None` if there are none.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -92,28 +92,28 @@ impl Inspector {
         }
     }
 
-    /// Takes a trajectory, or an actor's, out of sampling until it is released. How many items of the main table went
-    /// with it, once that is durable.
+    /// Excludes a trajectory, or all trajectories of an actor, from sampling until the release. Returns the number of
+    /// items that left the sampling of the main table, once the quarantine is durable.
     ///
     /// # Errors
-    /// [`RequestError`]; a trajectory that no table holds is `NOT_FOUND`, what the log cannot take
-    /// `RESOURCE_EXHAUSTED`.
+    /// [`RequestError`]; `NOT_FOUND` for a trajectory that no table holds, `RESOURCE_EXHAUSTED` if the log accepts no
+    /// writes now.
     pub async fn quarantine(&self, quarantine: Quarantine) -> Result<u64, RequestError> {
         Ok(self.client.clone().quarantine(v1::QuarantineRequest::from(quarantine)).await?.into_inner().items)
     }
 
-    /// Puts a trajectory, or an actor's, back into sampling. How many items of the main table came back.
+    /// Reverts a quarantine or a report. Returns the number of items that re-entered the sampling of the main table.
     ///
     /// # Errors
-    /// As of [`Inspector::quarantine`].
+    /// As for [`Inspector::quarantine`].
     pub async fn release(&self, suspect: Suspect) -> Result<u64, RequestError> {
         Ok(self.client.clone().release(v1::ReleaseRequest::from(suspect)).await?.into_inner().items)
     }
 
-    /// Gives items new priorities, all of them or none.
+    /// Updates the priorities of items: all of them or none.
     ///
     /// # Errors
-    /// [`RequestError`]; `RESOURCE_EXHAUSTED` if more wait for the log than it takes.
+    /// [`RequestError`]; `RESOURCE_EXHAUSTED` if the queue of the log is full.
     pub async fn update_priorities(&self, update: PriorityUpdate) -> Result<UpdatedPriorities, RequestError> {
         let request = v1::UpdatePrioritiesRequest::from(update);
         Ok(self.client.clone().update_priorities(request).await?.into_inner())
@@ -122,13 +122,14 @@ impl Inspector {
     /// Changes settings of a table while it serves, and returns those in force, by their keys.
     ///
     /// # Errors
-    /// [`RequestError`]; what is out of range is `INVALID_ARGUMENT`, what the log cannot take `RESOURCE_EXHAUSTED`.
+    /// [`RequestError`]; `INVALID_ARGUMENT` for a value out of range, `RESOURCE_EXHAUSTED` if the log accepts no writes
+    /// now.
     pub async fn configure(&self, change: TableChange) -> Result<BTreeMap<String, String>, RequestError> {
         let response = self.client.clone().configure(v1::ConfigureRequest::from(change)).await?.into_inner();
         Ok(convert::operator::settings_from_wire(response.settings)?)
     }
 
-    /// Takes a trajectory out of sampling. Whether the table held it.
+    /// Excludes a trajectory from sampling. Returns true if the table held it.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -139,7 +140,7 @@ impl Inspector {
     }
 }
 
-/// Returns true if `id` may come after `ids`.
+/// Checks that `id` may follow `ids`.
 fn check_next(ids: &[TrajectoryId], id: TrajectoryId, query: &ListQuery) -> Result<(), Invalid> {
     let &ListQuery { order, after, limit, .. } = query;
     if limit.is_some_and(|limit| ids.len() as u64 >= limit.get()) {
@@ -152,7 +153,7 @@ fn check_next(ids: &[TrajectoryId], id: TrajectoryId, query: &ListQuery) -> Resu
     Ok(())
 }
 
-/// Returns the size and counters of the table behind `endpoint`.
+/// Returns the size and counters of the main table of the server at `endpoint`.
 ///
 /// # Errors
 /// [`RequestError`].
@@ -160,7 +161,7 @@ pub async fn stats(endpoint: &str) -> Result<TableStats, RequestError> {
     Inspector::new(endpoint)?.stats().await
 }
 
-/// Takes a trajectory out of the sampling of the table behind `endpoint`. Whether the table held it.
+/// Excludes a trajectory from sampling at the server at `endpoint`. Returns true if the table held it.
 ///
 /// # Errors
 /// [`RequestError`].

@@ -1,5 +1,5 @@
-//! Requests of operators, and of a learner between its batches; what a server reports about itself, whose messages are
-//! passed on as they are once they are checked.
+//! Requests of operators, and of a learner between its batches. The state that a server reports has no second type: its
+//! messages are checked and passed on.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,7 @@ pub use super::v1::{
 };
 
 impl TableStats {
-    /// Returns the total weight of the items that may be drawn now; each weighs one where the server does not report
-    /// it.
+    /// Returns the total weight of the items that may be drawn now; each weighs one if the server does not report it.
     #[must_use]
     pub fn total_weight(&self) -> TotalWeight {
         self.total_weight.map_or_else(|| TotalWeight::of_items(self.window_items), TotalWeight::from)
@@ -19,7 +18,7 @@ impl TableStats {
 }
 
 impl ActorState {
-    /// Its name, for people and as a label.
+    /// Returns its name, for output and as a label.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -31,7 +30,7 @@ impl ActorState {
     }
 }
 
-/// A table, and the server that keeps it.
+/// The statistics of a table and of its server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerStats {
     /// The table of the request.
@@ -47,7 +46,7 @@ pub struct ServerStats {
 pub enum Suspect {
     /// One trajectory.
     Trajectory(TrajectoryId),
-    /// All of this actor, past and to come.
+    /// All past and future trajectories of this actor.
     Actor(u64),
 }
 
@@ -56,14 +55,14 @@ pub enum Suspect {
 pub struct Quarantine {
     /// The target that is excluded from sampling.
     pub suspect: Suspect,
-    /// The reason, for people.
+    /// The human-readable reason.
     pub reason: String,
 }
 
-/// A trajectory, and where it is.
+/// A trajectory and the tables that hold it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Located {
-    /// It.
+    /// The trajectory.
     pub trajectory: Trajectory,
     /// The tables that hold it.
     pub tables: Vec<String>,
@@ -76,7 +75,7 @@ pub struct Located {
 /// The priority of one item.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ItemPriority {
-    /// Of which trajectory.
+    /// The trajectory of the item.
     pub trajectory: TrajectoryId,
     /// The ply within the trajectory.
     pub ply: usize,
@@ -87,9 +86,9 @@ pub struct ItemPriority {
 /// New priorities of items of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PriorityUpdate {
-    /// Of which table.
+    /// The table of the items.
     pub table: String,
-    /// At most [`PRIORITIES_MAX`](crate::limits::PRIORITIES_MAX); of two for one item the later counts.
+    /// At most [`PRIORITIES_MAX`](crate::limits::PRIORITIES_MAX); if an item occurs twice, the later priority applies.
     pub priorities: Vec<ItemPriority>,
 }
 
@@ -98,6 +97,6 @@ pub struct PriorityUpdate {
 pub struct TableChange {
     /// The table.
     pub table: String,
-    /// Keys and values of the run file's `[[replay.tables]]`, written as after `--set`.
+    /// Keys and values of the run file's `[[replay.tables]]`, in the syntax of `--set`.
     pub settings: BTreeMap<String, String>,
 }

@@ -1,8 +1,8 @@
 //! The legal order of the messages of each stream, as pure state machines.
 //!
-//! A machine takes each message as it comes, converts it, and answers with an event or with the fault that ends the
-//! stream. [`InsertOrder`] and [`SampleOrder`] stand in the server's handlers; [`InsertReplies`] and [`SampleReplies`]
-//! are the other side, in the clients. They know no socket and no table.
+//! A machine converts each message when it arrives, and returns an event or the fault that ends the stream. The
+//! server's handlers use [`InsertOrder`] and [`SampleOrder`], the clients [`InsertReplies`] and [`SampleReplies`]. The
+//! machines depend on no sockets and no tables.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub enum Fault {
     /// A message without any field that this side supports.
     #[error("a message is empty or of an unknown kind")]
     Empty,
-    /// A message before the one that opens the stream.
+    /// A message before the one that must precede it.
     #[error("`{got}` came before `{expected}`")]
     TooEarly {
         /// The message that arrived.
@@ -32,7 +32,7 @@ pub enum Fault {
         /// The message that must come first.
         expected: &'static str,
     },
-    /// The message that opens the stream, again.
+    /// A second message where the stream allows one.
     #[error("`{message}` came twice")]
     Twice {
         /// The message.
@@ -83,11 +83,11 @@ pub enum Inserted {
     Hello(Origin),
     /// A valid trajectory: make it durable, then answer it and call [`InsertOrder::answered`].
     Trajectory(Trajectory),
-    /// An invalid one: send this answer and call [`InsertOrder::answered`]; the stream goes on.
+    /// An invalid trajectory: send this answer and call [`InsertOrder::answered`]; the stream stays open.
     Refused(Answer),
     /// The client is alive.
     Heartbeat,
-    /// The client uploads what it has and leaves.
+    /// The client uploads its remaining trajectories and disconnects.
     Goodbye,
 }
 
@@ -113,7 +113,7 @@ impl InsertOrder {
     /// # Errors
     /// The [`Fault`] that ends the stream.
     pub fn receive(&mut self, request: v1::InsertRequest) -> Result<Inserted, Fault> {
-        // What it is traced as is nothing to the order.
+        // The trace does not affect the order.
         let v1::InsertRequest { message, trace: _ } = request;
         match (message.ok_or(Fault::Empty)?, &self.origin) {
             (InsertRequest::Hello(hello), None) => self.open(hello),
@@ -131,7 +131,8 @@ impl InsertOrder {
         }
     }
 
-    /// The answer to `hello`; `highest_epoch` is the highest of which a trajectory of this actor is stored, or 0.
+    /// Returns the answer to `hello`; `highest_epoch` is the highest epoch of this actor with a stored trajectory, or
+    /// 0.
     #[must_use]
     pub fn ready(&self, highest_epoch: u64) -> v1::InsertResponse {
         let heartbeat = if self.keeps_lease() { self.heartbeat } else { Duration::ZERO };
@@ -145,7 +146,7 @@ impl InsertOrder {
         self.revision >= 1
     }
 
-    /// An answer as the client understands it.
+    /// Returns an answer that the client's revision supports.
     #[must_use]
     pub fn understood(&self, answer: Answer) -> Answer {
         match answer {
@@ -154,7 +155,7 @@ impl InsertOrder {
         }
     }
 
-    /// An answer goes out: one more trajectory may come.
+    /// Records that an answer is sent: the client may send one more trajectory.
     pub fn answered(&mut self) {
         debug_assert!(self.unanswered > 0, "each trajectory is answered once");
         self.unanswered = self.unanswered.saturating_sub(1);
@@ -192,7 +193,7 @@ impl InsertOrder {
         self.unanswered += 1;
         let valid = convert::trajectory::within_limit(&message.columns)
             .and_then(|columns| Trajectory::parse(id, columns, self.limits));
-        // Another game is no fault of one trajectory: the whole stream is of another.
+        // Another game is a fault of the whole stream, not of one trajectory.
         if let Ok(trajectory) = &valid
             && trajectory.game() != origin.game
         {
@@ -220,7 +221,7 @@ pub enum InsertReply {
         /// The highest epoch of which the server has stored a trajectory of this actor; 0 for none.
         highest_epoch: u64,
     },
-    /// One of them is answered.
+    /// A trajectory is answered.
     Answer(Answer),
 }
 
@@ -239,7 +240,7 @@ impl InsertReplies {
         Some(Duration::from_millis(heartbeat_ms.into()))
     }
 
-    /// A trajectory goes out.
+    /// Records that a trajectory is sent.
     pub fn sent(&mut self, sequence: u64) {
         debug_assert!(self.may_send(), "nothing is sent over the credit");
         self.unanswered.insert(sequence);
@@ -248,7 +249,7 @@ impl InsertReplies {
     /// Takes the server's next message.
     ///
     /// # Errors
-    /// The [`Fault`] for which the stream must be given up.
+    /// The [`Fault`] for which the client must close the stream.
     pub fn receive(&mut self, response: v1::InsertResponse) -> Result<InsertReply, Fault> {
         let v1::InsertResponse { message } = response;
         match (message.ok_or(Fault::Empty)?, self.ready) {
@@ -322,7 +323,7 @@ impl SampleOrder {
         self.credit
     }
 
-    /// A batch goes out.
+    /// Records that a batch is sent.
     pub fn sent(&mut self) {
         debug_assert!(self.credit > 0, "a batch is sent for credit only");
         self.credit = self.credit.saturating_sub(1);
@@ -360,11 +361,11 @@ pub struct SampleReplies {
 /// The event that a server's message on a sample stream stands for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SampleReply {
-    /// A part of a batch, whose others are still to come.
+    /// A part of a batch; further parts follow.
     Part,
-    /// One batch, for one credit: its last part has come.
+    /// A complete batch, for one credit: its last part has arrived.
     Batch(Box<SampleBatch>),
-    /// The reason for which none arrives.
+    /// The reason why no batch arrives.
     Waiting(String),
 }
 
@@ -375,7 +376,7 @@ impl SampleReplies {
         Self { batch_size, unroll_steps, credit: 0, samples: Vec::new() }
     }
 
-    /// Credit goes out.
+    /// Records that credit is sent.
     pub fn gave(&mut self, batches: u32) {
         self.credit += batches;
     }
@@ -383,7 +384,7 @@ impl SampleReplies {
     /// Takes the server's next message.
     ///
     /// # Errors
-    /// The [`Fault`] for which the stream must be given up.
+    /// The [`Fault`] for which the client must close the stream.
     pub fn receive(&mut self, response: v1::SampleResponse) -> Result<SampleReply, Fault> {
         let v1::SampleResponse { message } = response;
         match message.ok_or(Fault::Empty)? {
@@ -410,7 +411,7 @@ impl SampleReplies {
         Ok(SampleReply::Batch(Box::new(SampleBatch { samples, table })))
     }
 
-    /// Segments may be shorter than requested, where an episode ends, but not longer.
+    /// Rejects segments that are longer than requested. At the end of an episode they may be shorter.
     fn check_segments(&self, samples: &[Sample]) -> Result<(), Fault> {
         let most = self.unroll_steps + 1;
         let lengths = samples.iter().map(|sample| sample.segment.len());

@@ -12,18 +12,18 @@ use crate::channel::Channel;
 use crate::limits::CREDIT_BATCHES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
-/// The samples that a [`Sampler`] draws from a server.
+/// The settings of a [`Sampler`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplerSettings {
     /// The name of the game, as in its spec.
     pub game: String,
-    /// From which table: [`MAIN_TABLE`](super::MAIN_TABLE), or one that the run file names.
+    /// The table to sample from: [`MAIN_TABLE`](super::MAIN_TABLE), or another one of the run file.
     pub table: String,
     /// Samples in a batch, 1 to [`SAMPLES_PER_BATCH_MAX`](crate::limits::SAMPLES_PER_BATCH_MAX).
     pub batch_size: usize,
-    /// K: how many steps a segment unrolls, 0 to [`UNROLL_STEPS_MAX`](crate::limits::UNROLL_STEPS_MAX).
+    /// K, the number of steps that a segment unrolls, 0 to [`UNROLL_STEPS_MAX`](crate::limits::UNROLL_STEPS_MAX).
     pub unroll_steps: usize,
-    /// The number of batches that may wait here to be taken, 1 to [`CREDIT_BATCHES_MAX`].
+    /// The maximum number of buffered batches, 1 to [`CREDIT_BATCHES_MAX`].
     pub prefetch_batches: usize,
 }
 
@@ -35,12 +35,12 @@ pub struct NewestWeights {
 }
 
 impl NewestWeights {
-    /// This is the newest from now on.
+    /// Sets the newest version.
     pub fn set(&self, version: WeightsVersion) {
         self.version.store(version.0, Ordering::Relaxed);
     }
 
-    /// As it goes out with credit.
+    /// Returns the version as it is sent with credit.
     fn on_wire(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
@@ -48,8 +48,8 @@ impl NewestWeights {
 
 /// Draws batches from a replay server, some ahead of their use.
 ///
-/// A task of its own holds the stream, and reconnects with growing delays for as long as the sampler lives. A batch in
-/// flight when a stream breaks is lost: it was counted as sampled and is not learnt from.
+/// A background task owns the stream, and reconnects with growing delays until the sampler is dropped. A batch in
+/// flight when a stream breaks is lost: the server has counted it as sampled, and no learner trains on it.
 #[derive(Debug)]
 pub struct Sampler {
     batches: mpsc::Receiver<SampleBatch>,
@@ -96,12 +96,12 @@ impl Sampler {
         Self { batches, state, drawing: Reconnecting::start(drawing, entropy()) }
     }
 
-    /// The next batch; waits for as long as the table holds it back or the server is away. Cancel-safe.
+    /// Returns the next batch; waits while the table blocks samples or the server is unreachable. Cancel-safe.
     pub async fn next(&mut self) -> SampleBatch {
         self.batches.recv().await.expect("the sampler's task outlives it")
     }
 
-    /// Returns the reason for which no batch arrives, for people; `None` while batches arrive.
+    /// Returns the human-readable reason why no batch arrives; `None` while batches arrive.
     #[must_use]
     pub fn waiting_reason(&self) -> Option<String> {
         match &*self.state.borrow() {
@@ -115,12 +115,12 @@ impl Sampler {
         self.state.borrow().clone()
     }
 
-    /// A batch that waits here.
+    /// Returns a buffered batch, if there is one.
     pub(super) fn try_next(&mut self) -> Option<SampleBatch> {
         self.batches.try_recv().ok()
     }
 
-    /// Waits for a batch, or for another state. Cancel-safe.
+    /// Waits for a batch, or for a change of the state. Cancel-safe.
     pub(super) async fn next_or_change(&mut self) -> Option<SampleBatch> {
         tokio::select! {
             biased;
@@ -129,7 +129,7 @@ impl Sampler {
         }
     }
 
-    /// Waits for another state. Cancel-safe.
+    /// Waits for a change of the state. Cancel-safe.
     pub(super) async fn change(&mut self) {
         changed(&mut self.state).await;
     }
@@ -146,7 +146,7 @@ struct Drawing {
     endpoint: Arc<str>,
     query: SampleQuery,
     batches: mpsc::Sender<SampleBatch>,
-    /// A reserved slot is a credit: no batch is requested without room for it.
+    /// A reserved slot is a credit: no batch is requested without capacity for it.
     slots: Vec<mpsc::OwnedPermit<SampleBatch>>,
     newest: NewestWeights,
     state: watch::Sender<State>,
@@ -177,7 +177,7 @@ impl Client for Drawing {
         loop {
             tokio::select! {
                 slot = self.batches.clone().reserve_owned() => {
-                    // Every receiver of batches is gone.
+                    // The receiver of batches was dropped.
                     let Ok(slot) = slot else { return Ok(()) };
                     self.slots.push(slot);
                     order.gave(1);

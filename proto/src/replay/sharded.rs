@@ -20,9 +20,9 @@ use crate::servers::{Server, Servers};
 /// The settings of a [`ShardedSampler`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShardedSettings {
-    /// The stream from each server.
+    /// The settings of the stream from each server.
     pub shard: SamplerSettings,
-    /// Decides which server each sample is taken from.
+    /// The seed of the random choice of the server of each sample.
     pub seed: u64,
     /// The time for which a chosen server may keep a batch waiting while others could serve it; [`SHARD_TIMEOUT`]
     /// except in tests.
@@ -52,7 +52,7 @@ pub struct ShardedBatch {
 ///
 /// The set of servers may change at any time. A server whose table draws nothing has a total weight of zero; one that
 /// is unreachable, or keeps the others waiting for longer than [`ShardedSettings::shard_timeout`], is left out until
-/// its next batch. With one server batches are its batches, unchanged.
+/// its next batch. With one server, its batches are returned unchanged.
 #[derive(Debug)]
 pub struct ShardedSampler {
     servers: Servers,
@@ -67,12 +67,12 @@ pub struct ShardedSampler {
     choice: Option<Choice>,
 }
 
-/// A server that was drawn, and keeps the draw waiting if it has no sample here.
+/// The drawn server of the next sample; the draw waits if the server has no buffered sample.
 #[derive(Debug, Clone)]
 struct Choice {
     id: Arc<str>,
     share: f64,
-    /// Items in all tables together; `None` if this is the only one, whose samples carry it themselves.
+    /// Items in all tables together; `None` if this is the only server, whose samples already carry the number.
     all_items: Option<u64>,
     since: Instant,
 }
@@ -87,7 +87,7 @@ impl ShardedSampler {
         sampler
     }
 
-    /// The next batch; waits for as long as no server has one. Cancel-safe.
+    /// Returns the next batch; waits while no server has one. Cancel-safe.
     pub async fn next(&mut self) -> ShardedBatch {
         if self.servers.has_changed() {
             self.follow();
@@ -115,11 +115,11 @@ impl ShardedSampler {
         }
     }
 
-    /// One more sample, if it can be had without waiting.
+    /// Draws one more sample; returns false if none is available without waiting.
     fn draw(&mut self) -> bool {
         while let Some(choice) = self.choice.clone().or_else(|| self.choose()) {
             let Some(at) = self.streams.iter().position(|stream| stream.server.id == choice.id) else {
-                // The server is gone.
+                // The server was removed.
                 self.choice = None;
                 continue;
             };
@@ -150,7 +150,7 @@ impl ShardedSampler {
             return None;
         }
         if let [only] = self.streams.as_slice() {
-            // What most runs have, for every sample: nothing is drawn, nothing is allocated.
+            // The case of most runs, for every sample: no random draw and no allocation.
             only.total_weight().filter(|total| total.weight > 0.0)?;
             return Some(Choice {
                 id: Arc::clone(&only.server.id),
@@ -173,7 +173,7 @@ impl ShardedSampler {
         self.streams.iter().map(|stream| stream.total_weight().unwrap_or_default()).collect()
     }
 
-    /// Waits until something has happened that a draw may go by.
+    /// Waits for an event after which a draw may succeed.
     async fn wait(&mut self) {
         let shard_timeout = self.settings.shard_timeout;
         let due = self.choice.iter().map(|choice| choice.since + shard_timeout);
@@ -196,7 +196,7 @@ impl ShardedSampler {
         }
     }
 
-    /// Takes in what servers there are now.
+    /// Updates the streams to the current servers.
     fn follow(&mut self) {
         let set = self.servers.current();
         self.streams.retain(|stream| {
@@ -227,21 +227,21 @@ impl ShardedSampler {
 /// their draw.
 const WEIGHT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One server: its stream of batches, what is left of the last one, and what its table weighs.
+/// One server: its stream of batches, the rest of the last batch, and the weight of its table.
 #[derive(Debug)]
 struct ShardStream {
     server: Server,
     sampler: Sampler,
     queue: VecDeque<Sample>,
-    /// The total weight in the last batch.
+    /// The statistics in the last batch.
     table: Option<TableStats>,
     polled: Option<Polled>,
-    /// It keeps the others waiting: no sample is expected of it before its next batch.
+    /// True while the server delays the others: no sample is expected from it before its next batch.
     excluded: bool,
     started: Instant,
 }
 
-/// The server's answer to the latest of the periodic requests, which are sent while other servers are drawn from.
+/// The server's answer to the latest of the periodic requests, which are sent while there are several servers.
 #[derive(Debug)]
 struct Polled {
     table: watch::Receiver<Option<Arc<TableStats>>>,
@@ -255,7 +255,7 @@ impl ShardStream {
         Self { server, sampler, queue, table: None, polled: None, excluded: false, started }
     }
 
-    /// True while batches are drawn from this server, at its current endpoint.
+    /// Returns true if batches are drawn from this server, at its current endpoint.
     fn is_of(&self, server: &Server) -> bool {
         self.server.id == server.id && self.server.endpoint == server.endpoint
     }
@@ -276,7 +276,7 @@ impl ShardStream {
         self.polled = None;
     }
 
-    /// Looks whether a batch has come, where there is nothing left of the last one.
+    /// Takes a batch that has arrived, if no samples of the last one are left.
     fn take_in(&mut self) {
         if self.queue.is_empty()
             && let Some(batch) = self.sampler.try_next()
@@ -285,7 +285,7 @@ impl ShardStream {
         }
     }
 
-    /// The next sample, if it is here.
+    /// Returns the next sample, if one is buffered.
     fn take(&mut self) -> Option<Sample> {
         self.take_in();
         self.queue.pop_front()
@@ -299,22 +299,23 @@ impl ShardStream {
         }
     }
 
-    /// Returns the server's total weight; `None` while no batch can be expected of it.
+    /// Returns the server's total weight; `None` while no batch can be expected from it.
     fn total_weight(&self) -> Option<TotalWeight> {
         if self.excluded {
             return None;
         }
         let known = self.known(TableStats::total_weight).filter(|total| total.weight > 0.0);
-        // A buffered batch was drawn, whatever became of the table since; some peers do not report their total weight.
+        // Buffered samples count whatever the current state of the table; some servers do not report their total
+        // weight.
         known.or_else(|| self.queue.front().map(|sample| TotalWeight::of_items(sample.table_items)))
     }
 
-    /// Items that it draws from.
+    /// Returns the number of items that it draws from.
     fn items(&self) -> u64 {
         self.known(|table| table.window_items).unwrap_or(0)
     }
 
-    /// Something of the newest that is known of its table.
+    /// Returns a part of the newest known statistics of its table.
     fn known<T>(&self, what: impl Fn(&TableStats) -> T) -> Option<T> {
         let polled = self.polled.as_ref().and_then(|polled| polled.table.borrow().as_deref().map(&what));
         polled.or_else(|| self.table.as_ref().map(what))
@@ -324,7 +325,7 @@ impl ShardStream {
         matches!(self.sampler.state(), State::Unreachable(_))
     }
 
-    /// Returns true if the stream has just started and has no weight yet: a draw now would pass it over.
+    /// Returns true if the stream has just started and has no weight yet: a draw now would exclude it.
     fn awaits_weight(&self, shard_timeout: Duration) -> bool {
         self.weight_deadline(shard_timeout).is_some_and(|until| Instant::now() < until)
     }
@@ -335,7 +336,7 @@ impl ShardStream {
         (is_silent && self.known(|_| ()).is_none()).then(|| self.started + shard_timeout)
     }
 
-    /// Expects nothing of it before its next batch.
+    /// Excludes the server from draws until its next batch.
     fn exclude(&mut self) {
         self.excluded = true;
         let (server, reason) = (&*self.server.endpoint, self.sampler.waiting_reason().unwrap_or_default());
@@ -346,7 +347,8 @@ impl ShardStream {
         }
     }
 
-    /// Waits for a batch, if there is nothing left of the last one, or for news of the server. Cancel-safe.
+    /// Waits for a batch, if no samples of the last one are left, or for a change of the server's state or weight.
+    /// Cancel-safe.
     async fn event(&mut self) {
         let news = async {
             let answered = match &mut self.polled {
@@ -376,14 +378,14 @@ impl ShardStream {
 
 /// Converts the statistics of a sample from its own table to those in all tables together.
 fn reweigh(sample: &mut Sample, choice: &Choice) {
-    // A probability is above zero, however small the share; a share of one changes nothing.
+    // The probability stays above zero, however small the share; a share of one changes nothing.
     sample.probability = (sample.probability * choice.share).max(f64::MIN_POSITIVE);
     if let Some(items) = choice.all_items {
         sample.table_items = items;
     }
 }
 
-/// Returns the index of the share that contains `point`, from 0 up to 1; `None` where all are zero.
+/// Returns the index of the share that contains `point`, from 0 up to 1; `None` if all are zero.
 fn pick(shares: &[f64], point: f64) -> Option<usize> {
     let mut left = point;
     for (at, &share) in shares.iter().enumerate() {
@@ -403,7 +405,7 @@ async fn any(events: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     select_all(events).await;
 }
 
-/// Requests the table's statistics repeatedly. A failed request leaves the last answer in force: the stream shows
+/// Requests the table's statistics repeatedly. After a failed request the last answer remains in use: the stream shows
 /// whether the server is reachable.
 async fn poll(endpoint: Arc<str>, table: String, answers: watch::Sender<Option<Arc<TableStats>>>) {
     let Ok(inspector) = Inspector::new(&endpoint) else { return };

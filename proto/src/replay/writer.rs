@@ -13,7 +13,7 @@ use super::Origin;
 use crate::limits::{TRAJECTORY_BYTES_MAX, UNACKNOWLEDGED_MAX};
 use crate::reconnect::{Reconnecting, entropy};
 
-/// The server and the trajectories of a [`Writer`].
+/// The server of a [`Writer`], and the provenance of its trajectories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterSettings {
     /// The replay server: `http://host:port` or `https://host:port`, checked by
@@ -25,16 +25,15 @@ pub struct WriterSettings {
     pub epoch: u64,
     /// The name of the game, as in its spec.
     pub game: String,
-    /// The number of trajectories that may wait for their acknowledgement, 1 to [`UNACKNOWLEDGED_MAX`]. They are kept
-    /// in memory.
+    /// The maximum number of unacknowledged trajectories, 1 to [`UNACKNOWLEDGED_MAX`]. They are kept in memory.
     pub in_flight_max: usize,
 }
 
-/// Hands trajectories to a replay server and keeps each until it is acknowledged.
+/// Sends trajectories to a replay server and keeps each until it is acknowledged.
 ///
-/// A task of its own connects, and connects again with growing delays for as long as the writer lives; what was not
-/// acknowledged on a broken stream is sent again in order, with the same ids. Dropping the writer stops the task and
-/// forgets what it held; [`Writer::close`] waits and hands back the rest.
+/// A background task connects, and reconnects with growing delays until the writer is dropped; it resends the
+/// unacknowledged trajectories of a broken stream in order and with the same ids. Dropping the writer stops the task
+/// and discards its trajectories; [`Writer::close`] waits, and returns the unacknowledged ones.
 #[derive(Debug)]
 pub struct Writer {
     origin: Origin,
@@ -47,7 +46,7 @@ pub struct Writer {
     connection: Reconnecting<Connection>,
 }
 
-/// States if trajectories may have been sent under an epoch before its writer starts.
+/// Distinguishes new epochs from those under which trajectories may have been sent before the writer starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Epoch {
     New,
@@ -57,17 +56,17 @@ enum Epoch {
 /// The reason for which a trajectory is rejected. It was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriterError {
-    /// It carries another actor, epoch or game than the writer.
+    /// The trajectory has another actor, epoch or game than the writer.
     #[error("trajectory {id} of {game} does not belong to the writer of {expected:?}")]
     NotOurs {
         /// Its id.
         id: TrajectoryId,
         /// Its game.
         game: String,
-        /// The game of the writer.
+        /// The actor, epoch and game of the writer.
         expected: Origin,
     },
-    /// It does not fit into a message.
+    /// The trajectory does not fit into a message.
     #[error("trajectory {id} has {bytes} bytes, the limit is {TRAJECTORY_BYTES_MAX}")]
     TooLarge {
         /// Its id.
@@ -85,12 +84,12 @@ pub enum WriterError {
 pub struct WriterStats {
     /// Trajectories acknowledged as new.
     pub inserted: u64,
-    /// Trajectories acknowledged as stored before: an acknowledgement had been lost.
+    /// Trajectories acknowledged as already stored, because an earlier acknowledgement was lost.
     pub duplicates: u64,
-    /// Trajectories acknowledged as stored before though they went out for the first time: another one had their id,
-    /// and they are lost.
+    /// Trajectories acknowledged as already stored although they were sent for the first time: the server has stored
+    /// others under their ids, and they are lost.
     pub collisions: u64,
-    /// Trajectories whose weights were too far behind, and that were dropped.
+    /// Trajectories dropped because of their policy lag.
     pub stale: u64,
     /// Trajectories refused as invalid and dropped.
     pub refused: u64,
@@ -101,7 +100,7 @@ pub struct WriterStats {
 #[derive(Debug)]
 struct Counters {
     stats: Mutex<WriterStats>,
-    /// The highest epoch that the server had stored, where that is not below this writer's new one.
+    /// The highest epoch that the server had stored, if it is not below this writer's new one.
     epoch_taken: watch::Sender<Option<u64>>,
     away_since: Mutex<Option<Instant>>,
 }
@@ -115,12 +114,12 @@ impl Counters {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server has reported that it accepts trajectories.
+    /// Records that the server accepts trajectories.
     fn reached(&self) {
         *self.away_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The stream broke, or could not be opened.
+    /// Records that the stream broke or could not be opened.
     fn lost(&self, now: Instant) {
         self.away_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now);
     }
@@ -168,7 +167,8 @@ impl Writer {
         self.insert_traced(trajectory, None).await
     }
 
-    /// [`insert`](Self::insert) as part of a trace: `span` ends with the acknowledgement, and the server's is below it.
+    /// Inserts a trajectory as [`insert`](Self::insert) does, as part of a trace: `span` ends with the acknowledgement
+    /// and is the parent of the server's span.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -184,10 +184,10 @@ impl Writer {
             return Err(WriterError::TooLarge { id, bytes });
         }
         let slot = self.in_flight.acquire().await.map_err(|_| WriterError::Stopped)?;
-        // There is room: the channel holds as many as there are slots.
+        // The channel has capacity for every slot.
         let item = Item { trajectory, trace: span, resent: self.epoch_use == Epoch::Known };
         self.items.try_send(item).map_err(|_| WriterError::Stopped)?;
-        // The task gives the slot back with the acknowledgement.
+        // The task releases the slot with the acknowledgement.
         slot.forget();
         Ok(())
     }
@@ -195,7 +195,7 @@ impl Writer {
     /// Waits until everything accepted so far is acknowledged. Cancel-safe.
     pub async fn flushed(&self) {
         let slots = u32::try_from(self.in_flight_max).unwrap_or(u32::MAX);
-        // The semaphore is not closed while there is a writer.
+        // The semaphore is not closed while the writer exists.
         drop(self.in_flight.acquire_many(slots).await);
     }
 
@@ -205,8 +205,8 @@ impl Writer {
         self.in_flight_max.saturating_sub(self.in_flight.available_permits())
     }
 
-    /// The server listens at another address from now on: the next stream goes there. It must be the same server, for
-    /// what was not acknowledged is sent there.
+    /// Sets a new address of the server, which the next stream connects to. It must be the same server, since the
+    /// unacknowledged trajectories are sent there.
     pub fn moved(&self, endpoint: &str) {
         self.endpoint.send_if_modified(|now_at| {
             let is_new = **now_at != *endpoint;
@@ -217,15 +217,15 @@ impl Writer {
         });
     }
 
-    /// Returns the time since the server became unreachable: since when there is no stream on which it takes
-    /// trajectories. `None` while there is one, also while the server blocks inserts.
+    /// Returns the time since the server became unreachable, that is, since there has been no stream on which it
+    /// accepts trajectories. `None` while there is one, even if the server blocks inserts.
     #[must_use]
     pub fn away_for(&self) -> Option<Duration> {
         self.counters.away_since().map(|since| since.elapsed())
     }
 
-    /// The highest epoch that the server has stored of this actor, once it turns out not to be below this writer's new
-    /// one. The writer has then sent nothing and never will: what it holds needs new ids under an epoch above.
+    /// Returns the highest epoch of this actor that the server has stored, if it is not below this writer's new one.
+    /// The writer then sends nothing: its trajectories need new ids under a higher epoch.
     #[must_use]
     pub fn epoch_taken(&self) -> Option<u64> {
         *self.counters.epoch_taken.borrow()
@@ -246,15 +246,16 @@ impl Writer {
         *self.counters.stats()
     }
 
-    /// Waits until everything is acknowledged, at most `timeout`, and hands back in order what is not.
+    /// Waits until all trajectories are acknowledged, at most `timeout`, and returns the unacknowledged ones in order.
     pub async fn close(self, timeout: Duration) -> Vec<Trajectory> {
         self.close_by(tokio::time::sleep(timeout)).await
     }
 
-    /// Waits until everything is acknowledged, at most until `deadline` resolves, and hands back in order what is not.
+    /// Waits until all trajectories are acknowledged, at most until `deadline` resolves, and returns the unacknowledged
+    /// ones in order.
     pub async fn close_by(self, deadline: impl Future<Output = ()>) -> Vec<Trajectory> {
         let Self { items, connection, .. } = self;
-        // The connection has nothing left to do once nothing more can come.
+        // Once the channel is closed, the connection ends when its trajectories are acknowledged.
         drop(items);
         connection.finish(deadline).await.into_unacknowledged()
     }

@@ -25,7 +25,7 @@ const BY_SERVICE: [(&str, &[Scope]); 6] = [
 #[derive(Debug)]
 pub(super) struct CertificateScopes(HashMap<Box<str>, Arc<Holder>>);
 
-/// Reads the file of `security.client_scopes`; without one the services have their scopes.
+/// Reads the file of `security.client_scopes`; without a file, only the default scopes of the services apply.
 pub(super) fn of_files(files: &[Vec<u8>]) -> Result<CertificateScopes, Fault> {
     let written = files.first().map_or(&[][..], Vec::as_slice);
     CertificateScopes::read(written)

@@ -38,8 +38,8 @@ pub struct Peer {
     pub(crate) certificate_name: Option<Arc<str>>,
 }
 
-/// Checks the token or certificate, the scopes and the quota of every call before its service sees it. A stream is one
-/// call, checked when it opens.
+/// Checks the token or certificate, the scopes and the quota of every call before it reaches its service. A stream is
+/// one call, checked when it opens.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
     access: Access,

@@ -107,7 +107,7 @@ mod tests {
         quota.count(address(tracked + 1), now).unwrap_err();
         quota.count(address(0), now).unwrap_err();
         assert!(quota.used_until.lock().unwrap().len() <= CLIENTS_TRACKED_MAX + 1);
-        // Clients within their quota are dropped to make room.
+        // Clients within their quota are dropped to free capacity.
         quota.count(address(tracked + 1), now + 2 * BURST).unwrap();
         assert_eq!(quota.used_until.lock().unwrap().len(), 1);
     }

@@ -101,8 +101,8 @@ pub(super) enum Need {
 }
 
 impl Need {
-    /// The need of a path, `/package.Service/Method`. A method that is not listed needs `admin`, so that one forgotten
-    /// here is closed, not open.
+    /// The need of a path, `/package.Service/Method`. A method that is not listed needs `admin`, so that a forgotten
+    /// method is closed, not open.
     pub(super) fn of(path: &str) -> Self {
         Self::listed(path).unwrap_or(Self::OneOf(&[Scope::Admin]))
     }
@@ -123,7 +123,7 @@ impl Need {
         })
     }
 
-    /// The scopes one of which `scopes` would need for this call; `None` if the call is allowed.
+    /// Returns the scopes of which `scopes` needs one for this call; `None` if the call is allowed.
     pub(super) fn missing(self, scopes: &Scopes) -> Option<String> {
         match self {
             Self::Nothing | Self::AnyHolder => None,

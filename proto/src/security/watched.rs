@@ -22,8 +22,9 @@ type Build<T> = fn(&[Vec<u8>]) -> Result<T, Fault>;
 
 /// A value built from files, and built again when they change.
 ///
-/// Contents are compared rather than modification times: a mounted secret changes by a link, and two writes may fall
-/// into one tick. The files are a few kilobytes and are read on demand, so that no background task is needed.
+/// Contents are compared rather than modification times: a mounted secret is replaced by a symbolic link, and two
+/// writes may have the same timestamp. The files are a few kilobytes and are read on demand, so that no background task
+/// is needed.
 pub(super) struct Watched<T> {
     files: Vec<Named>,
     build: Build<T>,
@@ -54,8 +55,8 @@ impl<T> Watched<T> {
         Ok(Self { files, build, interval, value: ArcSwap::from_pointee(value), last_read: Mutex::new(last_read) })
     }
 
-    /// The value of the files as they are now. Files that cannot be read or used leave the value as it was; the error
-    /// is logged once.
+    /// The value of the files as they are now. If the files cannot be read or used, the value stays as it was and the
+    /// error is logged once.
     pub(super) fn current(&self) -> Arc<T> {
         // Calls during another call's read use the previous value.
         if let Ok(mut last_read) = self.last_read.try_lock()

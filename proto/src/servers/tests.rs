@@ -30,7 +30,7 @@ fn answer(answer: &Answer, next: Result<&[&'static str], io::ErrorKind>) {
     *answer.lock().expect("no holder of the lock panics") = next.map(<[_]>::to_vec);
 }
 
-/// As `id@endpoint`, or just one of them where they are alike.
+/// Formats servers as `id@endpoint`, or as one of them if they are equal.
 fn shown(servers: &Servers) -> Vec<String> {
     let show = |Server { id, endpoint, .. }: &Server| {
         if id == endpoint { id.to_string() } else { format!("{id}@{endpoint}") }
@@ -111,7 +111,7 @@ async fn the_first_server_of_a_name_keeps_its_id_when_others_are_added() {
     answer(&answer_sender, Ok(&["10.0.0.1", "10.0.0.2"]));
     assert_eq!(next(&mut servers).await, ["http://10.0.0.1:7001", first]);
     assert!(servers.current().iter().all(|server| !server.has_own_name));
-    // The other one is not taken for it, though it is alone now.
+    // The other server is not mistaken for the first, although it is now the only one.
     answer(&answer_sender, Ok(&["10.0.0.1"]));
     assert_eq!(next(&mut servers).await, ["http://10.0.0.1:7001"]);
     answer(&answer_sender, Ok(&["10.0.0.1", "10.0.0.2"]));
@@ -151,7 +151,8 @@ fn numbered(count: usize) -> Vec<Server> {
     (0..count).map(|number| Server::at(&format!("http://10.0.0.{number}:7001"))).collect()
 }
 
-/// 10000 clients over 4 servers: 2500 each, with a standard deviation of 43; 250 are nearly six of them.
+/// 10000 clients over 4 servers: 2500 each, with a standard deviation of 43; the tolerance of 250 is nearly six of
+/// them.
 #[test]
 fn clients_spread_evenly_over_servers() {
     let servers = numbered(4);

@@ -59,7 +59,7 @@ mod tests {
 
     const WEIGHTS: &str = "zerofleet.weights.v1.Weights";
 
-    /// A server of weights, until it is dropped.
+    /// Starts a server of weights, which stops when it is dropped.
     async fn server() -> (String, Publisher, JoinSet<Result<(), tonic::transport::Error>>) {
         let (service, publisher) = WeightsService::new(1);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -18,7 +18,7 @@ use crate::convert;
 use crate::limits::CHUNK_BYTES_MAX;
 use fetch_limiter::{FetchLimiter, FetchPermit};
 
-/// The default of fetches served at once: enough to fill any link, and each holds a chunk or two in memory.
+/// The default number of concurrent fetches: enough to saturate any link, at a chunk or two of memory each.
 const FETCHES_MAX: usize = 64;
 /// The time after which a fetch no longer blocks others: a link of 100 Mbit/s transfers 60 MB in it.
 const PERMIT_MAX: Duration = Duration::from_secs(5);
@@ -47,7 +47,8 @@ struct VersionStore {
 /// Reasons why a version is not published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// The same number must always name the same bytes, and the newest number the newest weights.
+    /// The version is not above the newest: a version must always identify the same bytes, and the highest the newest
+    /// weights.
     #[error("{version} is not newer than {newest}")]
     NotNewer {
         /// The version to publish.
@@ -55,12 +56,12 @@ pub enum PublishError {
         /// The newest published version.
         newest: WeightsVersion,
     },
-    /// The manifest is of other bytes.
+    /// The manifest describes other bytes.
     #[error("the manifest names {} bytes with digest {}, the bytes are {got_bytes} with digest {got}", .manifest.size_bytes, .manifest.digest)]
     OtherBytes {
         /// The manifest.
         manifest: Box<Manifest>,
-        /// The count of bytes.
+        /// The number of bytes.
         got_bytes: usize,
         /// Their digest.
         got: Digest,
@@ -68,7 +69,8 @@ pub enum PublishError {
 }
 
 impl WeightsService {
-    /// Keeps the newest `keep` versions, at least one: more than one, so that fetches of the version before may finish.
+    /// Creates a service that keeps the newest `keep` versions, at least one; with more than one, fetches of the
+    /// previous version can finish.
     #[must_use]
     pub fn new(keep: usize) -> (Self, Publisher) {
         let (sender, store) = watch::channel(VersionStore::default());
@@ -76,7 +78,7 @@ impl WeightsService {
         (service, Publisher { store: sender, keep: keep.max(1) })
     }
 
-    /// Serves so many fetches at once, at least one; others wait in the order they came.
+    /// Limits concurrent fetches to `fetches_max`, at least one; further fetches wait in the order of their requests.
     #[must_use]
     pub fn with_fetches_at_once(self, fetches_max: usize) -> Self {
         Self { limiter: FetchLimiter::new(fetches_max), ..self }
@@ -88,7 +90,7 @@ impl WeightsService {
         Self { drain, ..self }
     }
 
-    /// The service, to be added to a server. Its requests are small; tonic's own limit on them stays.
+    /// Returns the service, to be added to a server. Its requests are small, so that tonic's default limit applies.
     #[must_use]
     pub fn into_server(self) -> WeightsServer<Self> {
         WeightsServer::new(self)
@@ -130,7 +132,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// The newest version.
+    /// Returns the newest version.
     #[must_use]
     pub fn newest(&self) -> Option<Arc<Published>> {
         self.store.borrow().versions.back().cloned()
@@ -171,7 +173,8 @@ impl Weights for WeightsService {
     }
 }
 
-/// The bytes from `offset` on, cut as they are sent, and copied then for one connection. The permit ends with them.
+/// Returns the bytes from `offset` on, in chunks that are sliced as they are sent, and only then copied for the
+/// connection. The permit is released after the last chunk.
 fn chunks(bytes: Bytes, offset: usize, permit: FetchPermit) -> impl Stream<Item = v1::Chunk> {
     let starts = (offset..bytes.len()).step_by(CHUNK_BYTES_MAX);
     stream::iter(starts.map(move |start| {

@@ -27,13 +27,14 @@ pub struct SubscriberSettings {
     pub size_limit_bytes: u64,
 }
 
-/// Follows the newest weights: subscribes, fetches each version whole, proves it, and keeps the last good one.
+/// Follows the newest weights: subscribes, fetches each version completely, verifies its digest, and keeps the last
+/// valid one.
 ///
-/// A task of its own connects, and connects again with growing delays for as long as the subscriber lives. A fetch that
-/// breaks goes on where it stopped. Bytes with a wrong digest are thrown away and fetched again; until then the last
-/// good version stays. Whatever the server calls the newest is followed, also where its number is lower than before:
-/// a learner that goes on from an older checkpoint is right. On one stream, which is of one run of the learner's process,
-/// versions only grow: an older one, or the same number with other bytes, is refused.
+/// A background task connects, and reconnects with growing delays until the subscriber is dropped. A broken fetch
+/// resumes where it stopped. Bytes with a wrong digest are discarded and fetched again; until then the last valid
+/// version remains in use. A new stream may begin with a lower version than the last, because a learner may resume from
+/// an older checkpoint. Within one stream, which belongs to one run of the learner's process, versions only grow: an
+/// older one, or the same number with other bytes, is refused.
 #[derive(Debug)]
 pub struct Subscriber {
     latest: watch::Receiver<Option<Arc<Published>>>,
@@ -45,9 +46,9 @@ pub struct Subscriber {
 /// Counts of a subscriber since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubscriberStats {
-    /// Versions that arrived whole and proved.
+    /// Versions that arrived completely and were verified.
     pub versions: u64,
-    /// Versions thrown away: wrong digest, wrong size, too large.
+    /// Versions discarded: wrong digest, wrong size, too large.
     pub refused: u64,
     /// Streams that broke, or could not be opened.
     pub broken_streams: u64,
@@ -66,14 +67,14 @@ impl Subscriber {
         Self { latest, away, stats, following: Reconnecting::start(following, entropy()) }
     }
 
-    /// The last good version, if one has come yet.
+    /// Returns the last valid version; `None` before the first.
     #[must_use]
     pub fn latest(&self) -> Option<Arc<Published>> {
         self.latest.borrow().clone()
     }
 
-    /// The next version that this has not returned yet; waits for it. Cancel-safe. Versions in between may be missed,
-    /// never the newest.
+    /// Waits for a version that this method has not returned yet, and returns the newest. Cancel-safe. Versions in
+    /// between may be missed, never the newest.
     pub async fn changed(&mut self) -> Arc<Published> {
         loop {
             self.latest.changed().await.expect("the subscriber's task outlives it");
@@ -83,14 +84,15 @@ impl Subscriber {
         }
     }
 
-    /// A handle for other readers of the same weights. It sees nothing new once the subscriber is gone.
+    /// Returns a handle for other readers of the same weights. It receives no new versions once the subscriber is
+    /// dropped.
     #[must_use]
     pub fn handle(&self) -> watch::Receiver<Option<Arc<Published>>> {
         self.latest.clone()
     }
 
-    /// The time since which newer weights may exist unseen: there is no stream, or its first manifest has not arrived.
-    /// `None` while the newest are here, or refused.
+    /// Returns the time since which newer weights may exist, because there is no stream or its first manifest has not
+    /// arrived. `None` while the newest version is present or refused.
     #[must_use]
     pub fn away(&self) -> watch::Receiver<Option<Instant>> {
         self.away.clone()
@@ -108,7 +110,7 @@ impl Subscriber {
     }
 }
 
-/// The client of a subscriber: one subscription at a time, and the version that is being put together.
+/// The client of a subscriber: one subscription at a time, and the version that is being assembled.
 #[derive(Debug)]
 struct Following {
     settings: SubscriberSettings,
@@ -162,7 +164,7 @@ fn goes_back(announced: &Manifest, next: &Manifest) -> Option<Invalid> {
 }
 
 impl Following {
-    /// Fetches the version of `manifest` unless it is there, going on with what has arrived of it.
+    /// Fetches the version of `manifest` unless it is present; resumes a partial fetch of it.
     async fn follow(
         &mut self,
         client: &mut WeightsClient<Channel>,
@@ -186,10 +188,10 @@ impl Following {
         let before = assembly.next_offset();
         match fetch(client, &mut assembly).await {
             Ok(()) => {}
-            // It has left the shelf: the stream has a newer one, or is about to.
+            // The server no longer keeps this version: the stream has a newer one, or will have soon.
             Err(Broken::Status(status)) if status.code() == Code::NotFound => return Ok(()),
             Err(link @ (Broken::Status(_) | Broken::Ended)) => {
-                // A link that breaks often is worth trying soon if it makes progress.
+                // A connection that breaks often is retried soon if it makes progress.
                 if assembly.next_offset() > before {
                     backoff.reset();
                 }
@@ -218,7 +220,7 @@ impl Following {
     }
 }
 
-/// Fetches what the assembly lacks. Where it breaks off, what had arrived stays in the assembly.
+/// Fetches the missing bytes of the assembly. After an error, the bytes that have arrived stay in the assembly.
 async fn fetch(client: &mut WeightsClient<Channel>, assembly: &mut Assembly) -> Result<(), Broken> {
     let manifest = assembly.manifest();
     let query = FetchQuery { version: manifest.version, digest: manifest.digest, offset: assembly.next_offset() };
@@ -230,7 +232,7 @@ async fn fetch(client: &mut WeightsClient<Channel>, assembly: &mut Assembly) -> 
     if assembly.is_complete() { Ok(()) } else { Err(Broken::Ended) }
 }
 
-/// The newest manifest that has arrived; waits for one.
+/// Waits for a manifest and returns the newest that has arrived.
 async fn newest(manifests: &mut Streaming<v1::Manifest>) -> Result<Manifest, Broken> {
     let mut manifest = manifests.message().await?.ok_or(Broken::Ended)?;
     // The end of a stream is noticed after its last manifest has been followed.

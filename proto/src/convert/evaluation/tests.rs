@@ -85,7 +85,7 @@ fn an_inconsistent_request_is_refused_with_the_field_at_fault() {
     assert!(with(|request| request.positions = 4).contains("request.legal"));
     assert!(with(|request| request.legal = vec![].into()).contains("request.legal"));
     assert!(with(|request| request.legal = vec![0; 10].into()).contains("request.legal[0]"));
-    // Action 11 of 0 to 10.
+    // Action 11, although actions are 0 to 10.
     assert!(
         with(|request| request.legal = vec![1, 0b1000, 1, 0, 1, 0, 1, 0, 1, 0].into()).contains("request.legal[0]")
     );

@@ -13,7 +13,7 @@ use crate::weights::v1 as weights_v1;
 /// The mutation of a valid message, and the text of its rejection.
 type Case<M> = (fn(&mut M), &'static str);
 
-/// Claims that `message`, changed so, is refused with these words.
+/// Asserts that `message` is refused with the text `expected` after `change`.
 #[track_caller]
 fn refused<M: Clone, T: TryFrom<M, Error = Invalid> + Debug>(message: &M, change: impl FnOnce(&mut M), expected: &str) {
     let mut changed = message.clone();
@@ -21,7 +21,7 @@ fn refused<M: Clone, T: TryFrom<M, Error = Invalid> + Debug>(message: &M, change
     assert_eq!(T::try_from(changed).unwrap_err().to_string(), expected);
 }
 
-/// The columns are checked by [`Trajectory::parse`], whose tests go through every one of their faults.
+/// The columns are checked by [`Trajectory::parse`], whose tests cover every fault.
 #[test]
 fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
     let message = v1::Trajectory::from(trajectory(0));
@@ -139,7 +139,7 @@ fn a_status_names_the_invalid_field_in_its_message_and_in_its_details() {
     assert_eq!((violation.field.as_str(), violation.description.as_str()), ("steps[3].policy", "is empty"));
 }
 
-/// Overwrites a few bytes, then decodes and converts what still is a message.
+/// Overwrites a few bytes, then decodes the message and, if that succeeds, converts it.
 fn tampered<M: Message + Default, T: TryFrom<M, Error = Invalid>>(
     message: &M,
     changes: &[(proptest::sample::Index, u8)],
@@ -188,7 +188,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_columns_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), counts in any::<bool>()) {
-        // Most bytes are no header: half of them get one.
+        // Few random bytes begin with a header, so that half of them get one.
         let header = [1, 0, 3, 1, b'x', 2, 0, 2, 2, 0];
         let bytes = if counts { [&header[..], &bytes].concat() } else { bytes };
         let message = v1::Trajectory { id: Some(v1::TrajectoryId::default()), columns: bytes.clone().into() };

@@ -9,7 +9,7 @@ use crate::limits::REASON_BYTES_MAX;
 use crate::replay::v1;
 use crate::weights::v1 as weights_v1;
 
-/// Through the bytes of the wire, not only through the message.
+/// Encodes a message to bytes and decodes them.
 fn sent<M: Message + Default>(message: M) -> M {
     M::decode(message.encode_to_vec().as_slice()).unwrap()
 }

@@ -63,7 +63,7 @@ async fn no_more_requests_are_under_way_than_the_server_allows() {
         })
         .collect();
     let (first, second) = (stream.request().await, stream.request().await);
-    // A third would be over the credit; it comes once there is room.
+    // A third would exceed the credit; it is sent once a request is answered.
     stream.reply(answer(&first, 3)).await;
     let third = stream.request().await;
     for request in [second, third] {
@@ -135,7 +135,7 @@ async fn an_answer_with_an_unknown_request_id_ends_the_stream_and_not_the_client
     until(|| matches!(client.link(), Link::Up(welcome) if welcome.version == 8)).await;
 }
 
-/// Two servers, and the one of them that the asker prefers first.
+/// Starts two servers; the first is the one that the client prefers.
 async fn two() -> [InferenceScript; 2] {
     let [one, other] = [InferenceScript::start().await, InferenceScript::start().await];
     let set = [Server::at(&one.endpoint()), Server::at(&other.endpoint())];

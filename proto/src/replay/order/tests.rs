@@ -17,7 +17,7 @@ use crate::scripted::{batch, trajectory};
 
 const GAME: &str = "tic_tac_toe";
 
-/// The result of a stream's messages: the events up to the first fault, and the fault as the peer sees it.
+/// Returns the events of a stream's messages up to the first fault, and the fault as the peer receives it.
 fn received<M, E>(
     messages: impl IntoIterator<Item = M>,
     mut receive: impl FnMut(M) -> Result<E, Fault>,
@@ -35,7 +35,7 @@ fn received<M, E>(
     (events, None)
 }
 
-/// Claims that the last of `messages`, and none before it, ends the stream with this status.
+/// Asserts that the last of `messages`, and none before it, ends the stream with this status.
 #[track_caller]
 fn ends<M: Clone, E>(messages: &[M], receive: impl FnMut(M) -> Result<E, Fault>, code: Code, message: &str) {
     let (events, fault) = received(messages.iter().cloned(), receive);
@@ -76,14 +76,14 @@ mod insert_requests {
         }
     }
 
-    /// The columns of a game by another name.
+    /// Returns columns with another name of the game.
     fn of_game(game: &str) -> bytes::Bytes {
         let steps: Vec<_> = trajectory(0).steps().collect();
         let of = Trajectory::of(trajectory(0).id(), game, &steps, trajectory(0).outcome());
         of.unwrap().columns().clone()
     }
 
-    /// The columns with these bytes in place of others.
+    /// Returns the columns with `new` in place of `old`.
     fn with(columns: &[u8], old: &[u8], new: &[u8]) -> bytes::Bytes {
         let at = columns.windows(old.len()).position(|bytes| bytes == old).unwrap();
         [&columns[..at], new, &columns[at + old.len()..]].concat().into()
@@ -274,7 +274,7 @@ mod insert_replies {
         response(insert_response::Message::Refused(v1::Refused { sequence, field, reason }))
     }
 
-    /// A client that sends the numbers from 0 on as soon as it may.
+    /// A client that sends the sequence numbers from 0 as soon as its credit allows.
     fn eager() -> impl FnMut(v1::InsertResponse) -> Result<InsertReply, Fault> {
         let (mut order, mut next) = (InsertReplies::default(), 0..);
         move |message| {

@@ -72,7 +72,7 @@ impl Table {
     }
 }
 
-/// The table and item.
+/// Returns the table and the item of a sample.
 fn key(sample: &Sample) -> (u64, u64) {
     (sample.segment.trajectory().actor, sample.segment.trajectory().sequence)
 }
@@ -193,7 +193,7 @@ async fn an_added_server_is_drawn_from_and_a_removed_one_no_more() {
 #[tokio::test]
 async fn a_server_that_goes_away_is_left_out_and_comes_back_by_itself() {
     let (first, _first) = Table::uniform(0, 10).serve().await;
-    // The second one is served by hand.
+    // The test itself serves the second server.
     let table = Table::uniform(1, 10);
     let mut script = ReplayScript::holding(table.stats(), Vec::new()).await;
     let (_sender, set) = set_of(&[first, server(&script)]);
@@ -232,7 +232,7 @@ async fn a_server_that_holds_less_than_its_minimum_has_no_share() {
 #[tokio::test]
 async fn a_server_that_keeps_the_others_waiting_is_left_out_after_the_timeout() {
     let (first, _first) = Table::uniform(0, 10).serve().await;
-    // It has much to draw from, and its limiter holds it back.
+    // Its table has many items, but its rate limiter blocks samples.
     let script = ReplayScript::holding(Table::uniform(1, 1000).stats(), Vec::new()).await;
     let (_sender, set) = set_of(&[first, server(&script)]);
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(BATCH, Duration::from_millis(20)));

@@ -15,26 +15,26 @@ use crate::replay::order::{InsertReplies, InsertReply};
 use crate::replay::v1::insert_request::Message;
 use crate::replay::{Answer, Origin, client, v1};
 
-/// Requests between the task and the socket: enough to keep a connection busy, few enough to lose nothing by it.
+/// The capacity of the queue of requests between the task and the socket: enough to keep a connection busy, at no cost.
 const REQUESTS_BUFFERED: usize = 16;
 /// The shortest heartbeat interval: a server that requests a shorter one gets this.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(20);
-/// The time to wait for the server's end of the stream, so that a goodbye is not cut off.
+/// The time to wait for the server to end the stream, so that the goodbye is delivered.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The client of a writer: owns what is outstanding, and one stream at a time.
+/// The client of a writer: owns the unacknowledged trajectories, and one stream at a time.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// The current endpoint of the server; a change takes effect with the next stream.
     endpoint: watch::Receiver<Arc<str>>,
     origin: Origin,
     items: mpsc::Receiver<Item>,
-    /// The writer is closing: nothing more will come.
+    /// True once the writer is closing: no further trajectories will arrive.
     draining: bool,
     outstanding: Outstanding,
     in_flight: Arc<Semaphore>,
     counters: Arc<Counters>,
-    /// The epoch is new, and no server has confirmed yet that it has stored nothing of it.
+    /// True while the epoch is new and the server has not confirmed that it has stored none of its trajectories.
     epoch_is_unchecked: bool,
 }
 
@@ -72,7 +72,7 @@ impl Client for Connection {
                     goodbye_sent = true;
                 }
                 () = until(next_heartbeat) => {
-                    // A trajectory in the queue serves as a heartbeat.
+                    // If the queue is full, the requests in it serve as the heartbeat.
                     let _ = requests.try_send(request(Message::Heartbeat(v1::Heartbeat {})));
                     next_heartbeat = heartbeat_after(&order);
                 }
@@ -98,7 +98,7 @@ impl Client for Connection {
                 let _ = requests.try_send(request(Message::Goodbye(v1::Goodbye {})));
             }
             drop(requests);
-            // To drop the stream before the server has read it would take the goodbye along.
+            // Dropping the stream before the server has read it would discard the goodbye.
             let _ = timeout(GOODBYE_TIMEOUT, async { while let Ok(Some(_)) = replies.message().await {} }).await;
         }
         Ok(())
@@ -110,7 +110,7 @@ impl Client for Connection {
         self.counters.stats().broken_streams += 1;
     }
 
-    /// Accepts the writer's trajectories in the meantime.
+    /// Accepts the writer's trajectories while it waits.
     async fn finished(&mut self) {
         while !self.draining {
             let item = self.items.recv().await;
@@ -141,7 +141,7 @@ impl Connection {
         self.epoch_is_unchecked && highest_epoch > 0 && highest_epoch >= self.origin.epoch
     }
 
-    /// Returns every trajectory that is not acknowledged, in order.
+    /// Returns the unacknowledged trajectories, in order.
     pub(super) fn into_unacknowledged(mut self) -> Vec<Trajectory> {
         while let Ok(item) = self.items.try_recv() {
             self.outstanding.push(item);
@@ -149,7 +149,7 @@ impl Connection {
         self.outstanding.into_trajectories()
     }
 
-    /// Returns the next trajectory of the writer; nothing once the writer is closed.
+    /// Adds the next trajectory of the writer; `None` means that the writer is closed.
     fn accept(&mut self, item: Option<Item>) {
         match item {
             Some(item) => self.outstanding.push(item),
@@ -194,7 +194,7 @@ impl Connection {
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) trajectory: Trajectory,
-    /// From here to the acknowledgement, where that is traced.
+    /// The span from here to the acknowledgement, if that is traced.
     pub(super) trace: Option<Span>,
     /// True if it may have been sent before: on another stream, or by an earlier process.
     pub(super) resent: bool,
@@ -220,15 +220,14 @@ impl Outstanding {
         self.sent < self.items.len()
     }
 
-    /// The next trajectory of this stream, and which trace it is part of; it counts as sent.
+    /// Returns the next trajectory of this stream and its trace context, and marks it as sent.
     fn send_next(&mut self) -> Option<(Trajectory, String)> {
         let Item { trajectory, trace, .. } = self.items.get(self.sent)?;
         self.sent += 1;
         Some((trajectory.clone(), trace.as_ref().map(|span| span.context().to_string()).unwrap_or_default()))
     }
 
-    /// Removes the trajectory that is answered and returns it, if it was waiting, and whether it may have gone out
-    /// before.
+    /// Removes the answered trajectory. Returns it, if it was unanswered, with true if it may have been sent before.
     fn answered(&mut self, sequence: u64) -> Option<(Trajectory, bool)> {
         let index = self.items.iter().take(self.sent).position(|item| item.trajectory.id().sequence == sequence)?;
         self.sent -= 1;
@@ -239,7 +238,7 @@ impl Outstanding {
         Some((trajectory, resent))
     }
 
-    /// The stream broke: everything must go out again.
+    /// Marks all trajectories as unsent after the stream broke.
     fn stream_broke(&mut self) {
         self.items.iter_mut().take(self.sent).for_each(|item| item.resent = true);
         self.sent = 0;

@@ -9,7 +9,7 @@ use super::{Writer, WriterError, WriterSettings, WriterStats};
 use crate::replay::{Answer, Origin, v1};
 use crate::scripted::{Link, ReplayScript, Stream, trajectory, until, within};
 
-/// A close that waits for what surely comes.
+/// A timeout of `close` that is longer than any expected event takes.
 const PATIENT: Duration = Duration::from_secs(60);
 
 fn writer(endpoint: String, in_flight_max: usize) -> Writer {
@@ -222,7 +222,7 @@ async fn close_returns_the_trajectories_when_no_server_was_reached() {
 #[tokio::test]
 async fn a_writer_without_trajectories_closes_without_a_server() {
     let nowhere = writer("http://127.0.0.1:0".into(), 4);
-    // Far beyond the deadline of the test: it must not be waited for.
+    // Far beyond the deadline of the test: `close` must not wait for it.
     assert_eq!(within(nowhere.close(Duration::MAX)).await, []);
 }
 
@@ -352,7 +352,7 @@ async fn a_stale_trajectory_is_dropped_and_counted() {
     assert_eq!(writer.stats(), WriterStats { stale: 1, ..WriterStats::default() });
 }
 
-/// A process that was stopped: the system accepts connections for it, and none is answered.
+/// A stopped process: the system accepts its connections, and none is answered.
 #[tokio::test]
 async fn a_server_that_takes_connections_and_answers_nothing_is_left_and_dialled_again() {
     let stopped = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -367,7 +367,7 @@ async fn a_server_that_takes_connections_and_answers_nothing_is_left_and_dialled
     assert!(writer.away_for().is_some_and(|away| away < Duration::from_secs(25)), "{:?}", writer.away_for());
 }
 
-/// The next stream of a script, on which this is the highest epoch stored.
+/// Returns the next stream of a script, on which the server has reported `highest_epoch`.
 async fn ready_after(server: &mut ReplayScript, highest_epoch: u64) -> Stream<v1::InsertRequest, v1::InsertResponse> {
     let mut stream = server.inserting().await;
     stream.hello().await;

@@ -21,12 +21,12 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Of `name`, valid for ages.
+    /// Issues a certificate of `name` with a long validity.
     pub(super) fn certificate(&self, name: &str) -> Issued {
         self.issue(CertificateParams::new(vec![name.to_owned()]).unwrap())
     }
 
-    /// Of `name`, valid in the past.
+    /// Issues an expired certificate of `name`.
     pub(super) fn expired(&self, name: &str) -> Issued {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2020, 12, 31));

@@ -5,7 +5,7 @@ use tonic::Code;
 use super::authority::Issued;
 use super::*;
 
-/// The server's part of a section, of files that may be written again.
+/// Returns the server's part of a section, with files that the test may overwrite.
 fn serving(files: &Files, (certificate, key): Issued) -> SecuritySection {
     SecuritySection {
         certificate: files.write("server.pem", certificate),

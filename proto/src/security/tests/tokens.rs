@@ -81,7 +81,7 @@ async fn a_token_that_is_added_or_taken_out_counts_without_a_restart_on_either_s
     assert_eq!(subscribe(&channel).await.unwrap_err().code(), Code::Unauthenticated);
     std::fs::write(&section.token_file, "new").unwrap();
     subscribe(&channel).await.unwrap();
-    // A file that makes no sense changes nothing.
+    // An invalid file changes nothing.
     files.write("tokens", "actor act secret");
     subscribe(&channel).await.unwrap();
 }

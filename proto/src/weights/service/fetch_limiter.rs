@@ -6,9 +6,9 @@ use tokio::task::AbortHandle;
 
 /// Limits how many fetches send at once; the others wait in the order of their requests.
 ///
-/// A version that is sent to all subscribers at once is copied for all at once, a chunk or two for each, and all of
-/// them have it at the very end. With a limit few copies exist, and half of the subscribers have it after half of the
-/// time.
+/// If a version were sent to all subscribers concurrently, a chunk or two would be copied for each, and all of them
+/// would have the version only at the very end. With a limit there are few copies, and half of the subscribers have the
+/// version after half of the time.
 #[derive(Debug, Clone)]
 pub(super) struct FetchLimiter(Arc<Semaphore>);
 
@@ -17,13 +17,14 @@ pub(super) struct FetchLimiter(Arc<Semaphore>);
 pub(super) struct FetchPermit(AbortHandle);
 
 impl FetchLimiter {
-    /// So many at once, at least one.
+    /// Creates a limiter of `at_once` concurrent fetches, at least one.
     pub(super) fn new(at_once: usize) -> Self {
         Self(Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS))))
     }
 
-    /// Waits for a permit. After `time_max` the next fetch begins beside it, so that a subscriber behind a slow link,
-    /// or one that has stopped reading, does not delay others for longer. Must be called inside a tokio runtime.
+    /// Waits for a permit. After `time_max` the permit no longer blocks the next fetch, so that a subscriber behind a
+    /// slow link, or one that has stopped reading, does not delay others for longer. Must be called inside a tokio
+    /// runtime.
     pub(super) async fn next(self, time_max: Duration) -> FetchPermit {
         // The semaphore is never closed; if it were, there would be no limit.
         let permit = self.0.acquire_owned().await.ok();

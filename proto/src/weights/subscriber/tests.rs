@@ -22,12 +22,12 @@ fn query(Published { manifest, .. }: &Published, offset: u64) -> FetchQuery {
     FetchQuery { version: manifest.version, digest: manifest.digest, offset }
 }
 
-/// Bytes that are not the same everywhere.
+/// Returns bytes of varying values.
 fn bytes(length: usize, seed: u8) -> Bytes {
     (0..length).map(|index| (index % 251) as u8 ^ seed).collect()
 }
 
-/// A real server, its publisher, its address and what stops it.
+/// A real server, with its publisher, its address and its drain.
 struct Server {
     publisher: Publisher,
     address: std::net::SocketAddr,
@@ -104,7 +104,7 @@ async fn a_broken_fetch_goes_on_at_its_offset() {
     let (requested, chunks) = server.fetch().await;
     assert_eq!(requested, query(&wanted, 100));
     chunks.chunk(100, &wanted.bytes[100..200]).await;
-    // Ends well, and too early.
+    // The fetch ends without an error, and too early.
     drop(chunks);
 
     let manifests = server.subscription().await;
@@ -156,7 +156,7 @@ async fn bytes_with_a_wrong_digest_are_refused_and_the_last_good_version_stays()
     until(|| subscriber.stats().refused == 1).await;
     assert_eq!(subscriber.latest().as_deref(), Some(&good));
 
-    // It is fetched again, from its first byte.
+    // The version is fetched again, from its first byte.
     let manifests = server.subscription().await;
     manifests.announce(&next).await;
     let (requested, chunks) = server.fetch().await;
@@ -209,7 +209,7 @@ async fn the_newest_version_is_followed_where_older_ones_were_announced_before_i
     let (_, chunks) = server.fetch().await;
     manifests.announce(&versions[1]).await;
     manifests.announce(&versions[2]).await;
-    // The one under way has left the shelf.
+    // The server no longer keeps the version that is being fetched.
     chunks.end(Status::not_found("not kept")).await;
     loop {
         let (requested, chunks) = server.fetch().await;
