@@ -1,15 +1,16 @@
-//! Raises the simulations of full searches while the replay server takes no more, so that time in which a thread would
-//! wait makes better targets instead.
+//! Raises the simulations of full searches while the replay server blocks inserts, so that a thread uses the time to
+//! produce better targets instead of waiting.
 
 use std::time::Duration;
 
-/// Between two revisions: long enough that waits, which come in bursts, even out.
+/// The time between two revisions: long enough to average out waits, which occur in bursts.
 const WINDOW: Duration = Duration::from_secs(10);
-/// The share of waiting that is aimed at. Without any, the learner would soon be the one that waits.
+/// The target share of waiting. If it were zero, the learner would soon wait instead.
 const WAIT_SHARE: f64 = 0.1;
-/// One revision multiplies or divides by no more: its effect shows only in the next window.
+/// The maximum factor of one revision, up or down, since its effect is visible only in the next window.
 const FACTOR_MAX: f64 = 1.25;
-/// Below this share of playing, what holds the thread up is no learner that is busy but a server that is away.
+/// The minimum share of playing for a revision. Below it, the thread waits for an unreachable server, not for a busy
+/// learner.
 const PLAYED_SHARE_MIN: f64 = 0.02;
 
 /// The simulations of a thread's full searches.
@@ -23,7 +24,8 @@ pub(crate) struct AdaptiveBudget {
 }
 
 impl AdaptiveBudget {
-    /// `full_simulations` at first and at least; at most `full_simulations_max`, if that is more.
+    /// Creates a budget that begins with its minimum, `full_simulations`; its maximum is `full_simulations_max`, if
+    /// that is more.
     pub(crate) fn new(settings: &selfplay::Settings) -> Self {
         let (least, most) = (settings.full_simulations, settings.full_simulations_max);
         let simulations = f64::from(least);
@@ -35,7 +37,7 @@ impl AdaptiveBudget {
         self.played += time;
     }
 
-    /// Adds to the time that the thread waited for the replay server to take more.
+    /// Adds to the time that the thread waited for the replay server to accept inserts.
     pub(crate) fn waited(&mut self, time: Duration) {
         self.waited += time;
     }
@@ -51,7 +53,7 @@ impl AdaptiveBudget {
         if played_share < PLAYED_SHARE_MIN {
             return None;
         }
-        // What a position costs is nearly in proportion to its simulations.
+        // The cost of a position is nearly proportional to its simulations.
         let factor = ((1.0 - WAIT_SHARE) / played_share).clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
         let before = self.rounded();
         self.simulations = (self.simulations * factor).clamp(self.least.into(), self.most.into());
@@ -76,15 +78,15 @@ mod tests {
         })
     }
 
-    /// Ten seconds, of which this share is spent waiting.
+    /// Adds a window of ten seconds, of which this share is spent waiting.
     fn window(budget: &mut AdaptiveBudget, wait_share: f64) -> Option<u32> {
         budget.played(WINDOW.mul_f64(1.0 - wait_share));
         budget.waited(WINDOW.mul_f64(wait_share) + Duration::from_millis(1));
         budget.revise()
     }
 
-    /// The simulations at which a thread settles that could play `rate` times as fast with 32 simulations as the
-    /// learner takes it.
+    /// Returns the simulations at which a thread settles that, with 32 simulations, could play `rate` times as fast as
+    /// the learner trains.
     fn settled(budget: &mut AdaptiveBudget, rate: f64) -> u32 {
         let mut simulations = 32;
         for _ in 0..100 {

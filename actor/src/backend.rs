@@ -16,7 +16,7 @@ use crate::config::{Kernel, Settings};
 use remote::Remote;
 use simulated::Simulated;
 
-/// Chooses an inference server where one is named, else this machine. Must be called on a runtime.
+/// Chooses an inference server if one is configured, else this machine. Must be called on a runtime.
 ///
 /// # Errors
 /// [`ConfigError`] names the key that this build or machine cannot satisfy.

@@ -21,10 +21,10 @@ use crate::backend::simulated::NAME;
 const THREADS_MAX: usize = 1024;
 /// The longest drain: ending a process must not take hours.
 const DRAIN_SECONDS_MAX: f64 = 3600.0;
-/// The longest absence: to use one server only, name only one.
+/// The longest tolerated outage: to use one server only, name only one.
 const AWAY_SECONDS_MAX: f64 = 86_400.0;
 
-/// No accelerator is as slow.
+/// The longest simulated delay, in microseconds: slower than any accelerator.
 const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
 
 /// The sections of the run file that an actor reads.
@@ -37,47 +37,50 @@ pub struct Config {
     pub search: SearchSection,
     /// The settings of episodes.
     pub selfplay: SelfplaySection,
-    /// This process.
+    /// The settings of this process.
     pub actor: ActorSection,
-    /// Whom it trusts, and who it is.
+    /// The authorities that it trusts, and its own credentials.
     pub security: SecuritySection,
 }
 
-/// `[actor]`.
+/// The section `[actor]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ActorSection {
     /// The id of this actor: part of every trajectory's id, so no two may share it. Stable over restarts.
     pub id: u64,
-    /// `fixed`: `id` says which actor this is. `claimed`: whichever of those in the run directory no process is at the
-    /// moment, with what it still owes, or else a new one; so that any number of replicas share one configuration.
+    /// `fixed`: the actor has the id `id`. `claimed`: the process takes over an actor of the run directory that no
+    /// process runs at the moment, with its unacknowledged trajectories, or else is a new one, so that any number of
+    /// replicas share one configuration.
     pub identity: Identity,
-    /// Self-play threads, one evaluator each; 0 takes one per core, and two where an inference server evaluates: while
-    /// one waits for its batch another searches. For the same reason it takes at least two where an accelerator
-    /// evaluates.
+    /// Self-play threads, one evaluator each; 0: one per core, or two per core if an inference server evaluates, so
+    /// that one searches while another waits for its batch. For the same reason there are at least two if an
+    /// accelerator evaluates.
     pub threads: usize,
-    /// True keeps each self-play thread on one of the cpus that this process may run on: each on a core of its own, as
-    /// long as there are any. Where the system cannot do that, it is said once and threads run anywhere.
+    /// True pins each self-play thread to one of the cpus that this process may run on: each to a separate core, as
+    /// long as there are enough. If the system does not support that, a warning is logged once and threads are not
+    /// pinned.
     pub pin_threads: bool,
-    /// The addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address that
-    /// a host name stands for is a server, and names are looked up again every few seconds.
+    /// The addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address of a
+    /// host name is a server, and names are looked up again every few seconds.
     pub replay: String,
-    /// The time that the replay server may be away before the actor writes to another one.
+    /// The time that the replay server may be unreachable before the actor writes to another one.
     pub replay_away_seconds_max: f64,
     /// The address where the learner serves weights: `http://127.0.0.1:7002`.
     pub learner: String,
-    /// The time that the learner may be away before self-play pauses, because there may be newer weights; 0: it never
-    /// pauses.
+    /// The time that the learner may be unreachable before self-play pauses, because there may be newer weights; 0: it
+    /// never pauses.
     pub weights_away_seconds_max: f64,
     /// The addresses of this actor's inference servers: `http://127.0.0.1:7003`, or several, separated by commas. Each
-    /// address that a host name stands for is a server; actors spread over them. Empty: the actor evaluates itself.
+    /// address of a host name is a server; actors are spread over them. Empty: the actor evaluates itself.
     pub inference: String,
-    /// Lets the actor evaluate itself while the inference server is away or refuses; else self-play waits.
+    /// True lets the actor evaluate itself while the inference server is unreachable or rejects requests; else
+    /// self-play waits.
     pub inference_fallback: bool,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: DevicePreference,
-    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on the positions of self-play, and used for as
-    /// long as it answers as floating point does.
+    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on the positions of self-play, and used while
+    /// its predictions match those of floating point.
     pub precision: PrecisionPreference,
     /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated` plays
     /// without a network, for benchmarks of a fleet: its games are noise.
@@ -85,23 +88,24 @@ pub struct ActorSection {
     /// The time that a `simulated` batch takes, in microseconds; 0 with every other kernel, so that one key set by
     /// accident is refused.
     pub simulated_delay_us: u64,
-    /// Positions the cache of all threads holds; 0 switches it off.
+    /// The capacity of the cache of all threads, in positions; 0 disables it.
     pub cache_positions: usize,
-    /// Trajectories that may wait for their acknowledgement; then self-play waits.
+    /// The maximum number of unacknowledged trajectories, at which self-play waits.
     pub unacknowledged_max: usize,
-    /// Larger weights are refused.
+    /// The maximum size of weights, in bytes; larger ones are refused.
     pub weights_bytes_max: u64,
-    /// The time that acknowledgements are waited for at the end; what is missing then is kept for the next start.
+    /// The time to wait for acknowledgements at the end; trajectories that are unacknowledged then are kept for the
+    /// next start.
     pub drain_seconds: f64,
 }
 
-/// `actor.kernel`.
+/// The value of `actor.kernel`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Kernel {
     /// A network evaluates.
     Network(KernelPreference),
-    /// No network does: see `actor.simulated_delay_us`.
+    /// Answers are simulated, without a network: see `actor.simulated_delay_us`.
     Simulated,
 }
 
@@ -128,9 +132,9 @@ impl std::str::FromStr for Kernel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
-    /// From `actor.id`.
+    /// The id is `actor.id`.
     Fixed,
-    /// From the run directory, or new.
+    /// The id is that of an actor of the run directory that no process runs, or a new one.
     Claimed,
 }
 
@@ -140,14 +144,14 @@ impl Default for ActorSection {
             id: 0,
             identity: Identity::Fixed,
             threads: 0,
-            // Good where no other process wants the cores; beside a learner on the same ones it keeps threads from free
+            // Useful if no other process needs the cores; beside a learner on the same cores it keeps threads from idle
             // ones.
             pin_threads: false,
             replay: "http://127.0.0.1:7001".into(),
-            // A server that restarts is back sooner, and what is on its way would have to be kept for it.
+            // A server restarts in less time, and trajectories in flight would have to be kept for it.
             replay_away_seconds_max: 10.0,
             learner: "http://127.0.0.1:7002".into(),
-            // What is played meanwhile is of some use, and what is of none the replay server sorts out.
+            // Games played meanwhile are of some use, and the replay server does not store stale ones.
             weights_away_seconds_max: 0.0,
             inference: String::new(),
             inference_fallback: true,
@@ -171,11 +175,11 @@ pub struct Settings {
     pub game: GameKind,
     /// The run directory.
     pub directory: PathBuf,
-    /// Every draw descends from it.
+    /// The seed from which all random numbers are derived.
     pub seed: u64,
     /// The settings of episodes.
     pub selfplay: selfplay::Settings,
-    /// This process; its ranges are checked.
+    /// The settings of this process; their ranges are checked.
     pub actor: ActorSection,
     /// `actor.replay`.
     pub replay: Endpoints,
@@ -190,10 +194,10 @@ pub struct Settings {
 }
 
 impl Config {
-    /// The section, checked.
+    /// Checks the sections and converts them.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that makes no sense.
+    /// [`ConfigError`] names the first invalid key.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let game = self.run.game.parse().map_err(|e: games::Error| ConfigError::invalid("run.game", e.to_string()))?;
         let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
@@ -259,7 +263,7 @@ fn endpoints(key: &str, text: &str) -> Result<Endpoints, ConfigError> {
     text.parse().map_err(|error: InvalidEndpoint| ConfigError::invalid(key, error))
 }
 
-/// As many threads as are configured; 0 stands for those that the machine keeps busy.
+/// Returns as many threads as are configured; for 0, as many as keep the machine busy.
 fn threads(configured: usize, machine: usize) -> Threads {
     /// With fewer threads an accelerator waits while positions are searched.
     const ACCELERATOR_MIN: usize = 2;
@@ -292,7 +296,7 @@ mod tests {
         let mut config = Config::default();
         config.selfplay.full_search_probability = 0.0;
         assert!(refused(config).contains("selfplay.full_search_probability"));
-        // A drain until after the end of time would end in a panic, and not with what was finished handed in.
+        // A drain beyond the range of the clock would panic, and the finished episodes would be lost.
         for drain_seconds in [-1.0, 1e19, f64::INFINITY, f64::NAN] {
             let mut config = Config::default();
             config.actor.drain_seconds = drain_seconds;

@@ -1,13 +1,13 @@
-//! Runs the self-play process: newest weights in, trajectories out.
+//! The self-play process: plays with the newest weights and uploads trajectories.
 //!
 //! `workers` holds the OS threads that play, decides when their weights may be too old, pins them to cpus, and is the
-//! one file where threads meet tokio; `stopwatch` measures where their time goes, `adaptive_budget` sets the
-//! simulations of their searches, and `traces` shows single games. `uploader` sends finished games to the replay server
-//! that `replay_router` chooses; `state_dir` keeps the epoch and the unacknowledged trajectories (`spool`) over
+//! only file where threads and tokio communicate; `stopwatch` measures how their time is spent, `adaptive_budget` sets
+//! the simulations of their searches, and `traces` traces single games. `uploader` sends finished games to the replay
+//! server that `replay_router` chooses; `state_dir` keeps the epoch and the unacknowledged trajectories (`spool`) over
 //! restarts. `backend` chooses the evaluators. Start with [`run`].
 //!
-//! Back-pressure is a chain of bounds: a server that takes no more leaves the writer full, then the channel from the
-//! workers, then the workers wait.
+//! Back-pressure is a chain of bounded queues: if the server blocks inserts, the writer fills, then the channel from
+//! the workers, and then the workers wait.
 
 mod adaptive_budget;
 mod backend;
@@ -33,7 +33,7 @@ use crate::workers::{Freshness, Workers};
 /// Runs the process: plays until it drains.
 ///
 /// # Errors
-/// A configuration that makes no sense, a run directory that cannot be written, an evaluator that keeps failing.
+/// An invalid configuration, a run directory that cannot be written, an evaluator that keeps failing.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     metrics::begin();
@@ -43,7 +43,7 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
     play(settings, state_dir, evaluators, context).await
 }
 
-/// Opens the state directory of this actor. The settings that come back have its id as `actor.id`.
+/// Opens the state directory of this actor. The returned settings have its id as `actor.id`.
 fn settle(settings: Settings) -> anyhow::Result<(ActorStateDir, Settings)> {
     match settings.actor.identity {
         Identity::Fixed => Ok((ActorStateDir::open(&settings.directory, settings.actor.id)?, settings)),

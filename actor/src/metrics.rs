@@ -36,20 +36,22 @@ pub(crate) fn remote(who: AnsweredBy, positions: usize) {
     counter!("zerofleet_actor_remote_positions_total", "by" => by).increment(positions as u64);
 }
 
-/// Adds to the time of self-play threads in a phase: `upload` (handing over what is finished) or `load` (making an
-/// evaluator of new weights), beside those of [`waited`] and [`played`].
+/// Adds to the time of self-play threads in a phase: `upload` (sending finished episodes) or `load` (building an
+/// evaluator of new weights), besides those of [`waited`] and [`played`].
 pub(crate) fn spent(phase: &'static str, time: Duration) {
     gauge!("zerofleet_actor_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-/// Adds to the time for which self-play threads wait: for `weights` (the first, or better ones than those that answered
-/// NaN), for `replay` (the server takes no more) or for the `evaluator` (the next try of one that failed).
+/// Adds to the time for which self-play threads wait: for `weights` (the first, replacements of those that returned
+/// NaN, or a learner that is unreachable for too long), for `replay` (the server blocks inserts) or for the `evaluator`
+/// (the next try after a failure).
 pub(crate) fn waited(part: &'static str, time: Duration) {
     spent("wait", time);
     gauge!("zerofleet_actor_wait_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
-/// One call of the episodes: trees and rules, of which so long was spent on observing, and the evaluator.
+/// Adds the times of one call of the episodes: of trees and rules, of which `observing` was spent on observations, and
+/// of the evaluator.
 pub(crate) fn played(Parts { gathering, evaluating, answering }: Parts, observing: Duration) {
     spent("search", gathering + answering);
     spent("evaluate", evaluating);
@@ -74,7 +76,8 @@ pub(crate) fn advanced(round: &Round) {
     counter!("zerofleet_actor_calibration_wrong_total").increment(calibration.wrong as u64);
 }
 
-/// Of a thread that changed it; threads of one actor wait together and so differ little.
+/// Sets the simulations of the last thread that changed them; the threads of one actor wait together and so differ
+/// little.
 pub(crate) fn full_simulations(simulations: u32) {
     gauge!("zerofleet_actor_full_simulations").set(f64::from(simulations));
 }

@@ -1,9 +1,9 @@
-//! Routes trajectories to one of the replay servers: a link, that is a writer and an epoch, for each server that this
-//! start of the actor has written to, so that no server ever sees an id that another one may have stored.
+//! Routes trajectories to one of the replay servers. Each server that this start of the actor has written to has its
+//! own link, that is, a writer and an epoch, so that no server receives an id that another one may have stored.
 //!
-//! The current link gets new trajectories. It follows from the order in which rendezvous hashing ranks the servers for
-//! this actor, and from which of them are away. The other links only finish what they hold. With one server there is
-//! one link, whatever happens to the server.
+//! New trajectories go to the current link. It depends on the order in which rendezvous hashing ranks the servers for
+//! this actor, and on which of them are reachable. The other links only finish the upload of their trajectories. With
+//! one server there is one link, whatever happens to the server.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -24,23 +24,23 @@ use crate::state_dir::ActorStateDir;
 /// All links of this start of the actor.
 pub(crate) struct ReplayRouter {
     servers: Servers,
-    /// Endpoint and epoch of a writer are those of its link.
+    /// The settings of all writers, except for the endpoint and the epoch, which are those of the link.
     writer: WriterSettings,
     state_dir: ActorStateDir,
-    /// Until the first link takes it.
+    /// The epoch of the first link; `None` once that is open.
     first_epoch: Option<u64>,
     away_max: Duration,
-    /// By the id of the server.
+    /// The links, by the id of the server.
     links: BTreeMap<Arc<str>, ReplayLink>,
     current: Option<Arc<str>>,
-    /// There never was more than one server.
+    /// True while there was never more than one server.
     alone: bool,
     /// The sum over closed links.
     closed: WriterStats,
     failovers: u64,
-    /// Trajectories that have an id.
+    /// The number of trajectories that have an id.
     numbered: u64,
-    /// Those of them without a server, because none was known.
+    /// The number of those that have no server, because none was known.
     without_server: u64,
 }
 
@@ -64,8 +64,8 @@ pub(crate) struct RouterStats {
 }
 
 impl ReplayRouter {
-    /// The first link has the epoch of `writer`, each other one a new one. A server may be away for `away_max` before
-    /// another is taken. Must be called on a runtime.
+    /// Creates a router whose first link has the epoch of `writer`; every other link has a new one. A server may be
+    /// unreachable for `away_max` before another is used. Must be called on a runtime.
     pub(crate) fn new(servers: Servers, writer: WriterSettings, state_dir: ActorStateDir, away_max: Duration) -> Self {
         let first_epoch = Some(writer.epoch);
         let mut router = Self {
@@ -86,7 +86,7 @@ impl ReplayRouter {
         router
     }
 
-    /// Chooses the current link by the servers that there are now, and by which of them are away.
+    /// Chooses the current link by the current servers, and by which of them are reachable.
     pub(crate) fn steer(&mut self) {
         let set = self.servers.current();
         self.alone &= set.len() <= 1;
@@ -106,7 +106,7 @@ impl ReplayRouter {
         self.close_settled(&set);
     }
 
-    /// A server that has another address is the same one.
+    /// Updates the addresses of the links: a server at a new address is the same one.
     fn follow_addresses(&mut self, set: &[Server]) {
         for server in set {
             if let Some(link) = self.links.get_mut(&server.id)
@@ -118,8 +118,8 @@ impl ReplayRouter {
         }
     }
 
-    /// The most preferred server that takes trajectories. One that has been away for a short time is waited
-    /// for before the next one is tried.
+    /// Returns the most preferred server that accepts trajectories. `None` while a more preferred one has been
+    /// unreachable for less than `away_max`, in which time it may return.
     fn first_reached(&mut self, ranked: &[Server]) -> Option<Arc<str>> {
         let away_max = self.away_max;
         for server in ranked {
@@ -132,7 +132,7 @@ impl ReplayRouter {
         None
     }
 
-    /// The link to a server, which is opened if need be and if there may be another.
+    /// Returns the link to a server; opens it if there is none and the limit allows another.
     fn link(&mut self, server: &Server) -> Option<&ReplayLink> {
         if !self.links.contains_key(&server.id) {
             if self.links.len() >= SERVERS_MAX {
@@ -161,8 +161,8 @@ impl ReplayRouter {
         ReplayLink { server, writer, next }
     }
 
-    /// Gives a new epoch to each link whose server has stored trajectories under its own one, or a later one: what the
-    /// link holds was never sent, and goes out under new ids.
+    /// Gives a new epoch to each link whose server has stored trajectories under the epoch of the link, or a later one:
+    /// the trajectories of the link were never sent, and get new ids.
     pub(crate) async fn renew_taken_epochs(&mut self) {
         let taken: Vec<_> = self.links.iter().filter(|(_, link)| link.writer.epoch_taken().is_some()).collect();
         for id in taken.into_iter().map(|(id, _)| Arc::clone(id)).collect::<Vec<_>>() {
@@ -172,7 +172,8 @@ impl ReplayRouter {
         }
     }
 
-    /// The link under another epoch; unchanged where there is none, and then tried again.
+    /// Returns the link with a new epoch if its own one is taken; unchanged if there is no new epoch, which is retried
+    /// later.
     async fn renewed(&self, link: ReplayLink) -> ReplayLink {
         let Some(highest) = link.writer.epoch_taken() else { return link };
         let Some(epoch) = self.next_epoch(&link.server, highest) else { return link };
@@ -180,7 +181,7 @@ impl ReplayRouter {
         tracing::warn!(server, taken, highest, epoch, "the replay server has stored a higher epoch of this actor");
         let mut fresh = self.open(link.server, epoch);
         for trajectory in link.writer.close(Duration::ZERO).await {
-            // There is room: it held no more than the new one may.
+            // The new writer has capacity: it has the same limit as the old one.
             let trajectory = trajectory.with_id(fresh.next);
             if let Err(error) = fresh.writer.insert(trajectory).await {
                 tracing::error!(%error, "a trajectory cannot be sent and is dropped");
@@ -190,7 +191,7 @@ impl ReplayRouter {
         fresh
     }
 
-    /// Closes links to servers that are gone, once they hold nothing.
+    /// Closes links to removed servers, once they have no unacknowledged trajectories.
     fn close_settled(&mut self, set: &[Server]) {
         let (current, closed) = (&self.current, &mut self.closed);
         self.links.retain(|id, link| {
@@ -203,8 +204,8 @@ impl ReplayRouter {
         });
     }
 
-    /// Gives an episode to the current server; waits for as long as there is none, or it takes no more. Cancel-safe:
-    /// the episode may then be given to another one. `span` is the trace that the insert is part of.
+    /// Inserts an episode into the current server; waits while there is none, or while it blocks inserts. Cancel-safe:
+    /// the episode may then be inserted into another one. `span` is the span of the insert.
     pub(crate) async fn insert(&mut self, episode: &FinishedEpisode, mut span: Option<Span>) {
         let game = &self.writer.game;
         let Some(link) = self.current.as_ref().and_then(|id| self.links.get_mut(id)) else { return pending().await };
@@ -231,8 +232,8 @@ impl ReplayRouter {
         }
     }
 
-    /// Gives the rest to the current server, waits for acknowledgements until `deadline`, and returns the pending
-    /// trajectories in order, with the number of all.
+    /// Inserts `rest` into the current server, waits for acknowledgements until `deadline`, and returns the pending
+    /// trajectories in order, and the number of all trajectories.
     pub(crate) async fn close(mut self, rest: Vec<FinishedEpisode>, deadline: Instant) -> (Vec<PendingUpload>, u64) {
         let mut late = Vec::new();
         for episode in &rest {
@@ -247,10 +248,10 @@ impl ReplayRouter {
         }
         let (alone, mut pending) = (self.alone, Vec::new());
         for (_, link) in std::mem::take(&mut self.links) {
-            // An epoch may turn out to be taken only now; what is left must not be spooled under it.
+            // An epoch may turn out to be taken only now; the remaining trajectories must not be spooled under it.
             let _ = timeout_at(deadline, link.writer.settled()).await;
             let ReplayLink { server, writer, .. } = self.renewed(link).await;
-            // The others go on meanwhile, each in its own task.
+            // The other writers continue meanwhile, each in its own task.
             let left = writer.close_by(sleep_until(deadline)).await;
             let to = Some(Destination::new(&server, alone));
             pending.extend(left.into_iter().map(|trajectory| PendingUpload { trajectory, to: to.clone() }));
@@ -260,7 +261,7 @@ impl ReplayRouter {
         (pending, self.numbered)
     }
 
-    /// Numbers an episode that no server took; without a server it has an id all the same.
+    /// Gives an id to an episode that no server accepted, even if there is no server.
     fn owe(&mut self, episode: &FinishedEpisode) -> Option<PendingUpload> {
         self.numbered += 1;
         let alone = self.alone;
@@ -276,7 +277,7 @@ impl ReplayRouter {
     }
 }
 
-/// The trajectory of an episode; `None`, and an error for a person to look at, if self-play has made an invalid one.
+/// Converts an episode to a trajectory; logs an error and returns `None` if self-play has produced an invalid one.
 fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Option<Trajectory> {
     let FinishedEpisode { steps, outcome, .. } = episode;
     let invalid = |fault: &Invalid| tracing::error!(%id, %fault, "an episode is no valid trajectory and is dropped");

@@ -1,10 +1,10 @@
 //! The spool: trajectories that were finished and never acknowledged, kept for the next start of the actor.
 //!
-//! The file begins with `zfspool1`. Each record is `length u32 | crc32c of the length u32`, twice, then so many bytes:
-//! `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a byte (0 none, 1
-//! one of several servers, 2 the only one) and, unless it is 0, the server's id and endpoint, each behind its length in
-//! u16. The columns are those of [`Trajectory::columns`]. Integers are little-endian. A record that cannot be read is
-//! left out.
+//! The file begins with `zfspool1`. Each record is `length u32 | crc32c of the length u32`, twice, then that many
+//! bytes: `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a byte (0
+//! none, 1 one of several servers, 2 the only one) and, unless it is 0, the server's id and endpoint, each behind its
+//! length in u16. The columns are those of [`Trajectory::columns`]. Integers are little-endian. A record that cannot be
+//! read is skipped.
 
 use experience::{Trajectory, TrajectoryId};
 use proto::limits::ANY_TRAJECTORY;
@@ -14,7 +14,7 @@ use proto::servers::Server;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PendingUpload {
     pub(crate) trajectory: Trajectory,
-    /// The server that may have stored it: no other may get it. `None` if it was never sent.
+    /// The server that may have stored it, which is the only one that may receive it. `None` if it was never sent.
     pub(crate) to: Option<Destination>,
 }
 
@@ -23,13 +23,13 @@ pub(crate) struct PendingUpload {
 pub(crate) struct Destination {
     id: String,
     endpoint: String,
-    /// It was the only one there was. Where there is still only one, it is this one, whatever its address.
+    /// True if it was the only server. If there is still only one, that is the destination, whatever its address.
     alone: bool,
 }
 
 impl Destination {
     pub(crate) fn new(server: &Server, alone: bool) -> Self {
-        // A name that others may go by tomorrow is none of its own.
+        // A name that may later resolve to other servers does not identify this one.
         let id = if server.has_own_name { &server.id } else { &server.endpoint };
         Self { id: id.to_string(), endpoint: server.endpoint.to_string(), alone }
     }
@@ -38,7 +38,7 @@ impl Destination {
         self.alone
     }
 
-    /// Finds it among the servers.
+    /// Finds the destination among the servers.
     pub(crate) fn among(&self, servers: &[Server]) -> Option<Server> {
         let is_named = |server: &&Server| server.has_own_name && *server.id == *self.id;
         let is_there = |server: &&Server| *server.endpoint == *self.endpoint;
@@ -49,12 +49,13 @@ impl Destination {
 
 /// The first bytes of a spool.
 const MAGIC: [u8; 8] = *b"zfspool1";
-/// A record begins with its length and the checksum of that, twice: a damaged length costs no other record.
+/// The size of a record's length and its checksum. A record begins with two copies of them, so that a damaged length
+/// affects no other record.
 const LENGTH_BYTES: usize = 8;
-/// Ids and endpoints of servers are no longer.
+/// The maximum length of a server's id or endpoint, in bytes.
 const NAME_BYTES_MAX: usize = u16::MAX as usize;
 
-/// All of them, in one file.
+/// Encodes all trajectories as one file.
 pub(crate) fn encode(pending: &[PendingUpload]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     for pending in pending {
@@ -69,10 +70,10 @@ pub(crate) fn encode(pending: &[PendingUpload]) -> Vec<u8> {
     out
 }
 
-/// The trajectories, and what is wrong with the records that are none, counted from one.
+/// Decodes a file. Returns the trajectories, and the number (counted from one) and fault of each invalid record.
 pub(crate) fn decode(bytes: &[u8]) -> (Vec<PendingUpload>, Vec<(usize, String)>) {
     let (mut pending, mut faults) = (Vec::new(), Vec::new());
-    // A flipped bit here costs nothing; the spools of older versions were JSON.
+    // The first bytes are not compared, so that a flipped bit in them loses nothing. Older versions wrote JSON.
     let Some((_, mut rest)) = bytes.split_at_checked(MAGIC.len()).filter(|_| bytes[0] != b'{') else {
         faults.push((1, "the file is no spool of this version".to_owned()));
         return (pending, faults);
@@ -94,7 +95,7 @@ pub(crate) fn decode(bytes: &[u8]) -> (Vec<PendingUpload>, Vec<(usize, String)>)
     (pending, faults)
 }
 
-/// The first record, and everything behind it.
+/// Splits off the first record; returns it and the remaining bytes.
 fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (header, rest) = bytes.split_at_checked(2 * LENGTH_BYTES)?;
     let length = header.chunks(LENGTH_BYTES).find_map(|copy| {

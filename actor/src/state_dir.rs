@@ -10,23 +10,22 @@ use crate::spool::{self, PendingUpload};
 use anyhow::Context as _;
 use service::directory::{DirectoryError, if_exists, replace};
 
-/// `DIRECTORY/actors/ID`: the epoch and the spool. One process at a time has it.
+/// The folder `DIRECTORY/actors/ID`, with the epoch and the spool. One process at a time locks it.
 #[derive(Debug, Clone)]
 pub(crate) struct ActorStateDir {
     directory: PathBuf,
     _lock: Arc<File>,
 }
 
-/// Drawn ids are below this, so that they are exact as floating point. Two of a million actors draw the same with a
-/// chance of one in ten thousand; one run directory keeps them apart.
+/// The number of bits of drawn ids, which are exact as floating point. Two of a million actors draw the same id with a
+/// probability of one in ten thousand; within one run directory the lock prevents it.
 const DRAWN_ID_BITS: u32 = 53;
-/// Draws of a new id before it is given up: one is enough.
+/// The maximum number of draws of a new id; normally one is enough.
 const DRAWS_MAX: usize = 16;
 
 impl ActorStateDir {
-    /// Opens the state directory of an actor in `run` that no process is at the moment, the one with the smallest id,
-    /// else that of a new one; and its id. A spool that a replica left when it was taken away is so handed in by the
-    /// next that comes.
+    /// Opens the state directory with the smallest id in `run` that no process has locked, else that of a new actor;
+    /// returns the id and the directory. The spool of a removed replica is thus uploaded by the next new one.
     pub(crate) fn claim(run: &Path) -> anyhow::Result<(u64, Self)> {
         for actor in ids(&run.join("actors"))? {
             if let Some(state_dir) = unless_taken(Self::open(run, actor))? {
@@ -34,7 +33,7 @@ impl ActorStateDir {
             }
         }
         for _ in 0..DRAWS_MAX {
-            // Its keys come from the system's entropy; nothing here needs to be the same twice.
+            // `RandomState` is seeded with the system's entropy; ids need not be reproducible.
             let actor = RandomState::new().hash_one(std::process::id()) >> (u64::BITS - DRAWN_ID_BITS);
             if let Some(state_dir) = unless_taken(Self::open(run, actor))? {
                 return Ok((actor, state_dir));
@@ -46,7 +45,7 @@ impl ActorStateDir {
     pub(crate) fn open(run: &Path, actor: u64) -> anyhow::Result<Self> {
         let directory = run.join("actors").join(actor.to_string());
         service::directory::writable(&directory)?;
-        // Two actors with one id would give one id to two trajectories, and one of them would be lost.
+        // Two actors with the same id would give the same id to two trajectories, and one of them would be lost.
         let lock = service::directory::lock(&directory)?;
         Ok(Self { directory, _lock: Arc::new(lock) })
     }
@@ -96,7 +95,7 @@ impl ActorStateDir {
         Ok(pending)
     }
 
-    /// Replaces the spool by these.
+    /// Replaces the contents of the spool; removes the file if there are none.
     pub(crate) fn write_spool(&self, pending: &[PendingUpload]) -> anyhow::Result<()> {
         let path = self.spool_path();
         if !pending.is_empty() {
@@ -116,7 +115,7 @@ fn ids(actors: &Path) -> anyhow::Result<Vec<u64>> {
     Ok(ids)
 }
 
-/// `None` where another process has locked it.
+/// Returns `None` if another process has locked the directory.
 fn unless_taken(state_dir: anyhow::Result<ActorStateDir>) -> anyhow::Result<Option<ActorStateDir>> {
     match state_dir {
         Ok(state_dir) => Ok(Some(state_dir)),
@@ -125,7 +124,7 @@ fn unless_taken(state_dir: anyhow::Result<ActorStateDir>) -> anyhow::Result<Opti
     }
 }
 
-/// The number after the one in `text`.
+/// Parses the number in `text` and returns the next one.
 fn after(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim().parse::<u64>().ok()?.checked_add(1)
 }

@@ -24,7 +24,7 @@ impl Parts {
     }
 }
 
-/// The batch of a call that was asked to be shown.
+/// The traced batch of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Evaluated {
     pub(crate) begun: Instant,
@@ -41,7 +41,7 @@ pub(crate) struct Timed {
     /// The end of the last batch, or the beginning of the call.
     mark: Instant,
     evaluated: bool,
-    /// The call that the next batch is part of.
+    /// The trace context of the next batch, if it is traced.
     trace: Option<TraceContext>,
     shown: Option<Evaluated>,
 }
@@ -51,27 +51,27 @@ impl Timed {
         Self { inner, clock, parts: Parts::default(), mark: clock(), evaluated: false, trace: None, shown: None }
     }
 
-    /// A call of the episodes begins.
+    /// Begins the measurement of a call of the episodes.
     pub(crate) fn begin(&mut self) {
         (self.parts, self.evaluated) = (Parts::default(), false);
         self.mark = (self.clock)();
     }
 
-    /// The first batch of the call is part of this.
+    /// Sets the trace context of the first batch of the call.
     pub(crate) fn show(&mut self, trace: Option<TraceContext>) {
         (self.trace, self.shown) = (trace, None);
     }
 
-    /// The batch that was, if there was one.
+    /// Takes the traced batch, if there was one.
     pub(crate) fn shown(&mut self) -> Option<Evaluated> {
         self.shown.take()
     }
 
-    /// It has ended.
+    /// Ends the measurement and returns the parts of the call.
     pub(crate) fn end(&mut self) -> Parts {
         let last = (self.clock)().saturating_duration_since(self.mark);
         let mut parts = std::mem::take(&mut self.parts);
-        // Without a batch there was nothing to answer.
+        // Without a batch there were no answers to apply.
         *(if self.evaluated { &mut parts.answering } else { &mut parts.gathering }) += last;
         parts
     }
@@ -117,7 +117,7 @@ mod tests {
         static ELAPSED: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Every look at this clock takes a second.
+    /// Each reading advances this clock by one second.
     fn clock() -> Instant {
         ELAPSED.set(ELAPSED.get() + 1);
         START.with(|start| *start) + Duration::from_secs(ELAPSED.get())

@@ -1,9 +1,9 @@
-//! The games of one thread that are traced: for each a span, below it one for each search, and below that one for a
-//! batch that the search shared. They are made from what can be seen between two calls of the episodes, so that a
-//! search begins where the call before has ended; self-play does not depend on it. Without a collector there are none,
-//! and nothing is asked.
+//! The traced games of one thread: a span for each game, below it one for each search, and below that one for a batch
+//! with leaves of the search. Spans are derived from the state of the episodes between two calls, so that a search
+//! begins where the previous call has ended; self-play does not depend on them. Without a collector there are no spans,
+//! and the state is not read.
 //!
-//! The spans of a game leave when it has finished, since only then it is known how its moves were searched.
+//! The spans of a game are exported when it has finished, since the kinds of its searches are known only then.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use service::trace::{self, Kind, Span, TraceContext};
 
 use crate::stopwatch::{Evaluated, Parts};
 
-/// An episode, and what its way to the replay server is traced as.
+/// An episode, and the span of its insert into a replay server, if it is traced.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) episode: FinishedEpisode,
@@ -25,7 +25,7 @@ pub(crate) struct Finished {
 #[derive(Debug)]
 pub(crate) struct Traces {
     games: Vec<Traced>,
-    /// The search that the next batch is traced for.
+    /// The index of the game whose search has the next batch traced, and the span of the batch.
     evaluation: Option<(usize, Span)>,
 }
 
@@ -36,22 +36,22 @@ struct Traced {
     game: Span,
     search: Search,
     searched: Vec<Searched>,
-    /// Its leaves so far, when it was last looked at.
+    /// The number of its leaves at the end of the last call.
     leaves: u64,
 }
 
-/// A search under way.
+/// A search in progress.
 #[derive(Debug)]
 struct Search {
     span: Span,
     before: EpisodeProgress,
     rounds: u64,
     evaluating: Duration,
-    /// A batch of it was shown.
+    /// True if a batch of the search is traced.
     is_shown: bool,
 }
 
-/// One that has ended.
+/// A search that has ended.
 #[derive(Debug)]
 struct Searched {
     span: Span,
@@ -61,7 +61,7 @@ struct Searched {
 }
 
 impl Traces {
-    /// Of a thread that begins `slots` games now.
+    /// Creates the traces of a thread that begins `slots` games now.
     pub(crate) fn new(slots: usize) -> Self {
         let mut traces = Self { games: Vec::new(), evaluation: None };
         (0..slots).for_each(|slot| traces.watch(slot, 0));
@@ -74,10 +74,10 @@ impl Traces {
         self.games.push(Traced { slot, number, game, search, searched: Vec::new(), leaves: 0 });
     }
 
-    /// A call of the episodes begins: what its batch is part of, if it is shown. No batch is shown twice, and no search
-    /// has more than one.
+    /// Returns the trace context of the batch of the next call, if it is traced. A batch is traced for one search only,
+    /// and a search has at most one traced batch.
     pub(crate) fn begin_evaluation(&mut self) -> Option<TraceContext> {
-        // Whichever has waited longest.
+        // The oldest of the searches without a traced batch.
         let unshown = self.games.iter_mut().enumerate().filter(|(_, traced)| !traced.search.is_shown);
         let (index, traced) = unshown.min_by_key(|(_, traced)| traced.search.span.begun())?;
         traced.search.is_shown = true;
@@ -87,7 +87,7 @@ impl Traces {
         Some(context)
     }
 
-    /// The call has ended.
+    /// Updates the traces after a call of the episodes.
     pub(crate) fn advanced<G: Game>(&mut self, episodes: &Episodes<G>, parts: Parts, batch: Option<Evaluated>) {
         let evaluation = self.evaluation.take();
         if self.games.is_empty() {
@@ -105,7 +105,7 @@ impl Traces {
     fn show<G: Game>(&mut self, index: usize, span: Span, episodes: &Episodes<G>, batch: Option<Evaluated>) {
         let traced = &mut self.games[index];
         let Some(Evaluated { begun, ended, positions, weights_version }) = batch else {
-            // Everything was known without a batch; the next one is shown.
+            // The call needed no batch; the next one is traced instead.
             traced.search.is_shown = false;
             return;
         };
@@ -148,7 +148,7 @@ impl Search {
 
 impl Traced {
     fn advanced(&mut self, progress: EpisodeProgress, evaluating: Duration, now: Instant) {
-        // One that has finished keeps its last search until it is handed over.
+        // A finished game keeps its last search until its episode is sent.
         self.search.rounds += 1;
         self.search.evaluating += evaluating;
         if progress.number != self.number {
@@ -162,7 +162,7 @@ impl Traced {
         }
     }
 
-    /// Sends its spans. What its way to the replay server is traced as.
+    /// Ends the spans of the game. Returns the span of its insert.
     fn finish(self, episode: &FinishedEpisode) -> Span {
         let Self { slot, number, mut game, search, mut searched, .. } = self;
         let now = Instant::now();

@@ -1,8 +1,8 @@
 //! Gives finished episodes ids, sends them to a replay server, and keeps each until it is acknowledged.
 //!
 //! Trajectories that are not acknowledged when the process ends are spooled, and sent by the next start under their old
-//! ids to their destination, so that each counts once whatever happened to the acknowledgement. They have streams of
-//! their own, and self-play goes on beside them.
+//! ids to their destination, so that each counts once whatever happened to the acknowledgement. They are sent on
+//! separate streams while self-play continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,12 +33,12 @@ pub(crate) struct Uploader {
     router: ReplayRouter,
     state_dir: ActorStateDir,
     drain_timeout: Duration,
-    /// Uploads the spool of earlier epochs, and returns what is not acknowledged.
+    /// Uploads the spool of earlier epochs, and returns the unacknowledged trajectories.
     spooled: JoinHandle<Vec<PendingUpload>>,
 }
 
 impl Uploader {
-    /// Must be called on a runtime.
+    /// Starts the upload of the spool, and prepares that of new episodes. Must be called on a runtime.
     pub(crate) fn start(
         settings: &Settings,
         servers: Servers,
@@ -47,7 +47,7 @@ impl Uploader {
         drain: &Drain,
     ) -> anyhow::Result<Self> {
         let writer = WriterSettings {
-            // Each writer has that of its server.
+            // Each writer sets the endpoint of its server.
             endpoint: String::new(),
             actor: settings.actor.id,
             epoch,
@@ -71,8 +71,8 @@ impl Uploader {
         let Self { router, state_dir, drain_timeout, spooled } = self;
         let deadline = Instant::now() + drain_timeout;
         let mut left: Vec<_> = given_up.into_iter().map(|finished| finished.episode).collect();
-        // Until the last thread has ended, however long its round takes: what it finished is not to be lost. This also
-        // frees threads that wait for room in the channel.
+        // Until the last thread has ended, however long its round takes, so that its finished episodes are not lost.
+        // This also unblocks threads that wait for capacity in the channel.
         while let Some(Finished { episode, .. }) = finished.recv().await {
             left.push(episode);
         }
@@ -122,15 +122,15 @@ async fn insert_waiting(router: &mut ReplayRouter, waiting: Option<&Finished>) {
 #[derive(Clone)]
 struct Spool {
     servers: Servers,
-    /// Endpoint and epoch of a writer are those of what it writes.
+    /// The settings of all writers, except for the endpoint and the epoch, which are those of the trajectories.
     writer: WriterSettings,
     drain: Drain,
     drain_timeout: Duration,
 }
 
 impl Spool {
-    /// Uploads each trajectory under its id to its destination; returns what is not acknowledged a while after the
-    /// drain fires.
+    /// Uploads each trajectory under its id to its destination; returns those that are unacknowledged `drain_timeout`
+    /// after the drain fires.
     async fn upload(self, left: Vec<PendingUpload>, state_dir: ActorStateDir) -> Vec<PendingUpload> {
         if left.is_empty() {
             return left;
@@ -163,7 +163,7 @@ impl Spool {
         kept
     }
 
-    /// Uploads all that is destined for one server.
+    /// Uploads all trajectories that are destined for one server.
     async fn upload_epochs(
         mut self,
         mut destination: Option<Destination>,
@@ -211,7 +211,8 @@ impl Spool {
         }
     }
 
-    /// Until all is acknowledged, the server has another address, or a while after the drain has fired; what is left.
+    /// Uploads until all is acknowledged, the address of the server changes, or `drain_timeout` has passed since the
+    /// drain fired. Returns the unacknowledged trajectories.
     async fn upload_epoch(&mut self, server: &Server, epoch: u64, trajectories: Vec<Trajectory>) -> Vec<Trajectory> {
         let endpoint = server.endpoint.to_string();
         let writer = Writer::start(WriterSettings { endpoint, epoch, ..self.writer.clone() });
@@ -241,7 +242,7 @@ impl Spool {
     }
 }
 
-/// Waits until a server is known by another address.
+/// Waits until a server has another address.
 async fn moved(servers: &mut Servers, server: &Server) {
     let is_elsewhere = |other: &Server| other.id == server.id && other.endpoint != server.endpoint;
     while !servers.current().iter().any(is_elsewhere) {
@@ -249,7 +250,8 @@ async fn moved(servers: &mut Servers, server: &Server) {
     }
 }
 
-/// Waits until the writer takes a trajectory, at most until `deadline` resolves; the trajectory if it was not taken.
+/// Waits until the writer accepts a trajectory, at most until `deadline` resolves; returns the trajectory if it was not
+/// accepted.
 async fn insert(writer: &Writer, trajectory: Trajectory, deadline: impl Future<Output = ()>) -> Option<Trajectory> {
     tokio::select! {
         biased;

@@ -1,5 +1,5 @@
-//! The threads that play. The one place where they meet tokio: weights come in by a watch, finished episodes leave by a
-//! bounded channel, and a full channel makes the thread wait.
+//! The self-play threads. Only here do they communicate with tokio: weights arrive through a watch, finished episodes
+//! leave through a bounded channel, and a full channel blocks the thread.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -30,15 +30,15 @@ mod tests;
 
 /// Finished episodes that may wait between the threads and the writer, per thread.
 const FINISHED_PER_THREAD_MAX: usize = 16;
-/// A backend that fails this often in a row is gone: the process ends and its supervisor decides.
+/// The number of consecutive failures of the backend after which the process exits, so that its supervisor decides.
 const FAILURES_MAX: u32 = 5;
-/// Between two tries of a failing backend.
+/// The time between two tries of a failing backend.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The newest weights, `None` before the first.
 pub(crate) type Weights = watch::Receiver<Option<Arc<Published>>>;
 
-/// Threads at work, and what they finish.
+/// The running threads, and the channel of their finished episodes.
 pub(crate) struct Workers {
     pub(crate) finished: mpsc::Receiver<Finished>,
     pub(crate) threads: Threads,
@@ -48,7 +48,7 @@ pub(crate) struct Workers {
 pub(crate) struct Threads(Vec<JoinHandle<anyhow::Result<()>>>);
 
 impl Workers {
-    /// Must be called on a runtime: the threads wait with its timers.
+    /// Starts the threads. Must be called on a runtime, whose timers the threads use.
     pub(crate) fn start(
         settings: &Settings,
         epoch: u64,
@@ -80,7 +80,7 @@ impl Workers {
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
-                // Before it allocates: memory is best where its thread is.
+                // Before it allocates, so that its memory is close to its cpu.
                 pinning.pin(index);
                 let episodes = Episodes::new(game.clone(), selfplay, seed).timed(Instant::now);
                 Worker::new(episodes, budget, game, around).run()
@@ -92,7 +92,7 @@ impl Workers {
 }
 
 impl Threads {
-    /// Waits for all of them; the first failure is returned.
+    /// Waits for all threads; returns the first failure.
     pub(crate) async fn join(self) -> anyhow::Result<()> {
         let join = move || {
             let mut result = Ok(());
@@ -106,7 +106,7 @@ impl Threads {
     }
 }
 
-/// Differs between actors, epochs and threads: a restart must not play the same games again.
+/// Returns a seed that differs between actors, epochs and threads: a restart must not play the same games again.
 fn thread_seed(settings: &Settings, epoch: u64, thread: usize) -> u64 {
     [settings.actor.id, epoch, thread as u64].iter().fold(settings.seed, |seed, part| mix(seed ^ part))
 }
@@ -124,13 +124,13 @@ struct ThreadContext {
     runtime: Handle,
 }
 
-/// One thread.
+/// A self-play thread.
 struct Worker<G: Game> {
     game: G,
     episodes: Episodes<G>,
     budget: AdaptiveBudget,
     traces: Traces,
-    /// `None` before the first weights, and after weights that answered NaN.
+    /// `None` before the first weights, and after an evaluation returned NaN.
     evaluator: Option<Timed>,
     failures: u32,
     around: ThreadContext,
@@ -138,7 +138,7 @@ struct Worker<G: Game> {
 
 impl<G: Game> Worker<G> {
     fn new(episodes: Episodes<G>, budget: AdaptiveBudget, game: G, mut around: ThreadContext) -> Self {
-        // What was published before this thread began is news to it.
+        // Weights published before this thread started count as new.
         around.weights.mark_changed();
         let traces = Traces::new(episodes.slots());
         Self { game, episodes, budget, traces, evaluator: None, failures: 0, around }
@@ -146,11 +146,12 @@ impl<G: Game> Worker<G> {
 
     fn run(mut self) -> anyhow::Result<()> {
         let played = {
-            // However that ends: a process that plays with half of its threads hides a bug.
+            // Starts the drain however the thread ends: a process that continued with half of its threads would hide a
+            // bug.
             let _ends_together = self.around.drain.token().drop_guard();
             self.play_until_drained()
         };
-        // However that ended; an error means that the receiver is gone.
+        // Done however the thread ended; an error means that the receiver was dropped.
         let _ = self.hand_over();
         metrics::unfinished(self.episodes.under_way());
         played
@@ -180,7 +181,7 @@ impl<G: Game> Worker<G> {
         Ok(())
     }
 
-    /// One call of the episodes, measured; failures of the evaluator are dealt with.
+    /// Calls the episodes once, measures the call and handles failures of the evaluator.
     fn play(
         &mut self,
         how: impl FnOnce(&mut Episodes<G>, &mut dyn Evaluator, Option<&Cache>) -> Result<selfplay::Round, Error>,
@@ -200,7 +201,7 @@ impl<G: Game> Worker<G> {
                 Ok(())
             }
             Err(error) => {
-                // The next round reports what it observed.
+                // The next round reports its time of observing.
                 metrics::played(parts, Duration::ZERO);
                 self.recover(error)
             }
@@ -219,7 +220,7 @@ impl<G: Game> Worker<G> {
             Error::Backend(reason) if self.failures + 1 < FAILURES_MAX => {
                 self.failures += 1;
                 tracing::warn!(reason, failures = self.failures, "the evaluator failed, trying again");
-                // A timer is made on the runtime.
+                // A timer must be created on the runtime.
                 let retry = async { tokio::time::sleep(RETRY_INTERVAL).await };
                 wait(&self.around.runtime, &self.around.drain, "evaluator", retry);
                 Ok(())
@@ -228,8 +229,8 @@ impl<G: Game> Worker<G> {
         }
     }
 
-    /// Takes newer weights if there are any. Searches under way are finished first, with the old ones; where those
-    /// fail, they begin again with the new ones.
+    /// Switches to newer weights if there are any. Searches in progress are finished first with the old weights; if
+    /// that fails, they restart with the new ones.
     fn swap_weights(&mut self) -> anyhow::Result<()> {
         if !self.around.weights.has_changed().unwrap_or(false) {
             return Ok(());
@@ -265,21 +266,20 @@ impl<G: Game> Worker<G> {
         let ThreadContext { runtime, weights, drain, .. } = &mut self.around;
         let changed = async {
             if weights.changed().await.is_err() {
-                // The subscriber is gone only when the process ends.
+                // The subscriber is dropped only when the process ends.
                 pending().await
             }
         };
         wait(runtime, drain, "weights", changed);
-        // The swap asks again, and this wait has seen the change.
+        // The swap checks for a change, which this wait has already consumed.
         self.around.weights.mark_changed();
     }
 
-    /// Plays nothing with weights that may be far behind. Games under way go on where they are when the learner is
-    /// back.
+    /// Pauses self-play while the weights may be too old. Games in progress resume when the learner is reachable again.
     fn wait_for_learner(&mut self, away: Duration) {
         let ThreadContext { runtime, freshness, drain, readiness, .. } = &mut self.around;
         let reason = "self-play is paused: the learner has been away for longer than actor.weights_away_seconds_max";
-        // Logged by the first of the threads.
+        // Only the first thread that pauses logs this.
         if readiness.reason().is_none() {
             tracing::warn!(away_seconds = away.as_secs(), "{reason}");
         }
@@ -291,7 +291,7 @@ impl<G: Game> Worker<G> {
         wait(runtime, drain, "weights", restored);
     }
 
-    /// Sends what has finished; waits while the channel is full. An error means that the receiver is gone.
+    /// Sends the finished episodes; waits while the channel is full. An error means that the receiver was dropped.
     fn hand_over(&mut self) -> Result<(), mpsc::error::SendError<Finished>> {
         let (start, mut waited, mut any) = (Instant::now(), Duration::ZERO, false);
         for episode in self.episodes.drain_finished() {
@@ -303,7 +303,7 @@ impl<G: Game> Worker<G> {
                     let start = Instant::now();
                     self.around.finished.blocking_send(episode)?;
                     let time = start.elapsed();
-                    // Each wait is reported as it ends: they may be long.
+                    // Each wait is reported as soon as it ends, since it may be long.
                     metrics::waited("replay", time);
                     self.budget.waited(time);
                     waited += time;
@@ -317,7 +317,7 @@ impl<G: Game> Worker<G> {
     }
 }
 
-/// Waits for `event`, at most until the process drains; the time is counted as that of waiting for `part`.
+/// Waits for `event`, at most until the process drains; the time is counted as waiting for `part`.
 fn wait(runtime: &Handle, drain: &Drain, part: &'static str, event: impl Future<Output = ()>) {
     let start = Instant::now();
     runtime.block_on(async {
@@ -329,41 +329,41 @@ fn wait(runtime: &Handle, drain: &Drain, part: &'static str, event: impl Future<
     metrics::waited(part, start.elapsed());
 }
 
-/// Decides whether the weights may be too old to play with: the learner has been away for longer than is allowed.
+/// Decides whether the weights may be too old to play with, because the learner has been unreachable for too long.
 #[derive(Debug, Clone)]
 pub(crate) struct Freshness {
-    /// Since when it is not known whether there are newer weights.
+    /// The time since which newer weights may exist; `None` while the newest are present.
     pub(crate) away: watch::Receiver<Option<tokio::time::Instant>>,
-    /// The longest time that it may be away.
+    /// The longest time for which the learner may be unreachable; `None`: no limit.
     pub(crate) most: Option<Duration>,
 }
 
 impl Freshness {
-    /// For how long the learner has been away, if that is too long.
+    /// Returns the time for which the learner has been unreachable, if that is too long.
     fn outdated_for(&self) -> Option<Duration> {
         let away = (*self.away.borrow())?.elapsed();
         self.most.filter(|most| away > *most).map(|_| away)
     }
 
-    /// Resolves once the newest weights are at hand. Cancel-safe.
+    /// Resolves once the newest weights are available. Cancel-safe.
     async fn restored(&mut self) {
         if self.away.wait_for(Option::is_none).await.is_err() {
-            // The subscriber is gone only when the process ends.
+            // The subscriber is dropped only when the process ends.
             pending().await
         }
     }
 }
 
-/// A cpu for each thread, or none.
+/// The cpus of the threads; empty if threads are not pinned.
 #[derive(Debug, Default)]
 struct Pinning {
     cpus: Vec<Cpu>,
-    /// A thread has logged that it could not be pinned.
+    /// True once a thread has logged that it could not be pinned.
     has_warned: AtomicBool,
 }
 
 impl Pinning {
-    /// Follows `actor.pin_threads`. Cpus are those of the calling thread.
+    /// Creates the pinning that `actor.pin_threads` configures, on the cpus that the calling thread may run on.
     fn new(section: &ActorSection) -> Self {
         if !section.pin_threads {
             return Self::default();
@@ -377,7 +377,7 @@ impl Pinning {
         }
     }
 
-    /// Keeps the calling thread, by its number, on its cpu. Threads beyond the number of cpus share them.
+    /// Pins the calling thread to the cpu of its number. Threads beyond the number of cpus share them.
     fn pin(&self, thread: usize) {
         let Some(cpu) = thread.checked_rem(self.cpus.len()).and_then(|index| self.cpus.get(index)) else { return };
         match cpu.pin() {

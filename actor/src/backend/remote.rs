@@ -1,5 +1,5 @@
-//! An inference server, or one of several, as the evaluator of self-play, and what this machine can do while it is
-//! away.
+//! Evaluates the positions of self-play with an inference server, or one of several, and optionally with this machine
+//! while it is unreachable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +20,11 @@ use crate::metrics::{self, AnsweredBy};
 /// The longest time for an answer or a rejection, including the time that an unknown weights version takes to reach the
 /// server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest time without any message from the server; after it the server counts as away.
+/// The longest time without any message from the server; after it the server counts as unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// The pause before the next request to a server that rejected one; this machine evaluates meanwhile.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
-/// The pause after a timeout, until the connection is given up, which takes seconds.
+/// The pause after a timeout, since a broken connection is closed only after seconds.
 const SILENCE_PAUSE: Duration = Duration::from_secs(2);
 /// The shortest and the longest pause of an actor that has no other evaluator.
 const PAUSE: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
@@ -173,7 +173,7 @@ impl RemoteEvaluator {
             }
             Ok(Err(error)) => error,
             Err(_) => {
-                // Not every batch waits for a server that does not answer.
+                // The next batches do not wait for a server that does not answer.
                 self.ask_again = Instant::now() + SILENCE_PAUSE;
                 EvalError::Away
             }
@@ -190,7 +190,7 @@ impl RemoteEvaluator {
         }
     }
 
-    /// Waits for the server, at most `pause`; an error once the process ends.
+    /// Waits for the server, at most `pause`; returns an error once the process drains.
     fn wait(&self, pause: Duration) -> Result<(), Error> {
         let Shared { evaluations, runtime, drain, .. } = &*self.shared;
         let is_away = matches!(evaluations.link(), Link::Away);
@@ -278,7 +278,7 @@ mod tests {
         batch
     }
 
-    /// One call of the evaluator, on a thread as in self-play.
+    /// Calls the evaluator once, on a thread as in self-play.
     fn evaluate(mut evaluator: Box<dyn Evaluator>) -> JoinHandle<(Box<dyn Evaluator>, Result<Predictions, Error>)> {
         std::thread::spawn(move || {
             let mut predictions = Predictions::new();
@@ -291,7 +291,7 @@ mod tests {
         within(tokio::task::spawn_blocking(|| thread.join().unwrap())).await.unwrap()
     }
 
-    /// The server's network puts all its policy on the first action.
+    /// Answers as a server whose network prefers the first action.
     async fn answer(stream: &mut scripted::EvalStream) {
         let request = stream.request().await;
         assert_eq!(request.version, 7, "a request names the version that the actor holds");
@@ -318,7 +318,7 @@ mod tests {
         let evaluator = build(&remote);
         assert_eq!(evaluator.attributes().weights_version, 7);
 
-        // The connection does not stand yet.
+        // The connection is not established yet.
         let (evaluator, answered) = joined(evaluate(evaluator)).await;
         assert_eq!(answered.unwrap().priors(0), [0.5, 0.5]);
 
@@ -342,7 +342,7 @@ mod tests {
         let mut script = InferenceScript::start_at(address).await;
         let mut stream = script.welcomed(WELCOME).await;
         within(remote.shared.evaluations.up()).await;
-        // Another evaluator has had no request rejected.
+        // A new evaluator, since it does not pause after the rejection.
         drop(evaluator);
         let thread = evaluate(build(&remote));
         answer(&mut stream).await;

@@ -13,7 +13,7 @@ fn writer() -> WriterSettings {
     WriterSettings { endpoint: String::new(), actor: ACTOR, epoch: 1, game: "tic_tac_toe".into(), in_flight_max: 4 }
 }
 
-/// A start of the actor whose epoch is 1.
+/// Returns the router of a start of the actor whose epoch is 1.
 fn router(run: &Path, servers: Servers, away_max: Duration) -> ReplayRouter {
     let state_dir = ActorStateDir::with_epochs_from_1(run, ACTOR);
     assert_eq!(state_dir.next_epoch(0).unwrap(), 1);
@@ -34,7 +34,7 @@ fn episode(number: u64) -> FinishedEpisode {
     FinishedEpisode { slot: 0, number, steps, outcome, ending: Ending::Rules }
 }
 
-/// Looks again and again until this is the server that trajectories go to.
+/// Steers repeatedly until trajectories go to the server `expected`.
 async fn goes_to(router: &mut ReplayRouter, expected: &Server) {
     within(async {
         loop {
@@ -90,7 +90,7 @@ async fn episodes_go_to_the_next_server_under_a_new_epoch_while_the_preferred_on
 
     let address = first.address;
     drop(first);
-    // The second one is taken once it takes trajectories.
+    // The second server is used once it accepts trajectories.
     let (_, mut stream) = tokio::join!(goes_to(&mut router, &away), async {
         let mut stream = second.inserting().await;
         assert_eq!(stream.hello().await.epoch, 2);
@@ -101,7 +101,7 @@ async fn episodes_go_to_the_next_server_under_a_new_epoch_while_the_preferred_on
     assert_eq!(stream.sequences(1).await, [0]);
     let (to_first, to_second) = (Destination::new(&home, false), Destination::new(&away, false));
 
-    // Back again, it receives its pending trajectories, and new ones.
+    // After its restart, the first server receives its pending trajectories, and new ones.
     let mut first = ReplayScript::again_at(address, proto::replay::TableStats::default()).await;
     let (_, mut stream) = tokio::join!(goes_to(&mut router, &home), async {
         let mut stream = first.inserting().await;

@@ -18,13 +18,13 @@ const NOWHERE: &str = "http://127.0.0.1:0";
 /// The time that an actor's process waits for its last acknowledgements.
 #[derive(Clone, Copy)]
 enum DrainTimeout {
-    /// Longer than anything that comes takes.
+    /// Longer than any expected event takes.
     Long,
-    /// Not at all.
+    /// No wait.
     None,
 }
 
-/// One run of the actor: its hand-in, and the threads' end of the channel that feeds it.
+/// One run of the actor: its upload, and the threads' end of the channel that feeds it.
 struct ActorRun {
     episodes: mpsc::Sender<Finished>,
     drain: Drain,
@@ -58,7 +58,7 @@ fn start(run: &TempDir, replay: impl Into<String>, patience: DrainTimeout) -> Ac
 fn start_over(run: &TempDir, servers: Servers, patience: DrainTimeout) -> ActorRun {
     let drain = Drain::new();
     let uploader = uploader_over(run, servers, patience, &drain);
-    // Room for one: what was sent before the last has been received.
+    // A capacity of one: every episode before the last has then been received.
     let (episodes, finished) = mpsc::channel(1);
     let signal = drain.clone();
     let task = tokio::spawn(async move { uploader.run(finished, &signal).await });
@@ -66,14 +66,14 @@ fn start_over(run: &TempDir, servers: Servers, patience: DrainTimeout) -> ActorR
 }
 
 impl ActorRun {
-    /// The threads finish so many episodes.
+    /// Sends this number of finished episodes, as the threads do.
     async fn play(&self, episodes: u64) {
         for number in 0..episodes {
             within(self.episodes.send(Finished { episode: episode(number), insert: None })).await.unwrap();
         }
     }
 
-    /// The threads have ended, and then the hand-in does.
+    /// Ends the threads, and waits for the upload to end.
     async fn end(self) {
         let Self { episodes, drain, task } = self;
         drain.start();
@@ -170,7 +170,7 @@ async fn episodes_finished_during_the_drain_are_uploaded() {
 async fn unacknowledged_trajectories_are_spooled_in_order_at_the_end() {
     let run = tempfile::tempdir().unwrap();
     let actor_run = start(&run, NOWHERE, DrainTimeout::None);
-    // Three in the writer, one that waits for it, one that waits for its id.
+    // Three are in the writer, one waits for the writer, and one has no id yet.
     actor_run.play(5).await;
     actor_run.end().await;
     assert_eq!(spool(&run), [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]);
@@ -274,7 +274,8 @@ async fn a_spooled_trajectory_of_another_game_stays_in_the_spool() {
     assert_eq!(spool(&run), [(1, 4)]);
 }
 
-/// The next stream of a script, on which this is the highest epoch stored, and the epoch that it opens with.
+/// Returns the epoch with which the next stream of a script opens, and the stream, on which the server has reported
+/// `highest_epoch`.
 async fn stores(server: &mut ReplayScript, highest_epoch: u64) -> (u64, Stream<InsertRequest, InsertResponse>) {
     let mut stream = server.inserting().await;
     let epoch = stream.hello().await.epoch;
@@ -287,7 +288,7 @@ async fn an_actor_whose_epoch_the_server_has_stored_hands_everything_in_under_a_
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
     let actor_run = start(&run, server.endpoint(), DrainTimeout::Long);
     actor_run.play(2).await;
-    // Its epoch was lost: the server has stored 40 of them.
+    // The actor has lost its epoch: the highest that the server has stored is 40.
     let (epoch, mut refused) = stores(&mut server, 40).await;
     assert_eq!((epoch, refused.request().await), (1, None));
     let (epoch, mut stream) = stores(&mut server, 40).await;
@@ -347,7 +348,7 @@ async fn pending_uploads_for_one_of_several_servers_are_sent_to_that_server_only
     assert_eq!(stream.sequences(1).await, [0]);
     stream.answer(inserted(0)).await;
     sender.send_replace([server(&other), server(&owner)].into());
-    // This actor may prefer the other one for what comes now, or not: either way epoch 1 comes here.
+    // This actor may prefer either server for new trajectories; those of epoch 1 go to this one.
     let mut back = loop {
         let mut stream = owner.inserting().await;
         if stream.hello().await.epoch == 1 {

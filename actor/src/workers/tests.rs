@@ -76,7 +76,7 @@ fn published(game: &TicTacToe, number: u64) -> Arc<Published> {
 struct Bench {
     worker: Worker<TicTacToe>,
     weights: watch::Sender<Option<Arc<Published>>>,
-    /// The time since which the learner is away.
+    /// The time since which the learner is unreachable.
     away: watch::Sender<Option<tokio::time::Instant>>,
     finished: mpsc::Receiver<Finished>,
     readiness: Readiness,
@@ -220,7 +220,7 @@ fn a_backend_that_keeps_failing_is_given_up() {
     let mut bench = bench(|_, _| Err(Error::Backend("gone".into())));
     bench.publish(1);
     bench.worker.swap_weights().unwrap();
-    // There is no pause between the tries.
+    // A draining worker does not pause between the tries.
     bench.drain.start();
     for _ in 1..FAILURES_MAX {
         bench.worker.play(Episodes::advance).unwrap();
@@ -311,7 +311,7 @@ fn no_two_actors_epochs_or_threads_play_the_same_games() {
 fn self_play_pauses_while_the_learner_is_away_for_too_long_and_goes_on_by_itself() {
     let Bench { worker, weights, away, finished: _finished, readiness, drain, _runtime } = bench(|_, _| Ok(()));
     weights.send_replace(Some(published(&TicTacToe::new(), 1)));
-    // Not every machine has a clock that began long ago: without one there is nothing to test.
+    // The monotonic clock of some machines began less than this long ago: the test is then skipped.
     let Some(long_ago) = tokio::time::Instant::now().checked_sub(Duration::from_secs(61)) else { return };
     away.send_replace(Some(long_ago));
     let playing = std::thread::spawn(move || worker.run());
@@ -333,7 +333,7 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Returns the cpus that each thread may run on when it takes its first weights.
+/// Reads the cpus that each thread may run on when it builds the evaluator of its first weights.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn pinned_threads_have_one_allowed_cpu_each() {
@@ -365,7 +365,7 @@ async fn pinned_threads_have_one_allowed_cpu_each() {
     ended.unwrap();
     let mut pinned = masks.lock().unwrap().clone();
     pinned.sort();
-    // There is one more thread than cpus: it shares the first.
+    // There is one more thread than there are cpus; it shares the first cpu.
     let mut expected: Vec<Vec<Cpu>> = cpus.iter().chain([&cpus[0]]).map(|&cpu| vec![cpu]).collect();
     expected.sort();
     assert_eq!(pinned, expected);
@@ -381,7 +381,7 @@ async fn weights_are_outdated_once_the_learner_is_away_for_too_long_and_until_it
     assert_eq!(bounded.outdated_for(), None);
     away_sender.send_replace(Some(tokio::time::Instant::now()));
     assert_eq!(bounded.outdated_for(), None);
-    // A clock that began just now has nothing to show.
+    // If the monotonic clock began more recently, the rest is skipped.
     let Some(long_ago) = tokio::time::Instant::now().checked_sub(AWAY_MAX + Duration::from_secs(1)) else { return };
     away_sender.send_replace(Some(long_ago));
     assert!(bounded.outdated_for().is_some_and(|away| away > AWAY_MAX));
